@@ -16,7 +16,7 @@ SESSION, TURN, CALL = SessionId("s"), TurnId("t"), CallId("c1")
 
 @dataclass
 class FakeContext:
-    """Keeps what was emitted and answers every question with ``answer``."""
+    """Records emitted text and answers every question with ``answer``."""
 
     session: SessionId = SESSION
     turn: TurnId = TURN

@@ -1,4 +1,4 @@
-"""Arguments against a schema: every fault, in words."""
+"""Arguments against a schema: every fault is described."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,30 +64,30 @@ FAULTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "said"), FAULTS, ids=[said[:40] or "fine" for _, said in FAULTS])
-def test_every_fault_is_named_with_its_place(value: dict[str, Any], said: str) -> None:
-    found = order.parse(value)
-    faults = found.message.splitlines() if isinstance(found, InvalidArguments) else []
-    assert sorted(faults) == sorted(said.splitlines())
+@pytest.mark.parametrize(("value", "message"), FAULTS, ids=[message[:40] or "fine" for _, message in FAULTS])
+def test_every_fault_is_reported_with_its_path(value: dict[str, Any], message: str) -> None:
+    parsed = order.parse(value)
+    faults = parsed.message.splitlines() if isinstance(parsed, InvalidArguments) else []
+    assert sorted(faults) == sorted(message.splitlines())
 
 
-def test_arguments_stay_plain_data_and_say_what_was_repaired() -> None:
+def test_parsed_arguments_are_plain_data_with_a_description_of_repairs() -> None:
     raw = '{"items": [{"name": "a",}], "when": "2024-01-02T03:04:05Z"}'
     assert order.parse(raw) == ParsedArguments(
         {"items": [{"name": "a"}], "when": "2024-01-02T03:04:05Z"}, "trailing comma removed"
     )
 
 
-def test_an_empty_text_is_no_arguments_where_none_are_needed() -> None:
+def test_an_empty_text_means_no_arguments_where_none_are_required() -> None:
     assert nothing.parse("") == ParsedArguments({}, "empty text read as {}")
     assert nothing.parse("{}") == ParsedArguments({})
-    found = order.parse(" ")
-    assert isinstance(found, InvalidArguments)
-    assert "they are empty" in found.message
+    parsed = order.parse(" ")
+    assert isinstance(parsed, InvalidArguments)
+    assert "they are empty" in parsed.message
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         ("[]", "an array"),
         ('"a"', "text"),
@@ -97,36 +97,36 @@ def test_an_empty_text_is_no_arguments_where_none_are_needed() -> None:
         ([1], "an array"),
     ],
 )
-def test_arguments_are_an_object(raw: Any, said: str) -> None:
-    assert nothing.parse(raw) == InvalidArguments(f"the arguments must be one JSON object, got {said}")
+def test_arguments_that_are_not_an_object_are_an_error(raw: Any, message: str) -> None:
+    assert nothing.parse(raw) == InvalidArguments(f"the arguments must be one JSON object, got {message}")
 
 
-def test_data_that_is_no_json_is_a_problem() -> None:
+def test_data_that_is_not_json_is_an_error() -> None:
     assert isinstance(nothing.parse({"a": object()}), InvalidArguments)
     assert isinstance(nothing.parse(b"{}"), InvalidArguments)  # type: ignore[arg-type]  # hooks are programs of strangers
 
 
 class TestNullForLeftOut:
-    """Strict models must write every member; null stands for one that is left out."""
+    """Strict models write every member; null means an absent one."""
 
-    def test_at_the_top(self) -> None:
-        found = order.parse({"items": [], "kind": None, "when": None, "size": None})
-        assert found == ParsedArguments({"items": [], "when": None})
+    def test_a_null_at_the_top_is_removed(self) -> None:
+        parsed = order.parse({"items": [], "kind": None, "when": None, "size": None})
+        assert parsed == ParsedArguments({"items": [], "when": None})
 
-    def test_inside(self) -> None:
-        found = order.parse(
+    def test_a_null_in_a_nested_object_is_removed(self) -> None:
+        parsed = order.parse(
             {"items": [{"name": "a", "count": None, "note": None}], "extra": {"name": "b", "count": None}}
         )
-        assert found == ParsedArguments({"items": [{"name": "a", "note": None}], "extra": {"name": "b"}})
+        assert parsed == ParsedArguments({"items": [{"name": "a", "note": None}], "extra": {"name": "b"}})
 
-    def test_what_is_required_stays(self) -> None:
-        found = order.parse({"items": [{"name": None}]})
-        assert found == InvalidArguments("items[0].name: expected string, got null")
+    def test_a_null_for_a_required_member_stays(self) -> None:
+        parsed = order.parse({"items": [{"name": None}]})
+        assert parsed == InvalidArguments("items[0].name: expected string, got null")
 
-    async def test_the_default_applies(self) -> None:
-        found = order.parse({"items": [{"name": "a", "count": None}], "kind": None})
-        assert isinstance(found, ParsedArguments)
-        assert await order.call(FakeContext(), found.value) == "[Item(name='a', count=1, note=None)] fast None 1"
+    async def test_the_default_applies_to_a_null(self) -> None:
+        parsed = order.parse({"items": [{"name": "a", "count": None}], "kind": None})
+        assert isinstance(parsed, ParsedArguments)
+        assert await order.call(FakeContext(), parsed.value) == "[Item(name='a', count=1, note=None)] fast None 1"
 
     @pytest.mark.parametrize(
         ("part", "value", "expected"),
@@ -153,7 +153,9 @@ class TestNullForLeftOut:
             ({"anyOf": [{"$ref": "#/$defs/o"}, {"$ref": "#/$defs/t3"}]}, {"b": None}, {"a": {"b": None}}),
         ],
     )  # fmt: skip
-    def test_only_where_null_has_no_meaning_of_its_own(self, part: Any, value: Any, expected: Any) -> None:
+    def test_a_null_is_removed_only_where_the_schema_does_not_admit_null(
+        self, part: Any, value: Any, expected: Any
+    ) -> None:
         closed = {"type": "object", "additionalProperties": False}
         number = {"type": "integer"}
         defs = {
@@ -185,14 +187,14 @@ class TestNullForLeftOut:
     ],
     ids=str,
 )
-def test_a_schema_that_is_none_is_a_problem_not_an_error(schema: dict[str, Any]) -> None:
-    found = ArgumentReader(schema).read({"a": 1})
-    assert isinstance(found, InvalidArguments)
-    assert found.message.startswith("this tool cannot be called: not a usable JSON Schema")
+def test_an_invalid_schema_is_invalid_arguments_not_an_exception(schema: dict[str, Any]) -> None:
+    parsed = ArgumentReader(schema).read({"a": 1})
+    assert isinstance(parsed, InvalidArguments)
+    assert parsed.message.startswith("this tool cannot be called: not a usable JSON Schema")
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "said"),
+    ("part", "value", "message"),
     [
         ({"minimum": 3}, 1, "a: 1 is less than the minimum of 3"),
         ({"const": 3}, 1, "a: expected 3, got 1"),
@@ -207,11 +209,11 @@ def test_a_schema_that_is_none_is_a_problem_not_an_error(schema: dict[str, Any])
         ({"unevaluatedProperties": False}, {"x": 1}, "a: unknown 'x'"),
     ],
 )  # fmt: skip
-def test_other_keywords_speak_too(part: dict[str, Any], value: Any, said: str) -> None:
-    assert ArgumentReader({"type": "object", "properties": {"a": part}}).read({"a": value}) == InvalidArguments(said)
+def test_faults_of_all_keywords_are_described(part: dict[str, Any], value: Any, message: str) -> None:
+    assert ArgumentReader({"type": "object", "properties": {"a": part}}).read({"a": value}) == InvalidArguments(message)
 
 
-def test_an_older_draft_is_read_as_such() -> None:
+def test_a_schema_of_an_older_draft_is_read_as_that_draft() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",

@@ -1,4 +1,4 @@
-"""Reading what models write: one reading only."""
+"""Parsing the arguments a model wrote, with unambiguous repairs only."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ TAKEN: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("raw", "value", "repaired"), TAKEN, ids=[repr(row[0]) for row in TAKEN])
-def test_what_has_one_meaning_is_read_and_repairs_are_told(raw: str, value: Any, repaired: str) -> None:
+def test_unambiguous_text_is_repaired_with_a_description(raw: str, value: Any, repaired: str) -> None:
     assert parse_json(raw) == (value, repaired)
 
 
@@ -113,15 +113,15 @@ REFUSED: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "said"), REFUSED, ids=[repr(row[0][:60]) for row in REFUSED])
-def test_everything_else_is_a_problem_the_model_can_act_on(raw: str, said: str) -> None:
-    found = parse_json(raw)
-    assert isinstance(found, InvalidArguments)
-    assert said in found.message
-    assert len(found.message) < 300
+@pytest.mark.parametrize(("raw", "message"), REFUSED, ids=[repr(row[0][:60]) for row in REFUSED])
+def test_other_text_is_an_error_with_an_instruction_for_the_model(raw: str, message: str) -> None:
+    parsed = parse_json(raw)
+    assert isinstance(parsed, InvalidArguments)
+    assert message in parsed.message
+    assert len(parsed.message) < 300
 
 
-def test_64_levels_are_fine_whatever_the_text_holds() -> None:
+def test_64_levels_are_accepted_with_brackets_in_strings() -> None:
     raw = '{"b": "' + "[" * 100 + '", "a":' * 1 + '{"a":' * 63 + "1" + "}" * 64
     assert not isinstance(parse_json(raw), InvalidArguments)
 
@@ -138,7 +138,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("raw", LONG.values(), ids=LONG)
-def test_long_nonsense_is_read_in_one_pass(raw: str) -> None:
+def test_long_invalid_text_is_read_in_linear_time(raw: str) -> None:
     parse_json(raw)
 
 
@@ -155,40 +155,42 @@ OBJECTS = st.dictionaries(st.text(max_size=5), PLAIN, min_size=1, max_size=4)
 
 
 @given(OBJECTS, st.booleans())
-def test_valid_json_is_read_as_it_is(value: dict[str, Any], ascii_only: bool) -> None:
+def test_valid_json_is_read_unchanged(value: dict[str, Any], ascii_only: bool) -> None:
     assert parse_json(json.dumps(value, ensure_ascii=ascii_only)) == (value, "")
     assert check_json_data(value) is None
 
 
 @given(OBJECTS, st.sampled_from(["{}", FENCE + "json\n{}\n" + FENCE, "\ufeff{}"]), st.booleans())
-def test_json_cut_anywhere_is_never_read(value: dict[str, Any], around: str, encoded: bool) -> None:
+def test_truncated_json_is_never_accepted(value: dict[str, Any], around: str, encoded: bool) -> None:
     text = json.dumps(json.dumps(value)) if encoded else json.dumps(value)
     raw = around.replace("{}", text)
     for end in range(len(raw)):
-        found = parse_json(raw[:end])
-        assert isinstance(found, InvalidArguments) or found[0] == value
+        parsed = parse_json(raw[:end])
+        assert isinstance(parsed, InvalidArguments) or parsed[0] == value
 
 
 @given(st.text())
-def test_no_text_raises(text: str) -> None:
+def test_no_text_raises_an_exception(text: str) -> None:
     parse_json(text)
     parse_json("{" + text + "}")
     parse_json('{"a": "' + text + '"}')
 
 
 @given(st.text(alphabet='{}[],:"\\ \n\t1a\ufeff`'))
-def test_a_repaired_text_differs_only_where_it_says(text: str) -> None:
-    found = parse_json(text)
+def test_a_repair_changes_only_what_its_description_names(text: str) -> None:
+    parsed = parse_json(text)
     try:
         expected = json.loads(text)
     except ValueError:
-        assert isinstance(found, InvalidArguments) or found[1]
+        assert isinstance(parsed, InvalidArguments) or parsed[1]
     else:
-        assert isinstance(found, InvalidArguments) or found[0] == expected or found[1] == "object taken out of a text"
+        assert (
+            isinstance(parsed, InvalidArguments) or parsed[0] == expected or parsed[1] == "object taken out of a text"
+        )
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ({"a": float("nan")}, "nan is not a JSON number"),
         ({"a": [float("inf")]}, "inf is not a JSON number"),
@@ -199,15 +201,15 @@ def test_a_repaired_text_differs_only_where_it_says(text: str) -> None:
         ({"a": (1,)}, "tuple is not JSON data"),
     ],
 )
-def test_data_is_held_to_the_same_rules(value: Any, said: str) -> None:
-    found = check_json_data(value)
-    assert found is not None
-    assert said in found.message
+def test_data_is_checked_by_the_same_rules_as_text(value: Any, message: str) -> None:
+    parsed = check_json_data(value)
+    assert parsed is not None
+    assert message in parsed.message
 
 
-def test_data_may_not_be_nested_without_end() -> None:
+def test_data_that_contains_itself_is_an_error() -> None:
     value: list[Any] = []
     value.append(value)
-    found = check_json_data({"a": value})
-    assert found is not None
-    assert "nested deeper" in found.message
+    parsed = check_json_data({"a": value})
+    assert parsed is not None
+    assert "nested deeper" in parsed.message

@@ -57,17 +57,17 @@ def test_options_reach_the_spec() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "tool 'function' needs a docstring"),
         ({"description": "x", "effect": "twice"}, "effect 'twice' must be one of read, idempotent, once, resume"),
         ({"description": "x", "timeout": 0}, "timeout 0 must be above zero"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any], said: str) -> None:
+def test_invalid_options_of_a_tool_are_an_error_at_once(options: dict[str, Any], message: str) -> None:
     def function() -> None: ...
 
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         tool(function, **options)
 
 
@@ -81,12 +81,12 @@ def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any], said: s
         ("\ud800", "tool_"),
     ],
 )
-def test_names_are_made_fit_for_providers(name: str, expected: str) -> None:
-    made = tool(lambda: None, name=name, description="x")
-    assert made.spec.name.startswith(expected)
-    assert len(made.spec.name) <= 64
-    assert made.original_name == name
-    assert made.name == tool(lambda: None, name=name, description="x").name
+def test_a_name_that_providers_reject_is_replaced(name: str, expected: str) -> None:
+    wrapped = tool(lambda: None, name=name, description="x")
+    assert wrapped.spec.name.startswith(expected)
+    assert len(wrapped.spec.name) <= 64
+    assert wrapped.original_name == name
+    assert wrapped.name == tool(lambda: None, name=name, description="x").name
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Greeter:
 
     @tool
     def greet(self, name: str) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"{self.word}, {name}"
 
     def plain(self, name: str) -> str:
@@ -143,11 +143,11 @@ CALLABLES: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("made", "name", "said"), CALLABLES, ids=[row[1] + row[2] for row in CALLABLES])
-async def test_every_kind_of_callable(made: FunctionTool[..., Any], name: str, said: str) -> None:
-    assert made.name == name
-    assert list(made.spec.parameters["properties"]) == ["name"]
-    assert await made.call(FakeContext(), {"name": "Ann"}) == said
+@pytest.mark.parametrize(("wrapped", "name", "message"), CALLABLES, ids=[row[1] + row[2] for row in CALLABLES])
+async def test_every_kind_of_callable_becomes_a_tool(wrapped: FunctionTool[..., Any], name: str, message: str) -> None:
+    assert wrapped.name == name
+    assert list(wrapped.spec.parameters["properties"]) == ["name"]
+    assert await wrapped.call(FakeContext(), {"name": "Ann"}) == message
 
 
 async def test_an_object_is_documented_by_its_call_or_its_class() -> None:
@@ -156,12 +156,12 @@ async def test_an_object_is_documented_by_its_call_or_its_class() -> None:
     assert tool(Greeter("")).spec.description == "Greets people."
 
 
-def test_the_methods_of_all_objects_share_one_plan() -> None:
+def test_the_methods_of_all_objects_share_one_definition() -> None:
     assert Greeter("a").greet.spec is Greeter("b").greet.spec
     assert Greeter("a").greet("x") == "a, x"
 
 
-def test_a_class_is_a_tool_that_makes_one() -> None:
+def test_a_class_is_a_tool_with_the_parameters_of_its_constructor() -> None:
     class Made:
         """Make one."""
 
@@ -175,15 +175,15 @@ def test_a_function_is_always_the_same_tool() -> None:
     def function() -> None:
         """Do."""
 
-    made = as_tool(function)
-    assert as_tool(function) is made
-    assert as_tool(made) is made
+    wrapped = as_tool(function)
+    assert as_tool(function) is wrapped
+    assert as_tool(wrapped) is wrapped
     assert as_tool(Counter().__call__) is not as_tool(Counter().__call__)
     copied = functools.wraps(function)(lambda: None)
-    assert as_tool(copied) is not made
+    assert as_tool(copied) is not wrapped
 
 
-async def test_arguments_that_a_type_refuses_are_told_to_the_model() -> None:
+async def test_arguments_that_a_type_rejects_are_a_failed_result() -> None:
     @tool
     def function(when: date, data: bytes) -> str:
         """Take a date."""
@@ -214,7 +214,7 @@ async def test_arguments_that_a_type_refuses_are_told_to_the_model() -> None:
     ],
     ids=str,
 )
-async def test_data_that_was_never_checked_is_told_to_the_model_too(hint: Any, value: Any) -> None:
+async def test_unvalidated_data_of_a_wrong_type_is_a_failed_result(hint: Any, value: Any) -> None:
     def function(value: Any) -> None:
         """Take a value."""
 
@@ -223,7 +223,7 @@ async def test_data_that_was_never_checked_is_told_to_the_model_too(hint: Any, v
     assert (result.failed, result.reason) == (True, "invalid_arguments")
 
 
-async def test_a_raw_schema_is_used_as_it_is_and_values_stay_plain() -> None:
+async def test_a_schema_in_the_options_is_used_unchanged_with_plain_values() -> None:
     schema: dict[str, Any] = {"properties": {"when": {"type": "string", "minLength": 3}, "n": {"type": "integer"}}}
 
     @tool(parameters=schema)
@@ -265,13 +265,13 @@ def _returns_async_pieces() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("function", [_pieces, _async_pieces, _returns_pieces, _returns_async_pieces])
-async def test_what_is_yielded_is_shown_and_joined(function: Callable[[], Any]) -> None:
+async def test_yielded_text_is_emitted_and_joined(function: Callable[[], Any]) -> None:
     context = FakeContext()
     assert await tool(function).call(context, {}) == "ab\ufffd"
     assert context.emitted == ["a", "b\ufffd"]
 
 
-async def test_a_generator_in_a_thread_leaves_when_the_turn_stops() -> None:
+async def test_a_generator_in_a_thread_is_closed_when_the_turn_stops() -> None:
     context, closed = FakeContext(), list[str]()
 
     @tool
@@ -298,12 +298,12 @@ async def test_only_text_can_be_yielded(asynchronous: bool) -> None:
         """Give numbers."""
         yield 1
 
-    made: FunctionTool[..., Any] = tool(async_numbers) if asynchronous else tool(numbers)
-    result = cast(ToolResult, await made.call(FakeContext(), {}))
+    wrapped: FunctionTool[..., Any] = tool(async_numbers) if asynchronous else tool(numbers)
+    result = cast(ToolResult, await wrapped.call(FakeContext(), {}))
     assert result.text.endswith("it yielded int; a tool that yields must yield text")
 
 
-async def test_a_sync_function_may_return_something_to_await() -> None:
+async def test_a_sync_function_may_return_an_awaitable() -> None:
     async def answer() -> str:
         return "answer"
 
@@ -315,7 +315,7 @@ async def test_a_sync_function_may_return_something_to_await() -> None:
     assert await function.call(FakeContext(), {}) == "answer"
 
 
-async def test_output_is_validated_when_asked() -> None:
+async def test_output_is_validated_with_validate_output() -> None:
     @tool(validate_output=True)
     def function(good: bool) -> dict[str, int]:
         """Give numbers."""
@@ -334,11 +334,11 @@ async def test_output_is_validated_when_asked() -> None:
     assert await pictured.call(FakeContext(), {}) == (Image(data="aGk="),)
 
     @tool(validate_output=True)
-    def untold() -> Any:
+    def unannotated() -> Any:
         """Give anything."""
 
     with pytest.raises(InvalidInput, match="needs a return annotation"):
-        _ = untold.spec
+        _ = unannotated.spec
 
 
 def test_importing_tools_loads_no_heavy_library() -> None:
@@ -351,5 +351,5 @@ def test_importing_tools_loads_no_heavy_library() -> None:
         "heavy = {'jsonschema_rs', 'pydantic', 'yaml', 'httpx2', 'click', 'attrs', 'annotated_types'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert process.stdout.strip() == "[]"

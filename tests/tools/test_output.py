@@ -1,4 +1,4 @@
-"""What functions return, as models and logs read it."""
+"""Return values of functions as models and logs read them."""
 
 import decimal
 import enum
@@ -100,28 +100,28 @@ VALUES: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("value", "expected"), VALUES, ids=[repr(value)[:60] for value, _ in VALUES])
-async def test_values_become_plain_data(value: Any, expected: Any) -> None:
-    found = await call_returning(value)
-    assert found == expected
-    assert type(found) is type(expected)
-    msgspec.json.encode(found)
+async def test_return_values_become_json_data(value: Any, expected: Any) -> None:
+    result = await call_returning(value)
+    assert result == expected
+    assert type(result) is type(expected)
+    msgspec.json.encode(result)
 
 
 def _circle() -> Any:
-    found: list[Any] = []
-    found.append(found)
-    return found
+    result: list[Any] = []
+    result.append(result)
+    return result
 
 
 def _deep() -> Any:
-    found: list[Any] = []
+    result: list[Any] = []
     for _ in range(10_000):
-        found = [found]
-    return found
+        result = [result]
+    return result
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: b"x", "it returned bytes; return text, or a part such as Image"),
         (lambda: bytearray(b"x"), "it returned bytes"),
@@ -135,9 +135,9 @@ def _deep() -> Any:
         (lambda: ToolResult(call=CALL, value=b""), "it returned bytes"),
     ],
 )
-async def test_what_json_cannot_carry_is_a_failed_result(make: Callable[[], Any], said: str) -> None:
+async def test_a_value_that_json_cannot_express_is_a_failed_result(make: Callable[[], Any], message: str) -> None:
     result = cast(ToolResult, await call_returning(make()))
     assert isinstance(result, ToolResult)
     assert (result.failed, result.reason, result.call) == (True, "error", CALL)
     assert result.text.startswith("function ran, but ")
-    assert said in result.text
+    assert message in result.text

@@ -1,4 +1,4 @@
-"""Blocking functions beside the loop, and what becomes of them when nobody waits any more."""
+"""Blocking functions in threads, and their end after cancellation."""
 
 import asyncio
 import contextvars
@@ -34,46 +34,46 @@ async def test_a_sync_function_runs_in_a_daemon_thread_with_the_callers_context_
     assert threads[0].name == "tool function"
 
 
-async def test_cancelling_leaves_the_thread_to_itself() -> None:
-    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+async def test_cancellation_does_not_wait_for_the_thread() -> None:
+    started, release, finished = threading.Event(), threading.Event(), threading.Event()
 
     @tool
     def function() -> str:
         """Hang."""
-        begun.set()
+        started.set()
         release.wait()
-        ended.set()
+        finished.set()
         return "late"
 
     task = asyncio.create_task(cast(Any, function.call(FakeContext(), {})))
-    await asyncio.to_thread(begun.wait)
+    await asyncio.to_thread(started.wait)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not ended.is_set()
+    assert not finished.is_set()
     release.set()
-    await asyncio.to_thread(ended.wait)
+    await asyncio.to_thread(finished.wait)
 
 
-async def test_cancelling_reaches_an_async_function() -> None:
-    begun = asyncio.Event()
-    seen: list[str] = []
+async def test_cancellation_reaches_an_async_function() -> None:
+    started = asyncio.Event()
+    events: list[str] = []
 
     @tool
     async def function() -> None:
         """Wait for ever."""
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
-            seen.append("left")
+            events.append("left")
 
     task = asyncio.create_task(cast(Any, function.call(FakeContext(), {})))
-    await begun.wait()
+    await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert seen == ["left"]
+    assert events == ["left"]
 
 
 HANGING = """
@@ -99,18 +99,18 @@ asyncio.run(main())
 """
 
 
-def test_a_hung_thread_does_not_keep_the_process() -> None:
+def test_a_hung_thread_does_not_keep_the_process_alive() -> None:
     subprocess.run([sys.executable, "-c", HANGING], check=True, timeout=60)
 
 
-async def test_a_thread_that_ends_after_its_loop_is_gone_says_nothing() -> None:
-    begun, release = threading.Event(), threading.Event()
+async def test_a_thread_that_ends_after_its_loop_is_closed_raises_nothing() -> None:
+    started, release = threading.Event(), threading.Event()
     heard: list[Any] = []
 
     @tool
     def function() -> None:
         """Hang."""
-        begun.set()
+        started.set()
         release.wait()
 
     @tool
@@ -120,7 +120,7 @@ async def test_a_thread_that_ends_after_its_loop_is_gone_says_nothing() -> None:
 
     async def inner() -> None:
         task = asyncio.create_task(cast(Any, function.call(FakeContext(), {})))
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(started.wait)
         task.cancel()
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -136,7 +136,7 @@ async def test_a_thread_that_ends_after_its_loop_is_gone_says_nothing() -> None:
     assert heard == []
 
 
-async def test_many_at_once_each_have_a_thread() -> None:
+async def test_concurrent_calls_each_have_a_thread() -> None:
     meeting = threading.Barrier(20)
 
     @tool
@@ -156,7 +156,7 @@ async def test_many_at_once_each_have_a_thread() -> None:
     [ValueError("x"), StopIteration(), KeyError("k"), InvalidInput("y")],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_a_function_raises_reaches_the_caller(error: Exception) -> None:
+async def test_an_exception_of_a_function_reaches_the_caller(error: Exception) -> None:
     @tool
     def function() -> None:
         """Fail."""
@@ -174,7 +174,7 @@ async def test_what_a_function_raises_reaches_the_caller(error: Exception) -> No
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
-async def test_a_thread_cannot_end_the_loop(error: BaseException) -> None:
+async def test_an_exit_in_a_thread_does_not_end_the_loop(error: BaseException) -> None:
     @tool
     def function() -> None:
         """End everything."""
@@ -184,7 +184,7 @@ async def test_a_thread_cannot_end_the_loop(error: BaseException) -> None:
         await function.call(FakeContext(), {})
 
 
-async def test_an_async_function_cannot_exit() -> None:
+async def test_an_exit_in_an_async_function_is_an_error() -> None:
     @tool
     async def function() -> None:
         """End everything."""

@@ -24,7 +24,7 @@ def write(name: str) -> str:
 
 
 class MinimalTool:
-    """A tool that is no function."""
+    """A tool that is not a function."""
 
     spec = ToolSpec(name="bare")
 
@@ -48,7 +48,7 @@ def test_tools_are_found_by_name_in_order() -> None:
 
 @dataclass
 class InstanceTool:
-    """A tool whose spec is a value it holds."""
+    """A tool whose spec is an instance attribute."""
 
     spec: ToolSpec
 
@@ -59,12 +59,12 @@ class InstanceTool:
         return arguments
 
 
-def test_a_tool_may_hold_its_spec() -> None:
-    held = InstanceTool(ToolSpec(name="held"))
-    assert Toolset([held])["held"] is held
+def test_a_tool_may_have_its_spec_as_an_instance_attribute() -> None:
+    instance = InstanceTool(ToolSpec(name="instance"))
+    assert Toolset([instance])["instance"] is instance
 
 
-def test_a_name_that_two_tools_want_is_an_error() -> None:
+def test_two_tools_with_one_name_are_an_error() -> None:
     with pytest.raises(InvalidInput, match="two tools are named 'look'"):
         Toolset([look, tool(write, name="look")])
     with pytest.raises(InvalidInput, match=r"two tools are named 'a_b' \('a.b' and 'a b'\)"):
@@ -77,7 +77,7 @@ def test_the_original_name_is_kept() -> None:
     assert Toolset([tool(write, name="my write")]).original_names == {"my_write": "my write"}
 
 
-async def test_a_prefix_and_a_new_name() -> None:
+async def test_tools_can_be_prefixed_and_renamed() -> None:
     tools = Toolset([look, write]).prefix("fs.")
     assert tools.original_names == {"fs_look": "fs.look", "fs_write": "fs.write"}
     renamed = tools.rename({"fs_look": "see"})
@@ -91,7 +91,7 @@ async def test_a_prefix_and_a_new_name() -> None:
     assert repr(see) == "RenamedTool('see', RenamedTool('fs_look', FunctionTool('look')))"
 
 
-def test_only_some() -> None:
+def test_tools_can_be_filtered_by_name_or_predicate() -> None:
     tools = Toolset([look, write])
     assert list(tools.filter(["write"])) == ["write"]
     assert list(tools.filter(lambda each: each.spec.effect == "read")) == ["look"]

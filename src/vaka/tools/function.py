@@ -28,6 +28,7 @@ from vaka.tools.schema.signature import (
     callable_name_of,
     docstring_of,
     is_async_callable,
+    never_suspends,
     output_schema_of,
     read_signature,
 )
@@ -181,6 +182,7 @@ class _ToolDefinition:
             strict=strict_schema(parameters).lossless,
         )
         self.is_async = is_async_callable(function)
+        self.never_suspends = never_suspends(function)
         self.argument_reader = ArgumentReader(parameters, None if raw is None else self.signature.known_names)
         self.output_validator = Validator(output) if options.validate_output and output is not None else None
 
@@ -223,6 +225,11 @@ class FunctionTool(Generic[P, R]):
             return self
         self._method_cell = self._method_cell or _DefinitionCell()  # the methods of all objects share one definition
         return FunctionTool(function, self.options, self._method_cell)
+
+    @property
+    def never_suspends(self) -> bool:
+        """Whether a call runs to its end without a turn of the event loop."""
+        return (self._cell.definition or self._load_definition()).never_suspends
 
     @property
     def spec(self) -> ToolSpec:

@@ -1,4 +1,4 @@
-"""A session with real files: tools are called as the loop calls them, and what they keep goes into a real log."""
+"""A session with real files: tools are called by the loop, and their state is in a real log."""
 
 import os
 from pathlib import Path
@@ -20,27 +20,27 @@ FILE_TOOLS = ("Edit", "Glob", "Grep", "MultiEdit", "NotebookEdit", "Read", "Writ
 
 
 class ToolHarness:
-    """A folder, a session in it and the built-in tools, with a scripted model that calls what a test wants called."""
+    """A folder, a session in it and the built-in tools, with a scripted model that makes the calls of a test."""
 
     def __init__(self, root: Path, *roots: Path, tools: list[Tool] | None = None) -> None:
         self.root, self.store = root, MemoryStore()
         self.files: Any = Workspace(root, roots, home=root)
         self.tools = builtin_tools(FILE_TOOLS) if tools is None else tools
         self.secrets: tuple[str, ...] = ()
-        """What must not be seen."""
+        """Secrets that must be redacted."""
         self.last_messages: list[Any] = []
-        """What the model was told last."""
+        """The messages of the last prompt."""
         self.script: list[Any] = []
-        """All that the model says in this session."""
+        """The scripted steps of the model in this session."""
 
     def runtime(self, **options: Any) -> Runtime:
-        """Return a runtime that lends the files."""
+        """Return a runtime with the files of the harness."""
         rt = runtime(self.store, permission_mode="bypassPermissions", secrets=self.secrets, **options)
         rt.env.world = World(files=self.files, cwd=str(self.root))
         return rt
 
     async def run_calls(self, *requests: tuple[str, dict[str, Any]], at_once: bool = False) -> list[ToolResult]:
-        """Call tools one after the other, in a runtime of their own, and return their results."""
+        """Call tools one after the other in a new runtime, and return their results."""
         answers = [call(name, **arguments) for name, arguments in requests]
         self.script += [*([calls(*answers)] if at_once else answers), say("done")]
         model = ScriptedModel(*self.script)
@@ -55,7 +55,7 @@ class ToolHarness:
         return (await self.run_calls((name, arguments)))[0]
 
     async def rerun_after_crash(self, call: int) -> ToolResult:
-        """Let the process have died while the result of a call was not yet written; return what the next one says."""
+        """Simulate a crash before the result of a call was written; return the result of the repeated call."""
         log = await read_log(self.store, "s")
         cut = next(
             at
@@ -76,7 +76,7 @@ class ToolHarness:
             return []
 
     def write(self, path: str, content: str | bytes) -> Path:
-        """Put a file into the folder."""
+        """Write a file in the folder."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -90,8 +90,8 @@ def value_of(result: ToolResult) -> Any:
 
 
 def child_processes() -> list[str]:
-    """Return the processes of ours that live."""
-    found: list[str] = []
+    """Return the command lines of running child processes."""
+    commands: list[str] = []
     for folder in Path("/proc").iterdir():
         try:
             state = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -99,5 +99,5 @@ def child_processes() -> list[str]:
         except (OSError, IndexError):
             continue
         if state[1] == str(os.getpid()) and state[0] != "Z":
-            found.append(command)
-    return found
+            commands.append(command)
+    return commands

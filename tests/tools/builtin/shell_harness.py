@@ -1,4 +1,4 @@
-"""A session whose tools run real commands; the same shells serve several runtimes, as in one process."""
+"""A session whose tools run real commands; one supervisor serves several runtimes, as in one process."""
 
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,12 @@ from vaka.tools.function import tool
 
 
 class AllowEverything:
-    """Rules that allow everything: what is judged how is not the matter here."""
+    """A policy that allows every call."""
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: CallPath) -> Verdict:
-        """Allow it."""
         return Allow()
 
     def visible(self, spec: ToolSpec) -> bool:
-        """Show it."""
         return True
 
 
@@ -33,20 +31,19 @@ SHELL_TOOLS = ("Bash", "BashOutput", "BashStatus", "KillTask", "Read")
 
 
 class PersistentSupervisor(ShellSupervisor):
-    """Shells that outlive the runtimes they are lent to, as if those were one."""
+    """A supervisor that outlives the runtimes that use it."""
 
     async def close(self, session: SessionId | None = None) -> None:
-        """End the commands of a session; all of them are ended by ``end``."""
+        """Kill the commands of a session; only ``end_all`` kills all."""
         if session is not None:
             await super().close(session)
 
     async def end_all(self) -> None:
-        """End everything."""
         await super().close()
 
 
 class ShellHarness(ToolHarness):
-    """A bench with commands."""
+    """A harness with commands."""
 
     def __init__(self, root: Path, *roots: Path, sandbox: Sandbox | None = None, **options: Any) -> None:
         super().__init__(root, *roots, tools=[*builtin_tools(SHELL_TOOLS), lull])
@@ -55,18 +52,17 @@ class ShellHarness(ToolHarness):
         self.shells = PersistentSupervisor(self.scope, self.options)
 
     def runtime(self, **options: Any) -> Runtime:
-        """Return a runtime that lends files and commands."""
+        """Return a runtime with the files and commands of the harness."""
         rt = super().runtime(**{"policy": AllowEverything(), "ask": "deny", **options})
         rt.env.world = World(files=self.files, sandbox=self.sandbox, shells=self.shells, cwd=str(self.root))
         return rt
 
     async def restart(self) -> None:
-        """Let vaka have been stopped and started again."""
+        """Simulate a restart of the process."""
         await self.shells.end_all()
         self.shells = PersistentSupervisor(self.scope, self.options)
 
     async def bash(self, command: str, **more: Any) -> ToolResult:
-        """Run a command."""
         return await self.call("Bash", command=command, **more)
 
 

@@ -1,4 +1,4 @@
-"""AskUserQuestion: a person decides, in this process or a later one; without one the model is told to."""
+"""AskUserQuestion: a person decides, in this process or a later one; without an answer the model decides."""
 
 import asyncio
 from typing import Any
@@ -37,15 +37,15 @@ async def ask_questions(*questions: dict[str, Any], answers: list[JSON]) -> Tool
     return results_by_call(await read_log(store, "s"))["call_1"]
 
 
-async def test_a_person_is_asked_and_the_answer_told() -> None:
-    done = await ask_questions(question(), answers=["PostgreSQL"])
-    assert (done.text, done.failed) == ("Which database?\n  PostgreSQL", False)
-    assert done.value == {"answers": {"Which database?": "PostgreSQL"}}
+async def test_a_person_is_asked_and_the_answer_returned() -> None:
+    result = await ask_questions(question(), answers=["PostgreSQL"])
+    assert (result.text, result.failed) == ("Which database?\n  PostgreSQL", False)
+    assert result.value == {"answers": {"Which database?": "PostgreSQL"}}
 
 
 async def test_each_question_is_asked_in_turn() -> None:
-    done = await ask_questions(question(), question("Which language?", "Python", "Go"), answers=["sqlite", "2"])
-    assert done.value == {"answers": {"Which database?": "SQLite", "Which language?": "Go"}}
+    result = await ask_questions(question(), question("Which language?", "Python", "Go"), answers=["sqlite", "2"])
+    assert result.value == {"answers": {"Which database?": "SQLite", "Which language?": "Go"}}
 
 
 @pytest.mark.parametrize(
@@ -56,26 +56,28 @@ async def test_each_question_is_asked_in_turn() -> None:
         ("neither, thanks", ["neither, thanks"]), (["A", "and tea"], ["A", "and tea"]), ({"x": 1}, [{"x": 1}]),
     ],
 )  # fmt: skip
-async def test_several_answers_are_a_list(answer: JSON, meant: JSON) -> None:
-    done = await ask_questions(question("Which?", "A", "B", "C", multiSelect=True), answers=[answer])
-    assert done.value == {"answers": {"Which?": meant}}
+async def test_several_chosen_options_are_a_list(answer: JSON, meant: JSON) -> None:
+    result = await ask_questions(question("Which?", "A", "B", "C", multiSelect=True), answers=[answer])
+    assert result.value == {"answers": {"Which?": meant}}
 
 
 @pytest.mark.parametrize(
     ("answer", "meant"), [("4", "4"), ("1", "1"), ("3", "4"), (["8"], "8"), ("5", "5"), ("9" * 5000, "9" * 5000),
         (4, "4"), (3, "4"), (5, 5), (10**12, 10**12)],
 )  # fmt: skip
-async def test_an_option_that_is_a_number_is_meant_before_the_number_of_an_option(answer: JSON, meant: JSON) -> None:
-    done = await ask_questions(question("How many?", "1", "2", "4", "8"), answers=[answer])
-    assert done.value == {"answers": {"How many?": meant}}
+async def test_a_number_means_the_option_with_that_label_before_the_option_with_that_position(
+    answer: JSON, meant: JSON
+) -> None:
+    result = await ask_questions(question("How many?", "1", "2", "4", "8"), answers=[answer])
+    assert result.value == {"answers": {"How many?": meant}}
 
 
-async def test_people_may_answer_in_their_own_words() -> None:
+async def test_an_answer_may_be_free_text() -> None:
     assert (await ask_questions(question(), answers=["  a plain file "])).text == "Which database?\n  a plain file"
     assert (await ask_questions(question(), answers=[["SQLite"]])).text == "Which database?\n  SQLite"
 
 
-async def test_the_person_reads_what_each_option_means() -> None:
+async def test_the_question_shows_the_description_of_each_option() -> None:
     store = MemoryStore()
     async with runtime(store, allow=("AskUserQuestion",), ask="suspend") as rt:
         with pytest.raises(Suspended):
@@ -108,17 +110,17 @@ async def test_a_question_outlives_the_process_that_asked_it() -> None:
     assert sum(isinstance(event.data, QuestionAsked) for event in log) == 2
 
 
-async def test_without_anybody_the_model_is_told_to_decide() -> None:
+async def test_without_an_answer_the_model_is_asked_to_decide() -> None:
     store = MemoryStore()
     async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
         await (await rt.open(agent(model(question()), *TOOL), id="s")).run("Go.")
-    done = results_by_call(await read_log(store, "s"))["call_1"]
-    assert done.failed
-    assert done.text.startswith("the question was not answered; decide yourself")
-    assert done.value == {"answers": {}, "unanswered": ["Which database?"]}
+    result = results_by_call(await read_log(store, "s"))["call_1"]
+    assert result.failed
+    assert result.text.startswith("the question was not answered; decide yourself")
+    assert result.value == {"answers": {}, "unanswered": ["Which database?"]}
 
 
-async def test_a_person_who_takes_too_long_is_not_waited_for() -> None:
+async def test_a_question_expires_when_the_person_takes_too_long() -> None:
     clock, store = FakeClock(), MemoryStore()
     async with runtime(store, allow=("AskUserQuestion",), clock=clock, question_timeout=60) as rt:
         session = await rt.open(agent(model(question()), *TOOL), id="s")
@@ -126,8 +128,8 @@ async def test_a_person_who_takes_too_long_is_not_waited_for() -> None:
         await clock.wait_for_sleeps()
         clock.advance(61)
         await task
-    done = results_by_call(await read_log(store, "s"))["call_1"]
-    assert done.text.startswith("the question was not answered; decide yourself")
+    result = results_by_call(await read_log(store, "s"))["call_1"]
+    assert result.text.startswith("the question was not answered; decide yourself")
 
 
 @pytest.mark.parametrize(
@@ -138,10 +140,10 @@ async def test_a_person_who_takes_too_long_is_not_waited_for() -> None:
     ],
     ids=["none", "five", "twice", "one option", "five options", "same option", "long header", "no options"],
 )  # fmt: skip
-async def test_what_cannot_be_asked_is_told(questions: list[dict[str, Any]]) -> None:
+async def test_invalid_questions_are_an_error(questions: list[dict[str, Any]]) -> None:
     store = MemoryStore()
     async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
         await (await rt.open(agent(model(*questions), *TOOL), id="s")).run("Go.")
-    done = results_by_call(await read_log(store, "s"))["call_1"]
-    assert done.failed
-    assert "nobody is there" not in done.text
+    result = results_by_call(await read_log(store, "s"))["call_1"]
+    assert result.failed
+    assert "was not answered" not in result.text

@@ -1,4 +1,4 @@
-"""What all built-in tools share: names, words, effects, and long texts that are read again by name."""
+"""Shared behaviour of built-in tools: names, descriptions, effects, repairs and stored outputs."""
 
 import hashlib
 from pathlib import Path
@@ -23,7 +23,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_tool_says_where_it_is_from_and_what_a_second_run_does(name: str) -> None:
+def test_each_built_in_tool_has_its_layer_and_effect(name: str) -> None:
     (tool,) = builtin_tools([name])
     spec = tool.spec
     assert (spec.name, spec.layer, spec.effect) == (name, "builtin", FILES[name])
@@ -37,7 +37,7 @@ def test_each_tool_says_where_it_is_from_and_what_a_second_run_does(name: str) -
     assert repr(tool) == f"BuiltinTool({name!r})"
 
 
-def test_tools_come_by_name_and_unknown_ones_are_refused() -> None:
+def test_built_in_tools_are_found_by_name_and_unknown_names_are_errors() -> None:
     assert [tool.spec.name for tool in builtin_tools(["Grep", "Read"])] == ["Grep", "Read"]
     assert {tool.spec.name for tool in builtin_tools()} == set(TOOLS) - OPT_IN
     assert {tool.spec.name for tool in builtin_tools(TOOLS)} == set(TOOLS)
@@ -58,7 +58,7 @@ def read_tool() -> Tool:
         ('{"file_path": "a", "offset": 3}', 3, ""),
     ],
 )
-def test_numbers_written_as_words_are_taken_for_numbers(
+def test_a_number_written_as_text_is_read_as_a_number(
     raw: "str | dict[str, object]", offset: int, repaired: str
 ) -> None:
     read = read_tool().parse(raw)
@@ -74,7 +74,7 @@ def test_numbers_written_as_words_are_taken_for_numbers(
         ("Read", '{"file_path": "a", "limit": 7.0}', {"file_path": "a", "limit": 7}),
     ],
 )
-def test_a_whole_number_may_be_written_with_a_point(name: str, raw: str, meant: dict[str, object]) -> None:
+def test_an_integer_may_be_written_with_a_decimal_point(name: str, raw: str, meant: dict[str, object]) -> None:
     (tool,) = builtin_tools([name])
     read = tool.parse(raw)
     assert isinstance(read, ParsedArguments)
@@ -88,20 +88,20 @@ def test_a_whole_number_may_be_written_with_a_point(name: str, raw: str, meant: 
         '{"file_path": 3}',
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_stays_a_problem(raw: str) -> None:
+def test_an_argument_that_cannot_be_repaired_stays_an_error(raw: str) -> None:
     assert isinstance(read_tool().parse(raw), InvalidArguments)
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("yes", True), ("TRUE", True), (1, True), ("no", False), ("false", False), (0, False)]
+    ("word", "meant"), [("yes", True), ("TRUE", True), (1, True), ("no", False), ("false", False), (0, False)]
 )
-def test_truths_written_as_words_are_taken_for_truths(said: object, meant: bool) -> None:
+def test_a_boolean_written_as_text_is_read_as_a_boolean(word: object, meant: bool) -> None:
     (edit,) = builtin_tools(["Edit"])
-    given = {"file_path": "a", "old_string": "1", "new_string": "2", "replace_all": said}
-    read = edit.parse(given)
+    arguments = {"file_path": "a", "old_string": "1", "new_string": "2", "replace_all": word}
+    read = edit.parse(arguments)
     assert isinstance(read, ParsedArguments)
     assert read.value["replace_all"] is meant
-    assert isinstance(edit.parse({**given, "replace_all": "perhaps"}), InvalidArguments)
+    assert isinstance(edit.parse({**arguments, "replace_all": "perhaps"}), InvalidArguments)
 
 
 @vaka.tool(effect="read")
@@ -114,14 +114,14 @@ async def test_a_long_output_is_shown_in_part_and_read_again_by_its_name(tmp_pat
     text = "".join(f"line {number} of many\n" for number in range(1, 3001))
     name = output_name_of(Digest(hashlib.sha256(text.encode()).hexdigest()))
     bench = ToolHarness(tmp_path, tools=[*builtin_tools(["Read"]), recite])
-    said, page, missing, wrong = await bench.run_calls(
+    recited, page, missing, wrong = await bench.run_calls(
         ("recite", {"lines": 3000}), ("Read", {"file_path": name, "offset": 1500, "limit": 2}),
         ("Read", {"file_path": "output:" + "0" * 64}), ("Read", {"file_path": "output:me"}),
     )  # fmt: skip
-    assert said.text.startswith("line 1 of many\nline 2 of many")
-    assert said.text.endswith("line 3000 of many\n")
-    assert f"lines) left out; the whole is {name}: give Read that as file_path" in said.text
-    assert len(said.text) < 5000
+    assert recited.text.startswith("line 1 of many\nline 2 of many")
+    assert recited.text.endswith("line 3000 of many\n")
+    assert f"lines) left out; the whole is {name}: give Read that as file_path" in recited.text
+    assert len(recited.text) < 5000
     assert (
         page.text
         == "  1500\tline 1500 of many\n  1501\tline 1501 of many\n[lines 1500 to 1501 of 3000; go on with offset=1502]"
@@ -129,8 +129,8 @@ async def test_a_long_output_is_shown_in_part_and_read_again_by_its_name(tmp_pat
     assert value_of(page)["path"] == name
     assert missing.text == f"FileMissing: output:{'0' * 64} is not stored (any more)"
     assert "is not an output" in wrong.text
-    told = [result for message in bench.last_messages for result in getattr(message, "results", ())]
-    assert told[0].content[0].text == said.text
+    results = [result for message in bench.last_messages for result in getattr(message, "results", ())]
+    assert results[0].content[0].text == recited.text
 
 
 async def test_a_short_output_is_shown_whole(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_a_short_output_is_shown_whole(tmp_path: Path) -> None:
     assert (await bench.call("recite", lines=2)).text == "line 1 of many\nline 2 of many\n"
 
 
-def test_names_of_outputs_are_only_those() -> None:
+def test_only_digests_are_names_of_outputs() -> None:
     digest = Digest("a" * 64)
     assert output_digest_of(output_name_of(digest)) == digest
     assert [
@@ -146,7 +146,7 @@ def test_names_of_outputs_are_only_those() -> None:
     ] == [None] * 4
 
 
-def test_words_are_read_when_they_are_needed() -> None:
+def test_descriptions_are_loaded_on_first_use() -> None:
     (tool,) = builtin_tools(["Glob"])
     assert isinstance(tool, BuiltinTool)
     assert msgspec.json.decode(msgspec.json.encode(tool.spec))["layer"] == "builtin"

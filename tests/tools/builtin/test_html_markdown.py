@@ -1,4 +1,4 @@
-"""HTML as Markdown: what a page says, whatever it is made of."""
+"""The conversion of HTML to Markdown, also of hostile pages."""
 
 import inspect
 import sys
@@ -46,7 +46,7 @@ def test_pages_become_markdown(html: str, text: str) -> None:
     assert html_to_markdown(html, "https://e.org/").text == text
 
 
-def test_the_title_is_told_apart() -> None:
+def test_the_title_is_separate_from_the_text() -> None:
     page = html_to_markdown("<svg><title>icon</title></svg><title>A &amp;\n B</title><title>C</title>text")
     assert (page.title, page.text) == ("A & B", "text")
 
@@ -90,7 +90,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from([*PIECES, " "])).map("".join))
-def test_no_order_of_tags_breaks_it(html: str) -> None:
+def test_no_order_of_tags_raises_an_exception(html: str) -> None:
     assert "<script" not in html_to_markdown(html, "https://e.org/").text
 
 
@@ -98,7 +98,7 @@ NESTED = ("div", "ul", "blockquote", "b", "table", "a", "pre")
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_a_hundred_thousand_tags_in_each_other_need_no_deeper_stack(name: str) -> None:
+def test_a_hundred_thousand_nested_tags_need_no_deeper_stack(name: str) -> None:
     html = f"<{name}>" * 100_000 + "inside" + f"</{name}>" * 100_000
     depth = len(inspect.stack())
     limit = sys.getrecursionlimit()
@@ -111,23 +111,23 @@ def test_a_hundred_thousand_tags_in_each_other_need_no_deeper_stack(name: str) -
 
 
 def count_work(html: str) -> int:
-    """Return how often anything was called for a page, and how much text besides the page those calls were given."""
-    done = 0
+    """Return the number of calls made for a page, and the length of all text passed in them besides the page."""
+    work = 0
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        nonlocal done
-        done += 1
+        nonlocal work
+        work += 1
         if event == "call":
-            given = [value for name, value in frame.f_locals.items() if name != "html"]
-            done += sum(len(value) for value in given if isinstance(value, str))
-            done += sum(len(text) for value in given if isinstance(value, list) for text in cast("list[str]", value))
+            values = [value for name, value in frame.f_locals.items() if name != "html"]
+            work += sum(len(value) for value in values if isinstance(value, str))
+            work += sum(len(text) for value in values if isinstance(value, list) for text in cast("list[str]", value))
 
     sys.setprofile(note)
     try:
         html_to_markdown(html, "https://e.org/")
     finally:
         sys.setprofile(None)
-    return done
+    return work
 
 
 MIXED = (
@@ -141,7 +141,7 @@ MIXED = (
     [MIXED, "<div>", "<ul><li>x", "<blockquote>x", "<a href=x>y", "<b>", "</p>", "<td>x", "<a><b>x</a>", "<pre>x</pre>",
      "<p>x", "< ", "&#1", "<svg>", "<a x='1' y=2 z>", "text ", "<tr><a href=x>y<div>", "<li><a href=x>y</a>"],
 )  # fmt: skip
-def test_twice_the_page_is_twice_the_work(piece: str) -> None:
+def test_conversion_takes_time_linear_in_the_page(piece: str) -> None:
     assert count_work(piece * 200) <= 2.1 * count_work(piece * 100) + 100
 
 

@@ -1,4 +1,4 @@
-"""WebSearch: what a provider finds, kept to the domains that are wanted."""
+"""WebSearch: the results of a provider, filtered by domain."""
 
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -60,20 +60,20 @@ def page(body: str, status: str = "200 OK") -> Handler:
     return respond_with(encode_response(body.encode(), status, [("Content-Type", "text/html")]))
 
 
-async def test_results_are_told_in_order_once_each_and_with_the_addresses_they_lead_to() -> None:
-    found, requests = await search(page(PAGE), query="first things")
-    assert found.value["results"] == [
+async def test_results_are_returned_in_order_once_each_with_their_target_addresses() -> None:
+    results, requests = await search(page(PAGE), query="first things")
+    assert results.value["results"] == [
         {"title": "The First & best", "url": "https://example.org/a?b=c&d=e", "snippet": "Some words here"},
         {"title": "Second", "url": "https://docs.example.org/b", "snippet": ""},
         {"title": "Third", "url": "http://other.net/", "snippet": "three"},
         {"title": "Fourth", "url": "https://notexample.org/", "snippet": ""},
     ]
-    assert "1. The First & best\n   https://example.org/a?b=c&d=e\n   Some words here" in found.text
+    assert "1. The First & best\n   https://example.org/a?b=c&d=e\n   Some words here" in results.text
     assert (requests[0].method, parse_qs(requests[0].body.decode())["q"]) == ("POST", ["first things"])
 
 
 @pytest.mark.parametrize(
-    ("more", "kept"),
+    ("more", "expected"),
     [
         ({"allowed_domains": ["example.org"]}, ["The First & best", "Second"]),
         ({"allowed_domains": ["*.Example.org."]}, ["The First & best", "Second"]),
@@ -82,25 +82,25 @@ async def test_results_are_told_in_order_once_each_and_with_the_addresses_they_l
         ({"allowed_domains": ["nowhere.net"]}, []),
     ],
 )
-async def test_only_the_domains_that_are_wanted_are_told(more: dict[str, Any], kept: list[str]) -> None:
-    found, _ = await search(page(PAGE), query="things", **more)
-    assert [row["title"] for row in found.value["results"]] == kept
-    assert found.value["left_out"] == 4 - len(kept)
+async def test_results_are_filtered_by_domain(more: dict[str, Any], expected: list[str]) -> None:
+    results, _ = await search(page(PAGE), query="things", **more)
+    assert [row["title"] for row in results.value["results"]] == expected
+    assert results.value["left_out"] == 4 - len(expected)
 
 
-async def test_at_most_eight_are_told() -> None:
+async def test_at_most_eight_results_are_returned() -> None:
     many = "".join(result(f"https://a{n}.org/", f"T{n}") for n in range(30))
-    found, _ = await search(page(many), query="many")
-    assert len(found.value["results"]) == 8
+    results, _ = await search(page(many), query="many")
+    assert len(results.value["results"]) == 8
 
 
-async def test_nothing_found_is_no_error_and_a_page_that_is_no_list_is_one() -> None:
-    found, _ = await search(page('<div class="no-results">No results.</div>'), query="zzz")
-    assert (found.failed, found.text) == (False, "nothing was found for 'zzz'")
+async def test_an_empty_result_list_is_a_success_and_another_page_an_error() -> None:
+    results, _ = await search(page('<div class="no-results">No results.</div>'), query="zzz")
+    assert (results.failed, results.text) == (False, "nothing was found for 'zzz'")
     for script in (page("<p>Are you a person?</p>"), page("down", "503 Service Unavailable")):
-        found, _ = await search(script, query="zzz")
-        assert found.failed
-        assert "127.0.0.1" in found.text
+        results, _ = await search(script, query="zzz")
+        assert results.failed
+        assert "127.0.0.1" in results.text
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ async def test_nothing_found_is_no_error_and_a_page_that_is_no_list_is_one() -> 
     [{"query": "a"}, {"query": "ab", "allowed_domains": ["https://x/"]}, {"query": "ab", "blocked_domains": [""]}],
 )
 async def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
-    found, requests = await search(page(PAGE), **wrong)
-    assert (found.failed, requests) == (True, [])
+    results, requests = await search(page(PAGE), **wrong)
+    assert (results.failed, requests) == (True, [])
 
 
-async def test_without_a_network_it_says_so() -> None:
+async def test_without_a_network_the_call_is_an_error() -> None:
     store, model = MemoryStore(), ScriptedModel(call("WebSearch", query="ab"), say("done"))
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         rt.env.world = World()
@@ -120,7 +120,7 @@ async def test_without_a_network_it_says_so() -> None:
     assert "gives tools no network" in results_by_call(await read_log(store, "s"))["call_1"].text
 
 
-def test_addresses_are_taken_out_of_what_counts_clicks() -> None:
+def test_addresses_are_taken_out_of_click_counters() -> None:
     assert result_url("/l/?uddg=https%3A%2F%2Fa.org%2F%3Fx%3D1%26y%3D2") == "https://a.org/?x=1&y=2"
     assert [result_url(place) for place in ("/l/?uddg=file%3A%2F%2F%2Fx", "http://[::1", "mailto:x", "")][:3] == [
         "",
@@ -130,5 +130,5 @@ def test_addresses_are_taken_out_of_what_counts_clicks() -> None:
 
 
 @pytest.mark.parametrize("piece", ['<a class="result__a" href="x">', "<a ", "<", '<a class="', "<div>", "<a href=''>"])
-def test_a_hostile_page_is_read_to_its_end(piece: str) -> None:
+def test_a_hostile_page_is_parsed_in_linear_time(piece: str) -> None:
     assert all(isinstance(one, SearchResult) for one in read(piece * (200_000 // len(piece))))

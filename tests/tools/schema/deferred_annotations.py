@@ -1,4 +1,4 @@
-"""Functions whose annotations are text until somebody looks them up."""
+"""Functions with deferred annotations."""
 
 from __future__ import annotations
 

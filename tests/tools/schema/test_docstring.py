@@ -93,5 +93,5 @@ SPHINX = """
     ],
     ids=["google", "numpy", "sphinx", "none", "header", "blank", "prose", "empty", "ragged"],
 )
-def test_each_style_is_read(text: str | None, expected: ParsedDocstring) -> None:
+def test_every_docstring_style_is_parsed(text: str | None, expected: ParsedDocstring) -> None:
     assert parse(text) == expected

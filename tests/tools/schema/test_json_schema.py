@@ -28,8 +28,8 @@ def schema_of(hint: Any) -> dict[str, Any]:
 
     function.__annotations__["value"] = hint
     parameters = tool(function).spec.parameters
-    found: dict[str, Any] = parameters["properties"]["value"]
-    return {**found, **({"$defs": parameters["$defs"]} if "$defs" in parameters else {})}
+    schema: dict[str, Any] = parameters["properties"]["value"]
+    return {**schema, **({"$defs": parameters["$defs"]} if "$defs" in parameters else {})}
 
 
 class Color(enum.Enum):
@@ -229,16 +229,16 @@ NOTES: list[tuple[Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("hint", "expected"), NOTES, ids=[str(hint) for hint, _ in NOTES])
-def test_annotated_adds_words_and_bounds_from_every_library(hint: Any, expected: dict[str, Any]) -> None:
+def test_annotated_adds_descriptions_and_bounds_of_every_library(hint: Any, expected: dict[str, Any]) -> None:
     assert schema_of(hint) == expected
 
 
 class Stranger:
-    """A class like any other."""
+    """A class that is not a record."""
 
 
 class Bag(Generic[T]):
-    """A generic class that is no record."""
+    """A generic class that is not a record."""
 
 
 UNSUPPORTED: list[tuple[Any, str]] = [
@@ -260,14 +260,14 @@ UNSUPPORTED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "said"), [row for row in UNSUPPORTED if row[1]], ids=lambda value: str(value))
-def test_what_json_cannot_express_is_refused_by_name(hint: Any, said: str) -> None:
+@pytest.mark.parametrize(("hint", "message"), [row for row in UNSUPPORTED if row[1]], ids=lambda value: str(value))
+def test_a_type_that_json_cannot_express_is_an_error_with_its_name(hint: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match="tool 'function', parameter 'value'") as caught:
         schema_of(hint)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_defaults_are_copied_when_json_can_carry_them() -> None:
+def test_defaults_are_copied_when_json_can_express_them() -> None:
     def function(
         number: int = 5,
         text: str = "a",
@@ -297,7 +297,7 @@ def test_defaults_are_copied_when_json_can_carry_them() -> None:
     assert "required" not in parameters
 
 
-def test_an_optional_parameter_without_default_may_be_left_out() -> None:
+def test_a_nullable_parameter_without_default_is_optional() -> None:
     @tool
     def function(a: int | None, b: int) -> None:
         """Take two."""

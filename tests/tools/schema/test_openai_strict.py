@@ -1,4 +1,4 @@
-"""The strict dialect: what it keeps, what it loses, and that nothing else changes."""
+"""The strict dialect: its conversion, its losses and its warnings."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -61,20 +61,20 @@ def everything(
 
 
 def all_subschemas(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a schema and all inside it."""
-    found: list[dict[str, Any]] = []
+    """Return a schema and all its subschemas."""
+    subschemas: list[dict[str, Any]] = []
 
     def visit(part: Any) -> Any:
         if isinstance(part, dict):
-            found.append(part)
+            subschemas.append(part)
             map_subschemas(part, visit)
         return part
 
     visit(schema)
-    return found
+    return subschemas
 
 
-def test_the_dialect_is_followed_everywhere() -> None:
+def test_the_strict_dialect_is_followed_in_all_subschemas() -> None:
     strict = strict_schema(everything.spec.parameters)
     assert everything.spec.strict
     assert strict.lossless
@@ -89,7 +89,7 @@ def test_the_dialect_is_followed_everywhere() -> None:
     assert set(strict.schema["$defs"]) >= {"Inner", "Cat", "Dog"}
 
 
-def test_members_that_may_be_left_out_become_nullable() -> None:
+def test_optional_members_become_nullable() -> None:
     properties = strict_schema(everything.spec.parameters).schema["properties"]
     assert properties["kind"] == {"type": ["string", "null"], "enum": ["a", "b", None], "description": 'Default: "a".'}
     assert properties["when"] == {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}
@@ -98,7 +98,7 @@ def test_members_that_may_be_left_out_become_nullable() -> None:
     assert properties["other"] == {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}]}
 
 
-def test_what_was_left_out_is_told() -> None:
+def test_dropped_keywords_are_warnings() -> None:
     warnings = strict_schema(everything.spec.parameters).warnings
     assert "arguments.path: 'format' is not supported and was left out" in warnings
     assert "arguments.pet: 'discriminator' is not supported and was left out" in warnings
@@ -117,7 +117,7 @@ STRICT = {
 }
 
 
-def test_what_a_strict_model_writes_is_read_as_what_was_left_out() -> None:
+def test_a_null_of_a_strict_model_is_read_as_an_absent_member() -> None:
     jsonschema.validate(STRICT, strict_schema(everything.spec.parameters).schema)
     assert everything.parse(STRICT) == ParsedArguments({**FULL, "when": None, "other": None})
 
@@ -139,11 +139,11 @@ LOSSY: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("part", "said"), LOSSY, ids=[said for _, said in LOSSY])
-def test_what_cannot_be_said_is_a_loss(part: Any, said: str) -> None:
+@pytest.mark.parametrize(("part", "warning"), LOSSY, ids=[warning for _, warning in LOSSY])
+def test_a_keyword_the_dialect_cannot_express_is_a_loss(part: Any, warning: str) -> None:
     strict = strict_schema({"type": "object", "properties": {"a": part}, "required": ["a"]})
     assert not strict.lossless
-    assert any(said in warning for warning in strict.warnings)
+    assert any(warning in other for other in strict.warnings)
 
 
 LOSSLESS: list[tuple[Any, Any]] = [
@@ -163,13 +163,13 @@ LOSSLESS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("part", "expected"), LOSSLESS, ids=[str(part) for part, _ in LOSSLESS])
-def test_what_only_remarks_is_none(part: Any, expected: Any) -> None:
+def test_a_dropped_annotation_keyword_is_not_a_loss(part: Any, expected: Any) -> None:
     strict = strict_schema({"type": "object", "properties": {"a": part}, "$defs": {"x": {"type": "string"}}})
     assert strict.lossless
     assert strict.schema["properties"]["a"] == expected
 
 
-def test_the_limits_of_the_dialect() -> None:
+def test_exceeding_a_limit_of_the_dialect_is_a_loss() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(12):
         deep = {"type": "array", "items": deep}

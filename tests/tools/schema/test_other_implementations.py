@@ -1,4 +1,4 @@
-"""Our schemas against other people's: the jsonschema library, pydantic's schemas, and values made from types."""
+"""Our schemas against other implementations: the jsonschema library, pydantic, and values generated from types."""
 
 import enum
 import functools
@@ -124,8 +124,8 @@ received_values: list[Any] = []
 
 
 @functools.cache
-def taking(name: str) -> FunctionTool[..., Any]:
-    """Return a tool with one parameter of a type, which keeps what it was called with."""
+def receiver_of(name: str) -> FunctionTool[..., Any]:
+    """Return a tool with one parameter of a type, and the list of values it was called with."""
 
     async def function(value: Any) -> None:
         """Take a value."""
@@ -136,7 +136,7 @@ def taking(name: str) -> FunctionTool[..., Any]:
 
 
 def run_to_end(work: Any) -> Any:
-    """Return what a coroutine gives back that never waits."""
+    """Return the result of a coroutine that never suspends."""
     with pytest.raises(StopIteration) as end:
         work.send(None)
     return end.value.value
@@ -149,28 +149,28 @@ def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
 
 @pytest.mark.parametrize("name", SUBSET)
 def test_our_validator_and_the_jsonschema_library_agree(name: str) -> None:
-    made = taking(name)
-    jsonschema.Draft202012Validator.check_schema(made.spec.parameters)
-    fits = accepts(made.spec.parameters)
+    receiver = receiver_of(name)
+    jsonschema.Draft202012Validator.check_schema(receiver.spec.parameters)
+    fits = accepts(receiver.spec.parameters)
     for value in CORPUS:
-        assert isinstance(made.parse({"value": value}), ParsedArguments) is fits({"value": value}), value
+        assert isinstance(receiver.parse({"value": value}), ParsedArguments) is fits({"value": value}), value
 
 
 @pytest.mark.parametrize(
     "name", [name for name in SUBSET if name != "decimal"]
-)  # pydantic's schema takes any text there
-def test_pydantics_schema_accepts_and_refuses_the_same(name: str) -> None:
-    ours = taking(name)
+)  # pydantic's schema accepts any text there
+def test_the_schema_of_pydantic_accepts_the_same_values(name: str) -> None:
+    ours = receiver_of(name)
     theirs = close_objects(TypeAdapter(SUBSET[name]).json_schema())
     fits = accepts({"type": "object", "properties": {"value": theirs}, "$defs": theirs.pop("$defs", {})})
     for value in [
         value for value in CORPUS if (name, value) != ("decimal", "")
-    ]:  # pydantic's pattern takes the empty text
+    ]:  # pydantic's pattern accepts the empty text
         assert isinstance(ours.parse({"value": value}), ParsedArguments) is fits({"value": value}), value
 
 
 def close_objects(schema: Any) -> Any:
-    """Return a schema that refuses unknown members of records, as ours do and pydantic's do when told to."""
+    """Return a schema that rejects unknown members of records, as ours do; pydantic's do so only by option."""
     if isinstance(schema, list):
         return [close_objects(part) for part in schema]
     if not isinstance(schema, dict):
@@ -182,12 +182,12 @@ def close_objects(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", SUBSET)
-def test_what_passes_the_schema_can_be_converted(name: str) -> None:
-    made = taking(name)
+def test_a_valid_value_can_be_converted(name: str) -> None:
+    receiver = receiver_of(name)
     for value in CORPUS:
-        found = made.parse({"value": value})
-        if isinstance(found, ParsedArguments):
-            result = run_to_end(made.call(FakeContext(), found.value))
+        parsed = receiver.parse({"value": value})
+        if isinstance(parsed, ParsedArguments):
+            result = run_to_end(receiver.call(FakeContext(), parsed.value))
             assert not isinstance(result, ToolResult), value
 
 
@@ -245,16 +245,16 @@ INSTANCES: dict[str, st.SearchStrategy[Any]] = {
 @pytest.mark.parametrize("name", INSTANCES)
 def test_any_instance_of_a_type_validates_and_comes_back(name: str, data: st.DataObject) -> None:
     value = data.draw(INSTANCES[name])
-    made = taking(name)
+    receiver = receiver_of(name)
     plain = msgspec.json.decode(msgspec.json.encode(value, enc_hook=encode_unknown))
-    arguments = made.parse({"value": plain})
+    arguments = receiver.parse({"value": plain})
     assert isinstance(arguments, ParsedArguments), arguments
-    run_to_end(made.call(FakeContext(), arguments.value))
+    run_to_end(receiver.call(FakeContext(), arguments.value))
     assert received_values == [value] or are_equal(received_values[0], value)
 
 
 def are_equal(left: Any, right: Any) -> bool:
-    """Tell whether two values are equal up to how JSON writes numbers and times."""
+    """Return whether two values are equal apart from JSON's notation of numbers and times."""
     if isinstance(right, float) and isinstance(left, int | float):
         return math.isclose(left, right)
     return repr(msgspec.to_builtins(left, enc_hook=encode_unknown, str_keys=True)) == repr(
@@ -266,18 +266,18 @@ def are_equal(left: Any, right: Any) -> bool:
 @pytest.mark.parametrize(
     "name", ["int", "literal", "enum", "list", "date", "dataclass", "recursive", "typeddict", "tagged"]
 )
-def test_the_strict_dialect_takes_every_instance_with_null_for_what_is_left_out(name: str, data: st.DataObject) -> None:
-    made = taking(name)
-    strict = strict_schema(made.spec.parameters)
+def test_the_strict_dialect_accepts_every_instance_with_null_for_absent_members(name: str, data: st.DataObject) -> None:
+    receiver = receiver_of(name)
+    strict = strict_schema(receiver.spec.parameters)
     assert strict.lossless
     plain = msgspec.json.decode(msgspec.json.encode(data.draw(INSTANCES[name]), enc_hook=encode_unknown))
     filled = {"value": filled_with_null(plain, strict.schema["properties"]["value"], strict.schema)}
     jsonschema.validate(filled, strict.schema)
-    assert isinstance(made.parse(filled), ParsedArguments)
+    assert isinstance(receiver.parse(filled), ParsedArguments)
 
 
 def filled_with_null(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> Any:
-    """Write a value as a strict model must: every member of every object."""
+    """Return a value as a strict model writes it: with every member of every object."""
     while "$ref" in schema:
         schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""What a function's parameters become."""
+"""Signatures of functions: parameters, context, docstrings and return types."""
 
 import functools
 from collections.abc import AsyncIterator, Generator
@@ -19,11 +19,11 @@ from vaka.tools import tool
 
 
 class MyContext(ToolContext):
-    """A context with more in it."""
+    """A subclass of the context."""
 
 
-async def test_the_context_is_injected_and_hidden() -> None:
-    seen: list[Any] = []
+async def test_the_context_is_passed_and_hidden_from_the_schema() -> None:
+    contexts: list[Any] = []
 
     @tool
     def function(
@@ -34,15 +34,15 @@ async def test_the_context_is_injected_and_hidden() -> None:
         fourth: MyContext,
     ) -> None:
         """Take one number."""
-        seen.extend([first, second, third, fourth])
+        contexts.extend([first, second, third, fourth])
 
     context = FakeContext()
     assert list(function.spec.parameters["properties"]) == ["a"]
     await function.call(context, {"a": 1})
-    assert seen == [context] * 4
+    assert contexts == [context] * 4
 
 
-def test_star_args_are_refused() -> None:
+def test_star_args_are_an_error() -> None:
     @tool
     def function(*numbers: int) -> None:
         """Take numbers."""
@@ -69,7 +69,7 @@ async def test_star_star_kwargs_take_any_other_member() -> None:
     assert cast(Any, counted.parse({"b": "2"})).message == 'b: expected integer, got "2"'
 
 
-async def test_positional_only_parameters_are_handed_over_by_place() -> None:
+async def test_positional_only_parameters_are_passed_by_position() -> None:
     @tool
     def function(context: ToolContext, a: int, b: int = 2, /, c: int = 3, *, d: int = 4) -> list[int]:
         """Take four."""
@@ -79,7 +79,7 @@ async def test_positional_only_parameters_are_handed_over_by_place() -> None:
     assert await function.call(FakeContext(), {"a": 1, "b": 0}) == [1, 0, 3, 4]
 
 
-async def test_what_a_partial_decided_is_hidden() -> None:
+async def test_arguments_bound_by_a_partial_are_hidden() -> None:
     def fetch(token: str, path: str, *, base: str = "x", size: int = 1) -> str:
         """Fetch a path."""
         return f"{token} {base}/{path} {size}"
@@ -92,7 +92,7 @@ async def test_what_a_partial_decided_is_hidden() -> None:
     assert "unknown 'base'" in cast(Any, fetcher.parse({"path": "p", "base": "z"})).message
 
 
-async def test_annotations_may_be_text() -> None:
+async def test_annotations_may_be_strings() -> None:
     context = FakeContext()
     assert deferred_annotations.count.spec.parameters["required"] == ["leaf"]
     assert deferred_annotations.count.spec.parameters["$defs"]["Options"]["required"] == ["far"]
@@ -100,12 +100,12 @@ async def test_annotations_may_be_text() -> None:
     assert context.emitted == ["counting"]
 
 
-def test_a_name_only_type_checkers_know_is_an_error_that_says_so() -> None:
+def test_a_name_imported_for_type_checkers_only_is_a_clear_error() -> None:
     with pytest.raises(InvalidInput, match=r"tool 'lost': the name 'Decimal' .* outside `if TYPE_CHECKING`"):
         _ = deferred_annotations.lost.spec
 
 
-def test_an_annotation_that_is_no_type_is_an_error() -> None:
+def test_an_annotation_that_is_not_a_type_is_an_error() -> None:
     @tool
     def function(a: int) -> None:
         """Take one."""
@@ -130,7 +130,7 @@ def test_a_callable_without_a_signature_is_an_error() -> None:
         _ = tool(iter).spec
 
 
-def test_unannotated_parameters_take_anything() -> None:
+def test_unannotated_parameters_accept_any_value() -> None:
     @tool
     def function(a, b=1):  # type: ignore[no-untyped-def]  # people leave it out
         """Take two."""
@@ -274,7 +274,9 @@ def test_the_output_schema_comes_from_the_return_annotation(function: Any, expec
 @pytest.mark.parametrize(
     ("function", "required"), [(_sparse, ["a"]), (_some, None), (_model, None)], ids=["sparse", "some", "model"]
 )
-def test_an_output_requires_what_is_always_there(function: Any, required: list[str] | None) -> None:
+def test_an_output_schema_requires_the_members_that_are_always_present(
+    function: Any, required: list[str] | None
+) -> None:
     output = tool(function, description="Give something.").spec.output
     assert output is not None
     assert next(iter(output["$defs"].values())).get("required") == required

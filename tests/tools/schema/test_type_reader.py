@@ -25,30 +25,30 @@ T = TypeVar("T")
 
 
 def make_receiver(hint: Any) -> tuple[FunctionTool[..., Any], list[Any]]:
-    """Return a tool with one parameter of a type, and the list that keeps what it was called with."""
-    got: list[Any] = []
+    """Return a tool with one parameter of a type, and the list of values it was called with."""
+    received: list[Any] = []
 
     def function(value: Any) -> None:
         """Take a value."""
-        got.append(value)
+        received.append(value)
 
     function.__annotations__["value"] = hint
-    return tool(function), got
+    return tool(function), received
 
 
 async def receive_value(hint: Any, data: Any) -> Any:
-    """Return what a function gets for JSON data, or the words that refuse it."""
-    taker, got = make_receiver(hint)
+    """Return the value a function receives for JSON data, or the error message."""
+    taker, received = make_receiver(hint)
     arguments = taker.parse({"value": data})
     if isinstance(arguments, InvalidArguments):
         return arguments.message
     result = await taker.call(FakeContext(), arguments.value)
-    return result.text if isinstance(result, ToolResult) else got[0]
+    return result.text if isinstance(result, ToolResult) else received[0]
 
 
 def defs_of(hint: Any) -> dict[str, Any]:
-    found: dict[str, Any] = make_receiver(hint)[0].spec.parameters["$defs"]
-    return found
+    defs: dict[str, Any] = make_receiver(hint)[0].spec.parameters["$defs"]
+    return defs
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Point:
     hidden: int = field(default=3, init=False)
 
 
-async def test_a_dataclass() -> None:
+async def test_a_dataclass_is_read_as_an_object() -> None:
     assert defs_of(Point) == {
         "Point": {
             "description": "A point.",
@@ -110,7 +110,7 @@ class ByHand:
         self.a = a
 
 
-async def test_a_dataclass_with_more_to_it() -> None:
+async def test_a_dataclass_with_inheritance_and_init_variables_is_read() -> None:
     assert list(defs_of(Base)["Base"]["properties"]) == ["kind", "name"]
     assert (await receive_value(Base, {"kind": 2})).total == 3
     assert await receive_value(Base, {"kind": -1}) == "the arguments of function cannot be used: kind is below zero"
@@ -124,7 +124,7 @@ class Node:
     parent: "Node | None" = None
 
 
-async def test_a_class_that_contains_itself() -> None:
+async def test_a_recursive_class_is_read() -> None:
     node = defs_of(Node)["Node"]
     assert node["properties"]["children"]["items"] == {"$ref": "#/$defs/Node"}
     assert node["properties"]["parent"]["anyOf"][0] == {"$ref": "#/$defs/Node"}
@@ -140,7 +140,7 @@ class Page(Generic[T]):
     next: "Page[T] | None" = None
 
 
-async def test_a_generic_class() -> None:
+async def test_a_generic_class_is_read_with_its_arguments() -> None:
     assert defs_of(Page[int])["Page_int"]["properties"]["items"] == {"type": "array", "items": {"type": "integer"}}
     assert defs_of(Page[int])["Page_int"]["properties"]["next"]["anyOf"][0] == {"$ref": "#/$defs/Page_int"}
     assert await receive_value(Page[date], {"items": ["2024-01-02"]}) == Page([date(2024, 1, 2)])
@@ -165,7 +165,7 @@ class Later(typing_extensions.TypedDict):
     b: typing_extensions.NotRequired["int"]
 
 
-async def test_a_typed_dict() -> None:
+async def test_a_typed_dict_is_read_as_an_object() -> None:
     movie = defs_of(Movie)["Movie"]
     assert movie["required"] == ["title"]
     assert movie["properties"]["year"] == {"type": "integer"}
@@ -206,7 +206,7 @@ class Box:
     height: int = attrs.field(default=1, init=False)
 
 
-async def test_an_attrs_class() -> None:
+async def test_an_attrs_class_is_read_as_an_object() -> None:
     assert defs_of(Box)["Box"]["properties"] == {
         "width": {"type": "integer"},
         "depth": {"type": "integer", "default": 2},
@@ -305,7 +305,7 @@ class Wrapped(BaseModel):
     circle: Circle
 
 
-def test_a_model_that_is_met_twice_is_defined_once() -> None:
+def test_a_model_that_occurs_twice_is_defined_once() -> None:
     @tool
     def function(a: Wrapped, b: Circle, c: list[Circle]) -> None:
         """Take three."""
@@ -321,7 +321,7 @@ def other_address() -> type:
     return Address
 
 
-def test_two_classes_of_one_name_get_two() -> None:
+def test_two_classes_with_one_name_get_two_definitions() -> None:
     @tool
     def function(a: Any, b: Address, c: Person) -> None:
         """Take three."""
@@ -356,7 +356,7 @@ class Checked:
 
 
 class Stranger:
-    """A class like any other."""
+    """A class that is not a record."""
 
 
 def _even(value: int) -> int:
@@ -369,7 +369,7 @@ class Wrong(BaseModel):
     a: Annotated[int, AfterValidator(_even)]
 
 
-async def test_pydantic_dataclasses_validators_and_types() -> None:
+async def test_pydantic_dataclasses_validators_and_types_are_supported() -> None:
     assert await receive_value(Checked, {"a": 2}) == Checked(a=2)
     assert await receive_value(Annotated[int, AfterValidator(_even)], 2) == 2
     said = "the arguments of function cannot be used: Value error, must be even"
@@ -386,7 +386,7 @@ class Odd(BaseModel):
     run: Callable[[], int]
 
 
-def test_what_pydantic_cannot_describe_is_refused() -> None:
+def test_a_type_that_pydantic_cannot_describe_is_an_error() -> None:
     with pytest.raises(InvalidInput, match="tool 'function': pydantic has no schema for Odd"):
         defs_of(Odd)
     with pytest.raises(InvalidInput, match="parameter 'value': pydantic cannot describe Stranger"):
@@ -394,12 +394,12 @@ def test_what_pydantic_cannot_describe_is_refused() -> None:
 
 
 async def test_a_pydantic_field_may_be_the_default() -> None:
-    got: list[Any] = []
+    received: list[Any] = []
 
     @tool
     def function(a: int = Field(ge=1), b: int = Field(5, description="Second."), c=Field(7)) -> None:  # type: ignore[no-untyped-def]  # people leave it out
         """Take two."""
-        got.append((a, b, c))
+        received.append((a, b, c))
 
     assert function.spec.parameters["properties"] == {
         "a": {"type": "integer", "minimum": 1},
@@ -408,7 +408,7 @@ async def test_a_pydantic_field_may_be_the_default() -> None:
     }
     assert function.spec.parameters["required"] == ["a"]
     await function.call(FakeContext(), {"a": 1})
-    assert got == [(1, 5, 7)]
+    assert received == [(1, 5, 7)]
 
 
 def test_members_of_records_may_be_annotated() -> None:

@@ -1,4 +1,4 @@
-"""TodoWrite: one list for each agent of a session, in its log."""
+"""TodoWrite: one list for each agent of a session, stored in its log."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def todo(content: str, status: str = "pending", **more: Any) -> dict[str, Any]:
     return {"content": content, "status": status, **more}
 
 
-async def test_the_list_is_replaced_and_kept(bench: ToolHarness) -> None:
+async def test_the_todo_list_is_replaced_and_stored(bench: ToolHarness) -> None:
     first = await bench.call("TodoWrite", todos=[todo("Build", "in_progress", activeForm="Building"), todo("Test")])
     assert first.text == "[>] Build\n[ ] Test"
     current = [
@@ -47,7 +47,7 @@ async def test_the_same_list_again_changes_nothing(bench: ToolHarness) -> None:
     assert sum(isinstance(event.data, StateChanged) for event in log) == 1
 
 
-async def test_no_more_than_one_is_in_progress(bench: ToolHarness) -> None:
+async def test_two_items_in_progress_are_an_error(bench: ToolHarness) -> None:
     both = await bench.call("TodoWrite", todos=[todo("A", "in_progress"), todo("B", "in_progress")])
     assert both.text == "InvalidInput: one item can be in_progress, not 2: 'A', 'B'"
     assert (await bench.call("TodoWrite", todos=[todo("A", "begun")])).reason == "invalid_arguments"
@@ -70,9 +70,9 @@ async def test_a_child_agent_has_a_list_of_its_own(bench: ToolHarness) -> None:
     async with bench.runtime() as rt:
         await (await rt.open(agent(outer, *bench.tools, child, middleware=[TodoList(every=1)]), id="s")).run("Go.")
     log = await read_log(bench.store, "s")
-    kept = [event.data.key for event in log if isinstance(event.data, StateChanged)]
-    assert kept[0] == "todos"
-    assert kept[1].startswith("todos/")
+    stored = [event.data.key for event in log if isinstance(event.data, StateChanged)]
+    assert stored[0] == "todos"
+    assert stored[1].startswith("todos/")
     assert "system-reminder" not in str(inner.prompts[0].messages)
     assert "[ ] Build" in str(outer.prompts[-1].messages[-1])
     left = (await reopen(bench.store, SessionId("s"))).state.values

@@ -1,4 +1,4 @@
-"""The task tools: a board in the session's log, that survives restarts and is given back by a rewind."""
+"""The task tools: a board in the session's log that survives restarts and is restored by a rewind."""
 
 from pathlib import Path
 from typing import Any
@@ -20,26 +20,26 @@ def bench(tmp_path: Path) -> ToolHarness:
 
 
 async def create_tasks(bench: ToolHarness, *subjects: str) -> list[str]:
-    made = await bench.run_calls(*[("TaskCreate", {"subject": one, "activeForm": f"Doing {one}"}) for one in subjects])
-    return [str(value_of(one)["taskId"]) for one in made]
+    task = await bench.run_calls(*[("TaskCreate", {"subject": one, "activeForm": f"Doing {one}"}) for one in subjects])
+    return [str(value_of(one)["taskId"]) for one in task]
 
 
 async def update_task(bench: ToolHarness, id: str, **change: Any) -> ToolResult:
     return await bench.call("TaskUpdate", taskId=id, **change)
 
 
-async def test_a_task_is_made_and_looked_at(bench: ToolHarness) -> None:
-    made = await bench.call("TaskCreate", subject=" Test ", activeForm="Testing", description="All of it.")
-    id = value_of(made)["taskId"]
-    assert made.text == f'{{"taskId":"{id}"}}'
+async def test_a_created_task_can_be_read(bench: ToolHarness) -> None:
+    task = await bench.call("TaskCreate", subject=" Test ", activeForm="Testing", description="All of it.")
+    id = value_of(task)["taskId"]
+    assert task.text == f'{{"taskId":"{id}"}}'
     assert (len(id), int(id, 16) >= 0) == (32, True)
     expected: dict[str, Any] = {
         "id": id, "subject": "Test", "activeForm": "Testing", "description": "All of it.", "status": "pending",
         "owner": "", "blocks": [], "blockedBy": [],
     }  # fmt: skip
     for name in ("taskId", "task_id", "id"):
-        found = await bench.call("TaskGet", **{name: id})
-        assert value_of(found) == expected == msgspec.json.decode(found.text)
+        result = await bench.call("TaskGet", **{name: id})
+        assert value_of(result) == expected == msgspec.json.decode(result.text)
     assert (await bench.call("TaskGet", taskId="nothing")).text == "NotFound: there is no task 'nothing'"
     assert (await bench.call("TaskGet")).failed
     assert (await bench.call("TaskGet", taskId=id, id="other")).failed
@@ -47,7 +47,7 @@ async def test_a_task_is_made_and_looked_at(bench: ToolHarness) -> None:
     assert (await bench.call("TaskCreate", subject="  ", activeForm="x")).failed
 
 
-async def test_what_waits_is_told_on_both_sides(bench: ToolHarness) -> None:
+async def test_waiting_tasks_are_shown_on_both_sides(bench: ToolHarness) -> None:
     build, test, ship = await create_tasks(bench, "Build", "Test", "Ship")
     changed = value_of(await update_task(bench, test, blockedBy=[build], addBlocks=[ship], owner="Ann"))
     assert (changed["task"]["status"], changed["revision"], changed["affected"]) == ("blocked", 4, [build, ship])
@@ -58,13 +58,13 @@ async def test_what_waits_is_told_on_both_sides(bench: ToolHarness) -> None:
     assert (refused.failed, refused.text) == (
         True, f"InvalidInput: task {test!r} cannot be completed: it waits for {build}",
     )  # fmt: skip
-    done = value_of(await update_task(bench, build, status="done"))
-    assert (done["unblocked"], done["task"]["status"], done["revision"]) == ([test], "completed", 5)
+    result = value_of(await update_task(bench, build, status="done"))
+    assert (result["unblocked"], result["task"]["status"], result["revision"]) == ([test], "completed", 5)
     assert value_of(await update_task(bench, test, owner=""))["task"]["owner"] == ""
     assert value_of(await update_task(bench, test, owner=""))["revision"] == 6
 
 
-async def test_the_list_is_indented_counted_and_filtered(bench: ToolHarness) -> None:
+async def test_the_task_list_is_indented_counted_and_filtered(bench: ToolHarness) -> None:
     build, test, ship = await create_tasks(bench, "Build", "Test", "Ship")
     await bench.run_calls(
         ("TaskUpdate", {"taskId": ship, "blockedBy": [test]}),
@@ -84,10 +84,10 @@ async def test_the_list_is_indented_counted_and_filtered(bench: ToolHarness) -> 
     assert "must be one of" in (await bench.call("TaskList", status="paused")).text
 
 
-async def test_a_refused_change_leaves_nothing_behind(bench: ToolHarness) -> None:
+async def test_a_rejected_change_changes_nothing(bench: ToolHarness) -> None:
     one, two = await create_tasks(bench, "One", "Two")
     await update_task(bench, two, blockedBy=[one])
-    for change in ({"blockedBy": [two], "owner": "me"}, {"blocks": ["nobody"], "subject": "Other"}, {"blocks": [one]}):
+    for change in ({"blockedBy": [two], "owner": "me"}, {"blocks": ["unknown"], "subject": "Other"}, {"blocks": [one]}):
         assert (await update_task(bench, one, **change)).failed
     assert (await update_task(bench, one, colour="red")).failed
     assert "needs a subject" in (await update_task(bench, one, subject="  ", owner="me")).text
@@ -96,39 +96,39 @@ async def test_a_refused_change_leaves_nothing_behind(bench: ToolHarness) -> Non
     assert value_of(await bench.call("TaskList"))["revision"] == 3
 
 
-async def test_a_task_that_is_deleted_holds_nothing_up(bench: ToolHarness) -> None:
+async def test_a_deleted_task_blocks_no_other_task(bench: ToolHarness) -> None:
     one, two, three = await create_tasks(bench, "One", "Two", "Three")
     await update_task(bench, one, blocks=[two])
-    gone = value_of(await update_task(bench, one, delete=True))
-    assert (gone["deleted"], gone["unblocked"], gone["task"]["id"]) == (True, [two], one)
+    deleted = value_of(await update_task(bench, one, delete=True))
+    assert (deleted["deleted"], deleted["unblocked"], deleted["task"]["id"]) == (True, [two], one)
     assert value_of(await update_task(bench, three, status="deleted"))["deleted"]
     assert [row["id"] for row in value_of(await bench.call("TaskList"))["tasks"]] == [two]
     assert (await update_task(bench, one, delete=True)).failed
 
 
-async def test_a_call_that_runs_again_makes_no_second_task(bench: ToolHarness) -> None:
-    made = await bench.call("TaskCreate", subject="Once", activeForm="Doing it")
+async def test_a_repeated_call_creates_no_second_task(bench: ToolHarness) -> None:
+    task = await bench.call("TaskCreate", subject="Once", activeForm="Doing it")
     again = await bench.rerun_after_crash(1)
-    assert value_of(again) == value_of(made)
+    assert value_of(again) == value_of(task)
     assert value_of(await bench.call("TaskList"))["total"] == 1
 
 
-async def test_a_rewind_gives_the_board_back(bench: ToolHarness) -> None:
+async def test_a_rewind_restores_the_board(bench: ToolHarness) -> None:
     (one,) = await create_tasks(bench, "One")
     mark = (await read_log(bench.store, "s"))[-1].id
-    said = len(bench.script)
+    message = len(bench.script)
     await update_task(bench, one, status="completed")
     async with bench.runtime() as rt:
         await rt.rewind("s", str(mark))
-    del bench.script[said:]
+    del bench.script[message:]
     assert value_of(await bench.call("TaskGet", taskId=one))["status"] == "pending"
 
 
 async def test_many_tasks_keep_their_order_and_small_values(bench: ToolHarness) -> None:
-    made = await bench.run_calls(
+    task = await bench.run_calls(
         *[("TaskCreate", {"subject": f"t{n}", "activeForm": "x"}) for n in range(150)], at_once=True
     )
-    assert len({value_of(one)["taskId"] for one in made}) == 150
+    assert len({value_of(one)["taskId"] for one in task}) == 150
     assert value_of(await bench.call("TaskList"))["total"] == 150
     huge = await bench.call("TaskCreate", subject="x", activeForm="x", description="\U0001f600" * 50_000)
     assert not huge.failed
@@ -137,7 +137,7 @@ async def test_many_tasks_keep_their_order_and_small_values(bench: ToolHarness) 
     assert value_of(await bench.call("TaskList"))["total"] == 151
 
 
-def test_each_tool_says_what_a_second_run_would_do() -> None:
+def test_each_tool_has_its_effect() -> None:
     assert [(tool.spec.name, tool.spec.effect, tool.spec.layer) for tool in builtin_tools(TASKS)] == [
         ("TaskCreate", "idempotent", "builtin"), ("TaskGet", "read", "builtin"),
         ("TaskList", "read", "builtin"), ("TaskUpdate", "idempotent", "builtin"),

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from opcode import opmap
 from typing import Annotated, Any
 
 from vaka.core.ports.tool import ToolContext
@@ -94,6 +95,17 @@ def is_async_callable(function: Callable[..., Any]) -> bool:
     if not inspect.isroutine(function):
         function = type(function).__call__
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+_SUSPENDING_OPS = {opmap[name] for name in ("GET_AWAITABLE", "GET_ANEXT", "YIELD_VALUE") if name in opmap}
+
+
+def never_suspends(function: Callable[..., Any]) -> bool:
+    """Return whether a function is ``async def`` without an ``await``: it runs to its end once it is started."""
+    code = getattr(unwrap_partial(function), "__code__", None)
+    if code is None or not inspect.iscoroutinefunction(unwrap_partial(function)):
+        return False
+    return _SUSPENDING_OPS.isdisjoint(code.co_code[::2])
 
 
 def read_signature(function: Callable[..., Any], name: str, *, typed: bool = True) -> ToolSignature:

@@ -1,4 +1,4 @@
-"""What is told of a change, and what a session remembers of a file."""
+"""The diff of a change, and the session's records of files it has read."""
 
 import os
 import time
@@ -24,11 +24,11 @@ from vaka.tools.builtin.files.edit import MAX_DIFF_LINES, make_diff
         ("x" * 300, "y", f"@@ -1,1 +1,1 @@\n-{'x' * 200}…\n+y"),
     ],
 )
-def test_changed_lines_are_shown_with_those_around_them(old: str, new: str, shown: str) -> None:
+def test_changed_lines_are_shown_with_context_lines(old: str, new: str, shown: str) -> None:
     assert make_diff(old, new) == shown
 
 
-def test_changes_far_apart_are_shown_apart() -> None:
+def test_distant_changes_are_separate_hunks() -> None:
     lines = [str(number) for number in range(40)]
     changed = ["first", *lines[1:39], "last"]
     assert make_diff("\n".join(lines), "\n".join(changed)) == (
@@ -36,7 +36,7 @@ def test_changes_far_apart_are_shown_apart() -> None:
     )
 
 
-def test_a_large_change_is_cut_and_never_slow() -> None:
+def test_the_diff_of_a_large_change_is_cut_and_fast() -> None:
     old, new = "\n".join(["same"] * 50_000), "\n".join(["other"] * 60_000)
     shown = make_diff(old, new).split("\n")
     assert shown[0] == "@@ -1,50000 +1,60000 @@"
@@ -44,7 +44,7 @@ def test_a_large_change_is_cut_and_never_slow() -> None:
 
 
 class StateContext:
-    """The values of a session."""
+    """A context with only the state of a session."""
 
     def __init__(self) -> None:
         self.values: dict[str, JSON] = {}
@@ -56,7 +56,7 @@ class StateContext:
         self.values[key] = value
 
 
-def test_notes_survive_names_that_are_no_utf8_and_values_of_others() -> None:
+def test_read_records_handle_names_that_are_not_utf8_and_foreign_state() -> None:
     context = StateContext()
     name = os.fsdecode(b"caf\xe9")
     file_content.save_record(context, FileInfo(path=name, kind="file", size=3, modified=time.time_ns()), None)  # type: ignore[arg-type]  # all it needs
@@ -68,7 +68,7 @@ def test_notes_survive_names_that_are_no_utf8_and_values_of_others() -> None:
     assert file_content.find_record(context, name) is None  # type: ignore[arg-type]  # all it needs
 
 
-async def test_a_session_forgets_the_oldest_of_too_many_and_asks_to_read_again(tmp_path: Path) -> None:
+async def test_the_oldest_read_records_are_dropped_when_there_are_too_many(tmp_path: Path) -> None:
     context = StateContext()
     paths = [f"file{number}" for number in range(file_content.BUCKETS * file_content.RECORDS_PER_BUCKET * 2)]
     for path in paths:

@@ -1,4 +1,4 @@
-"""Write, Edit and MultiEdit: only what was read is changed, whole or not at all, and nothing else about it."""
+"""Write, Edit and MultiEdit: only files that were read are changed, atomically, with mode and encoding preserved."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ def bench(tmp_path: Path) -> ToolHarness:
     return ToolHarness(tmp_path)
 
 
-async def test_a_passage_is_exchanged_and_the_diff_shown(bench: ToolHarness) -> None:
+async def test_a_passage_is_replaced_and_the_diff_shown(bench: ToolHarness) -> None:
     target = bench.write("a.py", "def f():\n    return 1\n\n\ndef g():\n    return 2\n")
     _, edited = await bench.run_calls(
         ("Read", {"file_path": "a.py"}),
@@ -43,24 +43,24 @@ async def test_a_file_must_have_been_read_and_be_unchanged(bench: ToolHarness) -
     (stale,) = await bench.run_calls(("Edit", change))
     assert stale.text == "FileChanged: 'a.txt' has changed since it was read; Read it again, then change it"
     await bench.call("Read", file_path="a.txt")
-    os.utime(target, ns=(1, 1))  # only touched: the content is what was read
+    os.utime(target, ns=(1, 1))  # only the time changes, not the content
     assert not (await bench.call("Edit", **change)).failed
     assert target.read_text() == "1 two three"
 
 
 async def test_one_change_may_follow_another_without_reading_again(bench: ToolHarness) -> None:
-    made, edited, twice = await bench.run_calls(
+    result, edited, twice = await bench.run_calls(
         ("Write", {"file_path": "new/deep/a.txt", "content": "one\n"}),
         ("Edit", {"file_path": "new/deep/a.txt", "old_string": "one", "new_string": "two"}),
         ("Write", {"file_path": str(bench.root / "new/deep/a.txt"), "content": "three\n"}),
     )
-    assert made.text == "wrote 4 bytes to new/deep/a.txt (created)"
+    assert result.text == "wrote 4 bytes to new/deep/a.txt (created)"
     assert not edited.failed
     assert twice.text == "wrote 6 bytes to new/deep/a.txt (replaced)\n@@ -1,1 +1,1 @@\n-two\n+three"
     assert (bench.root / "new/deep/a.txt").read_text() == "three\n"
 
 
-async def test_a_rewind_gives_back_what_the_session_knew(bench: ToolHarness) -> None:
+async def test_a_rewind_restores_the_read_records(bench: ToolHarness) -> None:
     bench.write("a.txt", "one")
     await bench.call("Read", file_path="a.txt")
     async with bench.runtime() as rt:
@@ -70,15 +70,15 @@ async def test_a_rewind_gives_back_what_the_session_knew(bench: ToolHarness) -> 
     assert "has not been read in this session" in lost.text
 
 
-async def test_passages_must_be_there_and_unique(bench: ToolHarness) -> None:
+async def test_a_passage_must_exist_and_be_unique(bench: ToolHarness) -> None:
     target = bench.write("a.txt", "aaa\n  if x:\n    y\nb b b\n")
 
     async def edit(old: str, new: str = "z", every: bool = False) -> str:
-        given = {"file_path": "a.txt", "old_string": old, "new_string": new, "replace_all": every}
-        return (await bench.run_calls(("Read", {"file_path": "a.txt"}), ("Edit", given)))[1].text
+        arguments = {"file_path": "a.txt", "old_string": old, "new_string": new, "replace_all": every}
+        return (await bench.run_calls(("Read", {"file_path": "a.txt"}), ("Edit", arguments)))[1].text
 
     assert "there 3 times (lines 4, 4, 4) and must be unique" in await edit("b")
-    assert "there 2 times (lines 1, 1)" in await edit("aa")  # also where the places overlap
+    assert "there 2 times (lines 1, 1)" in await edit("aa")  # overlapping occurrences count
     assert "not in the file" in await edit("c")
     assert "not in the file" in await edit("c", every=True)
     assert "lines from 2 on differ from it only in blanks" in await edit("if x:\n\ty")
@@ -94,7 +94,7 @@ async def test_passages_must_be_there_and_unique(bench: ToolHarness) -> None:
     ("before", "after"),
     [
         (b"one\r\ntwo\r\nthree\r\n", b"one\r\n2\r\nII\r\nthree\r\n"),
-        (b"one\ntwo\r\nthree\n", b"one\n2\nII\r\nthree\n"),  # mixed ends: what is not touched stays
+        (b"one\ntwo\r\nthree\n", b"one\n2\nII\r\nthree\n"),  # mixed line ends: untouched lines stay
         (b"one\rtwo\rthree\r", b"one\r2\rII\rthree\r"),
         (b"\xef\xbb\xbfone\ntwo\nthree", b"\xef\xbb\xbfone\n2\nII\nthree"),
         ("one\r\ntwo\r\nthree".encode("utf-16"), "one\r\n2\r\nII\r\nthree".encode("utf-16")),
@@ -102,7 +102,7 @@ async def test_passages_must_be_there_and_unique(bench: ToolHarness) -> None:
         (b"one\ntwo", b"one\n2\nII"),
     ],
 )
-async def test_ends_of_lines_marks_and_encodings_stay_as_they_were(
+async def test_line_ends_byte_order_marks_and_encodings_are_preserved(
     bench: ToolHarness, before: bytes, after: bytes
 ) -> None:
     target = bench.write("a.txt", before)
@@ -114,7 +114,7 @@ async def test_ends_of_lines_marks_and_encodings_stay_as_they_were(
     assert target.read_bytes() == after
 
 
-async def test_a_passage_of_several_lines_is_found_whatever_ends_them(bench: ToolHarness) -> None:
+async def test_a_passage_of_several_lines_matches_any_line_ends(bench: ToolHarness) -> None:
     target = bench.write("a.txt", b"one\r\ntwo\r\nthree\r\n")
     await bench.run_calls(
         ("Read", {"file_path": "a.txt"}),
@@ -127,7 +127,7 @@ async def test_a_passage_of_several_lines_is_found_whatever_ends_them(bench: Too
     ("before", "content", "after"),
     [
         (b"a\r\nb\r\n", "c\nd\n", b"c\r\nd\r\n"),
-        (b"a\r\nb\r\n", "c\r\nd\n", b"c\r\nd\n"),  # told exactly
+        (b"a\r\nb\r\n", "c\r\nd\n", b"c\r\nd\n"),  # the content has line ends of its own
         (b"\xef\xbb\xbfa", "b", b"\xef\xbb\xbfb"),
         (b"\xef\xbb\xbfa", "\ufeffb", b"\xef\xbb\xbfb"),
         ("ä".encode("utf-16"), "ö", "ö".encode("utf-16")),
@@ -135,13 +135,15 @@ async def test_a_passage_of_several_lines_is_found_whatever_ends_them(bench: Too
         (b"a\n", "b\n", b"b\n"),
     ],
 )
-async def test_writing_keeps_the_way_of_the_file(bench: ToolHarness, before: bytes, content: str, after: bytes) -> None:
+async def test_write_preserves_encoding_and_line_ends(
+    bench: ToolHarness, before: bytes, content: str, after: bytes
+) -> None:
     target = bench.write("a.txt", before)
     await bench.run_calls(("Read", {"file_path": "a.txt"}), ("Write", {"file_path": "a.txt", "content": content}))
     assert target.read_bytes() == after
 
 
-async def test_letters_that_the_encoding_of_a_file_lacks_are_refused(bench: ToolHarness) -> None:
+async def test_a_character_that_the_encoding_lacks_is_an_error(bench: ToolHarness) -> None:
     target = bench.write("a.txt", b"caf\xe9 one")
     _, edited = await bench.run_calls(
         ("Read", {"file_path": "a.txt"}),
@@ -151,7 +153,7 @@ async def test_letters_that_the_encoding_of_a_file_lacks_are_refused(bench: Tool
     assert target.read_bytes() == b"caf\xe9 one"
 
 
-async def test_mode_stays_and_no_other_file_is_left_behind(bench: ToolHarness) -> None:
+async def test_the_mode_is_preserved_and_no_temporary_file_remains(bench: ToolHarness) -> None:
     target = bench.write("run.sh", "echo one\n")
     target.chmod(0o750)
     await bench.run_calls(
@@ -162,13 +164,13 @@ async def test_mode_stays_and_no_other_file_is_left_behind(bench: ToolHarness) -
     assert [path.name for path in bench.root.iterdir()] == ["run.sh"]
 
 
-async def test_several_edits_are_all_made_or_none(bench: ToolHarness) -> None:
+async def test_multi_edit_applies_all_edits_or_none(bench: ToolHarness) -> None:
     target = bench.write("a.txt", "one two three two")
     good = [
         {"old_string": "one", "new_string": "1"}, {"old_string": "1 two", "new_string": "x"},
         {"old_string": "two", "new_string": "2", "replace_all": True},
     ]  # fmt: skip
-    _, failed, empty, done = await bench.run_calls(
+    _, failed, empty, result = await bench.run_calls(
         ("Read", {"file_path": "a.txt"}),
         ("MultiEdit", {"file_path": "a.txt", "edits": [*good, {"old_string": "one", "new_string": "y"}]}),
         ("MultiEdit", {"file_path": "a.txt", "edits": []}),
@@ -177,18 +179,18 @@ async def test_several_edits_are_all_made_or_none(bench: ToolHarness) -> None:
     assert failed.text.startswith("InvalidInput: edit 4 of 4: old_string is not in the file")
     assert failed.text.endswith("; nothing was changed")
     assert empty.reason == "invalid_arguments"
-    assert value_of(done)["edits"] == [1, 1, 1]
+    assert value_of(result)["edits"] == [1, 1, 1]
     assert target.read_text() == "x three 2"
 
 
-async def test_what_cannot_be_edited_is_said(bench: ToolHarness) -> None:
+async def test_a_file_that_cannot_be_edited_is_a_clear_error(bench: ToolHarness) -> None:
     bench.write("a.bin", b"\0")
     os.truncate(bench.write("huge.txt", b"text\n"), MAX_WHOLE_BYTES + 1)
     bench.write("folder/a.txt", "x")
-    given = {"old_string": "a", "new_string": "b"}
+    arguments = {"old_string": "a", "new_string": "b"}
     binary, huge, folder, missing, outside = await bench.run_calls(
-        ("Edit", {"file_path": "a.bin", **given}), ("Edit", {"file_path": "huge.txt", **given}),
-        ("Edit", {"file_path": "folder", **given}), ("Edit", {"file_path": "folder/b.txt", **given}),
+        ("Edit", {"file_path": "a.bin", **arguments}), ("Edit", {"file_path": "huge.txt", **arguments}),
+        ("Edit", {"file_path": "folder", **arguments}), ("Edit", {"file_path": "folder/b.txt", **arguments}),
         ("Write", {"file_path": "../out.txt", "content": "x"}),
     )  # fmt: skip
     assert "is binary" in binary.text
@@ -199,7 +201,7 @@ async def test_what_cannot_be_edited_is_said(bench: ToolHarness) -> None:
     assert not (bench.root.parent / "out.txt").exists()
 
 
-async def test_a_binary_file_is_not_replaced_and_nobody_is_sent_to_read_it(bench: ToolHarness) -> None:
+async def test_a_binary_file_is_not_replaced_and_the_error_does_not_suggest_reading_it(bench: ToolHarness) -> None:
     bench.write("a.bin", b"\0\1")
     bench.write("b.gif", b"GIF89a\1\0\1\0\0\0\0;")
     binary, picture = await bench.run_calls(
@@ -234,7 +236,7 @@ async def test_a_huge_file_that_was_read_may_be_replaced(bench: ToolHarness) -> 
 
 
 @pytest.mark.parametrize(
-    ("tool", "given"),
+    ("tool", "arguments"),
     [
         ("Edit", {"old_string": "two", "new_string": "2"}),
         ("Edit", {"old_string": " two", "new_string": ""}),
@@ -245,18 +247,18 @@ async def test_a_huge_file_that_was_read_may_be_replaced(bench: ToolHarness) -> 
         ),
     ],
 )
-async def test_an_edit_that_runs_again_after_a_crash_says_that_it_is_done(
-    bench: ToolHarness, tool: str, given: dict[str, Any]
+async def test_a_repeated_edit_after_a_crash_reports_that_it_is_applied(
+    bench: ToolHarness, tool: str, arguments: dict[str, Any]
 ) -> None:
     target = bench.write("a.txt", "one two three\r\n")
-    await bench.run_calls(("Read", {"file_path": "a.txt"}), (tool, {"file_path": "a.txt", **given}))
+    await bench.run_calls(("Read", {"file_path": "a.txt"}), (tool, {"file_path": "a.txt", **arguments}))
     after = target.read_bytes()
     again = await bench.rerun_after_crash(2)
     assert again.text == "a.txt already has this change: it was made before vaka was stopped"
     assert (again.failed, target.read_bytes()) == (False, after)
 
 
-async def test_an_edit_that_did_not_happen_before_a_crash_happens_after_it(bench: ToolHarness) -> None:
+async def test_an_edit_not_applied_before_a_crash_is_applied_after_it(bench: ToolHarness) -> None:
     target = bench.write("a.txt", "one two")
     await bench.run_calls(
         ("Read", {"file_path": "a.txt"}), ("Edit", {"file_path": "a.txt", "old_string": "one", "new_string": "1"})
@@ -266,7 +268,7 @@ async def test_an_edit_that_did_not_happen_before_a_crash_happens_after_it(bench
     assert (again.failed, target.read_text()) == (False, "1 two")
 
 
-async def test_after_a_crash_a_file_that_someone_else_changed_is_left_alone(bench: ToolHarness) -> None:
+async def test_after_a_crash_a_file_changed_by_another_program_is_not_edited(bench: ToolHarness) -> None:
     target = bench.write("a.txt", "one two")
     await bench.run_calls(
         ("Read", {"file_path": "a.txt"}), ("Edit", {"file_path": "a.txt", "old_string": "one", "new_string": "1"})
@@ -277,7 +279,7 @@ async def test_after_a_crash_a_file_that_someone_else_changed_is_left_alone(benc
     assert (again.failed, target.read_text()) == (True, "1 two, and more")
 
 
-async def test_a_write_that_runs_again_after_a_crash_says_what_is_so(bench: ToolHarness) -> None:
+async def test_a_repeated_write_after_a_crash_reports_its_state(bench: ToolHarness) -> None:
     target = bench.write("a.txt", b"old\r\n")
     await bench.run_calls(
         ("Read", {"file_path": "a.txt"}), ("Write", {"file_path": "a.txt", "content": "new\n"}),
@@ -291,36 +293,36 @@ async def test_a_write_that_runs_again_after_a_crash_says_what_is_so(bench: Tool
     assert target.read_text() == "other"
 
 
-async def test_notes_on_files_stay_bounded_however_many_are_read(bench: ToolHarness) -> None:
+async def test_read_records_stay_bounded_for_any_number_of_files(bench: ToolHarness) -> None:
     for number in range(400):
         bench.write(f"f{number}.txt", str(number))
     await bench.run_calls(*[("Read", {"file_path": f"f{number}.txt"}) for number in range(400)], at_once=True)
     edits = [("Edit", {"file_path": f"f{n}.txt", "old_string": str(n), "new_string": "x"}) for n in range(400)]
-    done = await bench.run_calls(*edits, at_once=True)
-    assert sum(result.failed for result in done) == 0
+    results = await bench.run_calls(*edits, at_once=True)
+    assert sum(result.failed for result in results) == 0
     notes = [event.data for event in await read_log(bench.store, "s") if isinstance(event.data, StateChanged)]
     assert len(notes) == 800
     assert len({note.key for note in notes}) <= file_content.BUCKETS
     assert max(len(note.value) for note in notes) <= file_content.RECORDS_PER_BUCKET
 
 
-async def test_reading_the_same_again_is_noted_once(bench: ToolHarness) -> None:
+async def test_reading_an_unchanged_file_again_records_nothing(bench: ToolHarness) -> None:
     bench.write("a.txt", "one")
     await bench.run_calls(*[("Read", {"file_path": "a.txt", "limit": limit}) for limit in (1, 2, 3)])
     assert len([event for event in await read_log(bench.store, "s") if isinstance(event.data, StateChanged)]) == 1
 
 
-async def test_changes_of_one_step_come_one_after_the_other(bench: ToolHarness) -> None:
+async def test_concurrent_edits_of_one_step_are_serialized(bench: ToolHarness) -> None:
     file = bench.write("a.txt", "one\ntwo\nthree\n")
     await bench.call("Read", file_path="a.txt")
     wanted = [("Edit", {"file_path": "a.txt", "old_string": old, "new_string": old.upper()}) for old in ("one", "two")]
     several = ("MultiEdit", {"file_path": "a.txt", "edits": [{"old_string": "three", "new_string": "THREE"}]})
-    made = await bench.run_calls(*wanted, several, at_once=True)
-    assert [result.failed for result in made] == [False, False, False]
+    results = await bench.run_calls(*wanted, several, at_once=True)
+    assert [result.failed for result in results] == [False, False, False]
     assert file.read_text() == "ONE\nTWO\nTHREE\n"
 
 
-async def test_a_large_file_is_edited_as_a_small_one(bench: ToolHarness) -> None:
+async def test_a_large_file_is_edited_in_a_thread(bench: ToolHarness) -> None:
     file = bench.write("a.txt", "a" * 300_000 + "b")
     await bench.call("Read", file_path="a.txt")
     refused = await bench.call("Edit", file_path="a.txt", old_string="aaa", new_string="b")

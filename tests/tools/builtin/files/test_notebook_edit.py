@@ -1,4 +1,4 @@
-"""NotebookEdit: one cell, by its id; everything else of the notebook stays as it is."""
+"""NotebookEdit changes one cell by its id; the rest of the notebook stays unchanged."""
 
 import json
 from pathlib import Path
@@ -28,9 +28,9 @@ def bench(tmp_path: Path) -> ToolHarness:
     return bench
 
 
-async def edit(bench: ToolHarness, **given: Any) -> Any:
+async def edit(bench: ToolHarness, **arguments: Any) -> Any:
     _, edited = await bench.run_calls(
-        ("Read", {"file_path": "a.ipynb"}), ("NotebookEdit", {"notebook_path": "a.ipynb", **given})
+        ("Read", {"file_path": "a.ipynb"}), ("NotebookEdit", {"notebook_path": "a.ipynb", **arguments})
     )
     return edited
 
@@ -39,7 +39,7 @@ def cells(bench: ToolHarness) -> Any:
     return json.loads((bench.root / "a.ipynb").read_text())["cells"]
 
 
-async def test_a_cell_is_replaced_and_its_outputs_are_gone(bench: ToolHarness) -> None:
+async def test_a_replaced_cell_loses_its_outputs(bench: ToolHarness) -> None:
     edited = await edit(bench, cell_id="sum", new_source="2 +\n2")
     assert edited.text == "replaced cell sum of a.ipynb\n@@ -1,1 +1,2 @@\n-1 + 1\n+2 +\n+2"
     assert cells(bench) == [CELLS[0], CELLS[1] | {"source": ["2 +\n", "2"], "outputs": [], "execution_count": None}]
@@ -49,12 +49,12 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(bench: ToolHarness) -
     assert "Títle" in text
 
 
-async def test_a_cell_may_become_another_kind(bench: ToolHarness) -> None:
+async def test_the_type_of_a_cell_can_be_changed(bench: ToolHarness) -> None:
     await edit(bench, cell_id="sum", new_source="words", cell_type="markdown")
     assert cells(bench)[1] == {"cell_type": "markdown", "id": "sum", "metadata": {"x": 1}, "source": ["words"]}
 
 
-async def test_cells_are_inserted_behind_another_or_at_the_top(bench: ToolHarness) -> None:
+async def test_cells_are_inserted_after_another_or_at_the_top(bench: ToolHarness) -> None:
     first = value_of(await edit(bench, edit_mode="insert", cell_type="code", new_source="x", cell_id="intro"))
     await edit(bench, edit_mode="insert", cell_type="markdown", new_source="y")
     ids = [cell["id"] for cell in cells(bench)]
@@ -70,7 +70,7 @@ async def test_a_cell_is_deleted(bench: ToolHarness) -> None:
     assert cells(bench) == [CELLS[1]]
 
 
-async def test_cells_without_ids_are_known_by_their_place(bench: ToolHarness) -> None:
+async def test_cells_without_ids_are_named_by_their_index(bench: ToolHarness) -> None:
     old = [{key: item for key, item in cell.items() if key != "id"} for cell in CELLS]
     bench.write("a.ipynb", json.dumps(notebook(old, minor=2)))
     await edit(bench, cell_id="cell-1", new_source="3")
@@ -81,7 +81,7 @@ async def test_cells_without_ids_are_known_by_their_place(bench: ToolHarness) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"cell_id": "nope", "new_source": "x"}, "there is no cell 'nope'; there are intro, sum"),
         ({"new_source": "x"}, "cell_id is missing"),
@@ -89,15 +89,15 @@ async def test_cells_without_ids_are_known_by_their_place(bench: ToolHarness) ->
         ({"edit_mode": "explode"}, "edit_mode"),
     ],
 )
-async def test_what_makes_no_sense_is_said(bench: ToolHarness, given: dict[str, Any], said: str) -> None:
+async def test_invalid_arguments_are_a_clear_error(bench: ToolHarness, arguments: dict[str, Any], message: str) -> None:
     before = (bench.root / "a.ipynb").read_bytes()
-    edited = await edit(bench, **given)
+    edited = await edit(bench, **arguments)
     assert edited.failed
-    assert said in edited.text
+    assert message in edited.text
     assert (bench.root / "a.ipynb").read_bytes() == before
 
 
-async def test_it_must_have_been_read_and_be_a_notebook(bench: ToolHarness) -> None:
+async def test_a_notebook_must_have_been_read_and_be_valid(bench: ToolHarness) -> None:
     unread = await bench.call("NotebookEdit", notebook_path="a.ipynb", cell_id="sum", new_source="x")
     assert "has not been read" in unread.text
     bench.write("a.ipynb", "no notebook")
@@ -105,16 +105,18 @@ async def test_it_must_have_been_read_and_be_a_notebook(bench: ToolHarness) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "done"),
+    ("arguments", "applied"),
     [
         ({"cell_id": "sum", "new_source": "7"}, True),
         ({"edit_mode": "insert", "cell_type": "code", "new_source": "7"}, True),
         ({"cell_id": "sum", "edit_mode": "delete"}, False),
     ],
 )
-async def test_after_a_crash_it_says_what_is_so(bench: ToolHarness, given: dict[str, Any], done: bool) -> None:
-    await edit(bench, **given)
+async def test_a_repeated_notebook_edit_after_a_crash_reports_its_state(
+    bench: ToolHarness, arguments: dict[str, Any], applied: bool
+) -> None:
+    await edit(bench, **arguments)
     after = (bench.root / "a.ipynb").read_bytes()
     again = await bench.rerun_after_crash(2)
-    assert ("already has this change" in again.text, "may be in it" in again.text) == (done, not done)
+    assert ("already has this change" in again.text, "may be in it" in again.text) == (applied, not applied)
     assert (bench.root / "a.ipynb").read_bytes() == after

@@ -1,4 +1,4 @@
-"""Reading: lines with numbers, by range, of anything a model can see."""
+"""Read: numbered lines by range, pictures, documents and notebooks."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ def bench(tmp_path: Path) -> ToolHarness:
     return ToolHarness(tmp_path)
 
 
-async def test_lines_come_with_their_numbers_and_the_range_as_data(bench: ToolHarness) -> None:
+async def test_lines_are_numbered_and_the_range_is_in_the_data(bench: ToolHarness) -> None:
     bench.write("a.txt", "one\ntwo\nthree\nfour\n")
     read = await bench.call("Read", file_path="a.txt", offset=2, limit=2)
     assert read.text == "     2\ttwo\n     3\tthree\n[lines 2 to 3 of 4; go on with offset=4]"
@@ -37,7 +37,9 @@ async def test_lines_come_with_their_numbers_and_the_range_as_data(bench: ToolHa
     ("content", "text", "total"),
     [("", "[a.txt is empty]", 0), ("one\ntwo", "[line 9 is past the end: a.txt has 2 lines]", 2)],
 )
-async def test_past_the_end_is_a_success_that_says_so(bench: ToolHarness, content: str, text: str, total: int) -> None:
+async def test_a_range_past_the_end_is_a_success_with_a_note(
+    bench: ToolHarness, content: str, text: str, total: int
+) -> None:
     bench.write("a.txt", content)
     read = await bench.call("Read", file_path="a.txt", offset=9)
     assert (read.text, value_of(read)["total_lines"], value_of(read)["range_out_of_file"]) == (text, total, True)
@@ -57,11 +59,11 @@ async def test_long_lines_are_cut_between_characters_and_long_files_at_the_limit
     assert much["returned_lines"] == 100
 
 
-async def test_a_huge_file_is_read_by_the_pieces_that_are_needed(bench: ToolHarness) -> None:
+async def test_only_the_needed_pieces_of_a_huge_file_are_read(bench: ToolHarness) -> None:
     line = b"a line of sixty-three characters and its end, again and again\n"
     target = bench.write("huge.log", line * (MAX_WHOLE_BYTES // len(line) + 1000))
     with target.open("ab") as end:
-        end.truncate(MAX_WHOLE_BYTES * 4096)  # sparse: the rest is never looked at
+        end.truncate(MAX_WHOLE_BYTES * 4096)  # sparse: the rest is never read
     first = await bench.call("Read", file_path="huge.log", limit=3)
     assert first.text.splitlines()[0] == "     1\t" + line.decode().rstrip()
     assert first.text.endswith("[lines 1 to 3; go on with offset=4]")
@@ -70,7 +72,7 @@ async def test_a_huge_file_is_read_by_the_pieces_that_are_needed(bench: ToolHarn
     assert later.text.startswith("200001\ta line of")
 
 
-async def test_the_end_of_a_huge_file_is_its_end(bench: ToolHarness) -> None:
+async def test_the_last_lines_of_a_huge_file_are_read(bench: ToolHarness) -> None:
     bench.write("huge.log", b"x" * (MAX_WHOLE_BYTES + 5) + "\r\nzwölf\r\n".encode() + b"last")
     first = await bench.call("Read", file_path="huge.log", limit=1)
     assert "x… [over 63536 more characters in this line]" in first.text
@@ -87,7 +89,7 @@ async def test_the_end_of_a_huge_file_is_its_end(bench: ToolHarness) -> None:
 
 
 @pytest.mark.parametrize("size", [100, MAX_WHOLE_BYTES + 100])
-async def test_binary_files_and_sparse_ones_are_refused_in_words(bench: ToolHarness, size: int) -> None:
+async def test_binary_and_sparse_files_are_a_clear_error(bench: ToolHarness, size: int) -> None:
     target = bench.write("a.bin", b"")
     os.truncate(target, size)
     read = await bench.call("Read", file_path="a.bin")
@@ -95,13 +97,13 @@ async def test_binary_files_and_sparse_ones_are_refused_in_words(bench: ToolHarn
     assert read.text.startswith("FileError: 'a.bin' is binary, not text")
 
 
-async def test_nul_far_inside_a_huge_file_is_met_when_it_is_reached(bench: ToolHarness) -> None:
+async def test_a_nul_far_inside_a_huge_file_is_an_error_when_reached(bench: ToolHarness) -> None:
     bench.write("huge.log", b"line\n" * (MAX_WHOLE_BYTES // 4) + b"\0")
     assert not (await bench.call("Read", file_path="huge.log")).failed
     assert "is binary" in (await bench.call("Read", file_path="huge.log", offset=MAX_WHOLE_BYTES)).text
 
 
-async def test_folders_and_missing_files_are_told_apart_and_near_names_suggested(bench: ToolHarness) -> None:
+async def test_folders_and_missing_files_are_different_errors_with_suggestions(bench: ToolHarness) -> None:
     bench.write("src/Main.py", "x")
     folder, missing, lost = await bench.run_calls(
         ("Read", {"file_path": "src"}), ("Read", {"file_path": "src/main.py"}), ("Read", {"file_path": "nowhere/x.py"})
@@ -113,7 +115,7 @@ async def test_folders_and_missing_files_are_told_apart_and_near_names_suggested
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link", "~/../../etc/passwd"])
-async def test_nothing_outside_is_read(bench: ToolHarness, path: str) -> None:
+async def test_files_outside_the_workspace_are_not_read(bench: ToolHarness, path: str) -> None:
     (bench.root / "link").symlink_to("/etc/passwd")
     read = await bench.call("Read", file_path=path)
     assert read.failed
@@ -121,7 +123,7 @@ async def test_nothing_outside_is_read(bench: ToolHarness, path: str) -> None:
     assert "FileRefused" in read.text
 
 
-async def test_older_and_wider_encodings_are_read_as_what_they_say(bench: ToolHarness) -> None:
+async def test_legacy_and_wide_encodings_are_decoded(bench: ToolHarness) -> None:
     bench.write("a.txt", "Grüße".encode("cp1252"))
     bench.write("b.txt", "Grüße\r\nzwei".encode("utf-16"))
     bench.write("c.txt", "\ufeffGrüße\n".encode())
@@ -136,24 +138,24 @@ async def test_older_and_wider_encodings_are_read_as_what_they_say(bench: ToolHa
         (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
     ],
 )  # fmt: skip
-async def test_pictures_are_shown_as_pictures(bench: ToolHarness, start: bytes, kind: str) -> None:
+async def test_pictures_are_image_parts(bench: ToolHarness, start: bytes, kind: str) -> None:
     data = start + bytes(range(256)) * 300
     bench.write("a.dat", data)
     read = await bench.call("Read", file_path="a.dat")
     assert value_of(read) == {"path": "a.dat", "media_type": kind, "size": len(data)}
-    told = [
+    result = [
         part
         for message in bench.last_messages
         if isinstance(message, ToolMessage)
         for part in message.results[0].content
     ]
-    assert told == [
+    assert result == [
         Text(text=f"[a.dat: {kind}, {len(data)} bytes]"),
         Image(media_type=kind, data=base64.b64encode(data).decode()),
     ]
 
 
-async def test_a_pdf_is_shown_as_a_document_and_one_too_large_is_refused(bench: ToolHarness) -> None:
+async def test_a_pdf_is_a_document_part_and_a_large_one_an_error(bench: ToolHarness) -> None:
     tiny = b"%PDF-1.7\n1 0 obj <<>> endobj\nstartxref\n0\n%%EOF\n"
     bench.write("docs/a.pdf", tiny)
     read = await bench.call("Read", file_path="docs/a.pdf")
@@ -163,7 +165,7 @@ async def test_a_pdf_is_shown_as_a_document_and_one_too_large_is_refused(bench: 
     assert "is shown up to 20971520 bytes" in (await bench.call("Read", file_path="big.pdf")).text
 
 
-async def test_a_picture_that_a_provider_would_refuse_is_not_shown(bench: ToolHarness) -> None:
+async def test_a_picture_over_the_providers_limit_is_an_error(bench: ToolHarness) -> None:
     start = b"GIF89a" + bytes(7)
     bench.write("most.gif", start + bytes(MAX_IMAGE_BYTES - len(start)))
     bench.write("more.gif", start + bytes(MAX_IMAGE_BYTES - len(start) + 1))
@@ -174,21 +176,21 @@ async def test_a_picture_that_a_provider_would_refuse_is_not_shown(bench: ToolHa
 
 
 @pytest.mark.parametrize("words", ["GIF89a is how a picture begins", "%PDF-1.7 is how a document begins", "RIFF...."])
-async def test_words_about_pictures_and_documents_are_words(bench: ToolHarness, words: str) -> None:
+async def test_text_that_begins_like_a_media_signature_is_text(bench: ToolHarness, words: str) -> None:
     bench.write("notes.txt", f"{words}\n")
     read = await bench.call("Read", file_path="notes.txt")
     assert (read.text, len(read.content)) == (f"     1\t{words}", 1)
 
 
 @pytest.mark.parametrize("start", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\x00", b"RIFF\x00\x00\x00\x00WEBP"])
-async def test_what_only_begins_like_a_picture_is_not_shown_as_one(bench: ToolHarness, start: bytes) -> None:
+async def test_a_truncated_picture_is_not_an_image_part(bench: ToolHarness, start: bytes) -> None:
     bench.write("cut.png", start)
     read = await bench.call("Read", file_path="cut.png")
     assert (read.failed, "is binary, not text" in read.text) == (True, True) if b"\0" in start else True
     assert not [part for part in read.content if isinstance(part, Image)]
 
 
-async def test_a_picture_of_a_notebook_that_is_none_is_told_by_its_words(bench: ToolHarness) -> None:
+async def test_an_invalid_picture_in_a_notebook_is_shown_as_its_text(bench: ToolHarness) -> None:
     shown = {"image/png": "bm90IGEgcGljdHVyZQ==", "text/plain": "<Figure>"}
     cell = {"cell_type": "code", "source": "", "outputs": [{"output_type": "display_data", "data": shown}]}
     bench.write("a.ipynb", notebook(cell, {**cell, "outputs": [{"data": {**shown, "image/png": "no base64!"}}]}))
@@ -226,11 +228,11 @@ async def test_a_notebook_is_shown_cell_by_cell_with_its_outputs(bench: ToolHarn
     assert rest.text == (
         f"[output]\n42\n[output]\nE: v\n[output]\n{'x' * 10_000}… [10000 more characters in this output]"
     )
-    told = {"path": "a.ipynb", "cells": 2, "offset": 1, "returned_cells": 2, "truncated": False}
-    assert value_of(read) == told
+    result = {"path": "a.ipynb", "cells": 2, "offset": 1, "returned_cells": 2, "truncated": False}
+    assert value_of(read) == result
 
 
-async def test_of_a_long_notebook_some_cells_are_shown_at_once(bench: ToolHarness) -> None:
+async def test_a_long_notebook_is_shown_in_pages_of_cells(bench: ToolHarness) -> None:
     picture = base64.b64encode(b"GIF89a" + bytes(3_000_000)).decode()
     drawn = {"cell_type": "code", "source": "draw()", "outputs": [{"data": {"image/gif": picture}}]}
     cells = [{"cell_type": "code", "source": f"n = {number}"} for number in range(1, 6)]
@@ -253,7 +255,7 @@ async def test_of_a_long_notebook_some_cells_are_shown_at_once(bench: ToolHarnes
 
 
 @pytest.mark.parametrize("content", ["not json", '{"worksheets": []}', '{"cells": [1]}', "[" * 10_000])
-async def test_what_only_has_the_name_of_a_notebook_is_read_as_text(bench: ToolHarness, content: str) -> None:
+async def test_an_invalid_notebook_is_read_as_text(bench: ToolHarness, content: str) -> None:
     bench.write("a.ipynb", content)
     read = await bench.call("Read", file_path="a.ipynb")
     assert not read.failed
@@ -262,7 +264,7 @@ async def test_what_only_has_the_name_of_a_notebook_is_read_as_text(bench: ToolH
     assert (await bench.call("Read", file_path="b.ipynb")).text == "[the notebook has no cells]"
 
 
-async def test_bad_ranges_are_refused_and_numbers_written_as_words_taken(bench: ToolHarness) -> None:
+async def test_invalid_ranges_are_errors_and_numbers_as_text_are_accepted(bench: ToolHarness) -> None:
     bench.write("a.txt", "one\ntwo\n")
     refused, taken = await bench.run_calls(
         ("Read", {"file_path": "a.txt", "offset": 0}), ("Read", {"file_path": "a.txt", "offset": "2"})

@@ -1,4 +1,4 @@
-"""Glob: files by their names, the newest first, never outside."""
+"""Glob: files by name, newest first, never outside the workspace."""
 
 import glob as standard
 import os
@@ -20,7 +20,7 @@ def bench(tmp_path: Path) -> ToolHarness:
 
 
 def write_files(bench: ToolHarness, *paths: str) -> None:
-    """Make files, each newer than the one before."""
+    """Write files, each newer than the one before."""
     for at, path in enumerate(paths):
         os.utime(bench.write(path, ""), ns=(at * 10**9, at * 10**9))
 
@@ -29,7 +29,7 @@ async def glob_files(bench: ToolHarness, pattern: str, **more: Any) -> list[str]
     return value_of(await bench.call("Glob", pattern=pattern, **more))["files"]  # type: ignore[no-any-return]  # JSON
 
 
-async def test_files_are_found_in_all_folders_the_newest_first(bench: ToolHarness) -> None:
+async def test_files_are_found_in_all_folders_newest_first(bench: ToolHarness) -> None:
     write_files(bench, "a.py", "src/b.py", "src/deep/er/c.py", "src/d.ts", "src/e.tsx", ".github/ci.yml")
     (bench.root / "dir.py").mkdir()
     assert await glob_files(bench, "**/*.py") == ["src/deep/er/c.py", "src/b.py", "a.py"]
@@ -46,7 +46,7 @@ async def test_files_are_found_in_all_folders_the_newest_first(bench: ToolHarnes
     assert (await bench.call("Glob", pattern="**/*.py")).text == "src/deep/er/c.py\nsrc/b.py\na.py"
 
 
-async def test_nothing_found_is_a_success_with_a_hint(bench: ToolHarness) -> None:
+async def test_no_match_is_a_success_with_a_hint(bench: ToolHarness) -> None:
     write_files(bench, "src/b.py")
     assert (await bench.call("Glob", pattern="*.py")).text == (
         "no files match '*.py'; **/*.py looks in all folders below"
@@ -58,7 +58,7 @@ async def test_nothing_found_is_a_success_with_a_hint(bench: ToolHarness) -> Non
     assert (await bench.call("Glob", pattern="*", path="nowhere")).failed
 
 
-async def test_what_git_ignores_is_left_out_at_every_level(bench: ToolHarness) -> None:
+async def test_ignored_files_are_skipped_at_every_level(bench: ToolHarness) -> None:
     write_files(bench, "a.log", "keep.log", "build/x.py", "src/build/y.py", "src/gen/z.py", "src/z.py", ".git/config")
     bench.write(".gitignore", "*.log\n!keep.log\nbuild/\n")
     bench.write("src/.gitignore", "/gen\n")
@@ -66,7 +66,7 @@ async def test_what_git_ignores_is_left_out_at_every_level(bench: ToolHarness) -
     assert await glob_files(bench, "**/*.py", path="src") == ["src/z.py"]
 
 
-async def test_no_more_than_a_hundred_are_told_and_that_there_are_more(bench: ToolHarness) -> None:
+async def test_at_most_a_hundred_files_are_returned_with_a_note(bench: ToolHarness) -> None:
     write_files(bench, *[f"d{n % 7}/f{n:05}.txt" for n in range(2500)])
     result = await bench.call("Glob", pattern="**/*.txt")
     data = value_of(result)
@@ -75,7 +75,7 @@ async def test_no_more_than_a_hundred_are_told_and_that_there_are_more(bench: To
     assert result.text.endswith("[the 100 newest of 2500 files; use a narrower pattern or path for the others]")
 
 
-async def test_links_are_not_followed_and_nothing_outside_is_told(bench: ToolHarness) -> None:
+async def test_links_are_not_followed_and_no_outside_file_is_listed(bench: ToolHarness) -> None:
     write_files(bench, "in/a.txt")
     (bench.root / "out").symlink_to("/etc")
     (bench.root / "loop").symlink_to(".")
@@ -87,7 +87,7 @@ async def test_links_are_not_followed_and_nothing_outside_is_told(bench: ToolHar
         assert result.failed
 
 
-async def test_a_folder_of_ten_thousand_is_no_trouble_and_names_that_are_no_utf8_are_told_safely(
+async def test_ten_thousand_files_and_names_that_are_not_utf8_are_listed(
     bench: ToolHarness,
 ) -> None:
     for n in range(10_000):
@@ -108,7 +108,7 @@ async def test_other_roots_are_searched_by_their_full_paths(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("pattern", ["", "a" * 2000, "{a,b}" * 12, "[z-a]"])
-async def test_patterns_that_make_no_sense_are_refused(bench: ToolHarness, pattern: str) -> None:
+async def test_invalid_patterns_are_errors(bench: ToolHarness, pattern: str) -> None:
     result = await bench.call("Glob", pattern=pattern)
     assert result.failed
     assert "InvalidInput" in result.text
@@ -122,7 +122,7 @@ async def test_patterns_that_make_no_sense_are_refused(bench: ToolHarness, patte
         ("x{1,2}{3,4}", ["x13", "x14", "x23", "x24"]),
     ],
 )  # fmt: skip
-def test_braces_stand_for_several_patterns(pattern: str, patterns: list[str]) -> None:
+def test_braces_expand_to_several_patterns(pattern: str, patterns: list[str]) -> None:
     assert expand_braces(pattern) == patterns
 
 
@@ -139,12 +139,12 @@ def test_braces_stand_for_several_patterns(pattern: str, patterns: list[str]) ->
         ("*", ["a", ".a"], ["a/b"]),
     ],
 )
-def test_wildcards_match_what_they_mean(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_wildcards_match_names_and_paths(pattern: str, yes: list[str], no: list[str]) -> None:
     wildcard = Wildcard(pattern)
     assert [path for path in [*yes, *no] if wildcard.match(path)] == yes
 
 
-def test_a_pattern_made_to_be_slow_is_not() -> None:
+def test_a_pattern_with_many_stars_is_fast() -> None:
     assert not Wildcard("*a" * 200 + "b").match("a" * 255)
     assert not Wildcard("**/a/" * 100 + "b").match("/".join(["a"] * 500))
     with pytest.raises(InvalidInput):
@@ -164,7 +164,7 @@ def test_wildcards_agree_with_the_standard_library(pattern: str, names: list[str
 
 
 def _matches_reference(way: list[str], names: list[str]) -> bool:
-    """The plain meaning, in exponential time."""
+    """Reference implementation in exponential time."""
     if not way:
         return not names
     if way[0] == "**":
@@ -180,5 +180,5 @@ def _matches_name(pattern: str, name: str) -> bool:
     return bool(name) and pattern[0] in {"?", name[0]} and _matches_name(pattern[1:], name[1:])
 
 
-def test_the_standard_library_escapes_what_we_read_as_plain() -> None:
+def test_names_escaped_by_the_standard_library_match_themselves() -> None:
     assert Wildcard(standard.escape("a*[b]?")).match("a*[b]?")

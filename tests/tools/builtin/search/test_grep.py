@@ -1,4 +1,4 @@
-"""Grep: the same answers from both engines, complete, in order, and never from outside."""
+"""Grep: equal results of both engines, complete, ordered, and never from outside the workspace."""
 
 import json
 import os
@@ -40,7 +40,7 @@ async def grep(bench: ToolHarness, engine: GrepEngine, pattern: str, **more: Any
     return await run_grep(bench.files, {"pattern": pattern, **renamed}, engine=engine)
 
 
-async def test_each_mode_has_its_form(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_each_output_mode_has_its_format(bench: ToolHarness, engine: GrepEngine) -> None:
     bench.write("b/two.py", "x = 1\nneedle here\ny\nneedle again\n")
     bench.write("a.txt", "no\nneedle")
     bench.write("c.txt", "nothing")
@@ -64,7 +64,7 @@ async def test_each_mode_has_its_form(bench: ToolHarness, engine: GrepEngine) ->
     }  # fmt: skip
 
 
-async def test_few_places_and_many_are_told_the_same_way(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_few_and_many_matches_have_the_same_format(bench: ToolHarness, engine: GrepEngine) -> None:
     for number in range(12):
         bench.write(f"f{number:02}.txt", f"hit {'x' * 400}\nmiss\n" * 100)
     bench.write("f00.txt", "hit one hit\nmiss\nhit two")
@@ -80,18 +80,18 @@ async def test_few_places_and_many_are_told_the_same_way(bench: ToolHarness, eng
 
 
 @pytest.mark.parametrize("multiline", [False, True])
-async def test_more_places_than_are_asked_for_at_once_are_told_the_same_way(
+async def test_matches_beyond_the_output_limit_have_the_same_format(
     bench: ToolHarness, engine: GrepEngine, multiline: bool
 ) -> None:
     lines = 3_000 if multiline else 300_000
     for number in range(4):
         bench.write(f"f{number}.txt", "hit\n" * lines)
-    told = await grep(bench, engine, "hit", output_mode="content", head_limit=2, offset=1, multiline=multiline)
-    assert told.text.startswith("f0.txt:2: hit\nf0.txt:3: hit\n[")
-    assert (told.value["total_files"], told.value["total_matches"]) == (4, 4 * lines)
+    result = await grep(bench, engine, "hit", output_mode="content", head_limit=2, offset=1, multiline=multiline)
+    assert result.text.startswith("f0.txt:2: hit\nf0.txt:3: hit\n[")
+    assert (result.value["total_files"], result.value["total_matches"]) == (4, 4 * lines)
 
 
-async def test_what_proves_binary_late_has_no_lines_to_tell(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_a_file_that_proves_binary_late_has_no_matches(bench: ToolHarness, engine: GrepEngine) -> None:
     (bench.root / "late.dat").write_bytes(b"hit\n" + b"text\n" * 100_000 + b"\0\nhit\n")
     bench.write("odd\n\nname.txt", "hit")
     bench.write("short.txt", "\nh\n\n")
@@ -157,9 +157,7 @@ async def test_files_are_narrowed_by_name_and_type(
     assert (await grep(bench, engine, "hit", **more)).value["files"] == files
 
 
-async def test_what_git_ignores_and_binary_files_and_links_are_not_searched(
-    bench: ToolHarness, engine: GrepEngine
-) -> None:
+async def test_ignored_files_binary_files_and_links_are_not_searched(bench: ToolHarness, engine: GrepEngine) -> None:
     for path in (
         "a.log", "keep.log", "build/x", "src/build", "src/gen/z", "src/sub/gen", "src/z", ".git/config", ".hidden/h",
         "src/sub/only.tmp", "src/sub/x/only.tmp", "other.tmp",
@@ -167,7 +165,7 @@ async def test_what_git_ignores_and_binary_files_and_links_are_not_searched(
         bench.write(path, "hit")
     bench.write(".gitignore", "*.log\n!keep.log\nbuild/\n# words\n\nsrc/sub/x/only.tmp\n")
     bench.write("src/.gitignore", "/gen\nsub/only.tmp \n")
-    bench.write(".ignore", "other.tmp\n")  # somebody else's rules
+    bench.write(".ignore", "other.tmp\n")  # not a rule file of git
     bench.write("early.bin", b"hit\n\0")
     bench.write("late.bin", b"hit\n" + b"x" * 100 + b"\n" * 300_000 + b"\0hit\n")
     (bench.root / "link").symlink_to("src/z")
@@ -177,7 +175,9 @@ async def test_what_git_ignores_and_binary_files_and_links_are_not_searched(
     assert (await grep(bench, engine, "hit", path="src")).value["files"] == ["src/build", "src/sub/gen", "src/z"]
     assert (await grep(bench, engine, "hit", path="src/sub")).value["files"] == ["src/sub/gen"]
     assert (await grep(bench, engine, "hit", path="src/sub", output_mode="count")).text == "src/sub/gen: 1"
-    assert (await grep(bench, engine, "hit", path="a.log")).value["files"] == ["a.log"]  # asked for by name
+    assert (await grep(bench, engine, "hit", path="a.log")).value["files"] == [
+        "a.log"
+    ]  # a named file is searched even if ignored
     assert (await grep(bench, engine, "hit", path="early.bin")).text == "no matches"
     assert (await grep(bench, engine, "root:")).text == "no matches"
 
@@ -194,10 +194,10 @@ async def test_a_repository_inside_another_has_rules_of_its_own(bench: ToolHarne
     assert (await grep(bench, engine, "hit", path="inner/deep")).value["files"] == ["inner/deep/b.txt"]
 
 
-async def test_matches_may_span_lines_when_that_is_wanted(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_matches_span_lines_with_multiline(bench: ToolHarness, engine: GrepEngine) -> None:
     bench.write("a.go", "struct {\n  field int\n}\nstruct { field int }\nx\nstruct {\n\n  other int }\n")
-    found = await grep(bench, engine, r"struct \{.*?field", multiline=True, output_mode="content")
-    assert found.text == "a.go:1: struct {\na.go:2:   field int\na.go:4: struct { field int }"
+    results = await grep(bench, engine, r"struct \{.*?field", multiline=True, output_mode="content")
+    assert results.text == "a.go:1: struct {\na.go:2:   field int\na.go:4: struct { field int }"
     assert (await grep(bench, engine, r"\{\n", multiline=True, output_mode="count")).text == "a.go: 2"
     assert (await grep(bench, engine, r"struct", multiline=True, output_mode="count")).text == "a.go: 3"
     assert (await grep(bench, engine, r"^\}$\n^struct", multiline=True)).text == "a.go"
@@ -209,14 +209,16 @@ async def test_matches_may_span_lines_when_that_is_wanted(bench: ToolHarness, en
         await grep(bench, engine, r"a\nb")
 
 
-async def test_ends_of_lines_marks_encodings_and_long_lines(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_line_ends_byte_order_marks_encodings_and_long_lines_are_handled(
+    bench: ToolHarness, engine: GrepEngine
+) -> None:
     bench.write("crlf.txt", b"one hit\r\nhit\r\n")
     bench.write("bom.txt", b"\xef\xbb\xbfhit\n")
     bench.write("wide.txt", "ä\nhit ü\n".encode("utf-16"))
     bench.write("old.txt", b"caf\xe9 hit\n")
     bench.write("long.txt", "hit" + "ä" * 1000)
-    found = await grep(bench, engine, "hit", output_mode="content")
-    assert found.text == (
+    results = await grep(bench, engine, "hit", output_mode="content")
+    assert results.text == (
         f"bom.txt:1: hit\ncrlf.txt:1: one hit\ncrlf.txt:2: hit\nlong.txt:1: hit{'ä' * 497}… [503 more characters]\n"
         "old.txt:1: café hit\nwide.txt:2: hit ü"
     )
@@ -225,23 +227,23 @@ async def test_ends_of_lines_marks_encodings_and_long_lines(bench: ToolHarness, 
 
 @pytest.mark.parametrize("multiline", [False, True])
 @pytest.mark.parametrize("pattern", ["$", r"\s*$", ".*$", "(hit)?$", r"\B$|hit", "hit[^\\n]*"])
-async def test_what_may_be_nothing_at_the_end_of_a_line_is_found_by_all(
+async def test_an_optional_pattern_at_the_end_of_a_line_matches_in_both_engines(
     bench: ToolHarness, pattern: str, multiline: bool
 ) -> None:
     bench.write("a.txt", "a hit\nhit \n")
-    found = [
+    results = [
         await grep(bench, engine, pattern, output_mode="content", multiline=multiline) for engine in ("auto", "python")
     ]
-    assert found[0] == found[1]
-    assert "a.txt:1: a hit" in found[0].text
+    assert results[0] == results[1]
+    assert "a.txt:1: a hit" in results[0].text
 
 
-async def test_a_return_inside_a_line_is_a_letter(bench: ToolHarness) -> None:
+async def test_a_carriage_return_inside_a_line_is_a_character(bench: ToolHarness) -> None:
     bench.write("a.txt", b"one\rtwo\nthree\r\n")
     assert (await grep(bench, "auto", r"e\r", output_mode="count")).text == "a.txt: 1"
 
 
-async def test_a_brace_that_does_not_end_is_a_letter_of_a_name(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_an_unterminated_brace_in_a_glob_is_literal(bench: ToolHarness, engine: GrepEngine) -> None:
     bench.write("{a.txt", "hit")
     assert (await grep(bench, engine, "hit", glob="{a.txt")).text == "{a.txt"
 
@@ -250,8 +252,8 @@ async def test_names_of_every_kind_are_searched(bench: ToolHarness, engine: Grep
     for name in ("-e", "a b", "it's", "x\ny", ":1:", "{a,b}"):
         bench.write(name, "hit")
     (bench.root / os.fsdecode(b"caf\xe9.txt")).write_text("hit")
-    found = (await grep(bench, engine, "hit")).value["files"]
-    assert found == sorted(["-e", "a b", "it's", "x\ny", ":1:", "{a,b}", os.fsdecode(b"caf\xe9.txt")])
+    results = (await grep(bench, engine, "hit")).value["files"]
+    assert results == sorted(["-e", "a b", "it's", "x\ny", ":1:", "{a,b}", os.fsdecode(b"caf\xe9.txt")])
     assert (await grep(bench, engine, "hit", path="-e", output_mode="content")).text == "-e:1: hit"
     bench.write("d[1]/!x/.gitignore", "skipped\n")
     bench.write("d[1]/!x/sub/skipped", "hit")
@@ -259,11 +261,13 @@ async def test_names_of_every_kind_are_searched(bench: ToolHarness, engine: Grep
     assert (await grep(bench, engine, "hit", path="d[1]/!x/sub")).text == "d[1]/!x/sub/kept"
 
 
-async def test_a_large_file_is_searched_by_pieces(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_a_large_file_is_searched_in_chunks(bench: ToolHarness, engine: GrepEngine) -> None:
     line = b"a line of some length, again and again and again\n"
     bench.write("big.log", line * 400_000 + b"the needle\n" + line)
-    found = await grep(bench, engine, "needle", output_mode="content", C=1)
-    assert found.text == (f"  -1: {line.decode().rstrip()}\nbig.log:400001: the needle\n  +1: {line.decode().rstrip()}")
+    results = await grep(bench, engine, "needle", output_mode="content", C=1)
+    assert results.text == (
+        f"  -1: {line.decode().rstrip()}\nbig.log:400001: the needle\n  +1: {line.decode().rstrip()}"
+    )
 
 
 async def test_other_roots_are_searched_by_their_full_paths(tmp_path: Path, engine: GrepEngine) -> None:
@@ -282,7 +286,7 @@ async def test_other_roots_are_searched_by_their_full_paths(tmp_path: Path, engi
 
 
 class GuardedWorkspace(Workspace):
-    """Files of which some may not be read, as rules may have it; and one that is read as something else."""
+    """Files of which some are not readable, and one whose content is replaced."""
 
     async def stat(self, path: str) -> FileInfo:
         if path.endswith(".env"):
@@ -292,20 +296,20 @@ class GuardedWorkspace(Workspace):
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         if path.endswith(".env"):
             raise FileRefused(f"{path!r} may not be read")
-        found = await super().read(path, start=start, size=size)
-        return FileBytes(data=found.data.replace(b"outside", b"_inside"), info=found.info)
+        results = await super().read(path, start=start, size=size)
+        return FileBytes(data=results.data.replace(b"outside", b"_inside"), info=results.info)
 
 
-async def test_only_what_our_files_give_is_shown(bench: ToolHarness, engine: GrepEngine) -> None:
+async def test_lines_are_read_through_the_files_of_the_session(bench: ToolHarness, engine: GrepEngine) -> None:
     bench.write(".env", "KEY=hit")
     bench.write("a.txt", "hit from outside")
     bench.files = GuardedWorkspace(bench.root)
     for mode in ("content", "count", "files_with_matches"):
-        told = await grep(bench, engine, "hit", output_mode=mode)
-        assert "a.txt" in told.text
-        assert ".env" not in told.text
-        assert "outside" not in told.text
-        assert "KEY" not in json.dumps(told.value)
+        result = await grep(bench, engine, "hit", output_mode=mode)
+        assert "a.txt" in result.text
+        assert ".env" not in result.text
+        assert "outside" not in result.text
+        assert "KEY" not in json.dumps(result.value)
 
 
 @needs_ripgrep
@@ -323,7 +327,7 @@ async def test_a_ripgrep_from_the_folder_that_is_searched_is_never_run(
 
 
 @needs_ripgrep
-async def test_settings_of_ripgrep_change_nothing(
+async def test_a_configuration_file_of_ripgrep_is_ignored(
     bench: ToolHarness, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     rules = tmp_path_factory.mktemp("config") / "ripgreprc"
@@ -334,7 +338,7 @@ async def test_settings_of_ripgrep_change_nothing(
     assert (await grep(bench, "ripgrep", "hit")).text == "a/b/c.txt"
 
 
-async def test_a_pattern_that_takes_for_ever_is_stopped_and_its_process_with_it(bench: ToolHarness) -> None:
+async def test_a_timeout_kills_the_python_worker(bench: ToolHarness) -> None:
     bench.write("a.txt", "a" * 60 + "b\n")
     with pytest.raises(FileError, match=r"stopped at 'a.txt' after 0.5 s: .*simpler pattern"):
         await run_grep(bench.files, {"pattern": "(a+)+$"}, engine="python", seconds=0.5)
@@ -342,10 +346,10 @@ async def test_a_pattern_that_takes_for_ever_is_stopped_and_its_process_with_it(
 
 
 @needs_ripgrep
-async def test_ripgrep_is_stopped_too(bench: ToolHarness) -> None:
+async def test_a_timeout_kills_ripgrep(bench: ToolHarness) -> None:
     os.mkfifo(bench.root / "fifo")
     bench.write("a.txt", "hit")
-    assert (await grep(bench, "ripgrep", "hit")).text == "a.txt"  # a pipe is not waited for
+    assert (await grep(bench, "ripgrep", "hit")).text == "a.txt"  # a pipe is not opened
     with pytest.raises(FileError, match="stopped after 0 s"):
         await run_grep(bench.files, {"pattern": "hit"}, engine="ripgrep", seconds=0.0)
     assert [command for command in child_processes() if "python_worker.py" in command or "/rg\0" in command] == []
@@ -353,12 +357,12 @@ async def test_ripgrep_is_stopped_too(bench: ToolHarness) -> None:
 
 async def test_look_around_is_left_to_python(bench: ToolHarness) -> None:
     bench.write("a.txt", "foobar\nfoobaz\nabab\n")
-    told = await grep(bench, "auto", r"foo(?!bar)|(ab)\1", output_mode="content")
-    assert told.text == "a.txt:2: foobaz\na.txt:3: abab"
+    result = await grep(bench, "auto", r"foo(?!bar)|(ab)\1", output_mode="content")
+    assert result.text == "a.txt:2: foobaz\na.txt:3: abab"
 
 
 @pytest.mark.parametrize("mode", ["files_with_matches", "content", "count"])
-async def test_called_as_a_tool_it_says_the_same(bench: ToolHarness, mode: str) -> None:
+async def test_the_tool_returns_the_same_as_the_function(bench: ToolHarness, mode: str) -> None:
     bench.write("a.txt", "one hit\n")
     result = await bench.call("Grep", pattern="hit", output_mode=mode, **{"-i": "yes", "-n": True})
     assert result.text in {"a.txt", "a.txt:1: one hit", "a.txt: 1"}
@@ -366,7 +370,7 @@ async def test_called_as_a_tool_it_says_the_same(bench: ToolHarness, mode: str) 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"pattern": "("}, "is not a regular expression"),
         ({"pattern": "a", "path": "nowhere"}, "FileMissing"),
@@ -378,21 +382,21 @@ async def test_called_as_a_tool_it_says_the_same(bench: ToolHarness, mode: str) 
         ({}, "'pattern' is missing"),
     ],
 )
-async def test_what_makes_no_sense_is_said(bench: ToolHarness, given: dict[str, Any], said: str) -> None:
+async def test_invalid_arguments_are_a_clear_error(bench: ToolHarness, given: dict[str, Any], message: str) -> None:
     result = await bench.call("Grep", **given)
     assert result.failed
-    assert said in result.text
+    assert message in result.text
 
 
 @needs_ripgrep
-async def test_ripgrep_says_what_it_cannot_do(bench: ToolHarness) -> None:
+async def test_an_error_of_ripgrep_is_passed_on(bench: ToolHarness) -> None:
     bench.write("a.txt", "x")
     with pytest.raises(InvalidInput, match="ripgrep cannot search for this"):
         await grep(bench, "ripgrep", r"(?:(?:\w{500}){500}){500}")
 
 
 class DictFiles:
-    """Files without a quick way through them, and on no machine."""
+    """Files in memory, without ``walk``."""
 
     root = ""
 
@@ -419,7 +423,7 @@ class DictFiles:
         raise FileRefused("these are only read")
 
 
-async def test_files_that_are_on_no_machine_are_searched_as_well() -> None:
+async def test_files_without_a_local_folder_are_searched() -> None:
     files = DictFiles({"a.txt": b"hit", "b/c.txt": b"no\nhit", ".git/x": b"hit"})
     assert (await run_grep(files, {"pattern": "hit", "output_mode": "content"})).text == "a.txt:1: hit\nb/c.txt:2: hit"
 
@@ -463,27 +467,27 @@ async def test_the_engines_agree(
     for number, lines in enumerate(texts):
         (tmp_path / "t" / f"f{number}").write_bytes("\n".join(" ".join(words) for words in lines).encode())
     files = Workspace(tmp_path / "t")
-    asked: dict[str, Any] = {"pattern": pattern, "output_mode": mode, "-C": context, "multiline": multiline}
-    if multiline and pattern in {"^$", "^a", "a$"}:  # places of no length behind the end are counted differently
-        asked["multiline"] = False
-    assert await run_grep(files, asked, engine="python") == await run_grep(files, asked, engine="ripgrep")
+    arguments: dict[str, Any] = {"pattern": pattern, "output_mode": mode, "-C": context, "multiline": multiline}
+    if multiline and pattern in {"^$", "^a", "a$"}:  # empty matches at the end of the text are counted differently
+        arguments["multiline"] = False
+    assert await run_grep(files, arguments, engine="python") == await run_grep(files, arguments, engine="ripgrep")
 
 
 @needs_ripgrep
-async def test_counts_are_those_of_ripgrep_itself(bench: ToolHarness) -> None:
-    here = Path(__file__).parents[4] / "src" / "vaka" / "tools"
-    files = Workspace(here)
+async def test_counts_equal_those_of_ripgrep_itself(bench: ToolHarness) -> None:
+    folder = Path(__file__).parents[4] / "src" / "vaka" / "tools"
+    files = Workspace(folder)
     for pattern in ("def ", r"async def \w+\(", "import", r"^\s+return", "[A-Z]{3,}"):
-        done = subprocess.run(
-            ["rg", "--no-config", "-c", "--sort=path", pattern], cwd=here, capture_output=True, text=True, check=False
+        process = subprocess.run(
+            ["rg", "--no-config", "-c", "--sort=path", pattern], cwd=folder, capture_output=True, text=True, check=False
         )
-        expected = dict(line.rsplit(":", 1) for line in done.stdout.split("\n")[:-1])
+        expected = dict(line.rsplit(":", 1) for line in process.stdout.split("\n")[:-1])
         for engine in ("python", "ripgrep"):
-            told = await run_grep(files, {"pattern": pattern, "output_mode": "count"}, engine=engine)
-            assert {path: str(count) for path, count in told.value["counts"].items()} == expected
+            result = await run_grep(files, {"pattern": pattern, "output_mode": "count"}, engine=engine)
+            assert {path: str(count) for path, count in result.value["counts"].items()} == expected
 
 
-async def test_a_folder_that_cannot_be_listed_is_told(bench: ToolHarness) -> None:
+async def test_a_folder_that_cannot_be_listed_is_noted(bench: ToolHarness) -> None:
     class Closed(Workspace):
         def walk(self, start: str = "", **more: Any) -> AsyncGenerator[FileInfo]:
             async def some() -> AsyncGenerator[FileInfo]:
@@ -496,5 +500,5 @@ async def test_a_folder_that_cannot_be_listed_is_told(bench: ToolHarness) -> Non
     bench.write("a.txt", "hit")
     bench.files = Closed(bench.root)
     assert (await grep(bench, "python", "hit")).text == "a.txt\n[not everything could be looked at: 'x']"
-    told = await bench.call("Glob", pattern="*.txt")
-    assert told.text == "a.txt\n[not everything could be looked at: 'x']"
+    result = await bench.call("Glob", pattern="*.txt")
+    assert result.text == "a.txt\n[not everything could be looked at: 'x']"

@@ -1,4 +1,4 @@
-"""Helpers that read what they were given and nothing else, and end when nobody waits for them."""
+"""Confined helper processes read only the given paths and are killed on cancellation."""
 
 import asyncio
 import shutil
@@ -30,7 +30,7 @@ while True:
 
 @needs_ripgrep
 @pytest.mark.skipif(not landlock_exec.is_supported(), reason="this kernel has no Landlock")
-async def test_a_folder_swapped_for_a_link_shows_nothing_from_outside(
+async def test_a_folder_replaced_by_a_link_shows_no_outside_file(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     bench, outside = ToolHarness(tmp_path), tmp_path_factory.mktemp("outside")
@@ -43,14 +43,14 @@ async def test_a_folder_swapped_for_a_link_shows_nothing_from_outside(
             assert swapping.stdout is not None
             swapping.stdout.readline()
             for _ in range(60):
-                told = await run_grep(bench.files, {"pattern": "secret", "output_mode": "count"}, engine="ripgrep")
-                assert (told.text, told.value["total_matches"]) == ("no matches", 0)
+                result = await run_grep(bench.files, {"pattern": "secret", "output_mode": "count"}, engine="ripgrep")
+                assert (result.text, result.value["total_matches"]) == ("no matches", 0)
         finally:
             swapping.kill()
 
 
 @pytest.mark.skipif(not landlock_exec.is_supported(), reason="this kernel has no Landlock")
-async def test_what_is_started_confined_reads_only_what_it_was_given(tmp_path: Path) -> None:
+async def test_a_confined_process_reads_only_the_given_paths(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.txt").write_text("inside")
     (tmp_path / "b.txt").write_text("outside")
@@ -63,10 +63,10 @@ async def test_what_is_started_confined_reads_only_what_it_was_given(tmp_path: P
             await landlock_exec.run_confined(["/nowhere/program"], [], cwd=str(tmp_path), output=output, errors=errors)
     assert (code, (tmp_path / "output").read_text()) == (1, "inside")
     assert "Permission denied" in (tmp_path / "errors").read_text()
-    assert (tmp_path / "b.txt").read_text() == "outside"  # we ourselves are as free as before
+    assert (tmp_path / "b.txt").read_text() == "outside"  # this process is not restricted
 
 
-async def test_who_stops_waiting_stops_what_was_started(tmp_path: Path) -> None:
+async def test_cancellation_kills_the_confined_process(tmp_path: Path) -> None:
     with (tmp_path / "errors").open("w+b") as errors:
         for loops in range(3):
             command = ["/usr/bin/sleep", "1000"]

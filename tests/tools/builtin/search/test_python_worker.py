@@ -1,4 +1,4 @@
-"""The program that matches: a file in any pieces, and what it says of it."""
+"""The worker process of Grep: files in chunks of any size, and its answers."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from vaka.tools.builtin.search import python_worker
 
 
 def run_worker(pieces: list[bytes], pattern: str, *, multiline: bool = False, need: int = 10) -> Any:
-    """Run the matching program here, on one file in pieces."""
+    """Run the worker in this process on one file in chunks."""
     order = {"python": pattern, "literal": "", "ignore_case": False, "multiline": multiline, "need": need}
     source = io.BytesIO()
     source.write(json.dumps(order).encode() + b"\n")
@@ -31,7 +31,7 @@ def run_worker(pieces: list[bytes], pattern: str, *, multiline: bool = False, ne
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_a_file_may_come_in_any_pieces(size: int) -> None:
+def test_a_file_may_arrive_in_chunks_of_any_size(size: int) -> None:
     data = "hit\nzwölf\r\n\nhit und hit\r\nlast hit".encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert run_worker(pieces, "hit") == {"count": 3, "hits": [[1, 1], [4, 4], [5, 5]]}
@@ -42,7 +42,7 @@ def test_a_file_may_come_in_any_pieces(size: int) -> None:
     assert run_worker([wide[at : at + 50] for at in range(0, len(wide), 50)], "hit")["count"] == 2
 
 
-def test_places_that_share_lines_are_one() -> None:
+def test_matches_that_share_lines_are_merged() -> None:
     assert run_worker([b"a a\na\n"], "a", multiline=True) == {"count": 3, "hits": [[1, 1], [2, 2]]}
     assert run_worker([b"a\nb a\nb\n"], r"a\nb", multiline=True) == {"count": 2, "hits": [[1, 3]]}
     assert run_worker([b"x\n"], "$", multiline=True)["hits"] == [[1, 1]]

@@ -1,4 +1,4 @@
-"""Patterns: read once, and then the same to both engines."""
+"""The translation of patterns: both engines match the same."""
 
 import re
 import shutil
@@ -34,8 +34,8 @@ PATTERNS = [
 
 
 def match_with_python(pattern: str) -> list[str]:
-    found = re.compile(translate_pattern(pattern).exact_python())
-    return [line for line in LINES if found.search(line)]
+    translated = re.compile(translate_pattern(pattern).exact_python())
+    return [line for line in LINES if translated.search(line)]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -46,9 +46,9 @@ def test_both_engines_find_the_same_lines(pattern: str) -> None:
     rust = translate_pattern(pattern).rust
     assert rust is not None
     command = [program, "--no-config", "--crlf", f"--regexp={rust}", "-"]
-    done = subprocess.run(command, input="\n".join(LINES) + "\n", capture_output=True, text=True, check=False)
-    assert not done.stderr
-    assert match_with_python(pattern) == done.stdout.split("\n")[:-1]
+    process = subprocess.run(command, input="\n".join(LINES) + "\n", capture_output=True, text=True, check=False)
+    assert not process.stderr
+    assert match_with_python(pattern) == process.stdout.split("\n")[:-1]
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,27 @@ def test_both_engines_find_the_same_lines(pattern: str) -> None:
         (r"(?P<x>a)(?P=x)", ["aab"]), ("a++b", ["ab", "aab"]), ("(?>a+)b", ["ab", "aab"]), ("a{1,2}+b", ["ab", "aab"]),
     ],
 )  # fmt: skip
-def test_what_only_python_knows_is_left_to_python(pattern: str, lines: list[str]) -> None:
+def test_features_only_python_has_rule_ripgrep_out(pattern: str, lines: list[str]) -> None:
     assert translate_pattern(pattern).rust is None
-    found = re.compile(translate_pattern(pattern).python)
-    assert [line for line in ("ab", "aab", "foobar", "foo_bar") if found.search(line)] == lines
+    translated = re.compile(translate_pattern(pattern).python)
+    assert [line for line in ("ab", "aab", "foobar", "foo_bar") if translated.search(line)] == lines
 
 
 @pytest.mark.parametrize(
     "pattern",
     ["$", "^$", "a*$", r"\s*$", ".*$", r"\z", "(a)?$", "a|$", r"\b$", r"\B$", r"\r", "a\r", r"\x0d", r"[\r ]"],
 )
-def test_what_ripgrep_may_not_come_to_an_end_with_is_left_to_python(pattern: str) -> None:
+def test_patterns_on_which_ripgrep_may_hang_are_left_to_python(pattern: str) -> None:
     assert translate_pattern(pattern).rust is None
 
 
 @pytest.mark.parametrize("pattern", [r"a[^\n]*", r"a[^\r\n]*b", r"a\s*$", "a$"])
-def test_a_set_without_ends_of_lines_is_for_single_lines(pattern: str) -> None:
+def test_a_negated_set_does_not_count_as_a_line_end(pattern: str) -> None:
     assert (translate_pattern(pattern).lines, translate_pattern(pattern).rust is not None) == (False, True)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "message"),
     [
         ("", "1 to 10000 characters"), ("a" * 10_001, "1 to 10000 characters"), ("(", "is not a regular expression"),
         (")", "is not a regular expression"), ("*a", "is not a regular expression"), ("[a", "does not end"),
@@ -90,12 +90,12 @@ def test_a_set_without_ends_of_lines_is_for_single_lines(pattern: str) -> None:
         ("(" * 5000, "is not a regular expression"),
     ],
 )  # fmt: skip
-def test_what_is_no_pattern_is_said(pattern: str, said: str) -> None:
-    with pytest.raises(InvalidInput, match=re.escape(said)):
+def test_an_invalid_pattern_is_a_clear_error(pattern: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)):
         translate_pattern(pattern)
 
 
-def test_ends_of_lines_are_known_however_they_are_written() -> None:
+def test_a_line_end_in_a_pattern_is_recognized_in_every_spelling() -> None:
     assert [
         translate_pattern(pattern).lines for pattern in ("a", r"a\n", "a\n", r"\x0a", r"[^\n]", "[\n]", r"\s", r"\\n")
     ] == [
@@ -110,7 +110,7 @@ def test_ends_of_lines_are_known_however_they_are_written() -> None:
     ]
 
 
-def test_plain_words_are_known_as_such() -> None:
+def test_a_pattern_without_metacharacters_is_literal() -> None:
     assert [translate_pattern(pattern).literal for pattern in ("plain words", "a.b", "a\\b", "ä/ö")] == [
         "plain words",
         "",
@@ -120,9 +120,9 @@ def test_plain_words_are_known_as_such() -> None:
 
 
 @given(st.text(r"ab(|)[]^$.*+?{}\\-:12,xwdsnpPiU<>=!#&~", max_size=20))
-def test_any_text_is_a_pattern_or_a_clear_error(text: str) -> None:
+def test_any_text_is_a_pattern_or_invalid_input(text: str) -> None:
     try:
-        found = translate_pattern(text)
+        translated = translate_pattern(text)
     except InvalidInput:
         return
-    re.compile(found.python)
+    re.compile(translated.python)

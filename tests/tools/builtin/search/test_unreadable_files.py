@@ -1,4 +1,4 @@
-"""A file that rules do not let be read is not listed either: neither its name nor its lines are told."""
+"""Files that rules deny reading are hidden from searches: neither their names nor their lines are shown."""
 
 import shutil
 from pathlib import Path
@@ -24,10 +24,10 @@ def policy(root: Path, *deny: str, mode: str = "", ask: tuple[str, ...] = ()) ->
 
 
 class PolicyHarness(ToolHarness):
-    """A bench with rules about what may be read."""
+    """A harness with rules about reading."""
 
     def runtime(self, **options: Any) -> Runtime:
-        """Return a runtime that lends the files that may be read."""
+        """Return a runtime whose world applies the rules."""
         rules = policy(self.root, mode="bypassPermissions")
         rt = runtime(self.store, policy=rules, **options)
         rt.env.world = World(files=self.files, may_read=make_read_filter(rules), cwd=str(self.root))
@@ -36,11 +36,11 @@ class PolicyHarness(ToolHarness):
 
 @pytest.fixture
 def bench(tmp_path: Path) -> PolicyHarness:
-    kept = PolicyHarness(tmp_path)
+    hidden = PolicyHarness(tmp_path)
     for path in ("open.txt", "secret/plan.txt", "secret/deep/er.txt", ".env", "sub/.env", "sub/key.pem", "sub/x.txt"):
-        kept.write(path, "needle\n")
-    (kept.root / "sub" / "alias.txt").symlink_to("../secret/plan.txt")
-    return kept
+        hidden.write(path, "needle\n")
+    (hidden.root / "sub" / "alias.txt").symlink_to("../secret/plan.txt")
+    return hidden
 
 
 @pytest.fixture(params=["python", "ripgrep"])
@@ -52,32 +52,34 @@ def engine(request: pytest.FixtureRequest) -> GrepEngine:
 
 
 @pytest.mark.parametrize("mode", ["files_with_matches", "count", "content"])
-async def test_a_search_tells_nothing_of_them(bench: PolicyHarness, engine: GrepEngine, mode: str) -> None:
+async def test_a_search_shows_no_unreadable_file(bench: PolicyHarness, engine: GrepEngine, mode: str) -> None:
     allowed = make_read_filter(policy(bench.root))
-    told = await run_grep(bench.files, {"pattern": "needle", "output_mode": mode}, engine=engine, may_read=allowed)
-    assert (told.value["total_files"], told.value["total_matches"]) == (2, 2)
-    shown = f"{told.text} {told.value}"
-    assert "open.txt" in shown
-    assert "sub/x.txt" in shown
-    assert not any(word in shown for word in ("secret", ".env", ".pem", "alias"))
+    result = await run_grep(bench.files, {"pattern": "needle", "output_mode": mode}, engine=engine, may_read=allowed)
+    assert (result.value["total_files"], result.value["total_matches"]) == (2, 2)
+    text = f"{result.text} {result.value}"
+    assert "open.txt" in text
+    assert "sub/x.txt" in text
+    assert not any(word in text for word in ("secret", ".env", ".pem", "alias"))
 
 
 @pytest.mark.parametrize("path", ["secret", "secret/plan.txt", "sub/alias.txt", ".env"])
-async def test_nor_does_one_that_begins_there(bench: PolicyHarness, engine: GrepEngine, path: str) -> None:
+async def test_a_search_that_starts_at_an_unreadable_file_finds_nothing(
+    bench: PolicyHarness, engine: GrepEngine, path: str
+) -> None:
     allowed = make_read_filter(policy(bench.root))
-    told = await run_grep(bench.files, {"pattern": "needle", "path": path}, engine=engine, may_read=allowed)
-    assert (told.text, told.value["total_files"]) == ("no matches", 0)
+    result = await run_grep(bench.files, {"pattern": "needle", "path": path}, engine=engine, may_read=allowed)
+    assert (result.text, result.value["total_files"]) == ("no matches", 0)
 
 
-async def test_both_engines_say_the_same(bench: PolicyHarness) -> None:
+async def test_both_engines_hide_the_same_files(bench: PolicyHarness) -> None:
     if shutil.which("rg") is None:
         pytest.skip("ripgrep is not installed: scripts/system.sh ripgrep")
-    allowed, asked = make_read_filter(policy(bench.root)), {"pattern": "e", "output_mode": "content"}
-    first = await run_grep(bench.files, asked, engine="python", may_read=allowed)
-    assert first == await run_grep(bench.files, asked, engine="ripgrep", may_read=allowed)
+    allowed, arguments = make_read_filter(policy(bench.root)), {"pattern": "e", "output_mode": "content"}
+    first = await run_grep(bench.files, arguments, engine="python", may_read=allowed)
+    assert first == await run_grep(bench.files, arguments, engine="ripgrep", may_read=allowed)
 
 
-async def test_names_are_not_listed(bench: PolicyHarness) -> None:
+async def test_names_of_unreadable_files_are_not_listed(bench: PolicyHarness) -> None:
     allowed = make_read_filter(policy(bench.root))
     text, data = await find_files(bench.files, "**/*", may_read=allowed)
     assert (sorted(data["files"]), data["total"]) == (["open.txt", "sub/x.txt"], 2)
@@ -86,7 +88,7 @@ async def test_names_are_not_listed(bench: PolicyHarness) -> None:
     assert (await find_files(bench.files, "**/*"))[1]["total"] == 7, "without rules all of them are there"
 
 
-async def test_tools_ask_the_world(bench: PolicyHarness) -> None:
+async def test_the_tools_use_may_read_of_the_world(bench: PolicyHarness) -> None:
     results = await bench.run_calls(
         ("Glob", {"pattern": "**/*.txt"}), ("Grep", {"pattern": "needle"}), ("Read", {"file_path": "sub/kex.pem"}),
         ("Read", {"file_path": "opem.txt"}),
@@ -97,7 +99,7 @@ async def test_tools_ask_the_world(bench: PolicyHarness) -> None:
     assert "did you mean 'open.txt'?" in results[3].text
 
 
-async def test_other_roots_are_looked_at_by_their_whole_paths(
+async def test_other_roots_are_checked_by_their_absolute_paths(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = tmp_path_factory.mktemp("other")
@@ -108,19 +110,19 @@ async def test_other_roots_are_looked_at_by_their_whole_paths(
     assert (await find_files(bench.files, "*.txt", str(other), may_read=allowed))[1]["files"] == [f"{other}/a.txt"]
 
 
-def test_rules_that_keep_nothing_from_being_read_cost_nothing(tmp_path: Path) -> None:
+def test_rules_without_read_denials_add_no_check(tmp_path: Path) -> None:
     assert make_read_filter(policy(tmp_path, "Bash(rm:*)")) is None
     assert make_read_filter(policy_from_rules(deny=["Read"])) is None
     assert make_read_filter(policy(tmp_path, "Bash(rm:*)", ask=("Read(./a)",))) is None, "an ask is not a no"
 
 
-def test_where_nobody_is_asked_an_ask_is_a_no(tmp_path: Path) -> None:
+def test_where_questions_are_denied_an_ask_rule_hides_the_file(tmp_path: Path) -> None:
     allowed = make_read_filter(policy(tmp_path, "Bash(rm:*)", mode="dontAsk", ask=("Read(./a)",)))
     assert allowed is not None
     assert (allowed(str(tmp_path / "a")), allowed(str(tmp_path / "b"))) == (False, True)
 
 
-def test_a_relative_path_begins_where_it_is_said_to(tmp_path: Path) -> None:
+def test_a_relative_path_starts_at_the_working_folder(tmp_path: Path) -> None:
     rules = policy(tmp_path)
     assert is_readable(rules, "plan.txt")
     assert not is_readable(rules, "plan.txt", str(tmp_path / "secret"))

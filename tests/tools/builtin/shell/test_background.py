@@ -1,4 +1,4 @@
-"""Commands in the background: they outlive the turn, not the session; what they print is read piece by piece."""
+"""Background commands: they outlive the turn, not the session; their output is read piece by piece."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def bench(tmp_path: Path) -> ShellHarness:
 
 
 async def go(bench: ShellHarness) -> None:
-    """Let the next command that waits go on."""
+    """Release the next command that waits at the pipe."""
     await asyncio.to_thread((bench.root / "go").write_text, "\n")
 
 
@@ -73,7 +73,7 @@ async def test_a_command_goes_on_after_the_turn_and_its_output_is_read_once(benc
     await bench.shells.end_all()
 
 
-async def test_commands_are_numbered_and_named_by_session(bench: ShellHarness) -> None:
+async def test_background_commands_are_numbered_by_session(bench: ShellHarness) -> None:
     assert await start_task(bench, "read -r < go") == "bash_1"
     assert await start_task(bench, "true") == "bash_2"
     assert await start_task(bench, "true", task_id="server-1") == "server-1"
@@ -90,7 +90,7 @@ async def test_commands_are_numbered_and_named_by_session(bench: ShellHarness) -
     await bench.shells.end_all()
 
 
-async def test_several_started_at_once_have_names_of_their_own(bench: ShellHarness) -> None:
+async def test_commands_started_concurrently_have_different_ids(bench: ShellHarness) -> None:
     started = await bench.run_calls(
         *[("Bash", {"command": f"echo {n}", "run_in_background": True}) for n in range(5)], at_once=True
     )
@@ -103,7 +103,7 @@ async def test_several_started_at_once_have_names_of_their_own(bench: ShellHarne
     await bench.shells.end_all()
 
 
-async def test_a_command_is_killed_with_all_it_started(bench: ShellHarness) -> None:
+async def test_a_command_is_killed_with_its_child_processes(bench: ShellHarness) -> None:
     id = await start_task(bench, "trap '' TERM; sleep 1000 & echo $! > pid; echo up; read -r < go; wait")
     await go(bench)
     killed = await bench.call("KillTask", task_id=id)
@@ -116,7 +116,7 @@ async def test_a_command_is_killed_with_all_it_started(bench: ShellHarness) -> N
     await bench.shells.end_all()
 
 
-async def test_the_end_of_a_session_ends_its_commands_and_no_others(bench: ShellHarness) -> None:
+async def test_closing_a_session_kills_only_its_own_commands(bench: ShellHarness) -> None:
     await start_task(bench, "echo $$ > one; read -r < go; sleep 1000")
     await go(bench)
     shell = bench.shells.find(SessionId("s"), "bash_1")
@@ -134,7 +134,7 @@ async def test_the_end_of_a_session_ends_its_commands_and_no_others(bench: Shell
     assert (await bench.bash("true", run_in_background=True)).failed
 
 
-async def test_closing_a_session_or_a_runtime_ends_what_runs_in_the_background(bench: ShellHarness) -> None:
+async def test_closing_a_session_or_a_runtime_kills_background_commands(bench: ShellHarness) -> None:
     def left(number: int) -> ScriptedModel:
         command = f"echo $$ > pid{number}; echo up > go; sleep 1000"
         return ScriptedModel(call("Bash", command=command, run_in_background=True), say("done"))
@@ -152,7 +152,7 @@ async def test_closing_a_session_or_a_runtime_ends_what_runs_in_the_background(b
 
 @pytest.mark.parametrize("session", [None, SessionId("s")], ids=["runtime", "session"])
 @pytest.mark.parametrize("background", [True, False], ids=["background", "waited for"])
-async def test_a_command_that_starts_while_all_is_closed_does_not_stay(
+async def test_a_command_started_during_close_is_killed(
     tmp_path: Path, session: SessionId | None, background: bool
 ) -> None:
     shells, started = ShellSupervisor(), list[Process]()
@@ -168,28 +168,30 @@ async def test_a_command_that_starts_while_all_is_closed_does_not_stay(
     async with bench.runtime() as rt:
         rt.env.world = msgspec.structs.replace(rt.env.world, shells=shells)
         await (await rt.open(agent(model, *bench.tools), id="s")).run("Go.")
-    done = results_by_call(await read_log(bench.store, "s"))["call_1"]
-    assert done.failed
-    assert background is False or done.text.startswith("Closed: ")
+    result = results_by_call(await read_log(bench.store, "s"))["call_1"]
+    assert result.failed
+    assert background is False or result.text.startswith("Closed: ")
     assert not is_running(str(started[0].pid))
 
 
-async def test_after_a_restart_it_is_said_that_nobody_knows_the_outcome(bench: ShellHarness) -> None:
+async def test_after_a_restart_the_outcome_of_a_running_command_is_unknown(bench: ShellHarness) -> None:
     lost = await start_task(bench, "read -r < go")
-    seen = await start_task(bench, "exit 3")
-    await wait_for_task(bench, seen)
-    await bench.call("BashStatus", task_id=seen)
+    ended_id = await start_task(bench, "exit 3")
+    await wait_for_task(bench, ended_id)
+    await bench.call("BashStatus", task_id=ended_id)
     await bench.restart()
-    said = "bash_1 was running when vaka stopped; its outcome is unknown, and it does not run any more"
+    message = "bash_1 was running when vaka stopped; its outcome is unknown, and it does not run any more"
     for tool in ("BashOutput", "BashStatus", "KillTask"):
-        gone = await bench.call(tool, task_id=lost)
-        assert (gone.text, value_of(gone)["status"]) == (said, "unknown")
-    assert (await read_output(bench, seen)).text == "bash_2 ended with exit code 3; its output is not at hand any more"
+        removed = await bench.call(tool, task_id=lost)
+        assert (removed.text, value_of(removed)["status"]) == (message, "unknown")
+    assert (
+        await read_output(bench, ended_id)
+    ).text == "bash_2 ended with exit code 3; its output is not at hand any more"
     assert await start_task(bench, "true") == "bash_3"
     await bench.shells.end_all()
 
 
-async def test_there_is_a_bound_on_what_runs_and_on_what_is_remembered(tmp_path: Path) -> None:
+async def test_running_and_remembered_commands_are_limited(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     bench = ShellHarness(tmp_path, running=2, ended=2)
     for n in range(1, 5):
@@ -205,7 +207,7 @@ async def test_there_is_a_bound_on_what_runs_and_on_what_is_remembered(tmp_path:
     await bench.shells.end_all()
 
 
-async def test_a_filter_shows_matching_lines_and_takes_the_others_as_read(bench: ShellHarness) -> None:
+async def test_a_filter_shows_matching_lines_and_consumes_the_others(bench: ShellHarness) -> None:
     id = await start_task(bench, "seq 1 30; printf 'no end: 3'; read -r < go; echo ' more'; echo end")
     shell = bench.shells.find(SessionId("s"), id)
     assert shell is not None
@@ -220,11 +222,11 @@ async def test_a_filter_shows_matching_lines_and_takes_the_others_as_read(bench:
 
 
 def output_lines(result: ToolResult) -> list[str]:
-    """Return the lines of output that a result tells."""
+    """Return the lines of output in a result."""
     return [line for line in result.text.split("\n")[1:] if not line.startswith(("[", "("))]
 
 
-async def test_much_output_is_read_piece_by_piece_without_loss(bench: ShellHarness) -> None:
+async def test_long_output_is_read_in_pieces_without_loss(bench: ShellHarness) -> None:
     id = await start_task(bench, "seq 100001 120000")
     await wait_for_task(bench, id)
     pieces: list[str] = []
@@ -235,24 +237,24 @@ async def test_much_output_is_read_piece_by_piece_without_loss(bench: ShellHarne
     await bench.shells.end_all()
 
 
-async def test_a_line_is_read_as_a_whole_so_that_no_half_of_a_secret_is_seen(bench: ShellHarness) -> None:
+async def test_a_line_is_read_whole_so_that_a_secret_is_redacted(bench: ShellHarness) -> None:
     bench.secrets = ("hunter2-hunter2",)
     long = "head -c 29985 /dev/zero | tr '\\0' x; echo; echo key=hunter2-hunter2"
     id = await start_task(bench, f"{long}; echo line; printf key=hunter2-; read -r < go; echo hunter2; printf q")
     shell = bench.shells.find(SessionId("s"), id)
     assert shell is not None
     await wait_until(lambda: shell.spool.size == 29_986 + 20 + 5 + 12)
-    told = [(await read_output(bench, id)).text for _ in range(2)]
-    assert told[1] == f"[{id} is running]\nkey=[redacted]\nline"
+    results = [(await read_output(bench, id)).text for _ in range(2)]
+    assert results[1] == f"[{id} is running]\nkey=[redacted]\nline"
     await go(bench)
     await wait_for_task(bench, id)
-    told.append((await read_output(bench, id)).text)
-    assert told[2] == f"[{id} has ended with exit code 0]\nkey=[redacted]\nq"
-    assert "hunter" not in "".join(told)
+    results.append((await read_output(bench, id)).text)
+    assert results[2] == f"[{id} has ended with exit code 0]\nkey=[redacted]\nq"
+    assert "hunter" not in "".join(results)
     await bench.shells.end_all()
 
 
-async def test_a_filter_with_much_to_say_goes_on_where_it_stopped(bench: ShellHarness) -> None:
+async def test_a_filter_with_many_matches_continues_at_the_next_call(bench: ShellHarness) -> None:
     id = await start_task(bench, "seq 1 20000")
     await wait_for_task(bench, id)
     lines: list[str] = []
@@ -262,16 +264,16 @@ async def test_a_filter_with_much_to_say_goes_on_where_it_stopped(bench: ShellHa
     await bench.shells.end_all()
 
 
-async def test_a_filter_tells_no_more_of_a_line_than_it_may_and_counts_what_it_took(bench: ShellHarness) -> None:
+async def test_a_filter_cuts_long_lines_and_counts_the_bytes_consumed(bench: ShellHarness) -> None:
     id = await start_task(bench, """python3 -c "print('x' + 'ü' * 1500000)"; read -r < go; echo after; printf rest""")
     shell = bench.shells.find(SessionId("s"), id)
     assert shell is not None
     await wait_until(lambda: shell.spool.size == 3_000_002)
     await read_output(bench, id, filter="^x")
-    told = bench.last_messages[-1].results[0].text
-    assert told.startswith(f"[{id} is running]\nxüü")
-    assert told.endswith("more characters in this line]")
-    assert len(told) < 31_000
+    text = bench.last_messages[-1].results[0].text
+    assert text.startswith(f"[{id} is running]\nxüü")
+    assert text.endswith("more characters in this line]")
+    assert len(text) < 31_000
     await read_output(bench, id, filter="nothing of it")
     assert value_of(await bench.call("BashStatus", task_id=id))["unread_bytes"] == 0
     await go(bench)
@@ -280,7 +282,7 @@ async def test_a_filter_tells_no_more_of_a_line_than_it_may_and_counts_what_it_t
     await bench.shells.end_all()
 
 
-async def test_a_wrong_filter_is_told_and_reads_nothing(bench: ShellHarness) -> None:
+async def test_an_invalid_filter_is_an_error_that_consumes_nothing(bench: ShellHarness) -> None:
     id = await start_task(bench, "echo here")
     await wait_for_task(bench, id)
     assert "is not a regular expression" in (await read_output(bench, id, filter="(")).text
@@ -292,7 +294,7 @@ async def test_a_wrong_filter_is_told_and_reads_nothing(bench: ShellHarness) -> 
     await bench.shells.end_all()
 
 
-async def test_a_pattern_that_would_take_for_ever_is_stopped(tmp_path: Path) -> None:
+async def test_a_filter_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     spool = Spool(SpoolStore(tmp_path))
     await spool.append("a" * 5000 + "b\n")
     with pytest.raises(Exception, match=r"took longer than 0\.5 s and was stopped; nothing was read"):
@@ -300,7 +302,7 @@ async def test_a_pattern_that_would_take_for_ever_is_stopped(tmp_path: Path) -> 
     assert not [line for line in child_processes() if "filter_worker" in line], "its process has ended, too"
 
 
-async def test_output_that_could_not_be_kept_is_told_with_its_end(tmp_path: Path) -> None:
+async def test_output_beyond_the_quota_is_reported_with_its_end(tmp_path: Path) -> None:
     bench = ShellHarness(tmp_path, quota=400_000)
     id = await start_task(bench, "seq 1 200000")
     await wait_for_task(bench, id)
@@ -311,7 +313,7 @@ async def test_output_that_could_not_be_kept_is_told_with_its_end(tmp_path: Path
     await bench.shells.end_all()
 
 
-async def test_a_rewind_gives_output_back_to_be_read_again(bench: ShellHarness) -> None:
+async def test_a_rewind_makes_output_unread_again(bench: ShellHarness) -> None:
     id = await start_task(bench, "echo again")
     await wait_for_task(bench, id)
     log = await read_log(bench.store, "s")
@@ -323,6 +325,6 @@ async def test_a_rewind_gives_output_back_to_be_read_again(bench: ShellHarness) 
     await bench.shells.end_all()
 
 
-def test_each_tool_says_what_a_second_run_would_do() -> None:
+def test_each_tool_has_its_effect() -> None:
     specs = [(tool.spec.effect, tool.spec.poll, tool.spec.layer) for tool in (bash_output, bash_status, kill_task)]
     assert specs == [("read", True, "builtin"), ("read", True, "builtin"), ("idempotent", False, "builtin")]

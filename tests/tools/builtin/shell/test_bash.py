@@ -1,4 +1,4 @@
-"""Bash, waited for: output and exit code always both, the folder kept, nothing left running."""
+"""Bash in the foreground: output, exit code, working folder, and no process left running."""
 
 import asyncio
 import os
@@ -35,10 +35,10 @@ def value_of_result(result: ToolResult) -> Any:
     return result.value
 
 
-async def test_output_and_exit_code_are_both_told(bench: ShellHarness) -> None:
-    done = await bench.bash("echo one; echo two")
-    assert (done.text, done.failed) == ("one\ntwo\n[exit code 0]", False)
-    data = value_of(done)
+async def test_output_and_exit_code_are_both_returned(bench: ShellHarness) -> None:
+    result = await bench.bash("echo one; echo two")
+    assert (result.text, result.failed) == ("one\ntwo\n[exit code 0]", False)
+    data = value_of(result)
     assert {**data, "duration_ms": 0} == {
         "exit_code": 0, "workdir": str(bench.root), "output": [], "duration_ms": 0, "timeout_ms": 120_000,
     }  # fmt: skip
@@ -56,11 +56,11 @@ async def test_output_and_exit_code_are_both_told(bench: ShellHarness) -> None:
 
 
 async def test_the_two_streams_stay_in_order(bench: ShellHarness) -> None:
-    done = await bench.bash("for n in 1 2 3 4 5; do echo out $n; echo err $n >&2; done")
-    assert done.text == "\n".join(f"{way} {n}" for n in range(1, 6) for way in ("out", "err")) + "\n[exit code 0]"
+    result = await bench.bash("for n in 1 2 3 4 5; do echo out $n; echo err $n >&2; done")
+    assert result.text == "\n".join(f"{way} {n}" for n in range(1, 6) for way in ("out", "err")) + "\n[exit code 0]"
 
 
-async def test_a_command_is_read_as_bash_reads_it_whatever_is_in_it(bench: ShellHarness) -> None:
+async def test_any_command_text_runs_as_in_bash(bench: ShellHarness) -> None:
     assert (await bench.bash("cat <<'E'\n$HOME \"x\" 'y' \\\\\nE\n# the end")).text == (
         "$HOME \"x\" 'y' \\\\\n[exit code 0]"
     )
@@ -74,18 +74,18 @@ async def test_a_command_is_read_as_bash_reads_it_whatever_is_in_it(bench: Shell
     assert (await bench.bash(unicode)).text == "größe 漢字 🙂\n[exit code 0]"
 
 
-async def test_bytes_that_are_no_text_are_replaced(bench: ShellHarness) -> None:
+async def test_bytes_that_are_not_utf8_are_replaced(bench: ShellHarness) -> None:
     assert (await bench.bash(r"printf 'a\xff\xfeb\xe2\x82'; printf '\xac c'")).text == "a��b€ c\n[exit code 0]"
 
 
 @pytest.mark.parametrize("command", ["", "  \n", "echo \0", "x" * 100_001], ids=["none", "blank", "nul", "huge"])
-async def test_what_cannot_be_run_is_an_error_in_words(bench: ShellHarness, command: str) -> None:
-    done = await bench.bash(command)
-    assert done.failed
-    assert "command" in done.text
+async def test_a_command_that_cannot_run_is_a_clear_error(bench: ShellHarness, command: str) -> None:
+    result = await bench.bash(command)
+    assert result.failed
+    assert "command" in result.text
 
 
-async def test_other_names_for_arguments_are_understood_and_unknown_ones_told(bench: ShellHarness) -> None:
+async def test_arguments_of_other_runtimes_are_accepted_and_unknown_ones_are_errors(bench: ShellHarness) -> None:
     (bench.root / "sub").mkdir()
     assert (await bench.bash("pwd", workdir="sub")).text == f"{bench.root}/sub\n[exit code 0]"
     assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
@@ -101,7 +101,7 @@ async def test_other_names_for_arguments_are_understood_and_unknown_ones_told(be
 # --------------------------------------------------------------------------------------------------- the working folder
 
 
-async def test_the_folder_is_kept_between_calls_and_restarts(bench: ShellHarness) -> None:
+async def test_the_working_folder_carries_over_calls_and_restarts(bench: ShellHarness) -> None:
     (bench.root / "a b" / "c").mkdir(parents=True)
     moved = await bench.bash("cd 'a b/c'; exit 2")
     assert moved.text == f"[the working folder is now {bench.root}/a b/c]\n[exit code 2]"
@@ -121,15 +121,17 @@ async def test_the_folder_is_kept_between_calls_and_restarts(bench: ShellHarness
         ("IFS=1; cd sub; false", 1),
     ],
 )  # fmt: skip
-async def test_the_folder_is_kept_however_a_command_ends(bench: ShellHarness, command: str, code: int) -> None:
+async def test_the_working_folder_carries_over_however_a_command_ends(
+    bench: ShellHarness, command: str, code: int
+) -> None:
     (bench.root / "sub").mkdir()
-    done = await bench.bash(command)
-    assert done.text.endswith(f"[the working folder is now {bench.root}/sub]\n[exit code {code}]")
-    assert "builtin" not in done.text
+    result = await bench.bash(command)
+    assert result.text.endswith(f"[the working folder is now {bench.root}/sub]\n[exit code {code}]")
+    assert "builtin" not in result.text
     assert (await bench.bash("pwd")).text == f"{bench.root}/sub\n[exit code 0]"
 
 
-async def test_the_folder_never_leaves_the_workspace(bench: ShellHarness) -> None:
+async def test_the_working_folder_never_leaves_the_workspace(bench: ShellHarness) -> None:
     (bench.root / "sub").mkdir()
     (bench.root / "out").symlink_to("/usr")
     for way in ("cd /usr", "cd ../out"):
@@ -141,7 +143,7 @@ async def test_the_folder_never_leaves_the_workspace(bench: ShellHarness) -> Non
         assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
 
 
-async def test_a_child_agent_begins_in_the_working_folder_and_moves_nobody_else(bench: ShellHarness) -> None:
+async def test_a_child_agent_has_a_working_folder_of_its_own(bench: ShellHarness) -> None:
     for name in ("mine", "theirs"):
         (bench.root / name).mkdir()
     inner = [call("Bash", command="pwd; cd theirs"), call("Bash", command="pwd"), say("done")]
@@ -149,20 +151,19 @@ async def test_a_child_agent_begins_in_the_working_folder_and_moves_nobody_else(
     outer = [call("Bash", command="cd mine"), call("helper", prompt="Go."), call("Bash", command="pwd"), say("done")]
     async with bench.runtime() as rt:
         await (await rt.open(agent(ScriptedModel(*outer), *bench.tools, child), id="s")).run("Go.")
-    told = [result.text.split("\n")[0] for result in results_by_call(await read_log(bench.store, "s")).values()]
-    places = [line.removeprefix(str(bench.root)) for line in told if line.startswith("/")]
+    lines = [result.text.split("\n")[0] for result in results_by_call(await read_log(bench.store, "s")).values()]
+    places = [line.removeprefix(str(bench.root)) for line in lines if line.startswith("/")]
     assert sorted(places) == ["", "/mine", "/theirs"]
 
 
-async def test_a_folder_whose_name_is_no_text_is_no_place_to_go_on_from(bench: ShellHarness) -> None:
+async def test_a_folder_whose_name_is_not_utf8_does_not_become_the_working_folder(bench: ShellHarness) -> None:
     left = await bench.bash("mkdir $'\\xff'; cd $'\\xff'")
-    assert left.text == (
-        f"[{bench.root}/\ufffd has a name that is not valid UTF-8: the working folder is {bench.root} again]\n[exit code 0]"
-    )
+    note = f"{bench.root}/\ufffd has a name that is not valid UTF-8: the working folder is {bench.root} again"
+    assert left.text == f"[{note}]\n[exit code 0]"
     assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
 
 
-async def test_a_folder_of_another_root_counts_as_inside(tmp_path: Path) -> None:
+async def test_a_folder_of_another_root_is_in_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     bench = ShellHarness(tmp_path / "one", tmp_path / "two")
@@ -171,12 +172,12 @@ async def test_a_folder_of_another_root_counts_as_inside(tmp_path: Path) -> None
     assert (await bench.bash(f"cd {tmp_path}; true")).text.startswith(f"[{tmp_path} is outside of the workspace")
 
 
-async def test_a_folder_that_is_gone_is_told(bench: ShellHarness) -> None:
+async def test_a_removed_working_folder_is_an_error(bench: ShellHarness) -> None:
     (bench.root / "sub").mkdir()
     await bench.bash("cd sub")
     (bench.root / "sub").rmdir()
-    gone = f"the working folder {bench.root}/sub is not there any more, so nothing was run"
-    assert gone in (await bench.bash("touch here")).text
+    message = f"the working folder {bench.root}/sub is not there any more, so nothing was run"
+    assert message in (await bench.bash("touch here")).text
     assert not (bench.root / "here").exists(), "the rules looked at it from another folder"
     assert (await bench.bash("pwd")).text == f"{bench.root}\n[exit code 0]"
 
@@ -185,33 +186,33 @@ async def test_a_folder_that_is_gone_is_told(bench: ShellHarness) -> None:
 
 
 async def test_long_output_is_shown_in_part_and_can_be_read_whole(bench: ShellHarness) -> None:
-    done = await bench.bash("seq 1 20000")
-    name = value_of(done)["output"][0]
-    assert done.text.startswith("1\n2\n3\n")
-    assert done.text.endswith("\n20000\n\n[exit code 0]")
-    assert f"the whole is {name}" in done.text
-    assert len(done.text) < 15_000
+    result = await bench.bash("seq 1 20000")
+    name = value_of(result)["output"][0]
+    assert result.text.startswith("1\n2\n3\n")
+    assert result.text.endswith("\n20000\n\n[exit code 0]")
+    assert f"the whole is {name}" in result.text
+    assert len(result.text) < 15_000
     read = await bench.call("Read", file_path=name, offset=12_345, limit=1)
     assert read.text.startswith(" 12345\t12345\n")
-    assert any(isinstance(part, Stored) for part in done.content)
+    assert any(isinstance(part, Stored) for part in result.content)
 
 
 @pytest.mark.parametrize("more", [40_000, 9_000_000])
-async def test_no_half_of_a_secret_is_seen_where_long_output_is_cut(bench: ShellHarness, more: int) -> None:
+async def test_a_secret_is_redacted_where_long_output_is_cut(bench: ShellHarness, more: int) -> None:
     bench.secrets = ("hunter2-hunter2",)
-    done = await bench.bash(
+    result = await bench.bash(
         "head -c 3994 /dev/zero | tr '\\0' x; printf hunter2-hunter2; "
         f"head -c {more} /dev/zero | tr '\\0' y; printf hunter2-hunter2; head -c 7994 /dev/zero | tr '\\0' z"
     )
-    assert "hunter" not in done.text
-    assert "-hun" not in done.text
-    assert done.text.startswith("xxx")
-    assert len(done.text) < 15_000
+    assert "hunter" not in result.text
+    assert "-hun" not in result.text
+    assert result.text.startswith("xxx")
+    assert len(result.text) < 15_000
 
 
-async def test_long_output_of_one_line_can_be_read_whole_too(bench: ShellHarness) -> None:
-    done = await bench.bash("seq -s , 1 20000; echo; echo end")
-    name = value_of(done)["output"][0]
+async def test_long_output_of_one_line_can_be_read_whole(bench: ShellHarness) -> None:
+    result = await bench.bash("seq -s , 1 20000; echo; echo end")
+    name = value_of(result)["output"][0]
     pieces: list[str] = []
     for offset in range(1, 60, 10):
         read = await bench.call("Read", file_path=name, offset=offset, limit=10)
@@ -222,74 +223,74 @@ async def test_long_output_of_one_line_can_be_read_whole_too(bench: ShellHarness
 
 
 async def test_output_of_thirty_thousand_characters_is_shown_whole(bench: ShellHarness) -> None:
-    done = await bench.bash("head -c 30000 /dev/zero | tr '\\0' x")
-    assert done.text == "x" * 30_000 + "\n[exit code 0]"
+    result = await bench.bash("head -c 30000 /dev/zero | tr '\\0' x")
+    assert result.text == "x" * 30_000 + "\n[exit code 0]"
 
 
-async def test_very_long_output_is_kept_by_its_ends_and_whole_as_long_as_vaka_runs(bench: ShellHarness) -> None:
-    done = await bench.bash("seq 1 2000000; exit 1")
-    first, last = value_of_result(done)["output"]
-    assert done.failed
-    assert done.text.startswith("1\n2\n")
-    assert done.text.endswith("[exit code 1]")
-    assert "14.2 MiB were printed. The first 4.0 MiB are" in done.text
+async def test_very_long_output_is_stored_by_its_ends_and_readable_while_vaka_runs(bench: ShellHarness) -> None:
+    result = await bench.bash("seq 1 2000000; exit 1")
+    first, last = value_of_result(result)["output"]
+    assert result.failed
+    assert result.text.startswith("1\n2\n")
+    assert result.text.endswith("[exit code 1]")
+    assert "14.2 MiB were printed. The first 4.0 MiB are" in result.text
     assert (await bench.call("Read", file_path=first, limit=1)).text.startswith("     1\t1\n")
     tail = await bench.call("Read", file_path=last, limit=100_000)
     assert not tail.failed
-    found = await bench.call("BashOutput", task_id=value_of_result(done)["task_id"], filter="^123456[0-9]$")
-    assert value_of(found)["output"].split() == [str(n) for n in range(1_234_560, 1_234_570)]
+    match = await bench.call("BashOutput", task_id=value_of_result(result)["task_id"], filter="^123456[0-9]$")
+    assert value_of(match)["output"].split() == [str(n) for n in range(1_234_560, 1_234_570)]
 
 
-async def test_output_for_which_there_is_no_room_is_told(tmp_path: Path) -> None:
+async def test_output_beyond_the_quota_is_noted(tmp_path: Path) -> None:
     bench = ShellHarness(tmp_path, quota=1024**2)
-    done = await bench.bash("seq 1 1000000")
-    assert not done.failed
-    assert done.text.startswith("1\n2\n")
-    assert "1000000\n" in done.text
-    assert "were not kept but for what is here: the quota is used up" in done.text
+    result = await bench.bash("seq 1 1000000")
+    assert not result.failed
+    assert result.text.startswith("1\n2\n")
+    assert "1000000\n" in result.text
+    assert "were not kept but for what is here: the quota is used up" in result.text
     await bench.restart()
     assert (await bench.bash("echo again")).text == "again\n[exit code 0]"
 
 
-async def test_a_flood_does_not_grow_memory(bench: ShellHarness) -> None:
+async def test_a_flood_of_output_does_not_grow_memory(bench: ShellHarness) -> None:
     await bench.bash("true")
-    Path("/proc/self/clear_refs").write_text("5")  # from here on the peak counts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory_of("VmRSS")
-    done = await bench.bash("head -c 300000000 /dev/zero | tr '\\0' 'x' | fold -w 100")
-    assert value_of(done)["exit_code"] == 0
-    assert "MiB were printed" in done.text
+    result = await bench.bash("head -c 300000000 /dev/zero | tr '\\0' 'x' | fold -w 100")
+    assert value_of(result)["exit_code"] == 0
+    assert "MiB were printed" in result.text
     assert _memory_of("VmHWM") - before < 64 * 1024**2
 
 
 def _memory_of(name: str) -> int:
-    """Return what the kernel says of this process, in bytes."""
+    """Return a memory figure of this process in bytes."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
-async def test_output_is_shown_while_it_is_printed(bench: ShellHarness) -> None:
+async def test_output_is_emitted_while_the_command_runs(bench: ShellHarness) -> None:
     model = ScriptedModel(call("Bash", command="echo first; read -r < go; echo second"), say("done"))
     os.mkfifo(bench.root / "go")
-    seen: list[str] = []
+    pieces: list[str] = []
     async with bench.runtime() as rt:
         session = await rt.open(agent(model, *bench.tools), id="s")
         async for event in session.stream("Go."):
             if isinstance(event.data, ToolOutputDelta):
-                if not seen:
+                if not pieces:
                     await asyncio.to_thread((bench.root / "go").write_text, "\n")
-                seen.append(event.data.text)
-    assert "".join(seen) == "first\nsecond\n"
-    assert seen[0] == "first\n"
+                pieces.append(event.data.text)
+    assert "".join(pieces) == "first\nsecond\n"
+    assert pieces[0] == "first\n"
 
 
 # ----------------------------------------------------------------------------------------------------- time and endings
 
 
-async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(bench: ShellHarness) -> None:
-    done = await bench.bash("echo begun; sleep 1000 & echo $! > pid; trap '' TERM; sleep 1000", timeout=1500)
-    assert (done.failed, done.reason) == (True, "timeout")
-    assert done.text.startswith("begun\n[it took longer than 1500 ms and was ended with everything it had started]\n")
-    assert "[exit code -" in done.text
+async def test_a_timeout_kills_a_command_with_its_child_processes(bench: ShellHarness) -> None:
+    result = await bench.bash("echo begun; sleep 1000 & echo $! > pid; trap '' TERM; sleep 1000", timeout=1500)
+    assert (result.failed, result.reason) == (True, "timeout")
+    assert result.text.startswith("begun\n[it took longer than 1500 ms and was ended with everything it had started]\n")
+    assert "[exit code -" in result.text
     assert not _is_running((bench.root / "pid").read_text())
 
 
@@ -300,20 +301,20 @@ def _is_running(pid: str) -> bool:
         return False
 
 
-async def test_what_a_command_leaves_running_is_ended_and_told(bench: ShellHarness) -> None:
-    done = await bench.bash("sleep 1000 & echo $! > pid; echo away")
-    assert done.text == (
+async def test_processes_left_running_are_killed_with_a_note(bench: ShellHarness) -> None:
+    result = await bench.bash("sleep 1000 & echo $! > pid; echo away")
+    assert result.text == (
         "away\n[what it had left running was ended; use run_in_background for what shall go on]\n[exit code 0]"
     )
     assert not _is_running((bench.root / "pid").read_text())
     silent = await bench.bash("nohup sleep 1000 >/dev/null 2>&1 & echo $! > pid; echo away")
-    assert silent.text == done.text
+    assert silent.text == result.text
     assert not _is_running((bench.root / "pid").read_text())
     waited = await bench.bash("sleep 0.01 >/dev/null & wait; echo there")
     assert waited.text == "there\n[exit code 0]"
 
 
-async def test_a_command_may_go_on_in_the_background_when_it_takes_long(tmp_path: Path) -> None:
+async def test_a_command_may_go_on_in_the_background_after_its_timeout(tmp_path: Path) -> None:
     bench = ShellHarness(tmp_path, late_goes_on=True)
     os.mkfifo(tmp_path / "go")
     late = await bench.bash("echo begun; read -r < go; echo ended; exit 4", timeout=800)
@@ -324,24 +325,24 @@ async def test_a_command_may_go_on_in_the_background_when_it_takes_long(tmp_path
     assert out.text == "[bash_1 has ended with exit code 4]\nended"
 
 
-async def test_a_command_that_takes_long_is_ended_where_there_is_no_room_for_more(tmp_path: Path) -> None:
+async def test_a_timeout_kills_a_command_when_too_many_run_in_the_background(tmp_path: Path) -> None:
     bench = ShellHarness(tmp_path, late_goes_on=True, running=0)
     late = await bench.bash("echo begun; sleep 1000", timeout=800)
     assert late.text.startswith("begun\n[it took longer than 800 ms and was ended")
     assert "14.2 MiB were printed" in (await bench.bash("seq 1 2000000")).text
 
 
-async def test_an_interrupted_turn_ends_its_command(bench: ShellHarness) -> None:
+async def test_an_interrupted_turn_kills_its_command(bench: ShellHarness) -> None:
     model = ScriptedModel(call("Bash", command="echo $$ > pid; echo up; sleep 1000"), say("done"))
     async with bench.runtime() as rt:
         session = await rt.open(agent(model, *bench.tools), id="s")
         async for event in session.stream("Go."):
             if isinstance(event.data, ToolOutputDelta):
                 await rt._drivers.interrupt(SessionId("s"), InterruptRequested(key="k"))
-    done = results_by_call(await read_log(bench.store, "s"))["call_1"]
-    assert done.reason == "interrupted"
-    assert done.text.startswith("up\n[exit code -15]\n[stopped before it was done")
-    assert done.text.endswith("its outcome is unknown, verify before repeating it]")
+    result = results_by_call(await read_log(bench.store, "s"))["call_1"]
+    assert result.reason == "interrupted"
+    assert result.text.startswith("up\n[exit code -15]\n[stopped before it was done")
+    assert result.text.endswith("its outcome is unknown, verify before repeating it]")
     assert not _is_running((bench.root / "pid").read_text())
 
 
@@ -356,7 +357,7 @@ async def test_a_crash_leaves_the_outcome_to_a_person(bench: ShellHarness) -> No
 
 
 class FailingSandbox:
-    """A sandbox that cannot do it."""
+    """A sandbox that fails to start commands."""
 
     name = "refusing"
     enforces: frozenset[str] = frozenset()
@@ -371,7 +372,7 @@ async def test_a_command_that_cannot_be_confined_does_not_run(tmp_path: Path) ->
     assert (await bench.bash("echo hi", run_in_background=True)).failed
 
 
-async def test_a_runtime_that_lends_nothing_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_runtime_without_a_sandbox_is_a_clear_error(tmp_path: Path) -> None:
     model = ScriptedModel(call("Bash", command="true"), call("Bash", command="false"), say("done"))
     async with runtime(permission_mode="bypassPermissions") as rt:
         rt.env.world = World()
@@ -392,11 +393,11 @@ async def test_commands_are_the_same_in_every_sandbox(
     assert (tmp_path / "sub" / "made").read_text() == "hi\n"
     assert (await bench.bash('pwd; echo "<$OPENAI_API_KEY>"')).text == f"{tmp_path}/sub\n<>\n[exit code 0]"
     over = await bench.bash("echo a; sleep 1000", timeout=1000)
-    # How much it had printed by then is a matter of the machine; that it was ended is not.
+    # The amount of output before the kill depends on the machine.
     assert over.text.removeprefix("a\n").startswith("[it took longer")
 
 
-async def test_what_is_hidden_in_a_hidden_folder_is_hidden_with_it(tmp_path: Path) -> None:
+async def test_paths_inside_a_hidden_folder_are_hidden(tmp_path: Path) -> None:
     (tmp_path / "kept" / "log").mkdir(parents=True)
     (tmp_path / "kept" / "log" / "secret").write_text("x")
     bench = ShellHarness(tmp_path, sandbox=select_sandbox("auto"))
@@ -404,21 +405,21 @@ async def test_what_is_hidden_in_a_hidden_folder_is_hidden_with_it(tmp_path: Pat
     assert (await bench.bash("ls -A kept; cat kept/log/secret 2>&- || echo none")).text == "none\n[exit code 0]"
 
 
-async def test_the_sandbox_is_told_what_commands_may_touch(tmp_path: Path) -> None:
-    given: list[Command] = []
+async def test_the_sandbox_receives_the_scope_of_commands(tmp_path: Path) -> None:
+    commands: list[Command] = []
 
     class Noting(Unconfined):
         async def start(self, command: Command) -> Process:
-            given.append(command)
+            commands.append(command)
             return await super().start(command)
 
     bench = ShellHarness(tmp_path, sandbox=Noting())
     await bench.bash("true")
-    assert given[0].writable == (str(tmp_path),)
-    assert (given[0].cwd, given[0].network, given[0].argv[-1]) == (str(tmp_path), False, "true")
+    assert commands[0].writable == (str(tmp_path),)
+    assert (commands[0].cwd, commands[0].network, commands[0].argv[-1]) == (str(tmp_path), False, "true")
 
 
-def test_the_tool_says_what_a_second_run_would_do() -> None:
+def test_bash_has_the_effect_once() -> None:
     assert (tool.spec.effect, tool.spec.timeout, tool.spec.layer) == ("once", None, "builtin")
     assert CommandOptions().longest == 600_000
     with pytest.raises(InvalidInput, match="quota"):
@@ -448,7 +449,7 @@ async def test_a_spool_reads_any_range_across_memory_and_file(tmp_path: Path) ->
     assert store.reserve(10_000_000)
 
 
-async def test_a_disk_that_takes_no_more_loses_no_more_than_it_says(tmp_path: Path) -> None:
+async def test_a_failing_disk_loses_only_the_output_it_counts(tmp_path: Path) -> None:
     spool = Spool(SpoolStore(tmp_path / "nowhere"))
     for _ in range(600):
         await spool.append("x" * 1000)
