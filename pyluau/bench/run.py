@@ -1,4 +1,4 @@
-"""Measure pyluau: ``python bench/run.py``; with ``LUAU=/path/to/luau`` the stock binary's numbers stand beside ours."""
+"""Measure pyluau: ``python bench/run.py``; with ``LUAU=/path/to/luau`` also the stock binary, for comparison."""
 
 import os
 import subprocess
@@ -18,8 +18,8 @@ COMPLEX = "\n".join(
 )
 
 
-def best(function: Callable[[], object], count: int, rounds: int = 5) -> float:
-    """Seconds for one call, the best of some rounds."""
+def best_seconds(function: Callable[[], object], count: int, rounds: int = 5) -> float:
+    """Return the seconds of one call, the best of several rounds."""
     function()
     times = []
     for _ in range(rounds):
@@ -30,11 +30,11 @@ def best(function: Callable[[], object], count: int, rounds: int = 5) -> float:
     return min(times)
 
 
-def show(name: str, seconds: float, note: str = "") -> None:
+def print_time(name: str, seconds: float, note: str = "") -> None:
     print(f"{name:<44} {seconds * 1e6:>12.2f} µs  {note}")
 
 
-def evaluation(state: State) -> None:
+def measure_eval(state: State) -> None:
     for name, source, count in [
         ("eval simple", "1 + 1", 5000),
         ("eval arithmetic", "(1 + 2 * 3 - 4) / 5 % 6 ^ 2", 5000),
@@ -43,20 +43,20 @@ def evaluation(state: State) -> None:
         ("eval strings", "local s = '' for i = 1, 100 do s ..= i end return s", 500),
         ("eval tables", "local t = {} for i = 1, 100 do t[i] = {i} end return #t", 500),
     ]:
-        show(name, best(partial(state.eval, source), count))
+        print_time(name, best_seconds(partial(state.eval, source), count))
     function = "local function f(n) return if n < 2 then n else f(n - 1) + f(n - 2) end return f(15)"
     for level in OptLevel:
-        show(f"eval fib(15) {level.name}", best(partial(state.eval, function, opt=level), 300))
+        print_time(f"eval fib(15) {level.name}", best_seconds(partial(state.eval, function, opt=level), 300))
 
 
-def compilation(state: State) -> None:
+def measure_compile(state: State) -> None:
     code = pyluau.compile("return 1 + 1")
-    show("compile simple", best(lambda: pyluau.compile("return 1 + 1"), 5000))
-    show("compile 150 functions", best(lambda: pyluau.compile(COMPLEX), 50))
-    show("load bytecode", best(lambda: state.load(code), 5000))
+    print_time("compile simple", best_seconds(lambda: pyluau.compile("return 1 + 1"), 5000))
+    print_time("compile 150 functions", best_seconds(lambda: pyluau.compile(COMPLEX), 50))
+    print_time("load bytecode", best_seconds(lambda: state.load(code), 5000))
 
 
-def values(state: State) -> None:
+def measure_values(state: State) -> None:
     identity = state.eval("function(...) return ... end")
     record = {"name": "Ada", "tags": ["a", "b"], "nested": {"n": 1, "ok": True}}
     for name, value in [
@@ -65,29 +65,29 @@ def values(state: State) -> None:
         ("a record", record),
         ("a list of 1000", list(range(1000))),
     ]:
-        show(f"{name} there and back", best(partial(identity, value), 1000))
+        print_time(f"{name} there and back", best_seconds(partial(identity, value), 1000))
     table = state.table({"a": 1})
-    show("table get", best(lambda: table["a"], 20_000))
-    show("table set", best(lambda: table.set("a", 2), 20_000))
+    print_time("table get", best_seconds(lambda: table["a"], 20_000))
+    print_time("table set", best_seconds(lambda: table.set("a", 2), 20_000))
 
 
-def calls(state: State) -> None:
+def measure_calls(state: State) -> None:
     nothing, add = state.eval("return function() end, function(a, b) return a + b end")
-    show("Python calls Luau, 0 arguments", best(nothing, 50_000), "≤ 2 µs")
-    show("Python calls Luau, 2 arguments", best(lambda: add(1, 2), 50_000), "≤ 2 µs")
+    print_time("Python calls Luau, 0 arguments", best_seconds(nothing, 50_000), "≤ 2 µs")
+    print_time("Python calls Luau, 2 arguments", best_seconds(lambda: add(1, 2), 50_000), "≤ 2 µs")
     state.register("nothing", lambda: None)
     state.register("add", lambda a, b: a + b)
     for name, call in [("0 arguments", "nothing()"), ("2 arguments", "add(1, 2)")]:
         run = state.eval(f"function() for i = 1, 10000 do {call} end end")
-        show(f"Luau calls Python, {name}", best(run, 3) / 10_000, "≤ 3 µs")
-    show("register a function", best(lambda: state.register("f", print), 5000))
+        print_time(f"Luau calls Python, {name}", best_seconds(run, 3) / 10_000, "≤ 3 µs")
+    print_time("register a function", best_seconds(lambda: state.register("f", print), 5000))
     for number in range(1000):
         state.register(f"many{number}", lambda: None)
     run = state.eval("function() for i = 0, 999 do _G['many' .. i]() end end")
-    show("call each of 1000 functions", best(run, 20))
+    print_time("call each of 1000 functions", best_seconds(run, 20))
 
 
-def lifetime() -> None:
+def measure_lifetime() -> None:
     def cold() -> None:
         with State() as state:
             state.eval("local t = {} for i = 1, 10 do t[i] = i end return #t")
@@ -99,27 +99,33 @@ def lifetime() -> None:
         for thread in threads:
             thread.join()
 
-    show("new state and close", best(lambda: State().close(), 200))
-    show("first use: state, compile, run", best(cold, 200), "≤ 1000 µs")
-    show("four states in four threads", best(parallel, 20))
+    print_time("new state and close", best_seconds(lambda: State().close(), 200))
+    print_time("first use: state, compile, run", best_seconds(cold, 200), "≤ 1000 µs")
+    print_time("four states in four threads", best_seconds(parallel, 20))
     with State() as state:
-        show("collect garbage", best(state.collect, 1000))
+        print_time("collect garbage", best_seconds(state.collect, 1000))
 
 
-def stepping(state: State) -> None:
+def measure_steps(state: State) -> None:
     code = pyluau.compile("local a = ... return {x = a.q, y = 1}")
     function = state.load(code)
-    show(
+    print_time(
         "stepper, start to done, bytecode",
-        best(lambda: state.stepper(code).start([{"q": "x", "n": [1, 2]}]), 2000),
+        best_seconds(lambda: state.stepper(code).start([{"q": "x", "n": [1, 2]}]), 2000),
         "≤ 15 µs",
     )
-    show("stepper, start to done, function", best(lambda: state.stepper(function).start([{"q": "x"}]), 2000), "≤ 15 µs")
-    show("stepper, start to done, JSON", best(lambda: state.stepper(code).start_json(b'[{"q": "x"}]'), 2000))
+    print_time(
+        "stepper, start to done, function",
+        best_seconds(lambda: state.stepper(function).start([{"q": "x"}]), 2000),
+        "≤ 15 µs",
+    )
+    print_time(
+        "stepper, start to done, JSON", best_seconds(lambda: state.stepper(code).start_json(b'[{"q": "x"}]'), 2000)
+    )
     stepper = state.stepper("while true do request('a', {q = 1}) end", expose=True)
     stepper.start()
     numbers = iter(range(1, 10**9))
-    show("request and answer", best(lambda: stepper.answer(next(numbers), {"x": 1}), 5000), "≤ 5 µs")
+    print_time("request and answer", best_seconds(lambda: stepper.answer(next(numbers), {"x": 1}), 5000), "≤ 5 µs")
     for count in (1, 100):
         source = f"for i = 1, {count} do spawn(function() request('a') end) end park()"
 
@@ -130,39 +136,39 @@ def stepping(state: State) -> None:
                 stepper.answer(number)
             stepper.close()
 
-        show(f"{count} calls in flight, made and answered", best(wait, 50))
+        print_time(f"{count} calls in flight, made and answered", best_seconds(wait, 50))
 
 
-def resident() -> float:
+def resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def memory() -> None:
-    before = resident()
+def measure_memory() -> None:
+    before = resident_mb()
     states = [State() for _ in range(1000)]
     for state in states:
         state.eval("1")
-    print(f"{'1000 states of their own':<44} {resident() - before:>12.1f} MB  ≤ 250 MB")
-    before, steppers = resident(), []
+    print(f"{'1000 states of their own':<44} {resident_mb() - before:>12.1f} MB  ≤ 250 MB")
+    before, steppers = resident_mb(), []
     for state in states[:10]:
         for _ in range(1000):
             stepper = state.stepper("local x = ... return request('a', x)", expose=True)
             stepper.start([1])
             steppers.append(stepper)
-    print(f"{'10000 suspended scripts in 10 states':<44} {resident() - before:>12.1f} MB  ≤ 400 MB")
+    print(f"{'10000 suspended scripts in 10 states':<44} {resident_mb() - before:>12.1f} MB  ≤ 400 MB")
 
 
 TIMED = "local before = os.clock()\n{source}\nlocal took = os.clock() - before\n"
 
 
-def ours(source: str, limits: Limits) -> float:
-    """Seconds one script needs."""
+def pyluau_seconds(source: str, limits: Limits) -> float:
+    """Return the seconds that a script takes in pyluau."""
     with State(limits=limits) as state:
         return float(state.eval(TIMED.format(source=source) + "return took"))
 
 
-def stock(luau: str, source: str) -> float:
-    """Seconds the same script needs in the stock binary."""
+def stock_seconds(luau: str, source: str) -> float:
+    """Return the seconds that a script takes in the stock binary."""
     with tempfile.NamedTemporaryFile("w", suffix=".luau") as file:
         file.write(TIMED.format(source=source) + "print(took)")
         file.flush()
@@ -170,27 +176,32 @@ def stock(luau: str, source: str) -> float:
         return float(done.stdout)
 
 
-def scripts(luau: str | None, rounds: int = 9) -> None:
-    """Take turns, so that a busy machine slows all alike; the best of some rounds counts."""
-    free, counted = Limits(memory=None), Limits(memory=None, instructions=10**12)
+def measure_scripts(luau: str | None, rounds: int = 9) -> None:
+    """Measure in turns, so that load on the machine affects all alike; the best of several rounds counts."""
+    unlimited, counted = Limits(memory=None), Limits(memory=None, instructions=10**12)
     print(f"\n{'script':<14} {'pyluau':>9} {'counted':>9} {'stock':>9}  ratio")
     for name, source in SCRIPTS.items():
         turns = [
-            (ours(source, free), ours(source, counted), stock(luau, source) if luau else 0.0) for _ in range(rounds)
+            (
+                pyluau_seconds(source, unlimited),
+                pyluau_seconds(source, counted),
+                stock_seconds(luau, source) if luau else 0.0,
+            )
+            for _ in range(rounds)
         ]
-        mine, slow, theirs = (min(times) * 1e3 for times in zip(*turns, strict=True))
-        line = f"{name:<14} {mine:>7.1f}ms {slow:>7.1f}ms"
-        print(f"{line} {theirs:>7.1f}ms  {mine / theirs:.2f}" if luau else line)
+        plain, slow, reference = (min(times) * 1e3 for times in zip(*turns, strict=True))
+        line = f"{name:<14} {plain:>7.1f}ms {slow:>7.1f}ms"
+        print(f"{line} {reference:>7.1f}ms  {plain / reference:.2f}" if luau else line)
 
 
 def main() -> None:
     print(pyluau.version, "load", os.getloadavg()[0])
     with State(limits=Limits(seconds=60)) as state:
-        for part in (evaluation, compilation, values, calls, stepping):
-            part(state)
-    lifetime()
-    memory()
-    scripts(os.environ.get("LUAU"))
+        for measure in (measure_eval, measure_compile, measure_values, measure_calls, measure_steps):
+            measure(state)
+    measure_lifetime()
+    measure_memory()
+    measure_scripts(os.environ.get("LUAU"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyluau
 
-# What each needs of the makers' own test program.
+# Files left out, and the feature of Luau's own test program that each needs.
 NEEDS_C_HOST = {
     "apicalls": "calls of the C interface",
     "coverage": "coverage records",
@@ -28,7 +28,7 @@ NEEDS_C_HOST = {
     "userdata": "tagged userdata",
 }
 
-# Parts of the language that its makers still keep behind switches.
+# Language features that are still behind flags.
 FLAGS = (
     "DebugLuauUserDefinedClasses",
     "DebugLuauUserDefinedClassesRuntime",
@@ -37,7 +37,7 @@ FLAGS = (
     "LuauMathRoundNegZero",
 )
 
-# What `vector.luau` expects of the type's metatable.
+# The metatable that `vector.luau` expects.
 VECTORS = """
 local function two(f)
     return function(...)
@@ -60,7 +60,7 @@ return {
 }
 """
 
-# One file expects no more than the 8,000 values on a stack that the makers' own build allows.
+# One file expects the stack limit of 8,000 values of Luau's own build.
 UNPACK = """
 local unpack = table.unpack
 table.unpack = function(t, i, j)
@@ -80,7 +80,7 @@ end
 
 
 def host(name: str) -> tuple[pyluau.State, pyluau.Table]:
-    """Give a state that has what a file expects, and an environment for it."""
+    """Return a state with the functions that a file expects, and an environment for it."""
     limits = pyluau.Limits(memory=None, coroutines=None, seconds=60)
     state = pyluau.State(sandbox=False, limits=limits, print=lambda line: None, strings="bytes")
     env = state.environment()
@@ -107,7 +107,7 @@ def host(name: str) -> tuple[pyluau.State, pyluau.Table]:
 
 
 def run(path: Path) -> str | None:
-    """Run one file in a coroutine, as its makers do; gives what went wrong."""
+    """Run one file in a coroutine, as Luau's test program does; return the error, if any."""
     state, env = host(path.stem)
     try:
         with state:
@@ -126,7 +126,7 @@ def run(path: Path) -> str | None:
 
 
 def main(folder: Path) -> int:
-    """Print a line for each file; the exit code says whether enough of them pass."""
+    """Print a line for each file; return exit code 0 if enough of them pass."""
     passed = 0
     for flag in FLAGS:
         pyluau.set_flag(flag, True)
@@ -134,9 +134,9 @@ def main(folder: Path) -> int:
         if path.stem in NEEDS_C_HOST:
             sys.stdout.write(f"left out  {path.stem}: needs {NEEDS_C_HOST[path.stem]}\n")
             continue
-        wrong = run(path)
-        passed += wrong is None
-        sys.stdout.write(f"{'ok       ' if wrong is None else 'FAILED   '} {path.stem} {wrong or ''}\n")
+        error = run(path)
+        passed += error is None
+        sys.stdout.write(f"{'ok       ' if error is None else 'FAILED   '} {path.stem} {error or ''}\n")
     sys.stdout.write(f"{passed} passed\n")
     return 0 if passed >= 37 else 1
 

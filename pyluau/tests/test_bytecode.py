@@ -13,12 +13,12 @@ def test_bytecode_of_a_state_runs_in_another(state: State) -> None:
         assert other.load(state.compile("return 1", OptLevel.O0), "=there")() == 1
 
 
-def test_the_name_of_a_chunk_is_given_when_it_is_loaded(state: State) -> None:
+def test_the_chunk_name_is_set_when_it_is_loaded(state: State) -> None:
     with pytest.raises(pyluau.LuauError, match=r"^there:2: x"):
         state.load(state.compile("\nerror('x')"), "=there")()
 
 
-def test_an_environment_is_given_when_it_is_loaded(state: State) -> None:
+def test_the_environment_is_set_when_it_is_loaded(state: State) -> None:
     code = state.compile("x += 1 return x")
     assert state.load(code, env={"x": 1})() == 2
     env = state.environment({"x": 10})
@@ -43,7 +43,7 @@ def test_bytecode_that_was_changed_is_refused(state: State, spoil: object) -> No
         state.load(spoil(pyluau.compile("return 1")))  # type: ignore[operator]  # a lambda of the list above
 
 
-def test_bytecode_travels_with_a_key() -> None:
+def test_bytecode_can_be_shared_with_a_key() -> None:
     code = pyluau.compile("return 1", key=b"secret")
     with State(key=b"secret") as state, State(key=b"other") as other, State() as plain:
         assert state.load(code)() == 1
@@ -53,7 +53,7 @@ def test_bytecode_travels_with_a_key() -> None:
                 stranger.load(code)
 
 
-def test_a_syntax_error_is_told_when_compiling() -> None:
+def test_a_syntax_error_is_raised_by_compile() -> None:
     with pytest.raises(pyluau.LuauSyntaxError, match=r"^mine:3: ") as caught:
         pyluau.compile("\n\nx x", chunkname="@mine")
     assert caught.value.line == 3
@@ -61,6 +61,6 @@ def test_a_syntax_error_is_told_when_compiling() -> None:
         pyluau.compile("x x", chunkname="x x")
 
 
-def test_bytecode_is_no_source(state: State) -> None:
+def test_bytecode_is_not_accepted_as_source(state: State) -> None:
     with pytest.raises(pyluau.LuauSyntaxError):
         state.execute(pyluau.compile("return 1"))

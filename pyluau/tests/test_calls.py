@@ -20,13 +20,13 @@ def test_none_is_one_nil(state: pyluau.State) -> None:
     assert state.eval("select('#', nothing())") == 1
 
 
-def test_registering_again_replaces(state: pyluau.State) -> None:
+def test_registering_again_replaces_a_function(state: pyluau.State) -> None:
     state.register("f", lambda: 1)
     state.register("f", lambda: 2)
     assert state.eval("f()") == 2
 
 
-def test_unregistering_removes(state: pyluau.State) -> None:
+def test_unregister_removes_a_function(state: pyluau.State) -> None:
     state.register("f", lambda: 1)
     state.unregister("f")
     assert state.eval("f") is None
@@ -82,7 +82,7 @@ def test_handles_of_one_function_are_equal(state: pyluau.State) -> None:
     assert function != state.eval("function() end")
 
 
-def test_a_hundred_thousand_calls_leave_nothing_behind(state: pyluau.State) -> None:
+def test_a_hundred_thousand_calls_do_not_leak_memory(state: pyluau.State) -> None:
     state.register("id", lambda x: x)
     run = state.eval("function(n) local s = 0 for i = 1, n do s += id(i) end return s end")
     run(10)
@@ -93,7 +93,7 @@ def test_a_hundred_thousand_calls_leave_nothing_behind(state: pyluau.State) -> N
     assert state.memory_used < before + 10_000
 
 
-def test_handles_made_in_a_loop_are_let_go(state: pyluau.State) -> None:
+def test_handles_made_in_a_loop_are_freed(state: pyluau.State) -> None:
     state.register("ignore", lambda _: None)
     run = state.eval("function(n) for i = 1, n do ignore(function() return i end) end end")
     run(1)
@@ -103,7 +103,7 @@ def test_handles_made_in_a_loop_are_let_go(state: pyluau.State) -> None:
     assert state.memory_used < before + 1_000_000
 
 
-def test_results_may_come_as_handles(state: pyluau.State) -> None:
+def test_results_can_be_returned_as_handles(state: pyluau.State) -> None:
     make = state.eval("function() return {1} end")
     assert make() == [1]
     assert isinstance(make.call(convert=False), pyluau.Table)

@@ -12,7 +12,7 @@ from pyluau import Limits, State
 SPIN = "local stop = os.clock() + ... while os.clock() < stop do end return true"
 
 
-def test_python_runs_while_scripts_do() -> None:
+def test_python_code_runs_while_a_script_runs() -> None:
     states = [State(), State()]
     threads = [threading.Thread(target=state.eval, args=(SPIN, 2.0)) for state in states]
     for thread in threads:
@@ -20,7 +20,7 @@ def test_python_runs_while_scripts_do() -> None:
     counted = 0
     while counted < 10 and all(thread.is_alive() for thread in threads):
         counted += 1
-        time.sleep(0)  # lets go of the interpreter, and gets it back only if a script does not keep it
+        time.sleep(0)  # releases the GIL, and acquires it again only if no script holds it
     alive = all(thread.is_alive() for thread in threads)
     for thread in threads:
         thread.join()
@@ -40,7 +40,7 @@ def test_scripts_of_two_states_run_at_once() -> None:
     assert not meeting.broken
 
 
-def test_a_state_in_use_says_so() -> None:
+def test_a_state_in_use_by_another_thread_raises() -> None:
     started, release = threading.Event(), threading.Event()
     with State() as state:
 
@@ -79,7 +79,7 @@ def test_handles_may_be_dropped_by_any_thread(state: State) -> None:
     state.collect()
 
 
-def test_many_states_at_once() -> None:
+def test_many_states_run_in_parallel() -> None:
     def work(number: int) -> None:
         with State(limits=Limits(seconds=5)) as state:
             for function in range(100):
@@ -134,7 +134,7 @@ def test_a_keyboard_interrupt_stops_a_script() -> None:
     program = """
 import signal
 import pyluau
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started us may have had it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may have ignored it
 try:
     state = pyluau.State(print=lambda line: print(line, flush=True))
     state.execute("print('running') while true do pcall(function() while true do end end) end")

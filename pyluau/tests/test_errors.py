@@ -34,7 +34,7 @@ def test_an_error_may_be_any_value(state: pyluau.State, raised: str, value: Any)
 
 
 @pytest.mark.parametrize("raised", ["print", "coroutine.create(print)", "newproxy()", "buffer.create(1)"])
-def test_an_error_may_be_something_odd(state: pyluau.State, raised: str) -> None:
+def test_an_error_may_be_a_function_or_a_thread(state: pyluau.State, raised: str) -> None:
     with pytest.raises(pyluau.LuauError, match="error object is a"):
         state.execute(f"error({raised})")
 
@@ -45,14 +45,14 @@ def test_an_error_table_that_holds_itself_is_reported_without_its_value(state: p
     assert caught.value.value is None
 
 
-def test_an_error_table_can_say_what_it_is(state: pyluau.State) -> None:
+def test_an_error_table_may_have_a_message(state: pyluau.State) -> None:
     with pytest.raises(pyluau.LuauError, match=r"^I failed$"):
         state.execute("error(setmetatable({}, {__tostring = function() return 'I failed' end}))")
     with pytest.raises(pyluau.LuauError, match=r"^this too$"):
         state.execute("error({message = 'this too'})")
 
 
-def test_a_failing_tostring_does_no_harm(state: pyluau.State) -> None:
+def test_a_failing_tostring_does_not_hide_the_error(state: pyluau.State) -> None:
     with pytest.raises(pyluau.LuauError):
         state.execute("error(setmetatable({}, {__tostring = function() error('again') end}))")
 
@@ -85,7 +85,7 @@ def test_a_script_can_catch_an_exception(state: pyluau.State) -> None:
     )
 
 
-def test_an_exception_raised_again_is_still_itself(state: pyluau.State) -> None:
+def test_an_exception_raised_again_is_the_same_object(state: pyluau.State) -> None:
     problem = OSError("disk")
 
     def fail() -> None:
@@ -99,10 +99,10 @@ def test_an_exception_raised_again_is_still_itself(state: pyluau.State) -> None:
 
 def test_a_luau_error_raised_by_python_is_a_plain_error(state: pyluau.State) -> None:
     def fail(value: Any) -> None:
-        raise pyluau.LuauError("told", value=value)
+        raise pyluau.LuauError("refused", value=value)
 
     state.register("fail", fail)
-    assert state.eval("local _, e = pcall(fail, nil) return e") == "told"
+    assert state.eval("local _, e = pcall(fail, nil) return e") == "refused"
     assert state.eval("local _, e = pcall(fail, {code = 1}) return e") == {"code": 1}
 
 
@@ -113,7 +113,7 @@ def test_an_error_keeps_its_value_through_python(state: pyluau.State) -> None:
     assert state.eval("local _, e = pcall(run, function() error('x', 0) end) return e") == "x"
 
 
-def test_what_is_no_exception_cannot_be_caught_by_a_script(state: pyluau.State) -> None:
+def test_a_script_cannot_catch_a_base_exception(state: pyluau.State) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 
@@ -152,7 +152,7 @@ def test_deep_recursion_is_a_typed_error(state: pyluau.State) -> None:
         "local function cmp(a, b) table.sort({2, 1}, cmp) return true end table.sort({2, 1}, cmp)",
     ],
 )
-def test_other_kinds_of_recursion_end_too(state: pyluau.State, source: str) -> None:
+def test_recursion_through_metamethods_is_an_error(state: pyluau.State, source: str) -> None:
     try:
         state.eval(source)
     except pyluau.LuauError:

@@ -36,7 +36,7 @@ SLOW = [
 
 
 @pytest.mark.parametrize("source", LOOPS + SLOW)
-def test_time_runs_out_and_nobody_can_catch_it(source: str) -> None:
+def test_a_script_cannot_catch_out_of_time(source: str) -> None:
     with limited(seconds=0.05) as state:
         before = time.monotonic()
         with pytest.raises(pyluau.OutOfTime, match=r"more than 0\.05 seconds"):
@@ -46,14 +46,14 @@ def test_time_runs_out_and_nobody_can_catch_it(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", LOOPS)
-def test_instructions_run_out_and_nobody_can_catch_it(source: str) -> None:
+def test_a_script_cannot_catch_out_of_instructions(source: str) -> None:
     with limited(instructions=10_000, seconds=10) as state:
         with pytest.raises(pyluau.OutOfInstructions, match="more than 10000"):
             state.execute(source)
         assert state.eval("pcall(function() return 1 end)") == (True, 1)
 
 
-def test_the_count_of_instructions_is_the_same_each_time() -> None:
+def test_the_instruction_count_is_deterministic() -> None:
     source = "local n = 0 for i = 1, 100 do n += #tostring(i) end return n"
 
     def needed() -> int:
@@ -69,12 +69,12 @@ def test_the_count_of_instructions_is_the_same_each_time() -> None:
     assert needed() == needed() > 100
 
 
-def test_processor_time_runs_out() -> None:
+def test_cpu_time_is_limited() -> None:
     with limited(cpu_seconds=0.05) as state, pytest.raises(pyluau.OutOfTime, match="processor time"):
         state.execute("while true do end")
 
 
-def test_sleeping_is_not_processor_time() -> None:
+def test_sleeping_does_not_count_as_cpu_time() -> None:
     with limited(cpu_seconds=0.05) as state:
         state.register("sleep", time.sleep)
         state.execute("sleep(0.2) for i = 1, 1000 do end")
@@ -109,7 +109,7 @@ MEMORY = [
 
 
 @pytest.mark.parametrize("source", MEMORY)
-def test_memory_runs_out_and_nobody_can_catch_it(source: str) -> None:
+def test_a_script_cannot_catch_out_of_memory(source: str) -> None:
     with limited(memory=8 << 20, seconds=20, coroutines=None) as state:
         with pytest.raises((pyluau.OutOfMemory, pyluau.StackOverflow)):
             state.execute(source)
@@ -143,7 +143,7 @@ def test_a_limit_too_small_for_a_vm_is_refused() -> None:
         "local function f() coroutine.wrap(f)() end local t = {} for i = 1, 1000 do t[i] = coroutine.create(f) end",
     ],
 )
-def test_coroutines_run_out_and_nobody_can_catch_it(source: str) -> None:
+def test_a_script_cannot_catch_too_many_coroutines(source: str) -> None:
     with limited(coroutines=100, seconds=10) as state:
         with pytest.raises(pyluau.TooManyCoroutines, match="more than 100"):
             state.execute(source)
@@ -156,7 +156,7 @@ def test_coroutines_that_ended_do_not_count() -> None:
         assert state.eval(source) == 10_000
 
 
-def test_another_thread_can_cancel(state: State) -> None:
+def test_another_thread_can_cancel_a_script(state: State) -> None:
     started = threading.Event()
     state.register("started", started.set)
 
@@ -172,7 +172,7 @@ def test_another_thread_can_cancel(state: State) -> None:
     assert state.eval("1") == 1
 
 
-def test_cancelling_nothing_does_nothing(state: State) -> None:
+def test_cancelling_an_idle_state_has_no_effect(state: State) -> None:
     assert not state.cancel()
     assert not state.interrupt()
     assert state.eval("1") == 1
@@ -216,7 +216,7 @@ def test_a_killed_script_leaves_nothing_behind() -> None:
         "return pcall(table.move, {1}, -2147483648, -1, -2147483648, {1})",
     ],
 )
-def test_an_overflow_in_table_move_is_no_crash(source: str) -> None:
+def test_an_overflow_in_table_move_does_not_crash(source: str) -> None:
     with limited(seconds=5) as state:
         try:
             state.eval(source)
@@ -235,14 +235,14 @@ def test_an_overflow_in_table_move_is_no_crash(source: str) -> None:
         "return table.find(table.create(2^20, 1), 2)",
     ],
 )
-def test_library_functions_do_not_outlast_the_limit(source: str) -> None:
+def test_library_functions_obey_the_time_limit(source: str) -> None:
     with limited(seconds=1) as state:
         before = time.monotonic()
         state.eval(source)
         assert time.monotonic() - before < 2
 
 
-def test_long_needles_are_found_as_short_ones_are(state: State) -> None:
+def test_long_patterns_are_found_like_short_ones(state: State) -> None:
     needle = "n" * 40
     assert state.eval("local s, n = ...; return s:find(n, 1, true)", f"ab{needle}c", needle) == (3, 42)
     assert state.eval("local s, n = ...; return s:find(n)", f"ab{needle}c", needle) == (3, 42)

@@ -9,7 +9,7 @@ from pyluau import State
 @pytest.mark.parametrize(
     "name", ["io", "require", "loadstring", "load", "dofile", "loadfile", "getfenv", "setfenv", "package"]
 )
-def test_what_reaches_outside_is_not_there(state: State, name: str) -> None:
+def test_functions_that_reach_outside_are_missing(state: State, name: str) -> None:
     assert state.eval(name) is None
 
 
@@ -18,7 +18,7 @@ def test_os_has_only_time(state: State, name: str) -> None:
     assert state.eval(f"os.{name}") is None
 
 
-def test_debug_only_tells_where(state: State) -> None:
+def test_debug_has_only_info_and_traceback(state: State) -> None:
     assert sorted(state.eval("local names = {} for name in debug do table.insert(names, name) end return names")) == [
         "info",
         "traceback",
@@ -46,7 +46,7 @@ def test_libraries_cannot_be_changed(state: State, source: str) -> None:
     assert state.eval("math.abs(-1) + #('x'):rep(2)") == 3
 
 
-def test_scripts_do_not_meet(state: State) -> None:
+def test_scripts_are_isolated_from_each_other(state: State) -> None:
     state.execute("secret = 1 _G.secret2 = 2 print2 = print")
     assert state.eval("return secret, secret2, _G.secret, print2") == (None, None, None, None)
 
@@ -89,16 +89,16 @@ def test_print_shows_no_addresses() -> None:
     assert lines == ["table: 0x0000000000000001\tfunction: 0x0000000000000002"]
 
 
-def test_tostring_heeds_metatables(state: State) -> None:
+def test_tostring_uses_metatables(state: State) -> None:
     table = "local t = setmetatable({}, {__tostring = function() return 'me' end})"
     assert state.eval(table + "return tostring(t), `{t}`, ('%s'):format(t)") == ("me", "me", "me")
 
 
-def test_format_is_as_ever_otherwise(state: State) -> None:
+def test_other_formats_are_unchanged(state: State) -> None:
     assert state.eval("string.format('%d %5.2f %q %x %*', 3, 1.5, 'a\\n', 255, nil)") == '3  1.50 "a\\\n" ff nil'
 
 
-def test_memory_cannot_be_told(state: State) -> None:
+def test_the_memory_size_is_hidden(state: State) -> None:
     assert state.eval("return collectgarbage('count'), collectgarbage(), gcinfo()") == (0, 0, 0)
     with pytest.raises(pyluau.LuauError):
         state.eval("collectgarbage('stop')")
@@ -136,12 +136,12 @@ def test_random_numbers_come_from_the_seed() -> None:
         assert one.eval(source) == same.eval(source) != other.eval(source)
 
 
-def test_scripts_can_seed(state: State) -> None:
+def test_scripts_can_set_the_seed(state: State) -> None:
     source = "math.randomseed(5) return math.random(1e6)"
     assert state.eval(source) == state.eval(source)
 
 
-def test_random_numbers_keep_to_their_bounds(state: State) -> None:
+def test_random_numbers_are_within_their_bounds(state: State) -> None:
     assert state.eval(
         "for i = 1, 10000 do local r = math.random(-3, 3) assert(r >= -3 and r <= 3 and r % 1 == 0) end return true"
     )

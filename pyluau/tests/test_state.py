@@ -6,11 +6,11 @@ import pytest
 import pyluau
 
 
-def test_an_expression_gives_its_value(state: pyluau.State) -> None:
+def test_an_expression_returns_its_value(state: pyluau.State) -> None:
     assert state.eval("1 + 1") == 2
 
 
-def test_a_chunk_gives_what_it_returns(state: pyluau.State) -> None:
+def test_a_chunk_returns_its_results(state: pyluau.State) -> None:
     assert state.eval("local a = 2; return a * 21") == 42
 
 
@@ -26,19 +26,19 @@ def test_arguments_reach_the_chunk(state: pyluau.State) -> None:
     assert state.eval("local a, b = ...; return a .. b", "x", "y") == "xy"
 
 
-def test_execute_gives_nothing(state: pyluau.State) -> None:
+def test_execute_returns_none(state: pyluau.State) -> None:
     result: object = state.execute("return 1")  # type: ignore[func-returns-value]  # that is the test
     assert result is None
 
 
-def test_closing_twice_is_closing_once() -> None:
+def test_closing_twice_has_no_effect() -> None:
     state = pyluau.State()
     state.close()
     state.close()
     assert state.closed
 
 
-def test_a_closed_state_says_so() -> None:
+def test_a_closed_state_raises() -> None:
     state = pyluau.State()
     function = state.eval("function() end")
     table = state.table([1])
@@ -86,7 +86,7 @@ def test_an_environment_of_values_is_the_scripts_own(state: pyluau.State) -> Non
     assert values == {"x": 1}
 
 
-def test_an_environment_goes_before_the_globals(state: pyluau.State) -> None:
+def test_an_environment_takes_precedence_over_the_globals(state: pyluau.State) -> None:
     env = {"print": lambda x: x + 1, "math": {"abs": lambda x: "mine"}, "n": -1}
     assert state.eval("print(1), math.abs(n)", env=env) == (2, "mine")
 
@@ -96,7 +96,7 @@ def test_an_environment_is_a_dict_or_a_table(state: pyluau.State) -> None:
         state.eval("1", env=[1])  # type: ignore[arg-type]  # that is the test
 
 
-def test_without_a_sandbox_globals_stay() -> None:
+def test_without_a_sandbox_globals_persist() -> None:
     with pyluau.State(sandbox=False) as state:
         state.execute("x = 1")
         assert state.eval("x") == 1
@@ -113,7 +113,7 @@ def test_memory_is_counted_and_collected(state: pyluau.State) -> None:
     assert state.memory_used < before + 100_000
 
 
-def test_the_dump_tells_the_stack(state: pyluau.State) -> None:
+def test_the_dump_shows_the_stack(state: pyluau.State) -> None:
     seen: list[str] = []
     state.register("dump", lambda: seen.append(state.dump()))
     state.execute("local function inner() dump() end\ninner()", chunkname="=here", opt=1)
@@ -121,7 +121,7 @@ def test_the_dump_tells_the_stack(state: pyluau.State) -> None:
 
 
 @pytest.mark.parametrize("level", list(pyluau.OptLevel))
-def test_every_level_of_optimisation_computes_the_same(state: pyluau.State, level: pyluau.OptLevel) -> None:
+def test_every_optimisation_level_gives_the_same_result(state: pyluau.State, level: pyluau.OptLevel) -> None:
     source = "local function f(n) return if n < 2 then n else f(n - 1) + f(n - 2) end return f(15)"
     assert state.eval(source, opt=level) == 610
 
@@ -132,7 +132,7 @@ def test_an_unknown_level_is_refused(state: pyluau.State) -> None:
 
 
 @pytest.mark.skipif(not pyluau.native_supported, reason="no native code on this processor")
-def test_native_code_computes_the_same() -> None:
+def test_native_code_gives_the_same_result() -> None:
     with pyluau.State(native=True) as state:
         assert state.eval("local s = 0 for i = 1, 1000 do s += i end return s") == 500500
 
@@ -146,7 +146,7 @@ def test_a_source_with_nul_is_a_syntax_error(state: pyluau.State) -> None:
         state.eval("1\n \0 2")
 
 
-def test_a_source_is_text(state: pyluau.State) -> None:
+def test_a_source_must_be_text(state: pyluau.State) -> None:
     with pytest.raises(TypeError, match="a source is str or bytes, not int"):
         state.eval(1)  # type: ignore[arg-type]  # that is the test
 
@@ -164,7 +164,7 @@ def test_globals_can_be_called_by_name(state: pyluau.State) -> None:
 
 def test_a_missing_global_cannot_be_called(state: pyluau.State) -> None:
     with pytest.raises(KeyError):
-        state.call("nobody")
+        state.call("unknown")
 
 
 def test_only_luau_functions_can_be_called(state: pyluau.State) -> None:

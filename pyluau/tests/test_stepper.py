@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from driving import PARALLEL, drive, script
+from stepper_helpers import PARALLEL, drive, script
 
 import pyluau
 from pyluau import Call, Done, State, Waiting
@@ -64,7 +64,7 @@ def test_an_empty_tuple_answers_with_nothing(state: State) -> None:
     assert step.value == 0
 
 
-@pytest.mark.parametrize("error", ["told", {"code": 7}, 42, [1]])
+@pytest.mark.parametrize("error", ["refused", {"code": 7}, 42, [1]])
 def test_a_failure_is_an_error_the_script_can_catch(state: State, error: Any) -> None:
     stepper = script(state, "local ok, e = pcall(request, 'a') return ok, e, request('b')")
     stepper.start()
@@ -75,11 +75,11 @@ def test_a_failure_is_an_error_the_script_can_catch(state: State, error: Any) ->
     assert step.values == [False, error, "after"]
 
 
-def test_a_failure_nobody_catches_ends_the_script(state: State) -> None:
+def test_an_uncaught_failure_ends_the_script(state: State) -> None:
     stepper = script(state, "local function f() request('a') end\nf()\nreturn 1", chunkname="=mine", opt=1)
     stepper.start()
-    with pytest.raises(pyluau.LuauError, match="told") as caught:
-        stepper.fail(1, "told")
+    with pytest.raises(pyluau.LuauError, match="refused") as caught:
+        stepper.fail(1, "refused")
     assert "mine:2" in caught.value.traceback
     with pytest.raises(RuntimeError, match="is over"):
         stepper.answer(1, 1)
@@ -123,7 +123,7 @@ def test_requests_work_in_many_places(state: State, source: str) -> None:
         "local t = setmetatable({}, {__add = function() park() end}) return t + 1",
     ],
 )
-def test_where_luau_cannot_wait_it_says_so(state: State, source: str) -> None:
+def test_a_request_where_luau_cannot_yield_is_an_error(state: State, source: str) -> None:
     with pytest.raises(pyluau.LuauError, match="cannot wait for the host here"):
         script(state, source).start()
 
@@ -149,7 +149,7 @@ def test_a_wrapped_generator_may_wait(state: State) -> None:
     assert drive(script(state, source), [], lambda call: call.args[0] * 10)[0] == [10, 20, 30]
 
 
-def test_only_new_calls_are_told(state: State) -> None:
+def test_a_step_has_only_new_calls(state: State) -> None:
     stepper = script(state, "for i = 1, 3 do spawn(function() request('a', i) request('b', i) end) end park()")
     step = stepper.start()
     assert isinstance(step, Waiting)
@@ -200,7 +200,7 @@ def test_an_error_in_a_spawned_coroutine_ends_the_script(state: State) -> None:
     assert late.value.value == {"code": 1}
 
 
-def test_wake_hands_values_over(state: State) -> None:
+def test_wake_passes_values_to_park(state: State) -> None:
     source = """
     local t = spawn(function() local a, b = park() request('got', a, b) end)
     return wake(t, 1, 2), wake(t), coroutine.status(t), request('main')
@@ -223,7 +223,7 @@ def test_when_the_main_function_ends_the_others_are_cancelled(state: State) -> N
         stepper.answer(1, None)
 
 
-def test_a_deadlock_is_told(state: State) -> None:
+def test_a_deadlock_is_an_error(state: State) -> None:
     with pytest.raises(pyluau.Deadlock, match="parked"):
         script(state, "park()").start()
     stepper = script(state, "request('a') park()")
@@ -260,7 +260,7 @@ def test_a_request_needs_a_name(state: State) -> None:
         script(state, "request({})").start()
 
 
-def test_misuse_is_told(state: State) -> None:
+def test_misuse_of_a_stepper_is_an_error(state: State) -> None:
     stepper = script(state, "request('a')")
     with pytest.raises(RuntimeError, match="was not started"):
         stepper.answer(1, None)
@@ -274,19 +274,19 @@ def test_misuse_is_told(state: State) -> None:
     stepper.answer(1, 1)
 
 
-def test_without_a_stepper_there_is_nobody_to_ask(state: State) -> None:
+def test_primitives_are_errors_outside_a_stepper(state: State) -> None:
     state.define("request", state.primitives["request"])
     with pytest.raises(pyluau.LuauError, match="there is no host to ask"):
         state.execute("request('a')")
 
 
-def test_primitives_are_no_globals_unless_asked_for(state: State) -> None:
+def test_primitives_are_globals_only_with_expose(state: State) -> None:
     step = state.stepper("return request, spawn, park, wake, array").start()
     assert isinstance(step, Done)
     assert step.values == [None] * 5
 
 
-def test_a_prelude_furnishes_the_environment(state: State) -> None:
+def test_a_prelude_can_add_to_the_environment(state: State) -> None:
     prelude = """
     local env, host = ...
     env.ctx = table.freeze({greet = function(name) return host.request('greet', name) end})
@@ -305,7 +305,7 @@ def test_preludes_may_be_functions_or_bytecode_and_several(state: State) -> None
     assert step.value == 3
 
 
-def test_a_failing_prelude_is_told(state: State) -> None:
+def test_the_error_of_a_prelude_is_raised(state: State) -> None:
     with pytest.raises(pyluau.LuauError, match="prelude:1: no"):
         state.stepper("return 1", prelude="error('no')")
 

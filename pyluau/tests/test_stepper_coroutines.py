@@ -1,11 +1,11 @@
 import pytest
-from driving import drive, script
+from stepper_helpers import drive, script
 
 import pyluau
 from pyluau import Done, State, Waiting
 
 
-def test_the_users_resume_of_a_waiting_coroutine_gives_control_back(state: State) -> None:
+def test_resuming_a_waiting_coroutine_returns_at_once(state: State) -> None:
     source = """
     local co = coroutine.create(function(x) local got = request('a', x) return 'ended ' .. got end)
     local first = table.pack(coroutine.resume(co, 7))
@@ -33,7 +33,7 @@ def test_the_users_resume_of_a_waiting_coroutine_gives_control_back(state: State
     ]
 
 
-def test_what_is_yielded_to_nobody_is_kept_for_the_next_resume(state: State) -> None:
+def test_values_yielded_after_an_answer_are_kept_for_the_next_resume(state: State) -> None:
     source = """
     local co = coroutine.create(function() request('a') local x = coroutine.yield(1, 2) return 'got ' .. x end)
     coroutine.resume(co)
@@ -55,7 +55,7 @@ def test_what_is_yielded_to_nobody_is_kept_for_the_next_resume(state: State) -> 
     ]
 
 
-def test_an_error_to_nobody_is_kept_for_the_next_resume(state: State) -> None:
+def test_an_error_after_an_answer_is_kept_for_the_next_resume(state: State) -> None:
     source = """
     local co = coroutine.create(function() request('a') error('late', 0) end)
     coroutine.resume(co)
@@ -120,7 +120,7 @@ def test_closing_a_waiting_coroutine_drops_its_call(state: State) -> None:
     assert step.values == [True, "dead"]
 
 
-def test_a_call_made_and_dropped_within_a_step_is_never_told(state: State) -> None:
+def test_a_call_made_and_dropped_within_a_step_is_not_reported(state: State) -> None:
     source = (
         "local co = coroutine.create(function() request('a') end) coroutine.resume(co) coroutine.close(co) request('b')"
     )
@@ -129,12 +129,12 @@ def test_a_call_made_and_dropped_within_a_step_is_never_told(state: State) -> No
     assert ([call.name for call in step.calls], step.dropped) == (["b"], [])
 
 
-def test_closing_what_a_caller_waits_for_is_an_error_there(state: State) -> None:
+def test_closing_a_coroutine_is_an_error_for_its_waiting_caller(state: State) -> None:
     source = """
     local inner
     local t = spawn(function()
         local ok, e = pcall(coroutine.wrap(function() inner = coroutine.running() request('a') end))
-        request('told', ok, e)
+        request('refused', ok, e)
     end)
     coroutine.close(inner)
     request('main')
@@ -143,11 +143,11 @@ def test_closing_what_a_caller_waits_for_is_an_error_there(state: State) -> None
     assert isinstance(step, Waiting)
     assert [(call.name, call.args) for call in step.calls] == [
         ("main", []),
-        ("told", [False, "the coroutine was closed"]),
+        ("refused", [False, "the coroutine was closed"]),
     ]
 
 
-def test_coroutines_tell_the_usual_things(state: State) -> None:
+def test_status_and_running_work_in_coroutines(state: State) -> None:
     source = """
     local main = coroutine.running()
     local inner = coroutine.wrap(function() return coroutine.status(main), coroutine.isyieldable() end)
@@ -166,7 +166,7 @@ def test_yielding_from_the_main_function_is_an_error(state: State) -> None:
     assert step.values[0] is False
 
 
-def test_a_wrapped_call_that_cannot_wait_says_so_and_harms_nothing(state: State) -> None:
+def test_a_wrapped_call_that_cannot_yield_is_an_error_without_side_effects(state: State) -> None:
     source = """
     local ask = coroutine.wrap(function() return request('a') end)
     local ok, e = pcall(table.sort, {2, 1}, function() ask() return true end)

@@ -2,13 +2,13 @@ import time
 from typing import Any
 
 import pytest
-from driving import PARALLEL, drive, script
+from stepper_helpers import PARALLEL, drive, script
 
 import pyluau
 from pyluau import Done, Limits, State, Waiting
 
 
-def test_scripts_that_share_a_state_do_not_meet(state: State) -> None:
+def test_scripts_that_share_a_state_are_isolated(state: State) -> None:
     steppers = [script(state, "n = ...; request('a'); n += 1; return n") for _ in range(100)]
     for number, stepper in enumerate(steppers):
         stepper.start([number])
@@ -16,7 +16,7 @@ def test_scripts_that_share_a_state_do_not_meet(state: State) -> None:
     assert [step.value for step in results if isinstance(step, Done)] == [n + 1 for n in reversed(range(100))]
 
 
-def test_random_numbers_and_names_depend_on_the_script_alone(state: State) -> None:
+def test_random_numbers_and_object_numbers_depend_only_on_the_script(state: State) -> None:
     source = "local a = math.random(1e6) request('x') return a, math.random(1e6), tostring({})"
 
     def run() -> Any:
@@ -63,7 +63,7 @@ def test_limits_count_all_steps_together(state: State) -> None:
         "coroutine.wrap(function() request('a') while true do end end)()",
     ],
 )
-def test_a_killed_script_harms_no_other(state: State, source: str) -> None:
+def test_a_script_that_hits_a_limit_does_not_affect_others(state: State, source: str) -> None:
     other = script(state, "return request('b')")
     other.start()
     stepper = script(state, source, limits=Limits(seconds=0.05))
@@ -83,7 +83,7 @@ def test_coroutines_are_counted_for_each_script(state: State) -> None:
         script(state, source, limits=limits).start([11])
 
 
-def test_a_closed_stepper_is_over(state: State) -> None:
+def test_a_closed_stepper_cannot_be_used(state: State) -> None:
     stepper = script(state, "request('a')")
     stepper.start()
     with stepper:
@@ -107,7 +107,7 @@ def test_steppers_that_are_dropped_leave_nothing_behind(state: State) -> None:
     assert state.memory_used < before + 50_000
 
 
-def test_a_stepper_outlives_its_state_harmlessly() -> None:
+def test_a_stepper_may_outlive_its_state() -> None:
     state = State()
     stepper = script(state, "request('a')")
     stepper.start()
@@ -148,7 +148,7 @@ def test_the_same_answers_give_the_same_calls(state: State) -> None:
     assert [number for number, _, _ in runs[0][1]] == [1, 2, 3, 4, 5, 6]
 
 
-def test_memory_that_runs_out_in_a_spawned_coroutine_is_told_as_that() -> None:
+def test_out_of_memory_in_a_spawned_coroutine_is_raised_as_such() -> None:
     with State(limits=Limits(memory=4 << 20)) as state:
         with pytest.raises(pyluau.OutOfMemory):
             script(state, "spawn(function() return table.create(2^24) end) request('a')").start()

@@ -45,7 +45,7 @@ def test_a_host_function_can_yield(state: State) -> None:
     assert thread.resume("a", "b") == ("got", "a", "b")
 
 
-def test_a_host_function_can_go_on_after_its_yield(state: State) -> None:
+def test_a_host_function_can_continue_after_its_yield(state: State) -> None:
     state.register("ask", lambda q: pyluau.Yield(q, then=lambda answer: f"{q} {answer}"))
     thread = Thread(state.eval("function() return ask('why?') end"))
     assert thread.start() == "why?"
@@ -84,7 +84,7 @@ def test_a_running_thread_is_not_resumed_or_closed(state: State) -> None:
             threads[0].start()
 
 
-def test_a_thread_tells_whether_it_can_yield(state: State) -> None:
+def test_a_thread_knows_whether_it_can_yield(state: State) -> None:
     seen: list[bool] = []
     threads = [Thread(state.eval("function() look() end"))]
     state.register("look", lambda: seen.append(threads[0].is_yieldable))

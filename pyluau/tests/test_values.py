@@ -39,13 +39,13 @@ from pyluau import Vector
     ],
     ids=repr,
 )
-def test_plain_data_comes_back_as_it_went(state: pyluau.State, value: Any) -> None:
+def test_plain_data_survives_a_round_trip(state: pyluau.State, value: Any) -> None:
     back = state.eval("...", value)
     assert back == value
     assert type(back) is type(value)
 
 
-def test_not_a_number_comes_back(state: pyluau.State) -> None:
+def test_nan_survives_a_round_trip(state: pyluau.State) -> None:
     assert math.isnan(state.eval("...", math.nan))
 
 
@@ -60,7 +60,7 @@ def test_negative_zero_stays_a_float(state: pyluau.State) -> None:
     assert repr(state.eval("-0")) == "-0.0"
 
 
-def test_a_large_int_that_is_exact_goes_over(state: pyluau.State) -> None:
+def test_a_large_exact_int_is_converted(state: pyluau.State) -> None:
     assert state.eval("... == 2^60", 2**60) is True
 
 
@@ -79,14 +79,14 @@ def test_strings_can_always_be_bytes() -> None:
         assert state.eval("{a = 'b'}") == {b"a": b"b"}
 
 
-def test_strings_can_be_text_or_nothing() -> None:
+def test_strings_can_always_be_text() -> None:
     with pyluau.State(strings="str") as state:
         assert state.eval("'b'") == "b"
         with pytest.raises(pyluau.ConversionError, match="not UTF-8"):
             state.eval(r"'\xff'")
 
 
-def test_other_ways_with_strings_are_refused() -> None:
+def test_an_unknown_strings_option_is_refused() -> None:
     with pytest.raises(ValueError, match="strings is 'auto', 'str' or 'bytes'"):
         pyluau.State(strings="maybe")  # type: ignore[arg-type]  # that is the test
 
@@ -137,24 +137,24 @@ def test_none_cannot_be_a_key(state: pyluau.State) -> None:
 
 
 @pytest.mark.parametrize("value", [{1}, object(), 1j, range(3)], ids=["set", "object", "complex", "range"])
-def test_what_has_no_counterpart_is_refused(state: pyluau.State, value: Any) -> None:
+def test_values_without_a_counterpart_are_refused(state: pyluau.State, value: Any) -> None:
     with pytest.raises(pyluau.ConversionError, match="has no counterpart in Luau"):
         state.eval("...", value)
 
 
-def test_a_list_that_holds_itself_is_refused(state: pyluau.State) -> None:
+def test_a_list_that_contains_itself_is_refused(state: pyluau.State) -> None:
     loop: list[Any] = []
     loop += [loop, loop]
     with pytest.raises(pyluau.ConversionError, match="holds itself"):
         state.eval("...", loop)
 
 
-def test_a_table_that_holds_itself_is_refused(state: pyluau.State) -> None:
+def test_a_table_that_contains_itself_is_refused(state: pyluau.State) -> None:
     with pytest.raises(pyluau.ConversionError, match="holds itself"):
         state.eval("local t = {} t.a = {t, t} return t")
 
 
-def test_a_table_may_hold_another_twice(state: pyluau.State) -> None:
+def test_a_table_may_contain_another_twice(state: pyluau.State) -> None:
     assert state.eval("local t = {1} return {t, t}") == [[1], [1]]
 
 
@@ -190,7 +190,7 @@ def test_a_python_function_comes_back_itself(state: pyluau.State) -> None:
     assert state.eval("...", len) is len
 
 
-def test_tables_can_come_as_handles(state: pyluau.State) -> None:
+def test_tables_can_be_returned_as_handles(state: pyluau.State) -> None:
     table = state.eval("{1, 2, x = {y = 3}}", convert=False)
     assert isinstance(table, pyluau.Table)
     assert len(table) == 2
@@ -222,7 +222,7 @@ def test_tables_can_be_changed(state: pyluau.State) -> None:
     assert table.values()[0] == "one"
 
 
-def test_metatables_are_heeded_unless_raw(state: pyluau.State) -> None:
+def test_metatables_are_used_unless_raw(state: pyluau.State) -> None:
     metatable = "{__index = function(_, k) return k .. '!' end, __newindex = error, __len = function() return 7 end}"
     table = state.eval(f"setmetatable({{}}, {metatable})", convert=False)
     assert (table["x"], table.raw_get("x"), len(table)) == ("x!", None, 7)
@@ -232,7 +232,7 @@ def test_metatables_are_heeded_unless_raw(state: pyluau.State) -> None:
     assert table["x"] == 1
 
 
-def test_a_metatable_can_be_given(state: pyluau.State) -> None:
+def test_a_metatable_can_be_set(state: pyluau.State) -> None:
     table = state.table()
     table.set_metatable(state.table({"__index": {"a": 1}}))
     assert table["a"] == 1
@@ -278,6 +278,6 @@ def test_vectors_are_vectors_on_both_sides(state: pyluau.State) -> None:
     assert state.eval("vector.create(1, 2, 3)").y == 2
 
 
-def test_userdata_can_be_carried(state: pyluau.State) -> None:
+def test_userdata_survives_a_round_trip(state: pyluau.State) -> None:
     proxy = state.eval("newproxy()")
     assert state.eval("local a = ...; return typeof(a)", proxy) == "userdata"

@@ -1,15 +1,15 @@
-"""What can go wrong.
+"""Exceptions.
 
 PyluauError
 ├── LuauError            a script raised an error: message, chunk, line, traceback, value
-│   ├── LuauSyntaxError  it does not parse
-│   └── StackOverflow    it called itself too deeply
+│   ├── LuauSyntaxError  a source does not parse
+│   └── StackOverflow    a script recursed too deeply
 ├── LimitError           a limit stopped the script, which could not catch it
 │   ├── OutOfMemory · OutOfTime · OutOfInstructions · TooManyCoroutines
 │   └── Cancelled        another thread stopped it
 ├── Deadlock             every coroutine of a stepped script is parked and no call is open
 ├── ConversionError      a value has no counterpart in the other language
-├── BytecodeError        bytecode that was not made here, or was changed
+├── BytecodeError        bytecode without a valid signature
 └── ClosedError          the state is closed
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class PyluauError(Exception):
-    """Anything that pyluau raises of its own."""
+    """Base class of the exceptions of pyluau."""
 
 
 class LuauError(PyluauError):
@@ -45,27 +45,27 @@ class LuauSyntaxError(LuauError):
 
 
 class StackOverflow(LuauError):
-    """A script called itself too deeply."""
+    """A script recursed too deeply."""
 
 
 class LimitError(PyluauError):
-    """A limit stopped the script, which could not catch it; the state is as good as before."""
+    """A limit stopped the script, which could not catch it; the state can still be used."""
 
 
 class OutOfMemory(LimitError):
-    """A script asked for more memory than its VM may hold."""
+    """A script exceeded the memory limit of its VM."""
 
 
 class OutOfTime(LimitError):
-    """A script ran longer than it may."""
+    """A script exceeded its time limit."""
 
 
 class OutOfInstructions(LimitError):
-    """A script passed more safe points than it may."""
+    """A script exceeded its limit of safe points."""
 
 
 class TooManyCoroutines(LimitError):
-    """A script had more coroutines alive than it may."""
+    """A script exceeded its limit of coroutines."""
 
 
 class Cancelled(LimitError):
@@ -81,7 +81,7 @@ class ConversionError(PyluauError, TypeError):
 
 
 class BytecodeError(PyluauError, ValueError):
-    """Bytecode that was not made here, or was changed on the way."""
+    """Bytecode has no valid signature."""
 
 
 class ClosedError(PyluauError, RuntimeError):

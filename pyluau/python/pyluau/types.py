@@ -1,4 +1,4 @@
-"""Small types that the VM and Python share."""
+"""Small types shared by the VM and Python."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class OptLevel(IntEnum):
-    """How much the compiler optimises: O2 inlines functions."""
+    """Optimisation levels of the compiler; O2 inlines functions."""
 
     O0 = 0
     O1 = 1
@@ -38,9 +38,9 @@ class Vector(NamedTuple):
 
 
 class Yield:
-    """What a host function returns to suspend the coroutine that called it, handing these values to its resumer.
+    """A host function returns this to suspend the coroutine that called it; its resumer receives the values.
 
-    What the coroutine is resumed with is what the call gives; with ``then``, what ``then`` makes of it.
+    The call returns the values with which the coroutine is resumed, or, with ``then``, the result of ``then``.
     """
 
     __slots__ = ("then", "values")
@@ -51,6 +51,6 @@ class Yield:
 
 
 def write_line(line: str | bytes) -> None:
-    """Where ``print`` goes by default."""
+    """The default target of ``print``."""
     text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
     sys.stdout.write(f"{text}\n")

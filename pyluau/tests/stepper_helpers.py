@@ -1,4 +1,4 @@
-"""What the tests of the stepper share."""
+"""Helpers of the stepper tests."""
 
 from typing import Any
 
