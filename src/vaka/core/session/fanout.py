@@ -51,7 +51,7 @@ class BlockBuffer:
         text = "".join(self._parts)
         self._parts = [text]
         body = self.first_event.data
-        assert isinstance(body, progress.Delta)  # noqa: S101  # ``publish_live`` adds only deltas
+        assert isinstance(body, progress.DELTAS)  # noqa: S101  # ``publish_live`` adds only deltas
         snapshot = progress.MessageSnapshot(
             message_id=body.message_id, block=body.block, of=body.type, text=text, offset=self._dropped,
             name=body.name if isinstance(body, progress.ToolArgsDelta) else "",
@@ -108,7 +108,7 @@ class Follower:
         if isinstance(last, int) or type(last.data) is not type(event.data):
             return False
         old, new = last.data, event.data
-        if not isinstance(old, progress.Delta) or not isinstance(new, progress.Delta) or len(old.text) > 4096:
+        if not isinstance(old, progress.DELTAS) or not isinstance(new, progress.DELTAS) or len(old.text) > 4096:
             return False
         if (old.message_id, old.block) != (new.message_id, new.block):
             return False
@@ -143,7 +143,7 @@ class Fanout:
 
     def publish_live(self, event: Event) -> None:
         body = event.data
-        if isinstance(body, progress.Delta):
+        if isinstance(body, progress.DELTAS):
             block = self.blocks.get((body.message_id, body.block))
             if block is None:
                 block = self.blocks[body.message_id, body.block] = BlockBuffer(event)

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
+from typing import Any
 
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout, Follower
@@ -27,10 +28,7 @@ class FollowerHub:
 
     def fanout_of(self, session: SessionId) -> Fanout:
         """Return the fanout of a session, creating it on first use."""
-        fanout = self._fanouts.get(session)
-        if fanout is None:
-            fanout = self._fanouts[session] = Fanout(session)
-        return fanout
+        return self._fanouts.setdefault(session, Fanout(session))
 
     def attach_writer(self, session: SessionId) -> Fanout:
         """Register a writer of this process; it publishes to followers directly."""
@@ -98,39 +96,34 @@ class FollowerHub:
 
     def _start_pump(self, fanout: Fanout) -> None:
         if fanout.session not in self._pumps:
-            self._pumps[fanout.session] = [
-                asyncio.create_task(self._pump_heads(fanout)),
-                asyncio.create_task(self._pump_blocks(fanout)),
-            ]
+            pumps = (self._pump_heads, self._pump_blocks)
+            self._pumps[fanout.session] = [asyncio.create_task(self._run_pump(pump, fanout)) for pump in pumps]
 
     def _stop_pump(self, session: SessionId) -> None:
         for task in self._pumps.pop(session, ()):
             task.cancel()
 
+    async def _run_pump(self, pump: Callable[[Fanout], Coroutine[Any, Any, None]], fanout: Fanout) -> None:
+        """Run a pump; when it fails, end the followers with its error, so that they can reconnect."""
+        try:
+            await pump(fanout)
+        except VakaError as error:
+            for follower in fanout.followers:
+                follower.end(error)
+            for task in self._pumps.pop(fanout.session, ()):
+                if task is not asyncio.current_task():
+                    task.cancel()
+
     async def _pump_heads(self, fanout: Fanout) -> None:
         head = fanout.head
-        try:
-            while True:
-                head = await self.store.events.wait(fanout.session, after=head)
-                fanout.advance_head(head)
-        except VakaError as error:
-            self._fail_followers(fanout, error)
+        while True:
+            head = await self.store.events.wait(fanout.session, after=head)
+            fanout.advance_head(head)
 
     async def _pump_blocks(self, fanout: Fanout) -> None:
-        try:
-            async with aclosing(self.store.live.watch(fanout.session)) as events:
-                async for event in events:
-                    fanout.publish_remote_block(event)
-        except VakaError as error:
-            self._fail_followers(fanout, error)
-
-    def _fail_followers(self, fanout: Fanout, error: VakaError) -> None:
-        """End the followers of a session with an error, so that they can reconnect."""
-        for follower in fanout.followers:
-            follower.end(error)
-        for task in self._pumps.pop(fanout.session, ()):
-            if task is not asyncio.current_task():
-                task.cancel()
+        async with aclosing(self.store.live.watch(fanout.session)) as events:
+            async for event in events:
+                fanout.publish_remote_block(event)
 
 
 class Subscription:
@@ -183,7 +176,7 @@ class Subscription:
         """Return the next events of the log, and after the last of them a snapshot of every open block."""
         fanout, follower = self._fanout, self._follower
         if self._seq < fanout.head:
-            events = self._take_recent(fanout.head) or await self._read_stored(fanout.head)
+            events = await self._take_durable(fanout.head)
             if events:
                 return events
         # No await from here on: the snapshots and the emptied queue must be of the same moment.
@@ -201,7 +194,7 @@ class Subscription:
                 if item > self._seq:
                     if events:
                         break
-                    events = self._take_recent(item) or await self._read_stored(item)
+                    events = await self._take_durable(item)
                     if events and self._seq < item:
                         break
                 if queue and queue[0] is item:
@@ -212,19 +205,15 @@ class Subscription:
             events.append(item)
         return events
 
-    def _take_recent(self, upto: int) -> list[Event]:
-        """Return the next durable events if they are in memory."""
+    async def _take_durable(self, upto: int) -> list[Event]:
+        """Return the next durable events, from memory if all of them are there, otherwise a batch from the store."""
         events = self._fanout.recent_between(self._seq, upto)
-        if events:
-            self._seq = events[-1].seq
-        return events
-
-    async def _read_stored(self, upto: int) -> list[Event]:
-        upto = min(upto, self._seq + READ_BATCH)
-        async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as stored:
-            events = [event async for event in stored]
-        if not self._hub.has_writer(self._session):
-            self._fanout.close_blocks(events)
+        if not events:
+            upto = min(upto, self._seq + READ_BATCH)
+            async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as stored:
+                events = [event async for event in stored]
+            if not self._hub.has_writer(self._session):
+                self._fanout.close_blocks(events)
         if events:
             self._seq = events[-1].seq
         return events

@@ -3,22 +3,32 @@
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
+
+from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Body, Event, decode, seal
 from vaka.core.types.ids import EventScope, SessionId
 
 
 def seal_chain(
-    session: SessionId, last: Event | None, entries: Sequence[tuple[EventScope, Body]], ts: str
-) -> list[Event]:
-    """Seal ``entries`` as the events that follow ``last``."""
+    session: SessionId, last: Event | None, entries: Sequence[tuple[EventScope, Body]], ts: str,
+    secrets: Secrets | None = None,
+) -> list[Event]:  # fmt: skip
+    """Seal ``entries``, without ``secrets``, as the events that follow ``last``."""
     events: list[Event] = []
+    if secrets is not None and not secrets.json_forms:
+        secrets = None
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
         seq += 1
         event = Event(data=body, session=session, ts=ts, turn=scope.turn, step=scope.step, path=scope.path)
-        events.append(seal(event, epoch=epoch, seq=seq, prev=prev))
-        prev = events[-1].hash
+        event = seal(event, epoch=epoch, seq=seq, prev=prev)
+        if secrets is not None and secrets.may_contain(event.stored):
+            redacted = msgspec.structs.replace(event, data=secrets.redact_struct(event.data))
+            event = seal(redacted, epoch=epoch, seq=seq, prev=prev)
+        events.append(event)
+        prev = event.hash
     return events
 
 

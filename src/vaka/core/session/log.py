@@ -11,19 +11,18 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
 from vaka.core.session.group_commit import AppendGroup, Entry, WriteAttempt, seal_groups
+from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.pending import NOTHING_PENDING, PendingView
 from vaka.core.session.redaction import LiveRedactor, Secrets
 from vaka.core.session.snapshot import OpenedSession, SnapshotTail, reopen
 from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
-from vaka.core.types.event import Body, Event, Unknown, seal
+from vaka.core.types.event import Body, Event, Unknown
 from vaka.core.types.ids import EventScope, SessionId, Term
 
 STORE_RETRY_SECONDS = 60.0
@@ -70,11 +69,10 @@ class Log:
         """Become the writer of a session that was read as ``opened``."""
         self.term = term
         self.state, self.window = opened.state, opened.window
-        self._head = opened.last.seq if opened.last else 0
-        self._hash = opened.last.hash if opened.last else ""
-        self._tail = SnapshotTail(self._head - opened.base, opened.size)
+        self._last = opened.last
+        self._tail = SnapshotTail(self.head - opened.base, opened.size)
         self._attempts = []
-        self.fanout.advance_head(self._head)
+        self.fanout.advance_head(self.head)
 
     @property
     def released(self) -> bool:
@@ -84,7 +82,7 @@ class Log:
     @property
     def head(self) -> int:
         """The seq of the last event."""
-        return self._head
+        return self._last.seq if self._last else 0
 
     @property
     def is_writer(self) -> bool:
@@ -98,7 +96,8 @@ class Log:
 
     def defer(self, scope: EventScope, *bodies: Body) -> None:
         """Append these with the next append, without a write of their own."""
-        self._deferred_entries += [(scope, body) for body in bodies]
+        for body in bodies:
+            self._deferred_entries += ((scope, body),)
         self._pending = None
 
     @property
@@ -144,10 +143,10 @@ class Log:
         self._is_reverting = True
         await self.append(scope, *bodies)
         async with self._lock:
-            opened = await reopen(self.store, self.session, upto=self._head)
+            opened = await reopen(self.store, self.session, upto=self.head)
             self.state.replace_with(opened.state)
             self.window, self._is_reverting = opened.window, False
-            self._tail = SnapshotTail(self._head - opened.base, opened.size)
+            self._tail = SnapshotTail(self.head - opened.base, opened.size)
 
     def publish_live(self, scope: EventScope, body: Body) -> None:
         """Publish an event that is not stored, with secrets redacted."""
@@ -186,7 +185,7 @@ class Log:
         while group.waiting:
             try:
                 if (moved or self._attempts) and not await self._catch_up() and moved:
-                    raise Corrupt(f"session {self.session!r}: its log ends before event {self._head}")
+                    raise Corrupt(f"session {self.session!r}: its log ends before event {self.head}")
                 moved = False
                 if group.waiting:
                     await self._write()
@@ -194,8 +193,9 @@ class Log:
                 moved = True
             except Unavailable:
                 waited = await self._wait_for_store(waited)
-        if self._tail.is_due and not self._is_reverting:
-            await self._save_snapshot()
+        if self._tail.is_due and not self._is_reverting and self._last is not None:
+            with suppress(StoreError, Closed):  # a snapshot is only a cache
+                await self._tail.save_if_due(self.store, self.session, self.state, self._last.hash)
 
     async def _write(self) -> None:
         attempt = seal_groups(self.state, self._groups, self._seal)
@@ -204,7 +204,7 @@ class Log:
             self._attempts.append(attempt)
             try:
                 await self.store.events.append(
-                    self.session, attempt.events, head=self._head, term=self.term, release=attempt.release
+                    self.session, attempt.events, head=self.head, term=self.term, release=attempt.release
                 )
             except Unavailable:
                 raise
@@ -216,19 +216,8 @@ class Log:
         self._finish_attempt(attempt)
 
     def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
-        session, epoch, ts, secrets = self.session, self.state.epoch, self._now(), self.secrets
-        seq, prev = (before[-1].seq, before[-1].hash) if before else (self._head, self._hash)
-        events: list[Event] = []
-        for scope, body in entries:
-            seq += 1
-            event = Event(data=body, session=session, ts=ts, turn=scope.turn, step=scope.step, path=scope.path)
-            event = seal(event, epoch=epoch, seq=seq, prev=prev)
-            if secrets.json_forms and secrets.may_contain(event.stored):
-                clean = msgspec.structs.replace(event, data=secrets.redact_struct(event.data))
-                event = seal(clean, epoch=epoch, seq=seq, prev=prev)
-            events.append(event)
-            prev = event.hash
-        return events
+        last, secrets = before[-1] if before else self._last, self.secrets if self.secrets.json_forms else None
+        return seal_chain(self.session, last, entries, self._now(), secrets)
 
     def _now(self) -> str:
         """Return the timestamp of an event; cached, since many happen in one millisecond."""
@@ -251,7 +240,7 @@ class Log:
         fold(self.state, events)
         self.window.add(events, self.state)
         self._attempts.clear()
-        self._head, self._hash = events[-1].seq, events[-1].hash
+        self._last = events[-1]
         self._tail.add(events)
         for scope, body in self._live_redactor.flush_closed(events) if self._live_redactor else ():
             self._publish(scope, body)
@@ -262,7 +251,7 @@ class Log:
 
     async def _catch_up(self) -> bool:
         """Read the new events of the log: offered ones, and those of an attempt that was committed unnoticed."""
-        async with aclosing(self.store.events.read(self.session, after=self._head)) as stored:
+        async with aclosing(self.store.events.read(self.session, after=self.head)) as stored:
             events = [event async for event in stored]
         committed = [attempt for attempt in self._attempts if attempt.was_written(events)]
         # One attempt may be a prefix of another: the longest was committed.
@@ -282,7 +271,3 @@ class Log:
         pause = min(0.05 + waited / 4, 1.0)
         await self.clock.sleep(pause)
         return waited + pause
-
-    async def _save_snapshot(self) -> None:
-        with suppress(StoreError, Closed):  # a snapshot is only a cache
-            await self._tail.save_if_due(self.store, self.session, self.state, self._hash)

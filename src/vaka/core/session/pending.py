@@ -1,4 +1,4 @@
-"""The view of the events that wait for the next write: what a turn must know before the log has them."""
+"""A view of the events that wait for the next write, for a turn that must know them before they are in the log."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,15 +14,8 @@ class PendingView:
     """Deferred events, folded. The state of a turn is the state of its log with this view on top."""
 
     __slots__ = (
-        "calls_made",
-        "open_calls",
-        "results",
-        "script_model_calls",
-        "texts",
-        "turn_started",
-        "usage",
-        "values",
-    )
+        "calls_made", "open_calls", "results", "script_model_calls", "texts", "turn_started", "usage", "values",
+    )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.turn_started = False
@@ -46,43 +39,43 @@ class PendingView:
             return _NO_USAGE
         return sum((usage for at, usage in self.usage if at[: len(path)] == path), _NO_USAGE)
 
-    def _start_turn(self, scope: EventScope, body: progress.TurnStarted) -> None:
+    def start_turn(self, scope: EventScope, body: progress.TurnStarted) -> None:
         self.turn_started = True
 
-    def _add_message(self, scope: EventScope, body: progress.MessageCompleted) -> None:
+    def add_message(self, scope: EventScope, body: progress.MessageCompleted) -> None:
         text = text_of(body.content)
         if text:
             self.texts[scope.path] = text
 
-    def _add_usage(self, scope: EventScope, body: monitor.UsageRecorded) -> None:
+    def add_usage(self, scope: EventScope, body: monitor.UsageRecorded) -> None:
         self.usage.append((scope.path, body.usage))
 
-    def _set_value(self, scope: EventScope, body: control.StateChanged) -> None:
+    def set_value(self, scope: EventScope, body: control.StateChanged) -> None:
         self.values[body.key] = body.value
 
-    def _add_call(self, scope: EventScope, body: progress.ToolCalled) -> None:
+    def add_call(self, scope: EventScope, body: progress.ToolCalled) -> None:
         self.calls_made[scope.path] = self.calls_made.get(scope.path, 0) + 1
         self.open_calls.add(body.call.id)
 
-    def _add_result(self, scope: EventScope, body: progress.ToolCompleted | progress.ToolFailed) -> None:
+    def add_result(self, scope: EventScope, body: progress.ToolCompleted | progress.ToolFailed) -> None:
         self.open_calls.discard(body.result.call)
         self.results.append((scope, body.result))
 
-    def _add_script_call(self, scope: EventScope, body: monitor.ScriptCalled) -> None:
+    def add_script_call(self, scope: EventScope, body: monitor.ScriptCalled) -> None:
         self.script_model_calls = max(self.script_model_calls, body.model)
 
 
 _NO_USAGE = Usage()
 
 _HANDLERS: dict[type[Body], Callable[[PendingView, EventScope, Any], None]] = {
-    progress.TurnStarted: PendingView._start_turn,  # noqa: SLF001  # its own table
-    progress.MessageCompleted: PendingView._add_message,  # noqa: SLF001
-    progress.ToolCalled: PendingView._add_call,  # noqa: SLF001
-    progress.ToolCompleted: PendingView._add_result,  # noqa: SLF001
-    progress.ToolFailed: PendingView._add_result,  # noqa: SLF001
-    monitor.UsageRecorded: PendingView._add_usage,  # noqa: SLF001
-    monitor.ScriptCalled: PendingView._add_script_call,  # noqa: SLF001
-    control.StateChanged: PendingView._set_value,  # noqa: SLF001
+    progress.TurnStarted: PendingView.start_turn,
+    progress.MessageCompleted: PendingView.add_message,
+    progress.ToolCalled: PendingView.add_call,
+    progress.ToolCompleted: PendingView.add_result,
+    progress.ToolFailed: PendingView.add_result,
+    monitor.UsageRecorded: PendingView.add_usage,
+    monitor.ScriptCalled: PendingView.add_script_call,
+    control.StateChanged: PendingView.set_value,
 }
 
 NOTHING_PENDING = PendingView()

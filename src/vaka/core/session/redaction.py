@@ -220,7 +220,7 @@ class LiveRedactor:
 
     def redact(self, secrets: Secrets, scope: EventScope, body: Body) -> Iterator[tuple[EventScope, Body]]:
         """Yield the bodies to publish for ``body``."""
-        if not isinstance(body, progress.Delta):
+        if not isinstance(body, progress.DELTAS):
             yield scope, secrets.redact_struct(body)
             return
         key = (body.message_id, body.block)

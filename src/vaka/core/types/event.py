@@ -110,7 +110,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def channel(self) -> Channel:
         return _type_and_channel(self.data)[1]
 
-
     def to_json(self) -> bytes:
         """Return the wire form: the stored bytes of a durable event, the JSON of a live one."""
         return encode(self)
@@ -134,18 +133,6 @@ class _StoredEvent(msgspec.Struct, frozen=True, gc=False):
     type: str
     data: Any
     prev: str
-
-
-class _LiveEvent(msgspec.Struct, frozen=True, gc=False):
-    v: int
-    ts: str
-    session: str
-    turn: str
-    step: int
-    path: AgentPath
-    channel: str
-    type: str
-    data: Any
 
 
 class _DecodedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -234,7 +221,7 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
     try:
         raw: Any = data
         if decoder is not None:
-            encoded = data.raw if isinstance(data, Unknown) else _encode(data)
+            encoded = data.raw if type(data) is Unknown else _encode(data)
             raw, data = msgspec.Raw(encoded), decoder(encoded)
         stored = _encode(
             _StoredEvent(
@@ -256,9 +243,10 @@ def encode(event: Event) -> bytes:
         return event.stored
     kind, channel = _type_and_channel(event.data)
     data = msgspec.Raw(event.data.raw) if isinstance(event.data, Unknown) else event.data
-    return _encode(
-        _LiveEvent(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, data)
-    )
+    return _encode({
+        "v": event.v, "ts": event.ts, "session": event.session, "turn": event.turn, "step": event.step,
+        "path": event.path, "channel": channel, "type": kind, "data": data,
+    })  # fmt: skip
 
 
 def decode(stored: bytes) -> Event:
