@@ -14,7 +14,7 @@ class TestGemini(AdapterContract):
     def connecting(self) -> AdapterMaker:
         return lambda url, model: Gemini(model, Account(base_url=url + "/v1beta", key="sk-test"))
 
-    async def test_what_a_model_wrote_for_arguments_is_handed_on_as_it_is(self, answering: ModelMaker) -> None:
+    async def test_broken_arguments_are_passed_on_unchanged(self, answering: ModelMaker) -> None:
         """Calls are JSON on this wire: the API itself says that what a model wrote is none."""
         with pytest.raises(StreamCut, match="MALFORMED_FUNCTION_CALL"):
             await collect_stream(answering({"tool_calls": [{"name": "weather", "arguments": '{"city": "Hilo"'}]}))

@@ -207,7 +207,9 @@ def make_agent(ledger: EffectLedger, timeout: float = 30.0, model: Model | None 
     async def keep_result(_turn: Any, _call: ToolCall, result: ToolResult) -> ToolResult:
         return result
 
-    scout = Agent("scout", model=model, tools=[stamp, pay], middleware=[Middleware.from_functions("seen", after_tool=keep_result)])
+    scout = Agent(
+        "scout", model=model, tools=[stamp, pay], middleware=[Middleware.from_functions("seen", after_tool=keep_result)]
+    )
     return Agent("captain", model=model, instructions="Be brief.", tools=[look, stamp, charge, deploy, scout])
 
 

@@ -124,7 +124,7 @@ async def test_a_tool_that_blocks_the_loop_is_reported() -> None:
     assert "held the event loop" in logged_text(await run_with_bad_tool(block))
 
 
-async def test_a_tool_that_forks_does_no_harm(tmp_path: Path) -> None:
+async def test_a_tool_that_forks_does_not_disturb_the_turn(tmp_path: Path) -> None:
     @tool(effect="once")
     def fork() -> str:
         """Be two for a moment."""
@@ -164,7 +164,7 @@ async def test_a_tool_that_prints_fifty_megabytes_fills_neither_log_nor_follower
 
 
 @pytest.mark.parametrize("number", [2, 6, 11, 17])
-async def test_a_full_disk_is_an_error_and_the_run_goes_on_when_there_is_room(
+async def test_a_full_disk_is_an_error_and_the_run_resumes_when_there_is_space(
     tmp_path: Path, spawn: StartProgram, number: int
 ) -> None:
     home = SqliteLogStore(tmp_path, "power")
@@ -189,7 +189,7 @@ async def test_a_full_disk_is_an_error_and_the_run_goes_on_when_there_is_room(
 
 
 @pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
-async def test_a_clock_that_jumps_changes_no_order_and_brings_no_approval_back(jump: float) -> None:
+async def test_a_clock_jump_changes_no_order_and_revives_no_approval(jump: float) -> None:
     clock, ran = FakeClock(auto=True), list[str]()
 
     @tool(effect="once")

@@ -85,7 +85,7 @@ async def test_a_follower_misses_nothing_when_the_writer_dies_and_another_takes_
         assert lines[-1] == f"text {''.join(WORDS)!r}"
 
 
-async def test_a_dead_and_a_stopped_follower_do_not_hold_up_the_writer(shared: LogStore, spawn: StartProgram) -> None:
+async def test_a_dead_and_a_stopped_follower_do_not_delay_the_writer(shared: LogStore, spawn: StartProgram) -> None:
     plan = shared.new_plan()
     writer = await spawn("stream_words", plan)
     await writer.read_until("gate")
@@ -137,7 +137,7 @@ async def test_a_follower_that_reconnects_at_every_cursor_reads_the_same_transcr
     await store.close()
 
 
-async def test_a_follower_that_comes_back_after_every_event_reads_the_same_as_one_that_stayed() -> None:
+async def test_a_follower_that_reconnects_after_every_event_reads_the_same_transcript() -> None:
     """In the writer's process, with live pieces: at each event the connection breaks and another one goes on."""
     story = [f"word {number} " for number in range(30)]
     model = ScriptedModel({"chunks": story}, {"chunks": story[::-1]})
@@ -162,7 +162,7 @@ async def _reconnect_repeatedly(runtime: Runtime, transcript: Transcript) -> Non
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_reader_that_never_reads_does_not_hold_up_the_writer(tmp_path: Path, kind: str) -> None:
+async def test_a_follower_that_never_reads_does_not_delay_the_writer(tmp_path: Path, kind: str) -> None:
     """A hundred followers that stop after one event, and one that reads: the turn ends, and memory is bounded."""
     store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "vaka.db", durability="process")
     story = [f"{number} " * 3 for number in range(2000)]
@@ -195,7 +195,7 @@ async def _read_rest(events: AsyncGenerator[Event], first: Event) -> Transcript:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 20])
-async def test_a_wait_given_up_as_the_store_closes_leaves_no_complaint(home: LogStore, steps: int) -> None:
+async def test_a_wait_cancelled_while_the_store_closes_logs_nothing(home: LogStore, steps: int) -> None:
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
     store = open_store(home.new_plan())
@@ -213,7 +213,7 @@ async def test_a_wait_given_up_as_the_store_closes_leaves_no_complaint(home: Log
     assert complaints == []
 
 
-async def test_the_words_of_a_message_are_those_of_its_pieces(tmp_path: Path) -> None:
+async def test_the_text_of_a_message_is_that_of_its_deltas(tmp_path: Path) -> None:
     """Deltas, snapshots and the final message agree, whatever the pieces were."""
     plan = SqliteLogStore(tmp_path, "process").new_plan()
     store = open_store(plan)

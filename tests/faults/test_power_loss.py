@@ -127,7 +127,7 @@ def _frame_offsets(wal: bytes) -> list[int]:
     return list(range(HEADER, len(wal) + 1, FRAME))
 
 
-async def test_a_log_cut_at_some_frames_goes_on(recorded: RecordedRun) -> None:
+async def test_a_run_resumes_from_a_log_cut_at_some_frames(recorded: RecordedRun) -> None:
     wal = recorded.files[1]
     begun = [length for length in _frame_offsets(wal) if length >= recorded.commits[1].length]
     await _resume_each_length(recorded, begun[::12])
@@ -135,7 +135,7 @@ async def test_a_log_cut_at_some_frames_goes_on(recorded: RecordedRun) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-async def test_a_log_cut_at_any_frame_and_inside_goes_on(recorded: RecordedRun) -> None:
+async def test_a_run_resumes_from_a_log_cut_anywhere(recorded: RecordedRun) -> None:
     wal = recorded.files[1]
     chance = random.Random(1)
     begun = [length for length in _frame_offsets(wal) if length >= recorded.commits[1].length]
@@ -174,17 +174,17 @@ async def _resume_damaged(recorded: RecordedRun, seeds: range) -> None:
             assert [event.stored for event in log] == [event.stored for event in recorded.log[: len(log)]]
 
 
-async def test_a_log_with_wrong_bytes_is_an_error_or_a_beginning(recorded: RecordedRun) -> None:
+async def test_a_damaged_log_is_an_error_or_a_prefix(recorded: RecordedRun) -> None:
     await _resume_damaged(recorded, range(24))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-async def test_a_log_with_any_wrong_bytes_is_an_error_or_a_beginning(recorded: RecordedRun) -> None:
+async def test_every_damaged_log_is_an_error_or_a_prefix(recorded: RecordedRun) -> None:
     await _resume_damaged(recorded, range(600))
 
 
-async def test_a_session_of_which_an_event_was_rewritten_is_not_resumed(recorded: RecordedRun) -> None:
+async def test_a_session_with_a_rewritten_event_is_not_resumed(recorded: RecordedRun) -> None:
     """The database itself is sound, but one event in it says something else."""
     commit = recorded.commits[-2]
     plan = recorded.plan_from_files(recorded.files[0], recorded.files[1][: commit.length], commit)

@@ -40,10 +40,10 @@ async def run_each_death(home: LogStore, spawn: StartProgram, step: int) -> None
     await check_each_death(home, undisturbed.failpoint_deaths(first=2)[::step], die_and_resume)
 
 
-async def test_killed_anywhere_the_turn_ends_where_the_person_said_no(shared: LogStore, spawn: StartProgram) -> None:
+async def test_a_rejected_turn_killed_at_some_places_ends_once(shared: LogStore, spawn: StartProgram) -> None:
     await run_each_death(shared, spawn, SAMPLE_STEP)
 
 
 @pytest.mark.exhaustive
-async def test_killed_everywhere_the_turn_ends_where_the_person_said_no(shared: LogStore, spawn: StartProgram) -> None:
+async def test_a_rejected_turn_killed_at_every_place_ends_once(shared: LogStore, spawn: StartProgram) -> None:
     await run_each_death(shared, spawn, 1)

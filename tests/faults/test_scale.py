@@ -47,7 +47,7 @@ async def look(where: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_thousand_sessions_at_once_all_tell_their_story(kind: str, tmp_path: Path) -> None:
+async def test_a_thousand_concurrent_sessions_complete(kind: str, tmp_path: Path) -> None:
     files, store = count_open_files(), open_store_of(kind, tmp_path)
     agent = Agent("teller", model=ScriptedModel(call("look", where="north"), {"chunks": STORY}), tools=[look])
     async with Runtime(store=store) as runtime:

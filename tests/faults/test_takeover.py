@@ -67,9 +67,7 @@ async def test_a_worker_paused_past_its_lease_is_fenced_out(
     assert EffectLedger(plan.ledger).count_effects()["charge", "call_3"] == (0 if begun else 1)
 
 
-async def test_a_worker_paused_inside_a_tool_does_not_repeat_it_elsewhere(
-    postgres: LogStore, spawn: StartProgram
-) -> None:
+async def test_a_call_of_a_worker_paused_inside_it_is_not_repeated(postgres: LogStore, spawn: StartProgram) -> None:
     """Its tool may still have its effect, late; the other one does not run it, and says that it does not know."""
     plan = postgres.new_plan(lease=1.0, die="stop:2", timeout=3.0)
     paused = await spawn("run_agent", plan)
@@ -98,7 +96,7 @@ async def test_a_paused_worker_on_this_machine_keeps_its_session(tmp_path: Path,
     assert (types["turn.started"], types["turn.resumed"]) == (1, 0)
 
 
-async def test_what_a_dead_worker_forked_does_not_hold_its_session(tmp_path: Path, spawn: StartProgram) -> None:
+async def test_a_forked_child_of_a_dead_worker_does_not_hold_its_session(tmp_path: Path, spawn: StartProgram) -> None:
     plan = SqliteLogStore(tmp_path, "process").new_plan(die="fork:2")
     worker = await spawn("run_agent", plan)
     lines = await worker.read_until("child")
@@ -114,7 +112,7 @@ async def test_what_a_dead_worker_forked_does_not_hold_its_session(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [2, 5, 9])
-async def test_of_processes_that_race_to_resume_a_session_one_does(
+async def test_of_processes_that_race_to_resume_a_session_one_succeeds(
     shared: LogStore, spawn: StartProgram, number: int
 ) -> None:
     plan = shared.new_plan()
@@ -156,7 +154,7 @@ async def test_a_request_sent_twice_at_once_is_one_turn(shared: LogStore, spawn:
     assert (types["input.added"], types["turn.started"], types["turn.resumed"]) == (1, 1, 0)
 
 
-async def test_of_two_decisions_at_once_the_first_counts_for_both(shared: LogStore, spawn: StartProgram) -> None:
+async def test_of_two_concurrent_decisions_the_first_counts(shared: LogStore, spawn: StartProgram) -> None:
     for _ in range(3):
         plan = shared.new_plan(ask="suspend", decide="")
         assert (await (await spawn("run_agent", plan)).read_to_end())[-1].startswith("suspended")
@@ -179,7 +177,7 @@ async def test_of_two_decisions_at_once_the_first_counts_for_both(shared: LogSto
 
 
 @pytest.mark.parametrize("call", [1, 2, 4])
-async def test_a_turn_ends_although_postgres_died_meanwhile(
+async def test_a_turn_completes_although_postgres_died_during_a_model_call(
     postgres: PostgresLogStore, spawn: StartProgram, call: int
 ) -> None:
     plan = postgres.new_plan(gates=(call,))
@@ -195,7 +193,7 @@ async def test_a_turn_ends_although_postgres_died_meanwhile(
 
 
 @pytest.mark.parametrize("seq", [4, 12, 21, 30, 41])
-async def test_a_turn_ends_although_postgres_died_at_any_moment(
+async def test_a_turn_completes_although_postgres_died_at_any_event(
     postgres: PostgresLogStore, spawn: StartProgram, seq: int
 ) -> None:
     plan = postgres.new_plan()
@@ -211,7 +209,7 @@ async def test_a_turn_ends_although_postgres_died_at_any_moment(
     assert (await check_ended(plan))["turn.started"] == 1
 
 
-async def test_calls_that_all_lose_their_writer_make_one_error() -> None:
+async def test_several_calls_that_lose_the_claim_raise_one_error() -> None:
     """Each of several calls side by side finds the session taken over: the turn fails once, nothing is left over."""
     store, complaints = MemoryStore(), list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))

@@ -83,11 +83,11 @@ class RandomWork:
         store, bodies = self.handles[side], [self.random_body() for _ in range(self.random.randrange(1, 4))]
         release, behind = self.random.random() < 0.2, self.random.random() < 0.1
         term = self.terms.get((side, name), Term(1))
-        pen = EventSealer(name, at=self.at)
+        log = EventSealer(name, at=self.at)
         events = [event async for event in store.events.read(name)]
         for event in events[: len(events) - behind]:
-            pen.add_sealed(event)
-        return await pen.append_to(store, term, *bodies, turn="t", release=release), store.events.is_held(name, term)
+            log.add_sealed(event)
+        return await log.append_to(store, term, *bodies, turn="t", release=release), store.events.is_held(name, term)
 
     async def offer(self, side: int, name: SessionId) -> object:
         key = self.random.choice("klmnopqrs")
@@ -133,7 +133,7 @@ class RandomWork:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_memory_and_sqlite_answer_alike(tmp_path: Path, seed: int) -> None:
+async def test_memory_and_sqlite_give_the_same_results(tmp_path: Path, seed: int) -> None:
     memory = MemoryStore()
     expected = await RandomWork(seed, memory, memory.open_handle()).run(250)
     store, other = (SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(2))

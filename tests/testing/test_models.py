@@ -141,7 +141,7 @@ async def test_chaos_cuts_and_breaks_as_often_as_it_is_told() -> None:
     assert all(isinstance(one, list) and not join_chunks(one).stops for one in cut)
     assert len({len(one) for one in cut}) > 3
     broken = [await stream_outcome(ChaosModel(inner, cut=0, error=1), prompt_at(n)) for n in range(1, 40)]
-    assert set(map(str, broken)) == {"model_unavailable: the line broke (chaos)"}
+    assert set(map(str, broken)) == {"model_unavailable: the connection broke (chaos)"}
 
 
 async def test_chaos_ends_even_a_short_answer_before_its_end_marker() -> None:
@@ -174,8 +174,8 @@ async def test_the_contract_fails_a_model_that_hides_errors() -> None:
         return "All is well."
 
     for promise in (
-        ModelContract().test_trouble_that_passes_is_unavailable,
-        ModelContract().test_trouble_that_stays_is_refused,
+        ModelContract().test_a_transient_error_is_model_unavailable,
+        ModelContract().test_a_permanent_error_is_model_refused,
     ):
         with pytest.raises(AssertionError, match="expected an error"):
             await promise(lambda _: FunctionModel(fine))

@@ -179,16 +179,18 @@ class MemoryEvents(_MemoryPort):
         if not self.is_held(session, term):
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
         log = shared.logs.get(key) or MemoryLog(session, term)
-        if log.head != head:
-            raise HeadMoved(f"session {session!r}: the log is at {log.head}, not at {head}")
+        current = len(log.events)
+        if current != head:
+            raise HeadMoved(f"session {session!r}: the log is at {current}, not at {head}")
         check_batch(session, events, head=head, head_hash=log.hash)
         if events:
             log.events += events
             shared.logs[key] = log
         if release:
             del shared.claims[key]
-        shared.wake(key, log.head)
-        return log.head
+        current += len(events)
+        shared.wake(key, current)
+        return current
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         log = self._shared.logs.get((self._namespace, session))

@@ -1,6 +1,6 @@
 """Contract suites for model adapters and embedders."""
 
-# ruff: noqa: S101  # asserts are what a contract is made of
+# ruff: noqa: S101  # a contract suite is made of asserts
 
 import asyncio
 import math
@@ -60,7 +60,7 @@ from vaka.testing.models import (
 )
 
 TOLERANCE = 1e-4
-"""How far two vectors of one text may be apart: networks round differently in company."""
+"""Maximum distance of two vectors of one text: networks round differently in batches."""
 
 UNUSUAL_TEXTS = (
     "", " ", "\n\t", "\0", "?!", "a", "…", "🌧️", "👩‍👩‍👧", "\u202eabc", "e\u0301", "日本語のテキスト", "हिन्दी", "نص",
@@ -69,24 +69,17 @@ UNUSUAL_TEXTS = (
 
 
 def cosine_similarity(one: Sequence[float], other: Sequence[float]) -> float:
-    """The cosine of the angle between two vectors: 1 for the same direction."""
     return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other))
 
 
-def distance_between(one: Sequence[float], other: Sequence[float]) -> float:
-    """How far two vectors are from each other."""
-    return math.dist(one, other)
-
-
 class EmbedderContract:
-    """What every embedder promises."""
+    """The contract of every embedder; a fixture ``embedder`` returns yours."""
 
     async def test_no_texts_give_no_vectors(self, embedder: Embedder) -> None:
-        """And nobody is asked."""
         assert await embedder.embed([]) == []
 
     async def test_each_text_has_a_vector_of_one_length_in_order(self, embedder: Embedder) -> None:
-        """All of them unit vectors of plain numbers."""
+        """All are unit vectors of floats."""
         texts = [f"text number {number}" for number in range(40)]
         vectors = await embedder.embed(texts)
         assert len(vectors) == 40
@@ -94,72 +87,68 @@ class EmbedderContract:
         assert all(type(number) is float for vector in vectors for number in vector)
         assert all(abs(math.hypot(*vector) - 1) < TOLERANCE for vector in vectors)
         for at in (0, 17, 39):
-            assert distance_between((await embedder.embed([texts[at]]))[0], vectors[at]) < TOLERANCE
+            assert math.dist((await embedder.embed([texts[at]]))[0], vectors[at]) < TOLERANCE
 
-    async def test_a_text_has_one_vector_in_any_company(self, embedder: Embedder) -> None:
+    async def test_a_text_has_the_same_vector_in_any_batch(self, embedder: Embedder) -> None:
         """Twice in one call, in another order, as a tuple, between texts of other lengths."""
         first, second, third = await embedder.embed(("rain in Hilo", "y" * 3_000, "rain in Hilo"))
-        assert distance_between(first, third) < TOLERANCE
+        assert math.dist(first, third) < TOLERANCE
         again = await embedder.embed(["y" * 3_000, "rain in Hilo"])
-        assert distance_between(again[0], second) < TOLERANCE
-        assert distance_between(again[1], first) < TOLERANCE
+        assert math.dist(again[0], second) < TOLERANCE
+        assert math.dist(again[1], first) < TOLERANCE
 
-    async def test_what_is_alike_is_nearer_than_what_is_not(self, embedder: Embedder) -> None:
-        """That is what vectors are for."""
+    async def test_similar_texts_have_nearer_vectors(self, embedder: Embedder) -> None:
         question, answer, other = await embedder.embed(
             ["How do I reset my password?", "You can reset your password in the settings.", "The moon is full tonight."]
         )
         assert cosine_similarity(question, answer) > cosine_similarity(question, other) + 0.1
 
     async def test_any_text_has_a_vector(self, embedder: Embedder) -> None:
-        """Empty ones, all scripts, what UTF-8 cannot carry, and very long ones."""
+        """Also empty texts, all scripts, lone surrogates and very long texts."""
         vectors = await embedder.embed(UNUSUAL_TEXTS)
         assert len(vectors) == len(UNUSUAL_TEXTS)
         assert all(math.isfinite(number) for vector in vectors for number in vector)
         assert all(abs(math.hypot(*vector) - 1) < TOLERANCE for vector in vectors)
 
-    async def test_one_text_is_not_taken_for_its_letters(self, embedder: Embedder) -> None:
-        """Nor is anything else taken for a text."""
+    async def test_a_single_string_is_refused(self, embedder: Embedder) -> None:
         for wrong in ("rain", ["rain", None], [b"rain"]):
             assert "list of texts" in await _refusal_message(embedder, wrong)
 
     async def test_texts_are_not_changed(self, embedder: Embedder) -> None:
-        """What was handed over is as it was."""
         texts = ["", "Rain", "\ud83d"]
         await embedder.embed(texts)
         assert texts == ["", "Rain", "\ud83d"]
 
-    async def test_calls_at_the_same_time_do_not_mix(self, embedder: Embedder) -> None:
-        """Each gets its own."""
+    async def test_concurrent_calls_do_not_mix(self, embedder: Embedder) -> None:
         texts = [f"text number {number}" for number in range(10)]
         alone = await embedder.embed(texts)
         together = await asyncio.gather(*(embedder.embed([text]) for text in texts))
-        assert all(distance_between(vector, many[0]) < TOLERANCE for vector, many in zip(alone, together, strict=True))
+        assert all(math.dist(vector, many[0]) < TOLERANCE for vector, many in zip(alone, together, strict=True))
 
 
 async def _refusal_message(embedder: Embedder, texts: Any) -> str:
     try:
-        made = await embedder.embed(texts)
+        vectors = await embedder.embed(texts)
     except InvalidInput as error:
         return str(error)
-    raise AssertionError(f"expected an error for {texts!r}, got {made!r}")
+    raise AssertionError(f"expected an error for {texts!r}, got {vectors!r}")
 
 
 AdapterMaker: TypeAlias = Callable[[str, str], Model]
-"""From the address of a provider and the name of a model to an adapter."""
+"""Makes an adapter from the address of a provider and the name of a model."""
 
 FULL_ANSWER = calls(
     call("weather", city="Hilo 🌺"), call("weather", city="Kona"), text="Let me look.", reasoning="It is the wet side.",
     usage={"input": 100, "output": 20, "cache_read": 40, "reasoning": 6},
 )  # fmt: skip
-"""An answer with everything in it that a provider may send."""
+"""An answer with every kind of content that a provider may send."""
 
 
 @asynccontextmanager
 async def connect_adapter(
     make_adapter: AdapterMaker, *answers: AnswerSource, fault: Fault | None = None
 ) -> AsyncGenerator[tuple[Model, FakeProvider]]:
-    """A provider with these answers, and an adapter that is connected to it."""
+    """Yield an adapter and the fake provider it is connected to."""
     async with FakeProvider(*answers, fault=fault) as provider:
         model = make_adapter(provider.url, "some-model")
         try:
@@ -170,45 +159,45 @@ async def connect_adapter(
 
 
 async def try_stream(model: Model, prompt: Prompt = PROMPT) -> tuple[list[Chunk], ModelError | None]:
-    """Return what came of a stream, and how it failed, if it did."""
+    """Return the chunks of a stream, and its error if it failed."""
     chunks: list[Chunk] = []
     try:
         async with aclosing(model.stream(prompt)) as stream:
             async for chunk in stream:
-                chunks.append(chunk)  # noqa: PERF401  # what came before an error counts
+                chunks.append(chunk)  # noqa: PERF401  # chunks before an error count
     except ModelError as error:
         return chunks, error
     return chunks, None
 
 
 def follow_up_prompt(chunks: list[Chunk], prompt: Prompt = PROMPT) -> Prompt:
-    """Return the prompt that follows an answer: the answer, results for its calls, and another question."""
+    """Return the prompt after an answer: the answer, results for its calls, and another question."""
     assembly = MessageAssembly(MessageId("msg_2"))
     for chunk in chunks:
         assembly.feed(chunk)
     content: list[Part] = []
-    made: list[ToolCall] = []
+    tool_calls: list[ToolCall] = []
     for part in assembly.parts():
         if isinstance(part, RawToolCall):
-            id = CallId(f"call_{len(made) + 2}")
+            id = CallId(f"call_{len(tool_calls) + 2}")
             arguments = msgspec.json.decode(part.arguments or "{}")
-            made.append(ToolCall(id=id, name=part.name, arguments=arguments, provider_id=part.provider_id))
+            tool_calls.append(ToolCall(id=id, name=part.name, arguments=arguments, provider_id=part.provider_id))
             content.append(CallRef(id=id))
         else:
             content.append(part)
-    said = AssistantMessage(id=assembly.message_id, content=tuple(content), calls=tuple(made))
-    results = tuple(ToolResult(call=one.id, content=(Text(text="sun"),)) for one in made)
-    after = (ToolMessage(results=results),) if made else ()
-    asked = UserMessage(content=(Text(text="Are you sure?"),))
-    return msgspec.structs.replace(prompt, messages=(*prompt.messages, said, *after, asked))
+    answer = AssistantMessage(id=assembly.message_id, content=tuple(content), calls=tuple(tool_calls))
+    results = tuple(ToolResult(call=one.id, content=(Text(text="sun"),)) for one in tool_calls)
+    after = (ToolMessage(results=results),) if tool_calls else ()
+    question = UserMessage(content=(Text(text="Are you sure?"),))
+    return msgspec.structs.replace(prompt, messages=(*prompt.messages, answer, *after, question))
 
 
 class AdapterContract(ModelContract):
-    """What every adapter promises, besides what every model does."""
+    """The contract of every provider adapter, in addition to that of every model."""
 
     @pytest.fixture
     async def answering(self, connecting: AdapterMaker) -> AsyncGenerator[ModelMaker]:
-        """Models that are answered by one provider, each with its own answer."""
+        """A maker of models that share one fake provider, each with its own answer."""
         answers: dict[str, ScriptLine] = {}
         models: list[Model] = []
 
@@ -224,23 +213,21 @@ class AdapterContract(ModelContract):
                 return models[-1]
 
             yield model
-            for made in models:
-                if isinstance(made, Closeable):
-                    await made.close()
+            for opened in models:
+                if isinstance(opened, Closeable):
+                    await opened.close()
 
     async def test_everything_of_an_answer_arrives(self, connecting: AdapterMaker) -> None:
-        """Text, reasoning, calls side by side and what it all cost."""
         async with connect_adapter(connecting, FULL_ANSWER) as (model, _):
             chunks = await drain_stream(model)
-        said = join_chunks(chunks)
-        assert (said.text, said.reasoning, said.stops) == ("Let me look.", "It is the wet side.", ["calls"])
-        assert [(name, msgspec.json.decode(arguments)) for name, arguments in said.calls] == [
+        content = join_chunks(chunks)
+        assert (content.text, content.reasoning, content.stops) == ("Let me look.", "It is the wet side.", ["calls"])
+        assert [(name, msgspec.json.decode(arguments)) for name, arguments in content.calls] == [
             ("weather", {"city": "Hilo 🌺"}), ("weather", {"city": "Kona"}),
         ]  # fmt: skip
-        assert said.usage == Usage(input=100, output=20, cache_read=40, reasoning=6)
+        assert content.usage == Usage(input=100, output=20, cache_read=40, reasoning=6)
 
-    async def test_what_it_cost_and_by_whom_comes_before_the_end(self, connecting: AdapterMaker) -> None:
-        """The last but one chunk is the usage, and names the model that answered."""
+    async def test_usage_with_the_model_name_comes_before_the_stop(self, connecting: AdapterMaker) -> None:
         async with connect_adapter(connecting, FULL_ANSWER) as (model, _):
             usage, stop = (await drain_stream(model))[-2:]
         assert isinstance(usage, UsageChunk)
@@ -248,22 +235,19 @@ class AdapterContract(ModelContract):
         assert stop == StopChunk("calls")
 
     async def test_a_call_begins_with_its_name_and_id(self, connecting: AdapterMaker) -> None:
-        """So that it can be shown before it is whole; indexes are those of the message."""
+        """So that it can be displayed before it is complete."""
         async with connect_adapter(connecting, FULL_ANSWER) as (model, _):
             pieces = [chunk for chunk in await drain_stream(model) if isinstance(chunk, CallChunk)]
         first = {piece.index: piece for piece in reversed(pieces)}
         assert len(first) == 2
         assert all(piece.name == "weather" and piece.id for piece in first.values())
 
-    async def test_calls_of_an_answer_that_was_cut_at_its_length_limit_are_told_as_that(
-        self, connecting: AdapterMaker
-    ) -> None:
-        """The reason stays ``length``: half a call must not run."""
+    async def test_a_call_cut_at_the_length_limit_stops_with_length(self, connecting: AdapterMaker) -> None:
+        """An incomplete call must not run."""
         async with connect_adapter(connecting, call("weather", city="Hilo") | {"stop": "length"}) as (model, _):
             assert join_chunks(await drain_stream(model)).stops == ["length"]
 
-    async def test_a_refusal_is_told_as_that(self, connecting: AdapterMaker) -> None:
-        """The reason is ``refusal``, whatever the provider calls it."""
+    async def test_a_refusal_stops_with_refusal(self, connecting: AdapterMaker) -> None:
         for words in ("I would rather not.", ""):
             async with connect_adapter(connecting, say(words, stop="refusal")) as (model, _):
                 assert join_chunks(await drain_stream(model)).stops == ["refusal"]
@@ -276,7 +260,7 @@ class AdapterContract(ModelContract):
         assert len({request.raw for request in provider.requests}) == 4
 
     async def test_equal_prompts_are_equal_requests(self, connecting: AdapterMaker) -> None:
-        """Byte for byte, so that the provider's cache knows them; another model object changes nothing."""
+        """Byte for byte, so that the provider's cache matches them, also from another model object."""
         bodies: set[bytes] = set()
         for _ in range(2):
             copied = msgspec.json.decode(msgspec.json.encode(PROMPT), type=Prompt)
@@ -286,16 +270,15 @@ class AdapterContract(ModelContract):
             bodies |= {request.raw for request in provider.requests}
         assert len(bodies) == 1
 
-    async def test_what_was_said_before_is_sent_whole(self, connecting: AdapterMaker) -> None:
-        """System prompt, words, calls, results and tools all reach the provider."""
+    async def test_the_whole_conversation_is_sent(self, connecting: AdapterMaker) -> None:
         async with connect_adapter(connecting, say("Yes.")) as (model, provider):
             await drain_stream(model)
         sent = provider.requests[0].raw.decode()
         wanted = ("Be brief.", "Is it raining in Hilo? 🌧", "Let me look.", "weather", "rain", "And tomorrow?")
         assert [words for words in wanted if words not in sent] == []
 
-    async def test_what_a_provider_wants_back_is_sent_back_as_it_was(self, connecting: AdapterMaker) -> None:
-        """Signatures and encrypted reasoning, word for word, and once."""
+    async def test_opaque_reasoning_is_sent_back_unchanged(self, connecting: AdapterMaker) -> None:
+        """Signatures and encrypted reasoning, each exactly once."""
         async with connect_adapter(connecting, FULL_ANSWER) as (model, provider):
             chunks = await drain_stream(model)
             await drain_stream(model, follow_up_prompt(chunks))
@@ -309,8 +292,7 @@ class AdapterContract(ModelContract):
         ]
         assert [sent.count(words) for words in secrets] == [1] * len(secrets)
 
-    async def test_errors_are_told_apart(self, connecting: AdapterMaker) -> None:
-        """By what can be done about them."""
+    async def test_errors_are_distinguished_by_type(self, connecting: AdapterMaker) -> None:
         cases: list[tuple[int, str, type[ModelError]]] = [
             (429, "slow down", RateLimited),
             (401, "who are you", AuthenticationFailed),
@@ -326,8 +308,8 @@ class AdapterContract(ModelContract):
             assert (chunks, type(error)) == ([], kind), status
             assert words in str(error)
 
-    async def test_an_error_in_the_middle_is_an_error(self, connecting: AdapterMaker) -> None:
-        """With the words of the provider, and no end of the answer."""
+    async def test_an_error_in_the_middle_of_a_stream_is_raised(self, connecting: AdapterMaker) -> None:
+        """It has the provider's message, and there is no stop chunk."""
         async with connect_adapter(connecting, say("It is") | fail(529, "too many")) as (model, _):
             chunks, error = await try_stream(model)
         assert join_chunks(chunks).text == "It is"
@@ -335,8 +317,7 @@ class AdapterContract(ModelContract):
         assert isinstance(error, ModelUnavailable)
         assert "too many" in str(error)
 
-    async def test_nobody_there_is_unavailable(self, connecting: AdapterMaker) -> None:
-        """A refused connection may be tried again."""
+    async def test_a_refused_connection_is_model_unavailable(self, connecting: AdapterMaker) -> None:
         async with FakeProvider(say("Hi.")) as provider:
             pass
         model = connecting(provider.url, "some-model")
@@ -345,8 +326,8 @@ class AdapterContract(ModelContract):
         if isinstance(model, Closeable):
             await model.close()
 
-    async def test_a_cut_after_any_event_is_not_an_end(self, connecting: AdapterMaker) -> None:
-        """What ends in good order for HTTP but not for the wire is a ``StreamCut``, and may be tried again."""
+    async def test_a_stream_cut_after_any_event_raises_stream_cut(self, connecting: AdapterMaker) -> None:
+        """A body that is complete for HTTP but not for the wire format may be retried."""
         async with connect_adapter(connecting, FULL_ANSWER) as (model, provider):
             await drain_stream(model)
         events = render_events(FULL_ANSWER, provider.requests[0])
@@ -356,8 +337,7 @@ class AdapterContract(ModelContract):
                 chunks, error = await try_stream(model)
             assert (join_chunks(chunks).stops, type(error)) == ([], StreamCut), count
 
-    async def test_closing_early_hangs_up(self, connecting: AdapterMaker) -> None:
-        """The provider sees that nobody listens any more, and need not go on."""
+    async def test_closing_a_stream_early_disconnects(self, connecting: AdapterMaker) -> None:
         answer = {"chunks": ["word "] * 20}
         async with connect_adapter(connecting, answer) as (model, provider):
             await drain_stream(model)
@@ -371,7 +351,6 @@ class AdapterContract(ModelContract):
 
 
 def _strings_in(value: Any) -> list[str]:
-    """Return all strings in a value."""
     if isinstance(value, str):
         return [value]
     items = cast("list[Any]", value)

@@ -1,4 +1,4 @@
-"""Time, names and chance that a test owns."""
+"""Fakes of the clock, of generated ids and of randomness, controlled by the test."""
 
 import asyncio
 import random
@@ -6,10 +6,10 @@ from collections import Counter
 
 
 class FakeClock:
-    """A clock that stands still until told otherwise.
+    """A clock that stands still until the test moves it.
 
-    ``time`` and ``monotonic`` go on together by ``advance``; ``jump`` moves only the time that people see.
-    With ``auto`` a sleep takes no time at all: it moves the clock itself.
+    ``advance`` moves ``time`` and ``monotonic`` together; ``jump`` moves only ``time``.
+    With ``auto`` a sleep advances the clock by itself and returns at once.
     """
 
     def __init__(self, start: float = 1_700_000_000.0, *, auto: bool = False) -> None:
@@ -26,7 +26,7 @@ class FakeClock:
         return self._monotonic
 
     async def sleep(self, seconds: float) -> None:
-        """Return when the clock was moved on by ``seconds``."""
+        """Return when the clock was advanced by ``seconds``."""
         if self._auto:
             self.advance(max(seconds, 0.0))
         if self._auto or seconds <= 0:
@@ -43,9 +43,9 @@ class FakeClock:
                 self._sleepers.remove(sleeper)
 
     def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass and wake who slept for that long."""
+        """Let ``seconds`` pass and wake the sleeps that are due."""
         if seconds < 0:
-            raise ValueError(f"monotonic time never goes back, so not by {seconds!r}; jump() moves the other one")
+            raise ValueError(f"advance({seconds!r}): monotonic time never goes back; jump() moves the wall clock")
         self._time += seconds
         self._monotonic += seconds
         for sleeper in sorted(self._sleepers, key=lambda sleeper: sleeper[0]):
@@ -55,17 +55,16 @@ class FakeClock:
                     sleeper[1].set_result(None)
 
     def jump(self, seconds: float) -> None:
-        """Move the time that people see, forwards or back, as a corrected clock does; nobody wakes."""
+        """Move the wall clock, forwards or back, as a corrected clock does; no sleep wakes."""
         self._time += seconds
 
     def drift(self, seconds: float) -> None:
-        """Move only the monotonic time on, as when the other clock was set back meanwhile; sleepers wake."""
+        """Advance only the monotonic time, as when the wall clock was set back meanwhile; due sleeps wake."""
         self.advance(seconds)
         self._time -= seconds
 
     @property
     def sleep_count(self) -> int:
-        """How many sleeps wait for this clock."""
         return len(self._sleepers)
 
     async def wait_for_sleeps(self, count: int = 1) -> None:
@@ -83,19 +82,18 @@ class FakeClock:
 
 
 class FakeIds:
-    """Names that count, for each prefix: ``msg_1``, ``msg_2``, ``trn_1``."""
+    """Ids that count up for each prefix: ``msg_1``, ``msg_2``, ``trn_1``."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def new(self, prefix: str) -> str:
-        """Return the next name with this prefix."""
         self._counts[prefix] += 1
         return f"{prefix}_{self._counts[prefix]}"
 
 
 class FakeRandom(random.Random):
-    """Chance that is the same each time: first the given numbers in their order, then what the seed gives."""
+    """Reproducible random numbers: first the given ones in their order, then those of the seed."""
 
     def __init__(self, *numbers: float, seed: int | str = 0) -> None:
         super().__init__(seed)

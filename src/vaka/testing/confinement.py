@@ -1,8 +1,8 @@
-"""What a sandbox promises that enforces something, as tests: each of them tries to break out.
+"""The contract suite of sandboxes that enforce restrictions: each test tries to break out.
 
-Whatever they attack is their own, or is only opened and never written, so that a sandbox that fails does no harm.
+The tests attack only their own files, or open files without writing them, so a sandbox that fails does no harm.
 """
-# ruff: noqa: S101, ASYNC220, ASYNC240  # asserts are what a contract is made of, and files how commands are heard
+# ruff: noqa: S101, ASYNC220, ASYNC240  # a contract suite is made of asserts; commands are observed through files
 
 import contextlib
 import os
@@ -21,13 +21,12 @@ from vaka.testing.sandboxes import PYTHON, CompletedCommand, run_to_end, shell_c
 
 
 class ConfinementContract(ProtectedLinksContract):
-    """What a sandbox promises that enforces ``write``, ``read`` and ``network``."""
+    """The contract of a sandbox that enforces ``write``, ``read`` and ``network``."""
 
     hides_processes = True
-    """Whether other processes cannot even be seen."""
+    """Whether other processes are invisible."""
 
-    def test_it_says_what_it_enforces(self, sandbox: Sandbox) -> None:
-        """In the words of the port."""
+    def test_enforces_names_the_restrictions(self, sandbox: Sandbox) -> None:
         assert {"write", "read", "network", "memory", "syscalls"} <= sandbox.enforces
         assert sandbox.enforces <= {"write", "read", "network", "processes", "memory", "syscalls"}
 
@@ -43,15 +42,16 @@ class ConfinementContract(ProtectedLinksContract):
             "ln {0}/file hard && echo x > hard", "cp /bin/true {0}/file", "exec 7<{0} && echo x > /proc/self/fd/7/new",
         ],
     )  # fmt: skip
-    async def test_it_cannot_write_outside(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
-        """By no name."""
+    async def test_a_command_cannot_write_outside_the_workspace(
+        self, sandbox: Sandbox, workspace: Path, attack: str
+    ) -> None:
         outside = _make_outside_folder(workspace)
         ended = await self.run(sandbox, attack.format(outside), workspace)
         assert sorted(path.name for path in outside.iterdir()) == ["empty", "file"]
         assert ((outside / "file").read_text(), ended.code != 0) == ("as it was", True)
 
-    async def test_the_system_is_read_only(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Nothing of it can be opened for writing: programs, settings, the kernel's own files."""
+    async def test_system_files_are_read_only(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Programs, settings and the kernel's files cannot be opened for writing."""
         look = (
             "import os, sys\nfor top in ('/etc', '/usr/bin', '/usr/lib/python3', '/proc/sys', '/sys', '/var/lib'):\n"
             " for folder, _, names in os.walk(top):\n  for name in names:\n   path = os.path.join(folder, name)\n"
@@ -64,14 +64,13 @@ class ConfinementContract(ProtectedLinksContract):
         ended = await self.run(sandbox, f"exec {PYTHON} -c {shlex.quote(look)}", workspace)
         assert ended == CompletedCommand(0, "looked\n", "")
 
-    async def test_it_has_a_temporary_folder_of_its_own(self, sandbox: Sandbox, workspace: Path) -> None:
-        """It can write there, and nothing of it stays."""
+    async def test_a_command_has_its_own_temporary_folder(self, sandbox: Sandbox, workspace: Path) -> None:
         ended = await self.run(sandbox, 'f=$(mktemp) && echo kept > "$f" && cat "$f" && echo "$f"', workspace)
         text, name = ended.stdout.split()
         assert (ended.code, text, Path(name).exists()) == (0, "kept", False)
 
-    async def test_the_workspace_is_as_writable_as_ever(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Files, folders, links, modes, names; and they belong to whom they should."""
+    async def test_the_workspace_is_writable(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Files, folders, links, modes and names; new files belong to the owner of the workspace."""
         script = (
             "mkdir -p a/b && echo x > a/b/c && ln a/b/c d && ln -s d e && mv a/b f && chmod 750 f && rm e && cat f/c"
         )
@@ -82,7 +81,7 @@ class ConfinementContract(ProtectedLinksContract):
         assert ((made.st_uid, made.st_gid), made.st_mode & 0o777) == ((owner.st_uid, owner.st_gid), 0o750)
 
     async def test_a_writable_folder_cannot_be_swapped_for_a_link(self, sandbox: Sandbox, workspace: Path) -> None:
-        """A link is never followed to what becomes writable."""
+        """Links in ``writable`` are refused."""
         outside = _make_outside_folder(workspace)
         (workspace / "sub").symlink_to(outside)
         with pytest.raises(SandboxError, match="link"):
@@ -91,8 +90,10 @@ class ConfinementContract(ProtectedLinksContract):
             with pytest.raises(SandboxError):
                 await sandbox.start(shell_command("true", workspace, writable=(path,)))
 
-    async def test_a_swap_in_the_middle_leaks_nothing(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Somebody exchanges folder and link all the time; what is written never arrives outside."""
+    async def test_swapping_a_folder_for_a_link_during_start_leaks_nothing(
+        self, sandbox: Sandbox, workspace: Path
+    ) -> None:
+        """A process swaps folder and link in a loop; the command never writes outside."""
         outside = _make_outside_folder(workspace)
         (workspace / "one").mkdir()
         (workspace / "two").symlink_to(outside)
@@ -124,8 +125,8 @@ class ConfinementContract(ProtectedLinksContract):
             "chmod 777 settings.json && echo x > settings.json", "cp /bin/true .git/hooks/pre-commit",
         ],
     )  # fmt: skip
-    async def test_protected_paths_stay_as_they_are(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
-        """Also those that do not exist yet; and what was made to hold them is gone afterwards."""
+    async def test_protected_paths_cannot_be_changed(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
+        """Also missing ones; the placeholders that protect them are removed afterwards."""
         self.skip_without_inside_protection()
         (workspace / ".git/hooks").mkdir(parents=True)
         (workspace / ".git/hooks/pre-commit").write_text("as it was")
@@ -133,28 +134,29 @@ class ConfinementContract(ProtectedLinksContract):
         (workspace / "settings.json").write_text("as it was")
         (workspace / "deep").mkdir()
         names = ("settings.json", ".git/hooks", "missing/inner/file", "missing.json", "deep/er/file", "folder/")
-        held = tuple(f"{workspace}/{name}" for name in names)
-        await self.run(sandbox, attack, workspace, protected=held)
+        protected = tuple(f"{workspace}/{name}" for name in names)
+        await self.run(sandbox, attack, workspace, protected=protected)
         assert (workspace / "settings.json").read_text() == "as it was"
         assert [path.name for path in (workspace / ".git/hooks").iterdir()] == ["pre-commit"]
         assert (workspace / ".git/hooks/pre-commit").read_text() == "as it was"
         assert [name for name in ("missing", "missing.json", "folder") if os.path.lexists(workspace / name)] == []
         assert ((workspace / "deep").is_symlink(), (workspace / "deep/er").exists()) == (False, False)
 
-    async def test_beside_protected_paths_all_is_free(self, sandbox: Sandbox, workspace: Path) -> None:
-        """What is not named can be changed, and what is can be read."""
+    async def test_paths_beside_protected_ones_are_writable(self, sandbox: Sandbox, workspace: Path) -> None:
         self.skip_without_inside_protection()
         (workspace / ".git/hooks").mkdir(parents=True)
         (workspace / ".git/config").write_text("settings")
-        held = (f"{workspace}/.git/hooks", f"{workspace}/.git/config", f"{workspace}/vaka.toml")
+        protected = (f"{workspace}/.git/hooks", f"{workspace}/.git/config", f"{workspace}/vaka.toml")
         script = "cat .git/config && echo x > .git/index && mkdir .git/objects && echo y > free && rm -r .git/objects"
-        ended = await self.run(sandbox, script, workspace, protected=held)
+        ended = await self.run(sandbox, script, workspace, protected=protected)
         assert ended == CompletedCommand(0, "settings", "")
         assert sorted(path.name for path in workspace.iterdir()) == [".git", "free"]
 
     @pytest.mark.parametrize("cwd", ["sub", "sub/.git", "sub/.git/hooks", "sub/deep"])
-    async def test_where_a_command_begins_is_no_way_around(self, sandbox: Sandbox, workspace: Path, cwd: str) -> None:
-        """A folder that others have mounts on, by its own name, by ``..`` and as the one that any process is in."""
+    async def test_the_working_folder_does_not_bypass_protection(
+        self, sandbox: Sandbox, workspace: Path, cwd: str
+    ) -> None:
+        """Neither by its own path, by ``..``, nor through ``/proc/PID/cwd``."""
         self.skip_without_inside_protection()
         (workspace / "sub/.git/hooks").mkdir(parents=True)
         (workspace / "sub/deep").mkdir()
@@ -167,29 +169,30 @@ class ConfinementContract(ProtectedLinksContract):
         ended = await run_to_end(await sandbox.start(msgspec.structs.replace(command, cwd=f"{workspace}/{cwd}")))
         assert (ended.stdout.endswith("tried\n"), list((workspace / "sub/.git/hooks").iterdir())) == (True, [])
 
-    async def test_two_commands_can_hold_the_same_missing_path(self, sandbox: Sandbox, workspace: Path) -> None:
-        """The first to end does not take it from the other."""
+    async def test_two_commands_can_protect_the_same_missing_path(self, sandbox: Sandbox, workspace: Path) -> None:
+        """The first command to end does not remove the protection of the other."""
         self.skip_without_inside_protection()
-        held = (f"{workspace}/missing.json",)
+        protected = (f"{workspace}/missing.json",)
         script = "touch up; until [ -e go ]; do sleep 0.01; done; echo x > missing.json"
-        first = await sandbox.start(shell_command(script, workspace, protected=held))
+        first = await sandbox.start(shell_command(script, workspace, protected=protected))
         await wait_for_file(workspace / "up")
-        await self.run(sandbox, "true", workspace, protected=held)
+        await self.run(sandbox, "true", workspace, protected=protected)
         (workspace / "go").touch()
         await run_to_end(first)
         assert sorted(path.name for path in workspace.iterdir()) == ["go", "up"]
 
-    async def test_whoever_made_a_missing_path_leaves_it_to_the_others(self, sandbox: Sandbox, workspace: Path) -> None:
-        """As long as one command is held by it, it stays; then it goes."""
+    async def test_a_placeholder_stays_until_the_last_command_that_needs_it(
+        self, sandbox: Sandbox, workspace: Path
+    ) -> None:
         self.skip_without_inside_protection()
-        held = (f"{workspace}/missing.json", f"{workspace}/missing/inner", f"{workspace}/.file")
+        protected = (f"{workspace}/missing.json", f"{workspace}/missing/inner", f"{workspace}/.file")
         script = (
             "touch up{0}; until [ -e go{0} ]; do sleep 0.01; done; echo x > missing.json; echo x > .file; mkdir m; "
         )
         script += "mv m missing; mkdir -p missing/inner; rm -rf m up{0} go{0}"
         running: list[Process] = []
         for number in range(3):
-            running.append(await sandbox.start(shell_command(script.format(number), workspace, protected=held)))
+            running.append(await sandbox.start(shell_command(script.format(number), workspace, protected=protected)))
             await wait_for_file(workspace / f"up{number}")
         for number, process in enumerate(running):
             assert (workspace / "missing.json").read_text() == "{}\n"
@@ -197,8 +200,9 @@ class ConfinementContract(ProtectedLinksContract):
             await run_to_end(process)
         assert sorted(path.name for path in workspace.iterdir()) == []
 
-    async def test_commands_in_a_row_can_hold_the_same_missing_paths(self, sandbox: Sandbox, workspace: Path) -> None:
-        """The next one begins while the last one is being cleared away."""
+    async def test_consecutive_commands_can_protect_the_same_missing_paths(
+        self, sandbox: Sandbox, workspace: Path
+    ) -> None:
         self.skip_without_inside_protection()
         names = (".git/config", ".git/hooks", ".file", "settings.json", "one/two/three")
         command = shell_command("echo on", workspace, protected=tuple(f"{workspace}/{name}" for name in names))
@@ -212,8 +216,7 @@ class ConfinementContract(ProtectedLinksContract):
             await process.stop()
         assert sorted(path.name for path in workspace.iterdir()) == []
 
-    async def test_what_was_written_to_a_missing_path_meanwhile_stays(self, sandbox: Sandbox, workspace: Path) -> None:
-        """It was made to be held, and is somebody's file now."""
+    async def test_a_file_written_to_a_placeholder_stays(self, sandbox: Sandbox, workspace: Path) -> None:
         self.skip_without_inside_protection()
         script = "touch up; until [ -e go ]; do sleep 0.01; done"
         process = await sandbox.start(shell_command(script, workspace, protected=(f"{workspace}/.file",)))
@@ -226,12 +229,11 @@ class ConfinementContract(ProtectedLinksContract):
     # ----------------------------------------------------------------------------------------------------------- read
 
     async def test_hidden_paths_cannot_be_read(self, sandbox: Sandbox, workspace: Path) -> None:
-        """A file and all that is in a folder."""
         outside = _make_outside_folder(workspace)
         (outside / "empty/key").write_text("canary")
-        held = (str(outside / "file"), str(outside / "empty"))
+        hidden = (str(outside / "file"), str(outside / "empty"))
         script = f"cat {outside}/file; cat {outside}/empty/key; cat {outside}/empty/*; grep -r . {outside}"
-        ended = await self.run(sandbox, script, workspace, hidden=held)
+        ended = await self.run(sandbox, script, workspace, hidden=hidden)
         assert ("canary" in ended.stdout, "as it was" in ended.stdout) == (False, False)
 
     @pytest.mark.parametrize(
@@ -246,37 +248,36 @@ class ConfinementContract(ProtectedLinksContract):
     async def test_hidden_paths_in_the_workspace_cannot_be_read(
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
-        """By no name."""
         self.skip_without_inside_protection()
         for name in (".env", "sub/.env", "keys/one"):
             (workspace / name).parent.mkdir(exist_ok=True)
             (workspace / name).write_text("canary")
-        held = tuple(f"{workspace}/{name}" for name in (".env", "sub/.env", "keys"))
-        ended = await self.run(sandbox, attack, workspace, hidden=held)
+        hidden = tuple(f"{workspace}/{name}" for name in (".env", "sub/.env", "keys"))
+        ended = await self.run(sandbox, attack, workspace, hidden=hidden)
         assert "canary" not in ended.stdout + ended.stderr
 
     @pytest.mark.parametrize("attack", ["mv sub away", "mv sub/er away", "mv sub/keys away", "cp -rl sub away"])
-    async def test_nor_by_the_next_command(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
-        """What is hidden stays where it is looked for."""
+    async def test_hidden_paths_cannot_be_moved_for_the_next_command(
+        self, sandbox: Sandbox, workspace: Path, attack: str
+    ) -> None:
         self.skip_without_inside_protection()
         for name in ("sub/er/.env", "sub/keys/one"):
             (workspace / name).parent.mkdir(parents=True, exist_ok=True)
             (workspace / name).write_text("canary")
-        held = tuple(f"{workspace}/{name}" for name in ("sub/er/.env", "sub/keys"))
-        await self.run(sandbox, attack, workspace, hidden=held)
+        hidden = tuple(f"{workspace}/{name}" for name in ("sub/er/.env", "sub/keys"))
+        await self.run(sandbox, attack, workspace, hidden=hidden)
         ended = await self.run(
-            sandbox, "grep -ra canary .; echo x > sub/er/new && rm sub/er/new", workspace, hidden=held
+            sandbox, "grep -ra canary .; echo x > sub/er/new && rm sub/er/new", workspace, hidden=hidden
         )
         assert "canary" not in ended.stdout
         assert ended.code == 0
 
-    async def test_what_it_works_in_cannot_be_hidden(self, sandbox: Sandbox, workspace: Path) -> None:
-        """One cannot have both."""
+    async def test_the_workspace_cannot_be_hidden(self, sandbox: Sandbox, workspace: Path) -> None:
         with pytest.raises(SandboxError, match="hidden"):
             await sandbox.start(shell_command("true", workspace, hidden=(str(workspace.parent),)))
 
-    async def test_it_cannot_look_into_other_processes(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Their variables, their memory, their files, their folders."""
+    async def test_other_processes_cannot_be_inspected(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Their environment, memory, descriptors and folders."""
         other = subprocess.Popen(["/bin/sleep", "600"], env={"PATH": os.environ["PATH"], "KEPT": "canary-of-another"})
         try:
             script = (
@@ -294,11 +295,10 @@ class ConfinementContract(ProtectedLinksContract):
             seen = await self.run(sandbox, "ls -d /proc/[0-9]* | wc -l", workspace)
             assert int(seen.stdout) < 10
 
-    async def test_it_cannot_signal_other_processes(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Not even those of the same user."""
+    async def test_other_processes_cannot_be_signalled(self, sandbox: Sandbox, workspace: Path) -> None:
         other = subprocess.Popen(["/bin/sleep", "600"])
         try:
-            # Signal 0 harms nobody: it only says whether another would arrive.
+            # Signal 0 has no effect; it only checks whether a signal would be delivered.
             ended = await self.run(sandbox, f"kill -0 {other.pid} || kill -0 {os.getpid()}", workspace)
         finally:
             other.kill()
@@ -307,8 +307,8 @@ class ConfinementContract(ProtectedLinksContract):
 
     # -------------------------------------------------------------------------------------------------------- network
 
-    async def test_it_reaches_no_network(self, sandbox: Sandbox, workspace: Path) -> None:
-        """TCP, UDP and sockets with abstract names, on this very machine; nor any name server."""
+    async def test_the_network_is_unreachable(self, sandbox: Sandbox, workspace: Path) -> None:
+        """TCP, UDP and abstract sockets of this machine, and name servers."""
         with contextlib.ExitStack() as stack:
             tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -340,8 +340,8 @@ class ConfinementContract(ProtectedLinksContract):
             with pytest.raises(BlockingIOError):
                 udp.recv(1)
 
-    async def test_it_reaches_no_socket_of_another_program(self, sandbox: Sandbox, workspace: Path) -> None:
-        """One with a name in the file system is a way out, too; also in the workspace itself."""
+    async def test_unix_sockets_of_other_programs_are_unreachable(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Also those in the workspace itself."""
         for folder in (workspace.parent, workspace):
             with socket.socket(socket.AF_UNIX) as server:
                 server.bind(str(folder / "door"))
@@ -353,8 +353,7 @@ class ConfinementContract(ProtectedLinksContract):
                 with pytest.raises(BlockingIOError):
                     server.accept()
 
-    async def test_it_has_the_network_when_it_may(self, sandbox: Sandbox, workspace: Path) -> None:
-        """The same machine, the same port."""
+    async def test_the_network_is_reachable_when_allowed(self, sandbox: Sandbox, workspace: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             script = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo reached"
             assert (await self.run(sandbox, script, workspace, network=True)).stdout == "reached\n"
@@ -369,13 +368,12 @@ class ConfinementContract(ProtectedLinksContract):
             "mknod device c 1 1", "su -c true nobody < /dev/null", "dmesg", "chown 12345 owned",
         ],
     )  # fmt: skip
-    async def test_it_gains_no_privilege(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
-        """Neither by namespaces and mounts nor by programs that would give it some."""
+    async def test_a_command_gains_no_privilege(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
+        """Neither by namespaces and mounts nor by setuid programs."""
         (workspace / "owned").touch()
         assert (await self.run(sandbox, f"{attack} 2>&1", workspace)).code != 0
 
-    async def test_it_has_no_capabilities_and_can_get_none(self, sandbox: Sandbox, workspace: Path) -> None:
-        """A program with the setuid bit is a program like any other."""
+    async def test_a_command_has_no_capabilities(self, sandbox: Sandbox, workspace: Path) -> None:
         ended = await self.run(sandbox, "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status", workspace)
         found = dict(line.split(":\t") for line in ended.stdout.splitlines())
         assert {key: int(found[key], 16) for key in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {

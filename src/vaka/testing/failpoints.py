@@ -1,9 +1,9 @@
-"""Kill the own process at a chosen place of a store, or count how often each place is passed.
+"""Kill this process at a failpoint of a store, or count how often each failpoint is passed.
 
-A test starts a child with ``VAKA_FAILPOINT`` set; the child calls ``arm()``, and only then something can happen:
+A test starts a child with ``VAKA_FAILPOINT`` set; the child calls ``enable()`` to make it effective:
 
-- ``append.after_rows:7:kill``: at the seventh pass of that place the process kills itself (``SIGKILL``)
-- ``count:FILE``: after each pass FILE holds ``{"<place>": <passes>, …}``
+- ``append.after_rows:7:kill``: the process kills itself (``SIGKILL``) at the seventh pass of that failpoint
+- ``count:FILE``: after each pass FILE holds ``{"<failpoint>": <passes>, …}``
 """
 
 import os
@@ -22,17 +22,16 @@ FAILPOINTS = ("append.before_begin", "append.after_rows", "append.after_commit",
 
 
 def enable(plan: str | None = None) -> None:
-    """Do at the stores' failpoints what ``plan`` says, or else the environment; without a plan, nothing."""
+    """Install ``plan``, or the one in the environment, at the stores' failpoints; without a plan, nothing."""
     failpoint.hit = parse_plan(os.environ.get(VARIABLE, "") if plan is None else plan)
 
 
 def disable() -> None:
-    """Let every failpoint be passed in silence again."""
     failpoint.hit = None
 
 
 def parse_plan(plan: str) -> Callable[[str], None] | None:
-    """Return what a plan does at each pass, ``None`` for an empty plan."""
+    """Return the callback of a plan, ``None`` for an empty plan. Raises ``ConfigError`` for an invalid one."""
     if not plan:
         return None
     name, _, rest = plan.partition(":")
@@ -40,7 +39,9 @@ def parse_plan(plan: str) -> Callable[[str], None] | None:
         return _count_passes(Path(rest))
     number, _, action = rest.partition(":")
     if name not in FAILPOINTS or not number.isdigit() or action != "kill":
-        raise ConfigError(f"{VARIABLE}={plan!r} must be <place>:<number>:kill or count:<file>; places: {FAILPOINTS}")
+        raise ConfigError(
+            f"{VARIABLE}={plan!r} must be <failpoint>:<number>:kill or count:<file>; failpoints: {FAILPOINTS}"
+        )
     return _kill_at(name, int(number))
 
 

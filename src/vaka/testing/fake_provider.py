@@ -5,8 +5,8 @@
     async with FakeProvider(call("weather", city="Hilo"), say("Yes.")) as provider:
         model = OpenAIChat("any", Account(base_url=provider.url + "/v1"))
 
-It answers Chat Completions, Responses, Anthropic Messages and Gemini's streamGenerateContent with answers written as those of
-``vaka.testing.models``. ``Fault`` says what is wrong with the connection or the server.
+It answers Chat Completions, Responses, Anthropic Messages and Gemini's streamGenerateContent with the scripted answers
+of ``vaka.testing.models``. ``Fault`` describes a failure of the connection or the server.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from vaka.testing.wires import anthropic, gemini, openai
 from vaka.testing.wires.scripted_answer import ScriptedFailure, parse_answer
 
 UNLIMITED = math.inf
-"""``Fault(pings=FOR_EVER)``: signs of life, and never an answer."""
+"""``Fault(pings=UNLIMITED)``: pings without end, and never an answer."""
 EVENT_STREAM_TYPE = "text/event-stream; charset=utf-8"
 MAX_HEAD_BYTES = 1024 * 1024
-"""Bytes that the head of a request may have."""
+"""Maximum size of a request's head."""
 GATEWAY_PAGE = (
     b"<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>\n"
 )
 
 
 class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked: ``body`` as data, header names in lower case."""
+    """A received request: ``body`` is decoded JSON, header names are in lower case."""
 
     method: str
     path: str
@@ -50,47 +50,47 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def model(self) -> str:
-        """The model that was asked: the path names it, or the body does."""
+        """The requested model, from the path or the body."""
         name, colon, _ = self.path.rpartition("/")[2].partition(":")
         body: Any = self.body
         return name if colon else str(cast("dict[str, Any]", body).get("model", "")) if isinstance(body, dict) else ""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with an answer.
+    """A failure of one answer.
 
-    Bytes are counted in its body, before anything is packed or pinged; less than 0 counts from the end.
+    Bytes are counted in its body, before compression and pings; a negative number counts from the end.
     """
 
     status: int = 200
     headers: Mapping[str, str] = {}
-    """Sent with the answer; one that is there already is replaced."""
+    """Sent with the answer; they replace headers of the same name."""
     body: bytes | None = None
     """Sent instead of the answer."""
     cut: int | None = None
-    """The body ends after so many bytes, in good order as far as HTTP can tell."""
+    """The body ends after so many bytes, correctly as far as HTTP is concerned."""
     drip: int = 0
-    """So many bytes come at a time."""
+    """So many bytes are sent at a time."""
     stall_after: int | None = None
-    """Nothing more comes after so many bytes, and nothing ends."""
+    """After so many bytes nothing more is sent, and the connection stays open."""
     reset_after: int | None = None
-    """The connection breaks after so many bytes."""
+    """The connection is reset after so many bytes."""
     garble: tuple[int, bytes] | None = None
-    """From this place on, these bytes come instead of as many others."""
+    """At this offset, these bytes overwrite the original ones."""
     pings: float = 0
-    """So many signs of life come before each event."""
+    """So many pings are sent before each event."""
     html: bool = False
-    """A page of a gateway comes, with status 502 unless another is given."""
+    """The answer is a gateway's HTML page, with status 502 unless another is given."""
     redirect_to: str = ""
-    """The request is sent elsewhere, with status 307 unless another is given."""
+    """The answer is a redirect, with status 307 unless another is given."""
     content_length: int | None = None
-    """The length that is claimed; the connection is closed after the body."""
+    """The Content-Length that is sent; the connection is closed after the body."""
     gzip: bool = False
-    """The body is packed."""
+    """The body is compressed."""
 
 
 class WireFormat(NamedTuple):
-    """What a file of ``vaka.testing.wires`` offers."""
+    """The functions of one wire format in ``vaka.testing.wires``."""
 
     render: Callable[[ScriptLine, dict[str, Any]], list[bytes]]
     error: Callable[[ScriptedFailure], dict[str, Any]]
@@ -105,11 +105,11 @@ WIRE_FORMATS = {
     "/messages": WireFormat(anthropic.render_answer, anthropic.render_error, anthropic.PING),
     ":streamGenerateContent": WireFormat(gemini.render_answer, gemini.render_error, gemini.PING),
 }
-"""How the path of each wire ends, whatever comes before."""
+"""Wire formats by the end of the request's path."""
 
 
 def render_events(answer: ScriptLine, request: ProviderRequest) -> list[bytes]:
-    """Return the events with which an answer to a request goes out, if nothing is wrong."""
+    """Return the events of an answer to a request. Raises ``InvalidInput`` for an invalid request."""
     wire, failure = _match_wire(request)
     if failure is not None:
         raise InvalidInput(failure.message)
@@ -117,10 +117,11 @@ def render_events(answer: ScriptLine, request: ProviderRequest) -> list[bytes]:
 
 
 class FakeProvider:
-    """The n-th request gets the n-th answer and, with ``repeat``, the last one again from then on.
+    """The n-th request gets the n-th answer; with ``repeat`` all later ones get the last answer.
 
-    An answer may be a function of the ``Request``. ``fault`` is for every request, or one for each in order (``None``
-    for none). ``requests`` are those that came, ``left`` is how many answers the client did not wait for.
+    An answer may be a function of the ``ProviderRequest``. ``fault`` is for every request, or one for each in order
+    (``None`` for none). ``requests`` has the received requests, ``abandoned_count`` counts answers during which the
+    client disconnected.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class FakeProvider:
                 parse_answer(answer)
         self._answers, self._repeat, self._fault = answers, repeat, fault
         self.url = ""
-        """Where it is, without a path."""
+        """Its address, without a path."""
         self.requests: list[ProviderRequest] = []
         self.abandoned_count = 0
         self._changed = asyncio.Event()
@@ -148,30 +149,30 @@ class FakeProvider:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
-            for talk in self._connection_tasks:
-                talk.cancel()
+            for task in self._connection_tasks:
+                task.cancel()
             await asyncio.gather(*self._connection_tasks, return_exceptions=True)
             await self._server.wait_closed()
 
     async def wait_until(self, condition: Callable[["FakeProvider"], bool]) -> None:
-        """Wait until something holds, such as ``lambda provider: provider.left == 1``."""
+        """Wait until a condition holds, such as ``lambda provider: provider.abandoned_count == 1``."""
         while not condition(self):
             self._changed.clear()
             await self._changed.wait()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = asyncio.get_running_loop().create_task(self._serve_connection(reader, writer))
-        self._connection_tasks.add(talk)
-        talk.add_done_callback(self._connection_tasks.discard)
+        task = asyncio.get_running_loop().create_task(self._serve_connection(reader, writer))
+        self._connection_tasks.add(task)
+        task.add_done_callback(self._connection_tasks.discard)
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = _ClientConnection(reader, writer)
+        connection = _ClientConnection(reader, writer)
         try:
-            while line.open and (request := await _read_request(reader)) is not None:
+            while connection.open and (request := await _read_request(reader)) is not None:
                 self.requests.append(request)
                 self._changed.set()
                 try:
-                    await self._reply(len(self.requests) - 1, request, line)
+                    await self._reply(len(self.requests) - 1, request, connection)
                 except ConnectionError:
                     self.abandoned_count += 1
                     break
@@ -182,10 +183,10 @@ class FakeProvider:
             with suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _reply(self, number: int, request: ProviderRequest, line: "_ClientConnection") -> None:
+    async def _reply(self, number: int, request: ProviderRequest, connection: "_ClientConnection") -> None:
         fault = self._fault_of(number)
         if fault.html or fault.redirect_to or fault.body is not None:
-            await line.send(_substitute_head(fault), [fault.body or (GATEWAY_PAGE if fault.html else b"")], fault)
+            await connection.send(_substitute_head(fault), [fault.body or (GATEWAY_PAGE if fault.html else b"")], fault)
             return
         wire, failure = _match_wire(request)
         answer = self._answer_of(number, request)
@@ -195,10 +196,10 @@ class FakeProvider:
         if failure is not None:
             after = {} if failure.retry_after is None else {"retry-after": f"{failure.retry_after:g}"}
             head = _ResponseHead(failure.status, {"content-type": "application/json", **after})
-            await line.send(head, [msgspec.json.encode(wire.error(failure))], fault)
+            await connection.send(head, [msgspec.json.encode(wire.error(failure))], fault)
             return
         head = _ResponseHead(200, {"content-type": EVENT_STREAM_TYPE})
-        await line.send(head, render_events(answer, request), fault, ping=wire.ping, wait=script.stall or 0.0)
+        await connection.send(head, render_events(answer, request), fault, ping=wire.ping, wait=script.stall or 0.0)
 
     def _fault_of(self, number: int) -> Fault:
         if isinstance(self._fault, Fault):
@@ -209,8 +210,8 @@ class FakeProvider:
     def _answer_of(self, number: int, request: ProviderRequest) -> ScriptLine:
         if number >= len(self._answers) and not self._repeat:
             count = len(self._answers)
-            words = f"the provider has {count} answer{'s' if count > 1 else ''}, this is request {number + 1}"
-            return {"error": {"status": 400, "message": words}}
+            message = f"the provider has {count} answer{'s' if count > 1 else ''}, this is request {number + 1}"
+            return {"error": {"status": 400, "message": message}}
         answer = self._answers[min(number, len(self._answers) - 1)]
         return answer(request) if callable(answer) else answer
 
@@ -221,17 +222,15 @@ class _ResponseHead(msgspec.Struct, frozen=True):
 
 
 class _ClientConnection:
-    """A connection to one client."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.open = True
-        """Whether another request may come."""
+        """Whether another request may follow."""
 
     async def send(
         self, head: _ResponseHead, segments: Sequence[bytes], fault: Fault, *, ping: bytes = b"", wait: float = 0.0
     ) -> None:
-        """Send an answer as the fault lets it. Raises ``ConnectionError`` when the client did not wait for it."""
+        """Send an answer with its fault. Raises ``ConnectionError`` when the client has disconnected."""
         self._write_head(head, fault)
         if wait:
             await self._stay_silent(wait)
@@ -265,21 +264,21 @@ class _ClientConnection:
 
     async def _write(self, data: bytes, fault: Fault) -> None:
         if self._reader.at_eof():
-            raise ConnectionResetError("the client has left")
+            raise ConnectionResetError("the client has disconnected")
         if data:
             self._writer.write(data if fault.content_length is not None else b"%x\r\n%b\r\n" % (len(data), data))
         await self._writer.drain()
-        await asyncio.sleep(0)  # the client, if it is in this process, reads what came so far
+        await asyncio.sleep(0)  # a client in this process reads the piece
 
     async def _stay_silent(self, seconds: float) -> None:
-        """Say nothing for a time, or until the client leaves."""
+        """Send nothing for a time, or until the client disconnects."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None if math.isinf(seconds) else seconds):
                 await self._reader.read(1)
-                raise ConnectionResetError("the client has left")
+                raise ConnectionResetError("the client has disconnected")
 
     def _reset_connection(self) -> None:
-        """Break the connection: the client gets an error, not an end."""
+        """Reset the connection: the client gets an error, not an end of file."""
         self.open = False
         sock: socket.socket = self._writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -287,7 +286,7 @@ class _ClientConnection:
 
 
 def _split_body(segments: Sequence[bytes], fault: Fault, ping: bytes) -> Iterator[bytes]:
-    """Yield what goes out, in the pieces it goes out in."""
+    """Yield the pieces that are sent."""
     size = sum(map(len, segments))
     ends = [at for at in (fault.cut, fault.stall_after, fault.reset_after) if at is not None]
     left = min([size, *(at if at >= 0 else max(size + at, 0) for at in ends)])
@@ -323,7 +322,7 @@ def _substitute_head(fault: Fault) -> _ResponseHead:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> ProviderRequest | None:
-    """Return the next request, ``None`` when the client has gone."""
+    """Return the next request, ``None`` when the client has disconnected."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
@@ -349,13 +348,13 @@ def _decode_body(raw: bytes) -> Any:
 
 
 def _match_wire(request: ProviderRequest) -> tuple[WireFormat, ScriptedFailure | None]:
-    """Return the wire that a request speaks, and what is wrong with the request."""
+    """Return the wire format of a request, and the error if the request is invalid."""
     other = ("", WIRE_FORMATS["/chat/completions"])
     end, wire = next((item for item in WIRE_FORMATS.items() if request.path.endswith(item[0])), other)
     if not end or request.method != "POST":
         known = ", ".join(f"…{end}" for end in WIRE_FORMATS)
-        words = f"there is no {request.method} {request.path}; the provider answers POST {known}"
-        return wire, ScriptedFailure(status=404, message=words)
+        message = f"there is no {request.method} {request.path}; the provider answers POST {known}"
+        return wire, ScriptedFailure(status=404, message=message)
     body: Any = request.body
     if not isinstance(body, dict):
         return wire, ScriptedFailure(status=400, message="the body must be a JSON object with a content-length")

@@ -1,8 +1,8 @@
-"""What a session came to, as one word: two runs of the same story have the same one.
+"""A digest of the outcome of a session: two runs with the same outcome have the same fingerprint.
 
 It covers the live branch and nothing that a crash and a resume may change: no seq, time, id, term or attempt, no order
-between agents that work side by side. Inputs, answers, calls with their arguments and results, decisions, what was
-used and how turns ended are all in it.
+between agents that run concurrently. Inputs, answers, calls with their arguments and results, decisions, usage and the
+ends of turns are all in it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,35 +20,35 @@ from vaka.core.types.message import CallRef, Content, Usage
 
 
 def fingerprint(events: Iterable[Event], *, without: Collection[str] = ()) -> str:
-    """Return the word for a log. The results of the calls ``without`` do not count, as one whose outcome is unknown."""
+    """Return the fingerprint of a log, without the results of the calls in ``without``."""
     return digest_of(outline_log(events, without=without))
 
 
 def outline_log(events: Iterable[Event], *, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return what ``fingerprint`` is made of, to look at when two differ."""
+    """Return the data that ``fingerprint`` digests, to compare when two differ."""
     branch = live_events_of(events)
-    story = _OutlineBuilder(frozenset(without))
+    builder = _OutlineBuilder(frozenset(without))
     for event in branch:
-        story.add_event(event)
+        builder.add_event(event)
     state = fold(SessionState(), branch)
-    made: dict[str, Any] = msgspec.to_builtins(
+    outline: dict[str, Any] = msgspec.to_builtins(
         {
-            "agents": {name: story.threads[name] for name in sorted(story.threads)},
-            "usage": {name: _usage_fields(story.usage[name]) for name in sorted(story.usage)},
-            "waiting": [story.inputs.get(key) for key in state.inputs],
+            "agents": {name: builder.threads[name] for name in sorted(builder.threads)},
+            "usage": {name: _usage_fields(builder.usage[name]) for name in sorted(builder.usage)},
+            "waiting": [builder.inputs.get(key) for key in state.inputs],
             "unfinished": state.turn is not None,
-            "open": sorted(story.calls[id]["as"] for id in state.open),
+            "open": sorted(builder.calls[id]["as"] for id in state.open),
             "grants": sorted(state.grants, key=lambda grant: (grant.tool, grant.rule, grant.answers, grant.spec)),
             "checkpoints": sorted(state.checkpoints),
             "values": dict(sorted(state.values.items())),
             "closed": state.closed,
         }
     )
-    return made
+    return outline
 
 
 class _OutlineBuilder:
-    """Each agent's part of a session, in the order it happened to that agent."""
+    """The facts of a session by agent, each agent's in order."""
 
     def __init__(self, without: frozenset[str]) -> None:
         self.threads: dict[str, list[Any]] = {}
@@ -61,7 +61,6 @@ class _OutlineBuilder:
         self._without = without
 
     def add_event(self, event: Event) -> None:
-        """Take the next event of the branch."""
         body = event.data
         match body:
             case control.InputAdded():
@@ -96,20 +95,11 @@ class _OutlineBuilder:
             case progress.SubagentCompleted():
                 self._add_fact(event, "child ended", text=body.text, failed=body.failed, stop=body.stop)
             case progress.TurnCompleted():
-                self._add_fact(
-                    event, body.type, text=body.text, stop=body.stop, limit=body.limit, usage=_usage_fields(body.usage)
-                )
+                self._add_turn_end(event, body, stop=body.stop, limit=body.limit)
             case progress.TurnFailed():
-                self._add_fact(
-                    event,
-                    body.type,
-                    text=body.text,
-                    code=body.code,
-                    message=body.message,
-                    usage=_usage_fields(body.usage),
-                )
+                self._add_turn_end(event, body, code=body.code, message=body.message)
             case progress.TurnCancelled() | progress.TurnInterrupted():
-                self._add_fact(event, body.type, text=body.text, note=body.note, usage=_usage_fields(body.usage))
+                self._add_turn_end(event, body, note=body.note)
             case control.ContextCompacted():
                 self._add_fact(event, "compacted", summary=body.summary)
             case control.Handoff():
@@ -136,6 +126,9 @@ class _OutlineBuilder:
                 self._close_decision(body.question, said=body.answer)
             case _:
                 return
+
+    def _add_turn_end(self, event: Event, body: Any, **facts: Any) -> None:
+        self._add_fact(event, body.type, text=body.text, usage=_usage_fields(body.usage), **facts)
 
     def _add_fact(self, event: Event, what: str, **facts: Any) -> None:
         self.threads.setdefault(self._agent_name(event.path), []).append({"what": what, **facts})
@@ -177,5 +170,5 @@ class _OutlineBuilder:
 
 
 def _usage_fields(usage: Usage) -> dict[str, Any]:
-    """Return every field: an encoder leaves out some that have their default."""
+    """Return every field: an encoder omits those with their default."""
     return msgspec.structs.asdict(usage)

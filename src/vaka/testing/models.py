@@ -1,11 +1,11 @@
-"""Models for tests: exact, recording, made of a function, hostile; and what every model promises, as tests.
+"""Models for tests: scripted, recording, made of a function, unreliable; and the contract suite of models.
 
 ::
 
     model = ScriptedModel(call("fly"), say("I cannot."))
 
-Subclass ``ModelContract`` and give it a fixture ``answering``: a function that returns your model, about to answer
-every prompt with what the scripted line it is given says.
+Subclass ``ModelContract`` and give it a fixture ``answering``: a function that takes a scripted line and returns your
+model, which answers every prompt as that line says.
 """
 # ruff: noqa: S101  # asserts are what a contract is made of
 
@@ -32,35 +32,35 @@ FOREVER = 1e9
 
 
 def say(text: str, **more: Any) -> ScriptLine:
-    """The model says ``text``; ``more`` are other keys of a line, such as ``reasoning`` or ``usage``."""
+    """Return the answer ``text``; ``more`` are other keys of a line, such as ``reasoning`` or ``usage``."""
     return {"text": text, **more}
 
 
 def call(name: str, /, **arguments: Any) -> ScriptLine:
-    """The model calls one tool."""
+    """Return an answer that calls one tool."""
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
 def calls(*answers: ScriptLine, **more: Any) -> ScriptLine:
-    """The model calls several tools at once."""
-    return {"tool_calls": [made for answer in answers for made in answer["tool_calls"]], **more}
+    """Return an answer that makes the calls of several answers at once."""
+    return {"tool_calls": [tool_call for answer in answers for tool_call in answer["tool_calls"]], **more}
 
 
 def fail(status: int = 500, message: str = "the model failed", *, retry_after: float | None = None) -> ScriptLine:
-    """The model answers with an error."""
+    """Return an answer that is an error."""
     after = {} if retry_after is None else {"retry_after": retry_after}
     return {"error": {"status": status, "message": message, **after}}
 
 
 def stall(seconds: float = FOREVER, **more: Any) -> ScriptLine:
-    """The model says nothing for a time, then ends without an end marker unless ``more`` has an answer."""
+    """Return an answer that is silent for a time, then ends without an end marker unless ``more`` has content."""
     return {"stall": seconds, **more}
 
 
 class ScriptedModel(Scripted):
-    """The n-th call of the root agent gets the n-th answer; ``agents`` has the answers of others, by name.
+    """The n-th call of the root agent gets the n-th answer; ``agents`` has the answers of other agents, by name.
 
-    ``prompts`` are the prompts it has seen, in order.
+    ``prompts`` are the prompts it was called with, in order.
     """
 
     def __init__(
@@ -75,7 +75,6 @@ class ScriptedModel(Scripted):
         self.prompts: list[Prompt] = []
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as scripted."""
         self.prompts.append(prompt)
         async with aclosing(super().stream(prompt)) as chunks:
             async for chunk in chunks:
@@ -83,7 +82,7 @@ class ScriptedModel(Scripted):
 
 
 class RecordingModel:
-    """Another model, and ``prompts``: what it was asked, in order."""
+    """A wrapper that records the ``prompts`` another model is called with, in order."""
 
     def __init__(self, inner: Model) -> None:
         self._inner = inner
@@ -91,11 +90,9 @@ class RecordingModel:
 
     @property
     def name(self) -> str:
-        """The name of the other model."""
         return self._inner.name
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does."""
         self.prompts.append(prompt)
         async with aclosing(self._inner.stream(prompt)) as chunks:
             async for chunk in chunks:
@@ -103,7 +100,7 @@ class RecordingModel:
 
 
 class FunctionModel:
-    """A model made of a function: it returns a text, an answer such as ``call("fly")``, or the chunks themselves."""
+    """A model made of a function that returns a text, an answer such as ``call("fly")``, or the chunks themselves."""
 
     def __init__(
         self, answer: Callable[[Prompt], Awaitable[str | ScriptLine | Sequence[Chunk]]], *, name: str = "function"
@@ -112,11 +109,9 @@ class FunctionModel:
 
     @property
     def name(self) -> str:
-        """What this model is called in logs."""
         return self._name
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the function does."""
         answer = await self._answer(prompt)
         if isinstance(answer, str):
             answer = say(answer)
@@ -131,10 +126,10 @@ class FunctionModel:
 
 
 class ChaosModel:
-    """Another model on a bad line; the same seed and the same prompt give the same trouble.
+    """A wrapper that disturbs another model's stream; the same seed and prompt give the same disturbance.
 
-    Pieces are split anywhere, empty ones come between them, others run in the middle, usage is told twice. With
-    the chance ``cut`` the answer ends early, with the chance ``error`` it breaks off with ``ModelUnavailable``.
+    Pieces are split anywhere, empty ones come between them, other tasks run in between, usage is sent twice. With
+    probability ``cut`` the answer ends early, with probability ``error`` it ends with ``ModelUnavailable``.
     """
 
     def __init__(self, inner: Model, *, seed: int = 0, cut: float = 0.1, error: float = 0.1) -> None:
@@ -142,28 +137,23 @@ class ChaosModel:
 
     @property
     def name(self) -> str:
-        """The name of the other model."""
         return self._inner.name
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does, if the line holds."""
         chance = FakeRandom(seed=f"{self._seed}/{prompt.agent}/{'/'.join(prompt.path)}/{prompt.number}")
-        fate = chance.random()
-        ends = chance.randint(0, 8) if fate < self._cut + self._error else -1
+        draw = chance.random()
+        left = chance.randint(0, 8) if draw < self._cut + self._error else -1
         async with aclosing(self._inner.stream(prompt)) as chunks:
-            async for whole in chunks:
-                for chunk in _distort_chunk(whole, chance):
+            async for original in chunks:
+                for chunk in _distort_chunk(original, chance):
                     for _ in range(chance.randint(0, 2)):
                         await asyncio.sleep(0)
-                    if ends == 0 or (ends > 0 and isinstance(chunk, StopChunk)):
-                        self._end_early(cut=fate < self._cut)
+                    if left == 0 or (left > 0 and isinstance(chunk, StopChunk)):
+                        if draw >= self._cut:
+                            raise ModelUnavailable("the connection broke (chaos)", status=529)
                         return
-                    ends -= 1
+                    left -= 1
                     yield chunk
-
-    def _end_early(self, *, cut: bool) -> None:
-        if not cut:
-            raise ModelUnavailable("the line broke (chaos)", status=529)
 
 
 def _distort_chunk(chunk: Chunk, chance: FakeRandom) -> Iterator[Chunk]:
@@ -211,13 +201,13 @@ PROMPT = Prompt(
     options={"temperature": 0.5},
     agent="assistant",
 )
-"""A conversation with everything in it that a model may have to send on."""
+"""A conversation with every kind of message that a model may have to send."""
 
 ModelMaker: TypeAlias = Callable[[ScriptLine], Model]
 
 
 class StreamContent(msgspec.Struct, frozen=True):
-    """What a stream came to."""
+    """The joined content of a stream."""
 
     text: str
     reasoning: str
@@ -228,27 +218,25 @@ class StreamContent(msgspec.Struct, frozen=True):
 
 
 async def collect_stream(model: Model, prompt: Prompt = PROMPT) -> StreamContent:
-    """Drain a stream and put its pieces together."""
+    """Drain a stream and join its chunks."""
     return join_chunks(await drain_stream(model, prompt))
 
 
 async def drain_stream(model: Model, prompt: Prompt = PROMPT) -> list[Chunk]:
-    """Return the chunks of a stream."""
     async with aclosing(model.stream(prompt)) as chunks:
         return [chunk async for chunk in chunks]
 
 
 def join_chunks(chunks: Sequence[Chunk]) -> StreamContent:
-    """Put the pieces of an answer together."""
-    made: dict[int, list[CallChunk]] = {}
+    call_chunks: dict[int, list[CallChunk]] = {}
     for chunk in chunks:
         if isinstance(chunk, CallChunk):
-            made.setdefault(chunk.index, []).append(chunk)
+            call_chunks.setdefault(chunk.index, []).append(chunk)
     return StreamContent(
         text="".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)),
         reasoning="".join(chunk.text for chunk in chunks if isinstance(chunk, ReasoningChunk)),
-        calls=[("".join(p.name for p in parts), "".join(p.arguments for p in parts)) for parts in made.values()],
-        ids=[next((part.id for part in parts if part.id), "") for parts in made.values()],
+        calls=[("".join(p.name for p in parts), "".join(p.arguments for p in parts)) for parts in call_chunks.values()],
+        ids=[next((part.id for part in parts if part.id), "") for parts in call_chunks.values()],
         usage=next((chunk.usage for chunk in reversed(chunks) if isinstance(chunk, UsageChunk)), Usage()),
         stops=[chunk.reason for chunk in chunks if isinstance(chunk, StopChunk)],
     )
@@ -263,10 +251,9 @@ async def _expect_failure(model: Model) -> Exception:
 
 
 class ModelContract:
-    """What every model promises. The fixture ``answering`` turns a scripted line into your model's answer."""
+    """The contract of every model. The fixture ``answering`` turns a scripted line into your model's answer."""
 
-    async def test_it_is_a_model_with_a_name_that_stays(self, answering: ModelMaker) -> None:
-        """The name is the same before, during and after a call."""
+    async def test_the_name_of_a_model_does_not_change(self, answering: ModelMaker) -> None:
         model = answering(say("Hi."))
         assert isinstance(model, Model)
         name = model.name
@@ -277,7 +264,6 @@ class ModelContract:
         assert model.name == name
 
     async def test_text_arrives_whole_and_ends_with_exactly_one_stop(self, answering: ModelMaker) -> None:
-        """Pieces in order, nothing between or after, one end marker, last."""
         pieces = ["It", " will", "", " rain", " 🌧️\n", "\u202e日本", "語. "]
         chunks = await drain_stream(answering({"chunks": pieces}))
         assert isinstance(chunks[-1], StopChunk)
@@ -285,57 +271,51 @@ class ModelContract:
         assert join_chunks(chunks).stops == ["end"]
         assert join_chunks(chunks).calls == []
 
-    async def test_an_empty_answer_is_an_answer(self, answering: ModelMaker) -> None:
-        """Nothing said is not the same as cut."""
-        said = await collect_stream(answering(say("")))
-        assert (said.text, said.calls, said.stops) == ("", [], ["end"])
+    async def test_an_empty_answer_ends_with_a_stop(self, answering: ModelMaker) -> None:
+        content = await collect_stream(answering(say("")))
+        assert (content.text, content.calls, content.stops) == ("", [], ["end"])
 
     async def test_calls_arrive_with_names_arguments_and_ids_of_their_own(self, answering: ModelMaker) -> None:
         """Arguments are JSON text; two calls of one tool differ by id and index."""
         made = calls(call("weather", city="Hilo 🌺"), call("weather", city='say "x"\n'), call("weather"))
-        said = await collect_stream(answering(made))
-        decoded = [(name, msgspec.json.decode(arguments or "{}")) for name, arguments in said.calls]
+        content = await collect_stream(answering(made))
+        decoded = [(name, msgspec.json.decode(arguments or "{}")) for name, arguments in content.calls]
         assert decoded == [("weather", {"city": "Hilo 🌺"}), ("weather", {"city": 'say "x"\n'}), ("weather", {})]
-        assert len({*said.ids}) == 3
-        assert "" not in said.ids
-        assert said.stops == ["calls"]
+        assert len({*content.ids}) == 3
+        assert "" not in content.ids
+        assert content.stops == ["calls"]
 
-    async def test_what_a_model_wrote_for_arguments_is_handed_on_as_it_is(self, answering: ModelMaker) -> None:
-        """Mending is somebody else's business."""
+    async def test_broken_arguments_are_passed_on_unchanged(self, answering: ModelMaker) -> None:
         broken = '{"city": "Hilo"'
-        said = await collect_stream(answering({"tool_calls": [{"name": "weather", "arguments": broken}]}))
-        assert said.calls == [("weather", broken)]
+        content = await collect_stream(answering({"tool_calls": [{"name": "weather", "arguments": broken}]}))
+        assert content.calls == [("weather", broken)]
 
-    async def test_text_and_calls_come_together(self, answering: ModelMaker) -> None:
-        """Words before a call are kept."""
-        said = await collect_stream(answering(call("weather", city="Hilo") | {"text": "Let me look."}))
-        assert said.text == "Let me look."
-        assert [name for name, _ in said.calls] == ["weather"]
+    async def test_text_before_a_call_arrives(self, answering: ModelMaker) -> None:
+        content = await collect_stream(answering(call("weather", city="Hilo") | {"text": "Let me look."}))
+        assert content.text == "Let me look."
+        assert [name for name, _ in content.calls] == ["weather"]
 
-    async def test_reasoning_is_kept_apart_from_text(self, answering: ModelMaker) -> None:
-        """What was thought is not said."""
-        said = await collect_stream(answering(say("Yes.", reasoning="It is the wet side.")))
-        assert (said.text, said.reasoning) == ("Yes.", "It is the wet side.")
+    async def test_reasoning_is_separate_from_text(self, answering: ModelMaker) -> None:
+        content = await collect_stream(answering(say("Yes.", reasoning="It is the wet side.")))
+        assert (content.text, content.reasoning) == ("Yes.", "It is the wet side.")
 
     async def test_the_last_usage_is_what_the_call_cost(self, answering: ModelMaker) -> None:
-        """Tokens in and out."""
-        said = await collect_stream(answering(say("Yes.", usage={"input": 12, "output": 3})))
-        assert (said.usage.input, said.usage.output) == (12, 3)
+        content = await collect_stream(answering(say("Yes.", usage={"input": 12, "output": 3})))
+        assert (content.usage.input, content.usage.output) == (12, 3)
 
-    async def test_an_answer_at_its_length_limit_says_so(self, answering: ModelMaker) -> None:
-        """The reason is ``length``, whatever the provider calls it."""
+    async def test_an_answer_at_its_length_limit_stops_with_length(self, answering: ModelMaker) -> None:
         assert (await collect_stream(answering(say("Once upon a", stop="length")))).stops == ["length"]
 
-    async def test_trouble_that_passes_is_unavailable(self, answering: ModelMaker) -> None:
-        """Overload, limits, timeouts and server errors may be tried again."""
+    async def test_a_transient_error_is_model_unavailable(self, answering: ModelMaker) -> None:
+        """Overload, rate limits, timeouts and server errors may be retried."""
         for status in (408, 409, 429, 500, 502, 503, 529):
             error = await _expect_failure(answering(fail(status, "busy", retry_after=7)))
             assert isinstance(error, ModelUnavailable), status
             assert error.status == status
             assert error.retry_after == 7
 
-    async def test_trouble_that_stays_is_refused(self, answering: ModelMaker) -> None:
-        """A bad request does not get better; a bad key is called one."""
+    async def test_a_permanent_error_is_model_refused(self, answering: ModelMaker) -> None:
+        """A retry does not help; a rejected key is named as the cause."""
         for status in (400, 401, 403, 404, 413, 422):
             error = await _expect_failure(answering(fail(status, "no such thing")))
             assert isinstance(error, ModelRefused), status
@@ -343,7 +323,7 @@ class ModelContract:
             assert status not in {401, 403} or "authentication" in str(error)
 
     async def test_a_stream_that_was_cut_has_no_end_marker(self, answering: ModelMaker) -> None:
-        """It ends without a stop, or raises ``ModelUnavailable``; it never looks whole."""
+        """It ends without a stop chunk or raises ``ModelUnavailable``; it never looks complete."""
         chunks: list[Chunk] = []
         try:
             async with aclosing(answering({"chunks": ["He", "llo"], "cut_after": 1}).stream(PROMPT)) as stream:
@@ -354,11 +334,11 @@ class ModelContract:
         assert join_chunks(chunks).stops == []
         assert "llo" not in join_chunks(chunks).text
 
-    async def test_closing_stops_the_work(self, answering: ModelMaker) -> None:
-        """No task is left behind, and the model answers again."""
+    async def test_closing_a_stream_leaves_no_task(self, answering: ModelMaker) -> None:
+        """The model also answers again."""
         model = answering({"chunks": ["a", "b", "c", "d"]})
         await collect_stream(model)
-        for _ in range(20):  # whoever answers may be in this loop too, and have a task for each connection
+        for _ in range(20):  # the provider may run in this loop and have a task for each connection
             await asyncio.sleep(0)
         before = asyncio.all_tasks()
         chunks = model.stream(PROMPT)
@@ -368,8 +348,8 @@ class ModelContract:
         assert [chunk async for chunk in chunks] == []
         assert (await collect_stream(model)).text == "abcd"
 
-    async def test_cancelling_gets_through(self, answering: ModelMaker) -> None:
-        """A call that hangs can be given up, and its end is a cancellation, not an error of the model."""
+    async def test_a_cancelled_stream_raises_cancellation(self, answering: ModelMaker) -> None:
+        """A stalled call ends in ``CancelledError``, not in an error of the model."""
         task = asyncio.create_task(collect_stream(answering(stall())))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -378,15 +358,13 @@ class ModelContract:
         await asyncio.wait([task])
         assert task.cancelled()
 
-    async def test_streams_at_the_same_time_do_not_mix(self, answering: ModelMaker) -> None:
-        """Each of many gets its own answer whole."""
+    async def test_concurrent_streams_do_not_mix(self, answering: ModelMaker) -> None:
         model = answering({"chunks": ["a", "b", "c", "d"], "usage": {"input": 1, "output": 2}})
         alone = await collect_stream(model)
         many = await asyncio.gather(*(collect_stream(model) for _ in range(20)))
         assert [(one.text, one.stops, one.usage) for one in many] == [(alone.text, alone.stops, alone.usage)] * 20
 
     async def test_prompts_are_not_changed(self, answering: ModelMaker) -> None:
-        """What was handed over is as it was."""
         before = msgspec.json.encode(PROMPT)
         await collect_stream(answering(call("weather", city="Hilo")))
         assert msgspec.json.encode(PROMPT) == before

@@ -1,4 +1,4 @@
-"""What every sandbox promises, as tests: subclass ``SandboxContract`` and give it a fixture ``sandbox``.
+"""The contract suite of sandboxes: subclass ``SandboxContract`` and give it a fixture ``sandbox``.
 
 ::
 
@@ -6,9 +6,9 @@
         @pytest.fixture
         def sandbox(self) -> Sandbox: ...
 
-``vaka.testing.confinement`` has the contract for those that enforce something.
+``vaka.testing.confinement`` has the contract of sandboxes that enforce restrictions.
 """
-# ruff: noqa: S101, ASYNC110, ASYNC240  # asserts are what a contract is made of, and files how commands are heard
+# ruff: noqa: S101, ASYNC110, ASYNC240  # a contract suite is made of asserts; commands are observed through files
 
 import asyncio
 import contextlib
@@ -29,23 +29,21 @@ from vaka.core.ports.sandbox import Command, Process, ResourceLimits, Sandbox
 from vaka.core.types.errors import SandboxError
 
 PYTHON = "/usr/bin/python3"
-"""One that every user of this machine can run."""
+"""A Python that every user of this machine can run."""
 _MIB = 1024 * 1024
 _DETACHED_PROCESS = "setsid -f bash -c 'exec 9>lock; flock 9; trap \"\" TERM HUP INT; touch ready; exec sleep 600' {}"
-"""A process that leaves its group and its session, ignores requests to end, and holds a lock while it lives."""
+"""A process that leaves its group and session, ignores SIGTERM, and holds a lock while it lives."""
 _UNTIL_READY = "until [ -e ready ]; do sleep 0.01; done"
 
 
 class CompletedCommand(msgspec.Struct, frozen=True):
-    """A command that has ended."""
-
     code: int
     stdout: str
     stderr: str
 
 
 async def run_to_end(process: Process) -> CompletedCommand:
-    """Read everything a command prints, and wait for its end."""
+    """Read all output of a command and wait for its end."""
     parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
     async with aclosing(process.output()) as output:
         async for stream, data in output:
@@ -57,47 +55,44 @@ async def run_to_end(process: Process) -> CompletedCommand:
 
 
 def shell_command(script: str, workspace: Path, **fields: object) -> Command:
-    """Return a command that runs a script in a workspace it may write to."""
-    made = Command(argv=("bash", "-c", script), cwd=str(workspace), writable=(str(workspace),))
-    return msgspec.structs.replace(made, **fields)
+    """Return a command that runs a script in a writable workspace."""
+    command = Command(argv=("bash", "-c", script), cwd=str(workspace), writable=(str(workspace),))
+    return msgspec.structs.replace(command, **fields)
 
 
 def wait_for_lock(lock: Path) -> None:
-    """Wait until nobody holds a lock; whoever held it is gone then."""
+    """Wait until a lock is free: the process that held it has ended."""
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
 class SandboxContract:
-    """What every sandbox promises, also one that enforces nothing."""
+    """The contract of every sandbox, also of one that enforces nothing."""
 
     ends_detached_processes = True
-    """Whether it ends what left its process group."""
+    """Whether it ends processes that left their process group."""
     enforces_bounds = True
-    """Whether it keeps commands to their ``Bounds``."""
+    """Whether it enforces ``ResourceLimits``."""
 
     workspace_parent: str | None = None
-    """Where workspaces are made; where temporary files are, if it is not said."""
+    """The folder of workspaces; the system's folder of temporary files by default."""
 
     @pytest.fixture
     def workspace(self) -> Iterator[Path]:
-        """A folder that a command may write to, with neighbours it may not."""
+        """A folder that a command may write to, beside others that it may not."""
         with tempfile.TemporaryDirectory(prefix="vaka-test-", dir=self.workspace_parent) as folder:
-            made = Path(folder).resolve() / "workspace"
-            made.mkdir()
-            yield made
+            workspace = Path(folder).resolve() / "workspace"
+            workspace.mkdir()
+            yield workspace
 
     async def run(self, sandbox: Sandbox, script: str, workspace: Path, **fields: object) -> CompletedCommand:
-        """Run a script to its end."""
         return await run_to_end(await sandbox.start(shell_command(script, workspace, **fields)))
 
-    async def test_what_it_prints_and_how_it_ends_is_told(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Both streams, the code, the folder, the variables."""
+    async def test_output_and_exit_code_are_returned(self, sandbox: Sandbox, workspace: Path) -> None:
         ended = await self.run(sandbox, "echo one; echo two >&2; pwd; echo $WORD; exit 7", workspace, env={"WORD": "w"})
         assert ended == CompletedCommand(7, f"one\n{workspace}\nw\n", "two\n")
 
-    async def test_words_are_not_read_by_a_shell(self, sandbox: Sandbox, workspace: Path) -> None:
-        """They arrive as they are, whatever is in them."""
+    async def test_arguments_are_not_interpreted_by_a_shell(self, sandbox: Sandbox, workspace: Path) -> None:
         words = ("", "a b", "$HOME", "`id`", "*", "'", '"', "\\", "\n", "-n", "; exit 9", "é\udc80")
         process = await sandbox.start(
             Command(argv=("printf", "<%s>", *words), cwd=str(workspace), writable=(str(workspace),))
@@ -107,22 +102,19 @@ class SandboxContract:
         assert b"".join(parts) == b"".join(b"<" + os.fsencode(word) + b">" for word in words)
         await process.stop()
 
-    async def test_a_word_that_a_shell_knows_is_still_a_program(self, sandbox: Sandbox, workspace: Path) -> None:
-        """There is a program ``false``; there is none called ``exit``."""
+    async def test_a_shell_builtin_name_is_looked_up_as_a_program(self, sandbox: Sandbox, workspace: Path) -> None:
         process = await sandbox.start(Command(argv=("false",), cwd=str(workspace)))
         assert (await run_to_end(process)).code == 1
         with pytest.raises(SandboxError):
             await sandbox.start(Command(argv=("exit", "3"), cwd=str(workspace)))
 
     async def test_stdin_arrives_whole(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Also when it is large, and when there is none."""
-        given = bytes(range(256)) * 8192
-        ended = await self.run(sandbox, "cksum; cat > copy < /dev/stdin", workspace, stdin=given)
-        assert ended.stdout.split()[1] == str(len(given))
+        data = bytes(range(256)) * 8192
+        ended = await self.run(sandbox, "cksum; cat > copy < /dev/stdin", workspace, stdin=data)
+        assert ended.stdout.split()[1] == str(len(data))
         assert (await self.run(sandbox, "cat; echo end", workspace)).stdout == "end\n"
 
     async def test_output_arrives_while_the_command_runs(self, sandbox: Sandbox, workspace: Path) -> None:
-        """It waits for an answer to what it printed."""
         script = "echo question; until [ -e answer ]; do sleep 0.01; done; echo heard"
         process = await sandbox.start(shell_command(script, workspace))
         async with aclosing(process.output()) as output:
@@ -132,13 +124,11 @@ class SandboxContract:
         assert await process.wait() == 0
         await process.stop()
 
-    async def test_a_signal_that_ends_it_is_told_as_minus_its_number(self, sandbox: Sandbox, workspace: Path) -> None:
-        """As the port says."""
+    async def test_a_fatal_signal_is_returned_as_its_negative_number(self, sandbox: Sandbox, workspace: Path) -> None:
         assert (await self.run(sandbox, "kill -KILL $$", workspace)).code == -signal.SIGKILL
         assert (await self.run(sandbox, "kill -TERM $$", workspace)).code == -signal.SIGTERM
 
     async def test_output_is_read_once(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Who asks while somebody reads is told so."""
         process = await sandbox.start(shell_command("echo one; sleep 600", workspace))
         async with aclosing(process.output()) as output:
             await anext(output)
@@ -146,14 +136,12 @@ class SandboxContract:
                 await anext(process.output())
         await process.stop(0)
 
-    async def test_who_only_waits_is_not_held_up_by_output(self, sandbox: Sandbox, workspace: Path) -> None:
-        """More than any pipe holds."""
+    async def test_wait_does_not_block_on_unread_output(self, sandbox: Sandbox, workspace: Path) -> None:
         process = await sandbox.start(shell_command("head -c 5000000 /dev/zero; exit 4", workspace))
         assert await process.wait() == 4
         await process.stop()
 
     async def test_much_output_takes_little_memory(self, sandbox: Sandbox, workspace: Path) -> None:
-        """What nobody has asked for stays where it is."""
         process = await sandbox.start(shell_command(f"head -c {192 * _MIB} /dev/zero", workspace))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         total = largest = 0
@@ -166,13 +154,11 @@ class SandboxContract:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before <= 64 * 1024
         await process.stop()
 
-    async def test_what_it_leaves_behind_may_print_to_the_end(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Output is never lost."""
+    async def test_output_of_background_processes_is_read_to_the_end(self, sandbox: Sandbox, workspace: Path) -> None:
         script = "(until [ -e go ]; do sleep 0.01; done; echo late) & touch go; echo now"
         assert sorted((await self.run(sandbox, script, workspace)).stdout.split()) == ["late", "now"]
 
-    async def test_it_may_close_its_output_and_go_on(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Its end is its end, not that of its output."""
+    async def test_a_command_may_close_its_output_and_continue(self, sandbox: Sandbox, workspace: Path) -> None:
         script = "echo last; exec >&- 2>&-; until [ -e go ]; do sleep 0.01; done; exit 6"
         process = await sandbox.start(shell_command(script, workspace))
         async with aclosing(process.output()) as output:
@@ -182,8 +168,8 @@ class SandboxContract:
         assert await process.wait() == 6
         await process.stop()
 
-    async def test_stop_asks_first(self, sandbox: Sandbox, workspace: Path) -> None:
-        """And what the command says to that can still be read."""
+    async def test_stop_sends_sigterm_first(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Output that the command prints in its handler is still read."""
         script = "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done"
         process = await sandbox.start(shell_command(script, workspace))
         async with aclosing(process.output()) as output:
@@ -192,8 +178,8 @@ class SandboxContract:
             rest = [data async for stream, data in output if stream == "stdout"]
         assert (rest, await process.wait()) == ([b"bye\n"], 5)
 
-    async def test_stop_ends_what_does_not_listen(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Twice is as good as once, and so is afterwards."""
+    async def test_stop_kills_a_command_that_ignores_sigterm(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Concurrent and later calls of ``stop`` do nothing."""
         script = "trap '' TERM INT HUP; exec 9>lock; flock 9; touch ready; while :; do sleep 600; done"
         process = await sandbox.start(shell_command(script, workspace))
         await wait_for_file(workspace / "ready")
@@ -202,10 +188,10 @@ class SandboxContract:
         assert await process.wait() == -signal.SIGKILL
         wait_for_lock(workspace / "lock")
 
-    async def test_nothing_runs_away(self, sandbox: Sandbox, workspace: Path) -> None:
-        """A process that left its group and its session is found, while its command runs and after it has ended."""
+    async def test_detached_processes_are_ended(self, sandbox: Sandbox, workspace: Path) -> None:
+        """While their command runs and after it has ended."""
         if not self.ends_detached_processes:
-            pytest.skip("this sandbox finds only what stays in its process group, and says so")
+            pytest.skip("this sandbox ends only its process group, as documented")
         process = await sandbox.start(
             shell_command(f"{_DETACHED_PROCESS.format('')}; {_UNTIL_READY}; echo up; sleep 600", workspace)
         )
@@ -218,13 +204,13 @@ class SandboxContract:
         await self.run(sandbox, f"{quiet}; {_UNTIL_READY}", workspace)
         wait_for_lock(workspace / "lock")
 
-    async def test_many_run_at_once(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Each with its own output and code."""
+    async def test_commands_run_concurrently(self, sandbox: Sandbox, workspace: Path) -> None:
         runs = [self.run(sandbox, f"echo {number}; exit {number}", workspace) for number in range(12)]
         assert await asyncio.gather(*runs) == [CompletedCommand(number, f"{number}\n", "") for number in range(12)]
 
-    async def test_it_gets_no_keys(self, sandbox: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What looks like a secret stays here; the rest, and what was given, arrives."""
+    async def test_secrets_in_the_environment_are_not_passed_on(
+        self, sandbox: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for name in ("SOME_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "AWS_ACCESS_KEY_ID", "MY_SECRET", "SSH_AUTH_SOCK"):
             monkeypatch.setenv(name, f"canary-{name}")
         monkeypatch.setenv("DATABASE_URL", "postgres://me:canary-url@host/db")  # not a secret
@@ -238,24 +224,17 @@ class SandboxContract:
     @pytest.mark.parametrize(
         "wrong",
         [
-            {"argv": ()},
-            {"argv": ("",)},
-            {"argv": ("no-such-program-here",)},
-            {"argv": ("./missing",)},
-            {"argv": ("bash", "-c", "a\0b")},
-            {"argv": ("bash", "-c", "a\ud800b")},
-            {"cwd": "/no/such/folder"},
+            {"argv": ()}, {"argv": ("",)}, {"argv": ("no-such-program-here",)}, {"argv": ("./missing",)},
+            {"argv": ("bash", "-c", "a\0b")}, {"argv": ("bash", "-c", "a\ud800b")}, {"cwd": "/no/such/folder"},
         ],
-    )
-    async def test_what_cannot_be_started_is_an_error(
+    )  # fmt: skip
+    async def test_a_command_that_cannot_start_is_a_sandbox_error(
         self, sandbox: Sandbox, workspace: Path, wrong: dict[str, object]
     ) -> None:
-        """Not an exit code that somebody might overlook."""
         with pytest.raises(SandboxError):
             await sandbox.start(shell_command("true", workspace, **wrong))
 
-    async def test_a_start_that_is_cancelled_leaves_nothing(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Whenever that happens."""
+    async def test_a_cancelled_start_leaves_no_process(self, sandbox: Sandbox, workspace: Path) -> None:
         for turns in range(12):
             task = asyncio.create_task(sandbox.start(shell_command("exec 9>lock; flock 9; exec sleep 600", workspace)))
             for _ in range(turns):
@@ -268,8 +247,7 @@ class SandboxContract:
 
     # --------------------------------------------------------------------------------------------------------- bounds
 
-    async def test_a_file_grows_only_so_far(self, sandbox: Sandbox, workspace: Path) -> None:
-        """And who writes it is ended."""
+    async def test_file_size_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
         self._skip_without_bounds()
         script = f"exec {PYTHON} -c \"open('big', 'wb').write(bytes(3 << 20))\""
         ended = await self.run(sandbox, script, workspace, bounds=ResourceLimits(file_bytes=_MIB))
@@ -277,14 +255,13 @@ class SandboxContract:
         assert (workspace / "big").stat().st_size <= _MIB
 
     async def test_memory_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """For one process."""
         self._skip_without_bounds()
         script = f"exec {PYTHON} -c \"bytearray(400 << 20); print('had it')\""
         ended = await self.run(sandbox, script, workspace, bounds=ResourceLimits(memory_bytes=128 * _MIB))
         assert (ended.code != 0, ended.stdout) == (True, "")
 
-    async def test_memory_is_bounded_for_all_of_them_together(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Each has less than the bound; what is shared between processes is not counted as private."""
+    async def test_memory_of_all_processes_together_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Each has less than the bound; shared memory is not counted as private."""
         self._skip_without_bounds()
         hold = "import mmap, sys; m = mmap.mmap(-1, 60 << 20); m.write(bytes(60 << 20)); sys.stdin.read()"
         script = f"sleep 600 | for n in 1 2 3 4 5 6; do {PYTHON} -c '{hold}' & done; wait"
@@ -293,7 +270,7 @@ class SandboxContract:
         assert "memory" in ended.stderr
 
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """For one that never ends, and for many that each take little."""
+        """For one endless process, and for many short ones."""
         self._skip_without_bounds()
         forever = await self.run(sandbox, "while :; do :; done", workspace, bounds=ResourceLimits(cpu_seconds=1))
         assert forever.code in {-signal.SIGKILL, -signal.SIGXCPU}
@@ -302,13 +279,12 @@ class SandboxContract:
         assert (many.code, "processor time" in many.stderr) == (-signal.SIGKILL, True)
 
     async def test_open_files_are_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """As said."""
         self._skip_without_bounds()
         script = f"{PYTHON} -c \"k = [open('/dev/null') for _ in range(200)]\""
         assert (await self.run(sandbox, script, workspace, bounds=ResourceLimits(open_files=64))).code == 1
 
     async def test_processes_are_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """A bomb goes out: it makes some of the processes it wants, and then no more."""
+        """A fork bomb gets some of the processes it wants, and then no more."""
         self._skip_without_bounds()
         bomb = (
             "import os, sys\nmade = 0\nfor _ in range(150):\n try:\n  pid = os.fork()\n except OSError:\n  break\n"
@@ -322,16 +298,15 @@ class SandboxContract:
                 made += data if stream == "stdout" else b""
                 if b"\n" in made:
                     break
-        # Where nobody but its keeper counts, the keeper ends the whole command when it next looks.
+        # Where only the supervisor counts processes, it ends the whole command at its next poll.
         assert (made and int(made) < 60) or await process.wait() == -signal.SIGKILL
         await process.stop(0)
 
     def _skip_without_bounds(self) -> None:
         if not self.enforces_bounds:
-            pytest.skip("this way to start commands bounds nothing, and says so")
+            pytest.skip("this sandbox enforces no resource limits, as documented")
 
 
 async def wait_for_file(path: Path) -> None:
-    """Wait until a command has made a file."""
     while not path.exists():
         await asyncio.sleep(0)

@@ -21,23 +21,23 @@ class ChildCommands:
 
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
-        self.sealers: dict[str, tuple[EventSealer, Term]] = {}
+        self.logs: dict[str, tuple[EventSealer, Term]] = {}
 
     async def claim(self, session: str) -> int:
         term = await self.store.events.claim(SessionId(session))
-        pen = EventSealer(session)
-        async for event in self.store.events.read(pen.session):
-            pen.add_sealed(event)
-        self.sealers[session] = pen, term
+        log = EventSealer(session)
+        async for event in self.store.events.read(log.session):
+            log.add_sealed(event)
+        self.logs[session] = log, term
         return term
 
     async def append(self, session: str, key: str, release: bool = False) -> int:
-        pen, term = self.sealers[session]
-        return await pen.append_to(self.store, term, input_added(key, key), release=release)
+        log, term = self.logs[session]
+        return await log.append_to(self.store, term, input_added(key, key), release=release)
 
     async def held(self, session: str) -> bool:
-        pen, term = self.sealers[session]
-        return self.store.events.is_held(pen.session, term)
+        log, term = self.logs[session]
+        return self.store.events.is_held(log.session, term)
 
     async def offer(self, session: str, key: str) -> int:
         return await self.store.events.offer(

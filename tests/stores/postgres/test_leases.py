@@ -18,8 +18,8 @@ from vaka.testing.stores.sealed_events import (
     EventSealer,
     begin_session,
     input_added,
+    offer_event,
     read_log,
-    unsealed_event,
     write_session,
 )
 
@@ -27,13 +27,13 @@ S = SessionId("s")
 
 
 async def _sealer_of(store: PostgresStore) -> EventSealer:
-    pen = EventSealer(S)
+    log = EventSealer(S)
     async for event in store.events.read(S):
-        pen.add_sealed(event)
-    return pen
+        log.add_sealed(event)
+    return log
 
 
-async def test_of_two_processes_that_want_a_session_one_gets_it(store: PostgresStore, spawn: Spawn) -> None:
+async def test_of_two_processes_that_claim_a_session_one_succeeds(store: PostgresStore, spawn: Spawn) -> None:
     await write_session(store, "s")
     one, two = await spawn(), await spawn()
     got = await asyncio.gather(one.ask("claim", session="s"), two.ask("claim", session="s"))
@@ -44,7 +44,7 @@ async def test_of_two_processes_that_want_a_session_one_gets_it(store: PostgresS
     assert await loser.ask("append", session="s", key="l") == 3
 
 
-async def test_of_two_processes_that_begin_a_session_one_does(store: PostgresStore, spawn: Spawn) -> None:
+async def test_of_two_processes_that_begin_a_session_one_writes_it(store: PostgresStore, spawn: Spawn) -> None:
     one, two = await spawn(), await spawn()
     terms = await asyncio.gather(one.ask("claim", session="s"), two.ask("claim", session="s"))
     assert terms[0] == terms[1] == 1
@@ -53,9 +53,7 @@ async def test_of_two_processes_that_begin_a_session_one_does(store: PostgresSto
     assert len(await read_log(store, "s")) == 1
 
 
-async def test_a_writer_that_was_killed_is_followed_by_another_after_its_lease(
-    store: PostgresStore, spawn: Spawn
-) -> None:
+async def test_a_killed_writer_is_replaced_after_its_lease(store: PostgresStore, spawn: Spawn) -> None:
     child = await spawn(lease=3)
     assert await child.ask("claim", session="s") == 1
     assert await child.ask("append", session="s", key="a") == 1
@@ -67,7 +65,7 @@ async def test_a_writer_that_was_killed_is_followed_by_another_after_its_lease(
     assert await (await _sealer_of(store)).append_to(store, term, input_added("b", "b")) == 2
 
 
-async def test_a_lease_is_renewed_as_long_as_its_process_lives(
+async def test_a_lease_is_renewed_while_its_process_lives(
     store: PostgresStore, postgres_dsn: str, spawn: Spawn
 ) -> None:
     child = await spawn(lease=1.5)
@@ -84,24 +82,24 @@ async def test_a_lease_is_renewed_as_long_as_its_process_lives(
         await store.events.claim(S)
 
 
-async def test_a_writer_that_was_paused_longer_than_its_lease_is_fenced_out(store: PostgresStore, spawn: Spawn) -> None:
+async def test_a_writer_paused_longer_than_its_lease_is_fenced_out(store: PostgresStore, spawn: Spawn) -> None:
     child = await spawn(lease=2)
     await child.ask("claim", session="s")
     await child.ask("append", session="s", key="a")
     assert await child.ask("held", session="s") is True
     child.signal(signal.SIGSTOP)
     term = await claim_when_free(store, S)
-    pen = await _sealer_of(store)
-    await pen.append_to(store, term, input_added("b", "b"))
+    log = await _sealer_of(store)
+    await log.append_to(store, term, input_added("b", "b"))
     child.signal(signal.SIGCONT)
     assert await child.ask("held", session="s") is False
     assert await child.ask("append", session="s", key="stale") == "ConflictError"
     assert await child.ask("append", session="s", key="stale") == "ConflictError"
     assert store.events.is_held(S, term)
-    assert await read_log(store, "s") == [event.stored for event in pen.events]
+    assert await read_log(store, "s") == log.stored
 
 
-async def test_a_paused_writer_whose_session_nobody_wanted_goes_on(store: PostgresStore, spawn: Spawn) -> None:
+async def test_a_paused_writer_continues_if_its_session_was_not_claimed(store: PostgresStore, spawn: Spawn) -> None:
     child = await spawn(lease=2)
     await child.ask("claim", session="s")
     await child.ask("append", session="s", key="a")
@@ -114,14 +112,12 @@ async def test_a_paused_writer_whose_session_nobody_wanted_goes_on(store: Postgr
     assert await child.ask("held", session="s") is True
 
 
-async def test_an_append_and_an_offer_wake_those_who_wait_in_another_process(
-    store: PostgresStore, spawn: Spawn
-) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_an_append_and_an_offer_wake_waits_in_another_process(store: PostgresStore, spawn: Spawn) -> None:
+    log, term = await begin_session(store, "s")
     child = await spawn()
     for head in range(1, 6):
         child.send_command("wait", session="s", after=head)
-        await pen.append_to(store, term, input_added("x", f"k{head}"))
+        await log.append_to(store, term, input_added("x", f"k{head}"))
         assert await child.read_answer() == head + 1
     waiting = asyncio.create_task(store.events.wait(S, after=6))
     assert await child.ask("offer", session="s", key="psst") == 7
@@ -138,7 +134,7 @@ async def test_open_blocks_are_seen_in_another_process(store: PostgresStore, spa
 
 
 @pytest.mark.parametrize("place", FAILPOINTS)
-async def test_a_writer_killed_at_any_place_of_an_append_leaves_it_whole_or_absent(
+async def test_an_append_killed_at_any_failpoint_is_whole_or_absent(
     store: PostgresStore, spawn: Spawn, place: str
 ) -> None:
     child = await spawn(lease=1, failpoint=f"{place}:2:kill")
@@ -155,13 +151,13 @@ async def test_a_writer_killed_at_any_place_of_an_append_leaves_it_whole_or_abse
     assert await (await _sealer_of(store)).append_to(store, term, input_added("c", "c")) == written + 1
 
 
-async def test_every_transaction_passes_each_place_once(store: PostgresStore, tmp_path: Path) -> None:
+async def test_every_transaction_passes_each_failpoint_once(store: PostgresStore, tmp_path: Path) -> None:
     passes = tmp_path / "passes"
     failpoints.enable(f"count:{passes}")
     try:
-        pen, term = await begin_session(store, "s")
-        await pen.append_to(store, term, input_added("two", "k2"))
-        assert await store.events.offer(S, unsealed_event("s", input_added("x", "o")), key="o") == 3
+        log, term = await begin_session(store, "s")
+        await log.append_to(store, term, input_added("two", "k2"))
+        assert await offer_event(store, input_added("x", "o")) == 3
     finally:
         failpoints.disable()
     assert msgspec.json.decode(passes.read_bytes()) == dict.fromkeys(FAILPOINTS, 3)

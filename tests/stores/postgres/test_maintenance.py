@@ -17,9 +17,9 @@ from vaka.testing.stores.sealed_events import (
     approval_resolved,
     begin_session,
     input_added,
+    offer_event,
     read_log,
     turn_events,
-    unsealed_event,
     write_session,
 )
 
@@ -34,7 +34,7 @@ async def _execute_sql(dsn: str, *statements: str) -> None:
     await connection.close()
 
 
-async def test_an_index_that_was_lost_is_found_again(store: PostgresStore, postgres_dsn: str) -> None:
+async def test_reindex_rebuilds_a_lost_index(store: PostgresStore, postgres_dsn: str) -> None:
     blob = await store.blobs.put(b"named")
     start, end = turn_events()
     await write_session(
@@ -48,7 +48,7 @@ async def test_an_index_that_was_lost_is_found_again(store: PostgresStore, postg
     )
     await write_session(store, "long", *(Custom(name="n", value=n) for n in range(600)), input_added("last"))
     await write_session(store, "done", input_added("x"), start, approval_requested("a3"), end, turn="t")
-    await store.events.offer(S, unsealed_event("s", approval_resolved("a1")), key="a1")
+    await offer_event(store, approval_resolved("a1"))
     await store.events.release(S, await store.events.claim(S))
     rows, decisions = (await store.sessions.list(SessionQuery())).sessions, await store.sessions.decisions()
     await _execute_sql(
@@ -68,12 +68,12 @@ async def test_an_index_that_was_lost_is_found_again(store: PostgresStore, postg
         (row.id, row.hash, row.title, row.inputs) for row in rows
     ]
     assert await store.sessions.decisions() == decisions
-    assert await store.events.offer(S, unsealed_event("s", approval_resolved("a1")), key="a1") == 5
+    assert await offer_event(store, approval_resolved("a1")) == 5
     assert (await store.gc(Retention(blobs_before=LATER))).blobs == 0
     assert await store.events.claim(SessionId("long")) == 2
 
 
-async def test_a_broken_log_is_told_after_the_others_are_done(store: PostgresStore, postgres_dsn: str) -> None:
+async def test_reindex_raises_corrupt_after_the_other_sessions(store: PostgresStore, postgres_dsn: str) -> None:
     for name in ("a", "b", "c"):
         await write_session(store, name)
     await _execute_sql(
@@ -88,33 +88,31 @@ async def test_a_broken_log_is_told_after_the_others_are_done(store: PostgresSto
     }  # fmt: skip
 
 
-async def test_an_index_rebuilt_under_a_writer_lets_it_go_on(store: PostgresStore, other: PostgresStore) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_a_writer_continues_during_a_reindex(store: PostgresStore, other: PostgresStore) -> None:
+    log, term = await begin_session(store, "s")
 
     async def write() -> None:
         for n in range(30):
-            await pen.append_to(store, term, input_added("x", f"k{n}"))
+            await log.append_to(store, term, input_added("x", f"k{n}"))
 
     async def rebuild() -> None:
         for _ in range(5):
             assert await other.reindex() == 1
 
     await asyncio.gather(write(), rebuild())
-    assert await read_log(other, "s") == [event.stored for event in pen.events]
+    assert await read_log(other, "s") == log.stored
     found = await other.sessions.find(S)
     assert found is not None
     assert (found.head, found.inputs, found.live) == (31, 31, True)
 
 
-async def test_times_that_are_none_are_refused(store: PostgresStore) -> None:
+async def test_an_invalid_time_is_refused(store: PostgresStore) -> None:
     with pytest.raises(InvalidInput):
         await store.gc(Retention(blobs_before="yesterday"))
     assert (await store.gc(Retention(blobs_before="2020-01-01"))).blobs == 0
 
 
-async def test_a_session_deleted_while_it_is_read_is_not_called_corrupt(
-    store: PostgresStore, other: PostgresStore
-) -> None:
+async def test_a_session_deleted_while_it_is_read_is_not_found(store: PostgresStore, other: PostgresStore) -> None:
     await write_session(store, "s", *(Custom(name="n", value=n) for n in range(600)))
     reading = store.events.read(S)
     assert (await anext(reading)).seq == 1
@@ -123,18 +121,18 @@ async def test_a_session_deleted_while_it_is_read_is_not_called_corrupt(
         assert [event.seq async for event in reading] == []
 
 
-async def test_a_log_whose_event_before_the_place_is_gone_is_corrupt(store: PostgresStore, postgres_dsn: str) -> None:
+async def test_a_log_without_the_event_at_after_is_corrupt(store: PostgresStore, postgres_dsn: str) -> None:
     await write_session(store, "s", input_added("a", "a"), input_added("b", "b"), input_added("c", "c"))
     await _execute_sql(postgres_dsn, "delete from vaka.events where seq = 2")
     with pytest.raises(Corrupt):
         await read_log(store, "s", after=2)
 
 
-async def test_a_writer_whose_session_is_gone_is_told(store: PostgresStore, postgres_dsn: str) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_a_writer_of_a_deleted_session_gets_a_conflict(store: PostgresStore, postgres_dsn: str) -> None:
+    log, term = await begin_session(store, "s")
     await _execute_sql(postgres_dsn, "delete from vaka.sessions")
     outcomes = [
         await asyncio.gather(store.events.append(S, [], head=9, term=term), return_exceptions=True),
-        await asyncio.gather(pen.append_to(store, term, input_added("x", "x")), return_exceptions=True),
+        await asyncio.gather(log.append_to(store, term, input_added("x", "x")), return_exceptions=True),
     ]
     assert [type(outcome[0]).__name__ for outcome in outcomes] == ["ConflictError", "ConflictError"]

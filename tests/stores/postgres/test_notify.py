@@ -13,7 +13,7 @@ from vaka.core.types.ids import MessageId, SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.postgres import PostgresStore
 from vaka.stores.postgres.encoding import postgres_key
-from vaka.testing.stores.sealed_events import begin_session, input_added, unsealed_event, write_session
+from vaka.testing.stores.sealed_events import begin_session, input_added, offer_event, unsealed_event, write_session
 
 S = SessionId("s")
 KEY = postgres_key(b"", S).key
@@ -30,28 +30,28 @@ async def _wait_until(store: PostgresStore, condition: Callable[[], bool]) -> No
             await store.sessions.find(S)
 
 
-async def test_a_writer_tells_only_those_who_are_there(
+async def test_a_writer_notifies_only_existing_followers(
     store: PostgresStore, other: PostgresStore, postgres_dsn: str
 ) -> None:
     heard: list[object] = []
     listener = await asyncpg.connect(postgres_dsn)
     await listener.add_listener("vaka", lambda *said: heard.append(said[-1]))
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     await _wait_until(store, lambda: not store._hub.remote.may_follow(KEY))
-    await pen.append_to(store, term, input_added("to nobody", "k2"))
+    await log.append_to(store, term, input_added("to nobody", "k2"))
     waiting = asyncio.create_task(other.events.wait(S, after=2))
     await _wait_until(store, lambda: store._hub.remote.may_follow(KEY))
-    await pen.append_to(store, term, input_added("to you", "k3"))
+    await log.append_to(store, term, input_added("to you", "k3"))
     assert await waiting == 3
     await _wait_until(store, lambda: f"head {KEY} 3" in heard)
     assert f"head {KEY} 2" not in heard
     await listener.close()
 
 
-async def test_what_is_said_on_the_channel_by_strangers_is_ignored(
+async def test_foreign_messages_on_the_channel_are_ignored(
     store: PostgresStore, postgres_server: PostgresServer, postgres_dsn: str
 ) -> None:
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
     words = [
@@ -69,11 +69,11 @@ async def test_what_is_said_on_the_channel_by_strangers_is_ignored(
     for word in words:
         await stranger.execute("select pg_notify('vaka', $1)", word)
     await stranger.close()
-    await pen.append_to(store, term, input_added("two", "k2"))
+    await log.append_to(store, term, input_added("two", "k2"))
     assert await waiting == 2
 
 
-async def test_the_head_is_looked_at_also_when_nobody_tells(store: PostgresStore, postgres_dsn: str) -> None:
+async def test_the_head_is_polled_without_notifications(store: PostgresStore, postgres_dsn: str) -> None:
     await write_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
@@ -94,14 +94,14 @@ async def test_rows_of_blocks_go_when_the_blocks_close(
             while await connection.fetchval("select count(*) from vaka.live_blocks") != count:
                 continue
 
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     blocks = [_snapshot_event("one", 0), _snapshot_event("two", 1)]
     store.live.share(S, lambda: list(blocks))
     async with aclosing(other.live.watch(S)) as events:
         assert {(await anext(events)).data, (await anext(events)).data} == {block.data for block in blocks}
         await rows(2)
         del blocks[0]
-        await pen.append_to(store, term, input_added("closed", "k2"))
+        await log.append_to(store, term, input_added("closed", "k2"))
         await rows(1)
         store.live.share(S, None)
         await rows(0)
@@ -113,7 +113,7 @@ async def test_rows_of_blocks_go_when_the_blocks_close(
     await connection.close()
 
 
-async def test_a_store_that_nobody_needs_any_more_hangs_up_and_calls_again(
+async def test_an_idle_store_disconnects_and_reconnects_on_demand(
     store: PostgresStore, postgres_server: PostgresServer
 ) -> None:
     await write_session(store, "s")
@@ -124,5 +124,5 @@ async def test_a_store_that_nobody_needs_any_more_hangs_up_and_calls_again(
     await _wait_until(store, lambda: store._hub.remote.complete_from is None)
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
-    await store.events.offer(S, unsealed_event("s", input_added("x", "o")), key="o")
+    await offer_event(store, input_added("x", "o"))
     assert await waiting == 2

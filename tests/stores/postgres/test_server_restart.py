@@ -18,6 +18,7 @@ from vaka.testing.stores.sealed_events import (
     EventSealer,
     begin_session,
     input_added,
+    offer_event,
     read_log,
     unsealed_event,
     write_session,
@@ -31,35 +32,35 @@ def _input_keys(events: list[Event]) -> list[str]:
 
 
 async def _load_sealer(store: PostgresStore, session: SessionId) -> EventSealer:
-    pen = EventSealer(session)
+    log = EventSealer(session)
     async for event in store.events.read(session):
-        pen.add_sealed(event)
-    return pen
+        log.add_sealed(event)
+    return log
 
 
 async def _write_with_retries(store: PostgresStore, session: str, go_on: Callable[[], bool]) -> list[str]:
     """Append under fresh keys, looking after each failure whether it was written; return the keys in order."""
-    pen, term = await begin_session(store, session)
+    log, term = await begin_session(store, session)
     keys = ["k"]
     while go_on():
         keys.append(f"{session}-{len(keys)}")
-        pen = await _append_until_written(store, pen, term, keys[-1])
+        log = await _append_until_written(store, log, term, keys[-1])
     return keys
 
 
-async def _append_until_written(store: PostgresStore, pen: EventSealer, term: Term, key: str) -> EventSealer:
+async def _append_until_written(store: PostgresStore, log: EventSealer, term: Term, key: str) -> EventSealer:
     while True:
         try:
-            await pen.append_to(store, term, input_added(key, key))
+            await log.append_to(store, term, input_added(key, key))
         except Unavailable:
-            pen = await _load_sealer(store, pen.session)
-            if key not in _input_keys(pen.events):
+            log = await _load_sealer(store, log.session)
+            if key not in _input_keys(log.events):
                 continue
-        return pen
+        return log
 
 
 @pytest.mark.parametrize("stop", [PostgresServer.stop, PostgresServer.stop_immediate])
-async def test_appends_go_on_over_a_restart(
+async def test_appends_continue_over_a_restart(
     store: PostgresStore, other: PostgresStore, postgres_server: PostgresServer, stop: Callable[[PostgresServer], None]
 ) -> None:
     restarted = asyncio.Event()
@@ -103,12 +104,7 @@ async def test_offers_made_during_a_restart_arrive_once(
     keys: list[str] = []
     while not restarting.done() or len(keys) < 10:
         keys.append(f"o{len(keys)}")
-        got = await asyncio.gather(
-            *(
-                handle.events.offer(S, unsealed_event("s", input_added("x", keys[-1])), key=keys[-1])
-                for handle in (store, other)
-            )
-        )
+        got = await asyncio.gather(*(offer_event(handle, input_added("x", keys[-1])) for handle in (store, other)))
         assert got[0] == got[1] == len(keys) + 1
     await restarting
     assert _input_keys((await _load_sealer(store, S)).events) == ["k", *keys]
@@ -117,31 +113,31 @@ async def test_offers_made_during_a_restart_arrive_once(
 async def test_a_claim_outlives_the_server(
     store: PostgresStore, other: PostgresStore, postgres_server: PostgresServer
 ) -> None:
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     await asyncio.to_thread(postgres_server.restart)
     with pytest.raises(Busy):
         await other.events.claim(S)
     assert store.events.is_held(S, term)
-    pen = await _append_until_written(store, pen, term, "after")
-    assert pen.head == 2
+    log = await _append_until_written(store, log, term, "after")
+    assert log.head == 2
     await asyncio.to_thread(postgres_server.restart)
     await store.events.release(S, term)
     assert await other.events.claim(S) == term + 1
 
 
-async def test_those_who_wait_and_watch_sleep_through_a_restart(
+async def test_waits_and_watches_survive_a_restart(
     store: PostgresStore, other: PostgresStore, postgres_server: PostgresServer
 ) -> None:
     async def watch() -> Event:
         async with aclosing(other.live.watch(S)) as events:
             return await anext(events)
 
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     waiting, watching = asyncio.create_task(other.events.wait(S, after=1)), asyncio.create_task(watch())
     assert await other.events.wait(S, after=0) == 1
     await asyncio.to_thread(postgres_server.restart)
     assert not waiting.done()
-    await _append_until_written(store, pen, term, "after")
+    await _append_until_written(store, log, term, "after")
     body = MessageSnapshot(message_id=MessageId("m"), block=0, of="text.delta", text="still here")
     store.live.share(S, lambda: [unsealed_event("s", body)])
     async with asyncio.timeout(PATIENCE):
@@ -149,11 +145,9 @@ async def test_those_who_wait_and_watch_sleep_through_a_restart(
         assert (await watching).data == body
 
 
-async def test_a_claim_that_cannot_be_renewed_is_not_held_for_long(
-    postgres_dsn: str, postgres_server: PostgresServer
-) -> None:
+async def test_a_lease_that_cannot_be_renewed_expires(postgres_dsn: str, postgres_server: PostgresServer) -> None:
     store = PostgresStore(postgres_dsn, lease=2, patience=0.3)
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     fresh = await store.events.claim(SessionId("new"))
     assert store.events.is_held(S, term)
     await asyncio.to_thread(postgres_server.stop)
@@ -162,9 +156,9 @@ async def test_a_claim_that_cannot_be_renewed_is_not_held_for_long(
             with pytest.raises(Unavailable):
                 await store.sessions.find(S)
     with pytest.raises(Unavailable):
-        await pen.append_to(store, term, input_added("lost", "lost"))
+        await log.append_to(store, term, input_added("lost", "lost"))
     with pytest.raises(Unavailable):
-        await store.events.offer(S, unsealed_event("s", input_added("x", "o")), key="o")
+        await offer_event(store, input_added("x", "o"))
     with pytest.raises(Unavailable):
         await EventSealer("new").append_to(store, fresh, input_added("x"))
     await asyncio.to_thread(postgres_server.start)
@@ -174,7 +168,7 @@ async def test_a_claim_that_cannot_be_renewed_is_not_held_for_long(
     await store.close()
 
 
-async def test_a_store_can_be_closed_while_the_server_is_away(
+async def test_a_store_can_be_closed_while_the_server_is_stopped(
     postgres_dsn: str, postgres_server: PostgresServer
 ) -> None:
     store = PostgresStore(postgres_dsn, patience=0.2)

@@ -17,7 +17,13 @@ from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing import failpoints
 from vaka.testing.stores.followers import GrowingBlock
-from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_added, read_log, unsealed_event
+from vaka.testing.stores.sealed_events import (
+    EventSealer,
+    begin_session,
+    input_added,
+    offer_event,
+    read_log,
+)
 
 S = SessionId("s")
 
@@ -34,20 +40,20 @@ async def hear() -> str:
 
 async def hold(store: SqliteStore, *_: str) -> None:
     """Write a session, then one more event for each line; never let go."""
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     say("held")
     while word := await hear():
-        say(await pen.append_to(store, term, input_added(word, f"k{pen.head}")))
+        say(await log.append_to(store, term, input_added(word, f"k{log.head}")))
 
 
 async def write(store: SqliteStore, count: str) -> None:
     """Write ``count`` batches and acknowledge each."""
     failpoints.enable()
-    pen = EventSealer("s")
+    log = EventSealer("s")
     term = await store.events.claim(S)
     for number in range(int(count)):
         say(
-            await pen.append_to(
+            await log.append_to(
                 store, term, input_added(f"{number}", f"{number}a"), input_added(f"{number}", f"{number}b")
             )
         )
@@ -64,11 +70,11 @@ async def contend(store: SqliteStore, count: str) -> None:
         except Busy:
             await asyncio.sleep(0)
             continue
-        pen = EventSealer("s")
+        log = EventSealer("s")
         async for event in store.events.read(S):
-            pen.add_sealed(event)
+            log.add_sealed(event)
         try:
-            await pen.append_to(
+            await log.append_to(
                 store, term, input_added(f"{os.getpid()} {wins}", f"{os.getpid()}-{wins}"), release=True
             )
             wins += 1
@@ -82,8 +88,8 @@ async def begin(store: SqliteStore, name: str) -> None:
     say("ready")
     await hear()
     try:
-        pen = EventSealer("s")
-        say("wrote", await pen.append_to(store, await store.events.claim(S), input_added(name)))
+        log = EventSealer("s")
+        say("wrote", await log.append_to(store, await store.events.claim(S), input_added(name)))
         await hear()
     except (Busy, ConflictError) as error:
         say("lost", type(error).__name__)
@@ -112,16 +118,16 @@ async def watch(store: SqliteStore, *_: str) -> None:
 
 async def offer(store: SqliteStore, key: str) -> None:
     """Offer an input."""
-    say(await store.events.offer(S, unsealed_event("s", input_added("psst", key)), key=key))
+    say(await offer_event(store, input_added("psst", key)))
 
 
 async def limited(store: SqliteStore, size: str) -> None:
     """Write with no room for files larger than ``size``; say how it went, and what is there."""
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), resource.RLIM_INFINITY))
-    small: list[Event] = pen.events[:]
+    small: list[Event] = log.events[:]
     try:
-        await pen.append_to(store, term, input_added("x" * 2_000_000, "big"))
+        await log.append_to(store, term, input_added("x" * 2_000_000, "big"))
     except StoreError as error:
         say("refused", type(error).__name__, "nothing was written" in str(error))
     say("kept", await read_log(store, "s") == [event.stored for event in small])

@@ -30,7 +30,7 @@ asyncio.run(main())
 """
 
 
-def test_whoever_comes_while_the_schema_is_made_waits_for_it(tmp_path: Path) -> None:
+def test_opening_waits_while_the_schema_is_created(tmp_path: Path) -> None:
     for attempt in range(6):
         path = tmp_path / f"{attempt}.db"
         pipe = subprocess.PIPE
@@ -70,7 +70,7 @@ async def run_visitor(path: Path) -> str:
     return (await visit.communicate())[0].decode().strip()
 
 
-async def test_a_process_that_opens_it_twice_is_not_taken_for_gone(tmp_path: Path) -> None:
+async def test_two_handles_of_one_process_keep_its_locks(tmp_path: Path) -> None:
     path = tmp_path / "vaka.db"
     first, second = SqliteStore(path), SqliteStore(path)
     await first.values.put("one", 1)
@@ -85,17 +85,17 @@ async def test_a_process_that_opens_it_twice_is_not_taken_for_gone(tmp_path: Pat
 
 
 @pytest.mark.parametrize("way", ["openat2", "walk"])
-async def test_what_lends_files_does_not_open_a_database_in_use(tmp_path: Path, way: OpenerName) -> None:
+async def test_disk_files_do_not_open_a_database_in_use(tmp_path: Path, way: OpenerName) -> None:
     path = tmp_path / "vaka.db"
     store, files = SqliteStore(path), DiskFiles(tmp_path, opener=way)
     await store.values.put("one", 1)
     (tmp_path / "link").hardlink_to(path)
     for name in ("vaka.db", "vaka.db-shm", "link"):
-        with pytest.raises(FileRefused, match="works with"):
+        with pytest.raises(FileRefused, match="database that this program uses"):
             await files.read(name)
-        with pytest.raises(FileRefused, match="works with"):
+        with pytest.raises(FileRefused, match="database that this program uses"):
             await files.write(name, b"")
-        with pytest.raises(FileRefused, match="works with"):
+        with pytest.raises(FileRefused, match="database that this program uses"):
             await files.delete(name)
     assert await run_visitor(path) == "1"
     await store.values.put("two", 2)

@@ -100,14 +100,14 @@ async def _flip_bytes(tmp_path: Path, offsets: "range | list[int]", mask: int) -
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
-async def test_a_flipped_byte_never_makes_another_log(tmp_path: Path, mask: int) -> None:
+async def test_a_flipped_byte_never_changes_a_log_silently(tmp_path: Path, mask: int) -> None:
     await _flip_bytes(tmp_path, sorted(random.Random(mask).sample(range(80_000), 400)), mask)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mask", [0x01, 0x20, 0xFF])
-async def test_no_flipped_byte_ever_makes_another_log(tmp_path: Path, mask: int) -> None:
+async def test_no_flipped_byte_changes_a_log_silently(tmp_path: Path, mask: int) -> None:
     await _flip_bytes(tmp_path, range(1 << 20), mask)
 
 
@@ -125,13 +125,13 @@ class TornDatabase:
     async def write(self) -> None:
         source = self.path.with_name("source.db")
         store = SqliteStore(source)
-        pen, term = await begin_session(store, "s")
+        log, term = await begin_session(store, "s")
         for number in range(12):
-            await pen.append_to(
+            await log.append_to(
                 store, term, input_added(f"{number}" * (300 * number), f"{number}a"), input_added("x", f"{number}b")
             )
-            self.acknowledged.append((source.with_name("source.db-wal").stat().st_size, pen.head))
-        self.written.logs["s"] = [event.stored for event in pen.events]
+            self.acknowledged.append((source.with_name("source.db-wal").stat().st_size, log.head))
+        self.written.logs["s"] = log.stored
         found = await store.sessions.find(SessionId("s"))
         assert found is not None
         self.written.rows["s"] = replace_fields(found, live=False)
@@ -161,7 +161,7 @@ async def torn(tmp_path: Path) -> TornDatabase:
     return torn
 
 
-async def test_what_was_acknowledged_is_there_wherever_a_power_cut_tears_the_log(torn: TornDatabase) -> None:
+async def test_acknowledged_events_survive_a_write_ahead_log_cut_at_frame_edges(torn: TornDatabase) -> None:
     whole = len(torn.log)
     edges = [edge + step for edge in range(HEADER, whole, FRAME) for step in (0, 1, FRAME // 2, FRAME - 1)]
     for length in [0, 1, HEADER - 1, *edges, whole]:
@@ -170,7 +170,7 @@ async def test_what_was_acknowledged_is_there_wherever_a_power_cut_tears_the_log
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
-async def test_wherever_means_also_inside_of_frames(torn: TornDatabase) -> None:
+async def test_acknowledged_events_survive_a_write_ahead_log_cut_anywhere(torn: TornDatabase) -> None:
     for length in range(0, len(torn.log) + 1, 61):
         assert await torn.read(torn.log[:length]) >= torn.acknowledged_at(length)
 
@@ -182,7 +182,7 @@ async def test_a_flipped_byte_in_the_write_ahead_log_cuts_it_there(torn: TornDat
         assert await torn.read(bytes(data)) >= torn.acknowledged_at(offset - FRAME)
 
 
-async def test_garbage_and_doubled_frames_behind_the_write_ahead_log_are_nothing(torn: TornDatabase) -> None:
+async def test_garbage_after_the_write_ahead_log_is_ignored(torn: TornDatabase) -> None:
     for tail in (
         b"garbage" * 1000,
         bytes(FRAME * 3),
@@ -192,7 +192,7 @@ async def test_garbage_and_doubled_frames_behind_the_write_ahead_log_are_nothing
         assert await torn.read(torn.log + tail) == torn.acknowledged[-1][1]
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(b"my diary, most dear to me\n" * 400)
     store = SqliteStore(path)
@@ -202,7 +202,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Pa
     assert path.read_bytes() == b"my diary, most dear to me\n" * 400
 
 
-async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table recipes (name text)")
@@ -227,7 +227,7 @@ async def test_a_database_of_a_newer_vaka_is_refused(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_database_whose_tables_are_gone_is_damaged(tmp_path: Path) -> None:
+async def test_a_database_without_its_tables_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "vaka.db"
     store = SqliteStore(path)
     await write_session(store, "s")

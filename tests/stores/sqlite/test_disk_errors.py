@@ -23,15 +23,15 @@ from vaka.testing.stores.sealed_events import (
     EventSealer,
     begin_session,
     input_added,
+    offer_event,
     read_log,
-    unsealed_event,
     write_session,
 )
 
 S = SessionId("s")
 
 
-async def test_nothing_is_made_before_it_is_used_and_then_for_nobody_else(tmp_path: Path) -> None:
+async def test_files_are_created_on_first_use_and_private(tmp_path: Path) -> None:
     path = tmp_path / "new" / "vaka.db"
     store = SqliteStore(path)
     assert not path.parent.exists()
@@ -43,7 +43,7 @@ async def test_nothing_is_made_before_it_is_used_and_then_for_nobody_else(tmp_pa
     await store.close()
 
 
-async def test_the_address_opens_the_same_file_again(store: SqliteStore, path: Path) -> None:
+async def test_the_url_opens_the_same_file_again(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s")
     assert store.url == f"sqlite:///{path}"
     again = SqliteStore(store.url.removeprefix("sqlite:///"))
@@ -51,19 +51,19 @@ async def test_the_address_opens_the_same_file_again(store: SqliteStore, path: P
     await again.close()
 
 
-async def test_a_wrong_setting_is_refused(path: Path) -> None:
+async def test_an_unknown_durability_is_refused(path: Path) -> None:
     with pytest.raises(ConfigError, match="'power' or 'process'"):
         SqliteStore(path, durability="luck")  # type: ignore[arg-type]  # what a configuration may hold
 
 
-async def test_a_folder_is_no_database(tmp_path: Path) -> None:
+async def test_a_folder_is_not_a_database(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     with pytest.raises(StoreError, match="cannot be opened"):
         await store.sessions.find(S)
     await store.close()
 
 
-async def test_a_write_that_fails_leaves_nothing_and_the_next_one_works(spawn: Spawn) -> None:
+async def test_a_failed_write_leaves_nothing_and_the_next_one_works(spawn: Spawn) -> None:
     child = await spawn("limited", 500_000)
     assert await child.read_to_end() == ["refused StoreError True", "kept True", "again 2"]
 
@@ -83,28 +83,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-async def test_a_full_disk_loses_nothing_and_is_no_end(small_disk: Path) -> None:
+async def test_a_full_disk_loses_nothing_and_writes_continue_afterwards(small_disk: Path) -> None:
     store = SqliteStore(small_disk / "vaka.db")
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     other, other_term = await begin_session(store, "t")
     ballast = small_disk / "ballast"
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(4096)):
             pass
-    kept_so_far = [event.stored for event in pen.events]
+    kept_so_far = log.stored
     big = EventSealer("s")
-    big.add_sealed(pen.events[0])
+    big.add_sealed(log.events[0])
     with pytest.raises(StoreError, match="disk is full"):
         await big.append_to(store, term, input_added("x" * 300_000, "big"))
     assert await read_log(store, "s") == kept_so_far
     ballast.unlink()
-    assert await pen.append_to(store, term, input_added("two", "k2")) == 2
+    assert await log.append_to(store, term, input_added("two", "k2")) == 2
     assert await other.append_to(store, other_term, input_added("two", "k2")) == 2
-    assert await read_log(store, "s") == [event.stored for event in pen.events]
+    assert await read_log(store, "s") == log.stored
     await store.close()
 
 
-async def test_a_place_one_may_not_write_is_an_error_that_says_so(path: Path, spawn: Spawn) -> None:
+async def test_a_path_without_write_permission_is_a_store_error(path: Path, spawn: Spawn) -> None:
     store = SqliteStore(path)
     await write_session(store, "s")
     await store.close()
@@ -129,10 +129,10 @@ class LockHolder:
         self.connection.close()
 
 
-async def test_writes_wait_for_another_program_without_holding_up_the_loop(store: SqliteStore, path: Path) -> None:
-    pens = [await begin_session(store, f"s{number}") for number in range(5)]
+async def test_writes_wait_for_a_lock_without_blocking_the_loop(store: SqliteStore, path: Path) -> None:
+    logs = [await begin_session(store, f"s{number}") for number in range(5)]
     lock = LockHolder(path)
-    writes = [asyncio.create_task(pen.append_to(store, term, input_added("two", "k2"))) for pen, term in pens]
+    writes = [asyncio.create_task(log.append_to(store, term, input_added("two", "k2"))) for log, term in logs]
     ticks = 0
     while ticks < 50:
         await asyncio.sleep(0)
@@ -141,22 +141,22 @@ async def test_writes_wait_for_another_program_without_holding_up_the_loop(store
     assert len(await read_log(store, "s0")) == 1
     lock.end()
     assert await asyncio.gather(*writes) == [2] * 5
-    for pen, _ in pens:
-        assert await read_log(store, pen.session) == [event.stored for event in pen.events]
+    for log, _ in logs:
+        assert await read_log(store, log.session) == log.stored
 
 
-async def test_a_write_cancelled_while_it_waits_shows_its_outcome_in_the_log(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_the_outcome_of_a_cancelled_write_is_in_the_log(store: SqliteStore, path: Path) -> None:
+    log, term = await begin_session(store, "s")
     lock = LockHolder(path)
-    write = asyncio.create_task(EventSealer.append_to(_sealer_after(pen), store, term, input_added("two", "k2")))
+    write = asyncio.create_task(EventSealer.append_to(_sealer_after(log), store, term, input_added("two", "k2")))
     await _wait_for_thread_write(store)
     write.cancel()
     await asyncio.gather(write, return_exceptions=True)
     lock.end()
     assert await store.events.wait(S, after=1) == 2
     async for event in store.events.read(S, after=1):
-        pen.add_sealed(event)
-    assert await pen.append_to(store, term, input_added("three", "k3")) == 3
+        log.add_sealed(event)
+    assert await log.append_to(store, term, input_added("three", "k3")) == 3
 
 
 async def _wait_for_thread_write(store: SqliteStore) -> None:
@@ -168,13 +168,13 @@ async def _wait_for_thread_write(store: SqliteStore) -> None:
     pytest.fail("nothing waits for the lock")
 
 
-def _sealer_after(pen: EventSealer) -> EventSealer:
-    on = EventSealer(pen.session)
-    on.add_sealed(pen.events[-1])
+def _sealer_after(log: EventSealer) -> EventSealer:
+    on = EventSealer(log.session)
+    on.add_sealed(log.events[-1])
     return on
 
 
-async def test_a_claim_cancelled_while_it_waits_can_be_made_again(store: SqliteStore, path: Path) -> None:
+async def test_a_claim_cancelled_while_waiting_can_be_repeated(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s")
     lock = LockHolder(path)
     claim = asyncio.create_task(store.events.claim(S))
@@ -189,10 +189,10 @@ async def test_a_claim_cancelled_while_it_waits_can_be_made_again(store: SqliteS
     assert await store.events.claim(S) == 3
 
 
-async def test_closing_waits_for_what_was_given(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_closing_waits_for_queued_writes(store: SqliteStore, path: Path) -> None:
+    log, term = await begin_session(store, "s")
     lock = LockHolder(path)
-    write = asyncio.create_task(pen.append_to(store, term, input_added("two", "k2")))
+    write = asyncio.create_task(log.append_to(store, term, input_added("two", "k2")))
     await _wait_for_thread_write(store)
     closing_ = asyncio.create_task(store.close())
     await asyncio.sleep(0)
@@ -204,7 +204,7 @@ async def test_closing_waits_for_what_was_given(store: SqliteStore, path: Path) 
     await other.close()
 
 
-async def test_a_database_that_is_being_made_elsewhere_is_waited_for(path: Path) -> None:
+async def test_opening_waits_while_another_process_creates_the_database(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("begin exclusive")
     store = SqliteStore(path)
@@ -214,13 +214,13 @@ async def test_a_database_that_is_being_made_elsewhere_is_waited_for(path: Path)
     assert not write.done()
     connection.execute("rollback")
     connection.close()
-    pen = await write
-    assert await read_log(store, "s") == [event.stored for event in pen.events]
+    log = await write
+    assert await read_log(store, "s") == log.stored
     await store.close()
 
 
-async def test_reading_waits_for_another_program_that_wants_to_be_alone(store: SqliteStore, path: Path) -> None:
-    pen = await write_session(store, "s")
+async def test_reading_waits_for_an_exclusive_lock(store: SqliteStore, path: Path) -> None:
+    log = await write_session(store, "s")
     await store.close()
     alone = sqlite3.connect(path, isolation_level=None)
     alone.execute("pragma locking_mode = exclusive")
@@ -232,7 +232,7 @@ async def test_reading_waits_for_another_program_that_wants_to_be_alone(store: S
     assert not reading.done()
     alone.execute("rollback")
     alone.close()
-    assert await reading == [event.stored for event in pen.events]
+    assert await reading == log.stored
     await reader.close()
 
 
@@ -262,7 +262,7 @@ def test_a_commit_that_failed_in_an_unknown_way_has_an_unknown_outcome() -> None
     assert not isinstance(translate_commit_error(error), Unavailable)
 
 
-def test_work_that_fails_after_it_wrote_is_undone_and_its_neighbours_are_not(tmp_path: Path) -> None:
+def test_work_that_fails_after_writing_is_rolled_back_alone(tmp_path: Path) -> None:
     def good(connection: sqlite3.Connection) -> str:
         connection.execute("insert into t values (1)")
         return "good"
@@ -284,7 +284,7 @@ def test_work_that_fails_after_it_wrote_is_undone_and_its_neighbours_are_not(tmp
         assert connection.execute("select n from t").fetchall() == [(1,), (1,)]
 
 
-async def test_names_that_cannot_be_written_are_refused(store: SqliteStore) -> None:
+async def test_names_that_sqlite_cannot_store_are_refused(store: SqliteStore) -> None:
     await write_session(store, "s")
     with pytest.raises(InvalidInput):
         await store.sessions.find(SessionId("\ud800"))
@@ -313,15 +313,10 @@ class TestInTheThread(StoreContract):
         await other.close()
 
 
-async def test_offers_and_appends_of_a_slow_disk_share_their_commits(store: SqliteStore, path: Path) -> None:
+async def test_offers_on_a_slow_disk_share_commits(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s")
     lock = LockHolder(path)
-    offers = [
-        asyncio.create_task(
-            store.events.offer(S, unsealed_event("s", input_added("x", f"o{number}")), key=f"o{number}")
-        )
-        for number in range(200)
-    ]
+    offers = [asyncio.create_task(offer_event(store, input_added("x", f"o{number}"))) for number in range(200)]
     await _wait_for_thread_write(store)
     lock.end()
     assert sorted(await asyncio.gather(*offers)) == list(range(2, 202))

@@ -16,9 +16,9 @@ from vaka.testing.stores.sealed_events import (
     approval_requested,
     begin_session,
     input_added,
+    offer_event,
     read_log,
     turn_events,
-    unsealed_event,
     write_session,
 )
 
@@ -39,8 +39,8 @@ CHANGED_COLUMNS = {
 
 
 @pytest.mark.parametrize("column", CHANGED_COLUMNS)
-async def test_a_changed_row_is_found_and_made_anew(store: SqliteStore, path: Path, column: str) -> None:
-    pen = await write_session(store, "s", input_added("hello"), approval_requested("a1"))
+async def test_a_changed_row_is_corrupt_and_reindex_rebuilds_it(store: SqliteStore, path: Path, column: str) -> None:
+    log = await write_session(store, "s", input_added("hello"), approval_requested("a1"))
     before = await store.sessions.find(S)
     assert before is not None
     _execute_sql(path, f"update sessions set {column} = ?", CHANGED_COLUMNS[column])
@@ -53,18 +53,18 @@ async def test_a_changed_row_is_found_and_made_anew(store: SqliteStore, path: Pa
     with pytest.raises(Corrupt):
         await store.events.claim(S)
     with pytest.raises(Corrupt):
-        await store.events.offer(S, unsealed_event("s", input_added("x", "o")), key="o")
+        await offer_event(store, input_added("x", "o"))
     assert await store.reindex() == 1
     found = await store.sessions.find(S)
     assert found is not None
     assert found.term > (7 if column == "term" else 1)
     assert msgspec.structs.replace(found, term=1) == before
-    assert await read_log(store, "s") == [event.stored for event in pen.events]
+    assert await read_log(store, "s") == log.stored
     term = await store.events.claim(S)
-    assert await pen.append_to(store, term, input_added("on", "k2")) == 3
+    assert await log.append_to(store, term, input_added("on", "k2")) == 3
 
 
-async def test_a_value_of_another_kind_in_a_row_is_found(store: SqliteStore, path: Path) -> None:
+async def test_a_row_value_of_another_type_is_corrupt(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s")
     for value in (b"\xff\xfe", None, 1.5, "x"):
         try:
@@ -82,8 +82,8 @@ async def test_empty_bytes_are_not_an_empty_text(store: SqliteStore, path: Path)
         await store.sessions.find(S)
 
 
-async def test_a_lost_row_comes_back(store: SqliteStore, path: Path) -> None:
-    pen = await write_session(store, "s", input_added("hello"), approval_requested("a1"))
+async def test_reindex_restores_a_lost_row(store: SqliteStore, path: Path) -> None:
+    log = await write_session(store, "s", input_added("hello"), approval_requested("a1"))
     await write_session(store, "t")
     rows, decisions = await store.sessions.list(SessionQuery()), await store.sessions.decisions()
     for table in ("sessions", "names", "decisions"):
@@ -95,13 +95,11 @@ async def test_a_lost_row_comes_back(store: SqliteStore, path: Path) -> None:
     again = await store.sessions.list(SessionQuery())
     assert [msgspec.structs.replace(info, term=1) for info in again.sessions] == list(rows.sessions)
     assert await store.sessions.decisions() == decisions
-    assert await store.events.offer(S, unsealed_event("s", input_added("again")), key="k") == 1
-    assert await read_log(store, "s") == [event.stored for event in pen.events]
+    assert await offer_event(store, input_added("again")) == 1
+    assert await read_log(store, "s") == log.stored
 
 
-async def test_a_session_whose_log_is_damaged_keeps_its_row_and_the_others_are_made_anew(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_reindex_keeps_the_row_of_a_damaged_log_and_rebuilds_the_others(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s", input_added("a", "a"), input_added("b", "b"))
     await write_session(store, "t")
     await write_session(store, "u", input_added("a", "a"), input_added("b", "b"))
@@ -122,16 +120,16 @@ async def test_a_row_without_a_log_is_removed(store: SqliteStore, path: Path) ->
     assert [info.id for info in (await store.sessions.list(SessionQuery())).sessions] == ["t"]
 
 
-async def test_a_writer_goes_on_after_a_reindex_unless_its_row_was_lost(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_a_writer_continues_after_a_reindex_unless_its_row_was_lost(store: SqliteStore, path: Path) -> None:
+    log, term = await begin_session(store, "s")
     other = SqliteStore(path)
     assert await other.reindex() == 1
-    assert await pen.append_to(store, term, input_added("two", "k2")) == 2
+    assert await log.append_to(store, term, input_added("two", "k2")) == 2
     _execute_sql(path, "delete from sessions")
     assert await other.reindex() == 1
     later = await other.events.claim(S)
     assert later > term
-    assert await pen.append_to(other, later, input_added("three", "k3")) == 3
+    assert await log.append_to(other, later, input_added("three", "k3")) == 3
     await other.close()
 
 
@@ -147,7 +145,7 @@ async def test_a_damaged_session_can_be_deleted(store: SqliteStore, path: Path) 
         await store.sessions.delete(S)
 
 
-async def test_a_changed_decision_is_found(store: SqliteStore, path: Path) -> None:
+async def test_a_changed_decision_row_is_corrupt(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s", input_added("x"), approval_requested("a1"), approval_requested("a2"))
     for change in ("seq = 1", "seq = 9", "hash = 'x'", "decision = 'b'"):
         _execute_sql(path, f"update decisions set {change} where decision = 'a1'")
@@ -157,14 +155,14 @@ async def test_a_changed_decision_is_found(store: SqliteStore, path: Path) -> No
         assert [row.id for row in await store.sessions.decisions(S)] == ["a1", "a2"]
 
 
-async def test_a_changed_key_is_found(store: SqliteStore, path: Path) -> None:
+async def test_a_changed_key_row_is_corrupt(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s", input_added("x", "a"), input_added("y", "b"))
     _execute_sql(path, "update names set seq = 2 where name = 'a'")
     with pytest.raises(Corrupt):
-        await store.events.offer(S, unsealed_event("s", input_added("x", "a")), key="a")
+        await offer_event(store, input_added("x", "a"))
 
 
-async def test_a_changed_value_is_found_and_a_changed_state_ignored(store: SqliteStore, path: Path) -> None:
+async def test_a_changed_value_is_corrupt_and_a_changed_snapshot_ignored(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s")
     await store.values.put("a", {"b": 1})
     digest = await store.blobs.put(b"blob")
@@ -182,7 +180,7 @@ async def test_a_changed_value_is_found_and_a_changed_state_ignored(store: Sqlit
     assert await store.blobs.get(digest) == b"blob"
 
 
-async def test_who_waits_for_a_session_is_told_that_its_row_was_changed(store: SqliteStore, path: Path) -> None:
+async def test_a_wait_raises_corrupt_when_the_row_was_changed(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s")
     other = SqliteStore(path)
     _execute_sql(path, "update sessions set title = 'x'")
@@ -197,7 +195,7 @@ async def test_who_waits_for_a_session_is_told_that_its_row_was_changed(store: S
     await other.close()
 
 
-async def test_gc_gives_the_space_back(store: SqliteStore, path: Path) -> None:
+async def test_gc_shrinks_the_file(store: SqliteStore, path: Path) -> None:
     start, end = turn_events()
     for number in range(5):
         await write_session(store, f"s{number}", input_added("x" * 200_000), start, end)
@@ -223,7 +221,7 @@ async def _stored_bodies(path: Path) -> list[object]:
         return connection.execute("select body from events").fetchall()
 
 
-async def test_titles_are_found_whatever_their_letters(store: SqliteStore) -> None:
+async def test_titles_are_found_case_insensitively_in_every_script(store: SqliteStore) -> None:
     await write_session(store, "s", input_added("Über ÄPFEL und Straße"))
     for text in ("über", "äpfel", "STRASSE"):
         assert [info.id for info in (await store.sessions.list(SessionQuery(text=text))).sessions] == ["s"]

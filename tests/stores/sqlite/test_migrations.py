@@ -13,9 +13,9 @@ from vaka.stores.sqlite.connection import APPLICATION_ID, migration_scripts
 from vaka.testing.stores.sealed_events import (
     approval_requested,
     input_added,
+    offer_event,
     read_log,
     turn_events,
-    unsealed_event,
     write_session,
 )
 
@@ -49,7 +49,7 @@ async def _read_everything(
     return listed, [await read_log(store, name) for name in names], [row.id for row in await store.sessions.decisions()]
 
 
-async def test_what_the_first_schema_held_is_there(tmp_path: Path) -> None:
+async def test_data_of_the_first_schema_is_migrated(tmp_path: Path) -> None:
     new, old = tmp_path / "new.db", tmp_path / "old.db"
     store = SqliteStore(new, durability="process")
     digest = await store.blobs.put(b"a picture")
@@ -65,7 +65,7 @@ async def test_what_the_first_schema_held_is_there(tmp_path: Path) -> None:
     store = SqliteStore(old, durability="process")
     assert await _read_everything(store, "s", "t", "done") == before
     assert [info.id for info in (await store.sessions.list(SessionQuery(status="queued"))).sessions] == ["s", "t"]
-    assert await store.events.offer(SessionId("s"), unsealed_event("s", input_added("one", "k1")), key="k1") == 1
+    assert await offer_event(store, input_added("one", "k1")) == 1
     removed = await store.gc(Retention(idle_before=LATER, blobs_before=LATER))
     assert removed == GcResult(sessions=(SessionId("done"),), blobs=1, bytes=removed.bytes)
     assert await store.blobs.get(digest) == b"a picture"

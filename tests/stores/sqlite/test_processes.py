@@ -18,7 +18,7 @@ from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_
 S = SessionId("s")
 
 
-async def test_a_claim_dies_with_its_process(store: SqliteStore, spawn: Spawn) -> None:
+async def test_a_claim_ends_with_its_process(store: SqliteStore, spawn: Spawn) -> None:
     child = await spawn("hold")
     assert await child.read_line() == "held"
     with pytest.raises(Busy):
@@ -28,10 +28,10 @@ async def test_a_claim_dies_with_its_process(store: SqliteStore, spawn: Spawn) -
     assert found.live
     await child.kill()
     assert await store.events.claim(S) == 2
-    pen = EventSealer("s")
+    log = EventSealer("s")
     async for event in store.events.read(S):
-        pen.add_sealed(event)
-    assert await pen.append_to(store, await _stored_term(store), input_added("on", "k2")) == 2
+        log.add_sealed(event)
+    assert await log.append_to(store, await _stored_term(store), input_added("on", "k2")) == 2
 
 
 async def _stored_term(store: SqliteStore) -> Term:
@@ -40,7 +40,7 @@ async def _stored_term(store: SqliteStore) -> Term:
     return Term(found.term)
 
 
-async def test_what_a_dead_process_left_is_removed(store: SqliteStore, spawn: Spawn, path: Path) -> None:
+async def test_files_of_a_dead_process_are_removed(store: SqliteStore, spawn: Spawn, path: Path) -> None:
     child = await spawn("hold")
     assert await child.read_line() == "held"
     await child.kill()
@@ -67,7 +67,7 @@ async def test_processes_that_contend_for_a_session_write_one_after_the_other(st
     assert await _stored_term(store) >= 1 + 3 * 15
 
 
-async def test_of_processes_that_begin_one_session_at_once_one_writes_it(store: SqliteStore, spawn: Spawn) -> None:
+async def test_of_processes_that_begin_a_session_concurrently_one_writes_it(store: SqliteStore, spawn: Spawn) -> None:
     children = [await spawn("begin", f"child {number}") for number in range(3)]
     for child in children:
         assert await child.read_line() == "ready"
@@ -90,11 +90,11 @@ async def test_a_process_killed_at_a_failpoint_loses_nothing_it_acknowledged(
     committed = place in {"append.after_commit", "append.before_ack"}
     stored = [decode(event) for event in await read_log(store, "s")]
     assert [event.seq for event in stored] == list(range(1, 2 * (number - 1 + committed) + 1))
-    pen = EventSealer("s")
+    log = EventSealer("s")
     for event in stored:
-        pen.add_sealed(event)
+        log.add_sealed(event)
     term = await store.events.claim(S)
-    assert await pen.append_to(store, term, input_added("on", "after")) == len(stored) + 1
+    assert await log.append_to(store, term, input_added("on", "after")) == len(stored) + 1
 
 
 async def test_failpoints_can_be_counted(spawn: Spawn, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_failpoints_can_be_counted(spawn: Spawn, tmp_path: Path) -> None:
     )
 
 
-async def test_an_append_in_another_process_wakes_who_waits_here(store: SqliteStore, spawn: Spawn) -> None:
+async def test_an_append_in_another_process_wakes_a_wait(store: SqliteStore, spawn: Spawn) -> None:
     child = await spawn("hold")
     assert await child.read_line() == "held"
     for head in range(1, 6):
@@ -116,7 +116,7 @@ async def test_an_append_in_another_process_wakes_who_waits_here(store: SqliteSt
         assert await child.read_line() == str(head + 1)
 
 
-async def test_an_offer_from_another_process_wakes_the_writer_here(store: SqliteStore, spawn: Spawn) -> None:
+async def test_an_offer_from_another_process_wakes_the_writer(store: SqliteStore, spawn: Spawn) -> None:
     await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     child = await spawn("offer", "o1")
@@ -138,7 +138,7 @@ async def test_snapshots_come_from_another_process(store: SqliteStore, spawn: Sp
                 shown = event.data.text
 
 
-async def test_followers_go_on_with_the_next_writer_when_theirs_was_killed(store: SqliteStore, spawn: Spawn) -> None:
+async def test_followers_continue_with_the_next_writer_when_theirs_was_killed(store: SqliteStore, spawn: Spawn) -> None:
     first = await spawn("hold")
     assert await first.read_line() == "held"
     waiting = asyncio.create_task(store.events.wait(S, after=1))
@@ -146,13 +146,13 @@ async def test_followers_go_on_with_the_next_writer_when_theirs_was_killed(store
     await first.kill()
     other = SqliteStore(store.path)
     term = await other.events.claim(S)
-    pen = EventSealer("s")
+    log = EventSealer("s")
     async for event in other.events.read(S):
-        pen.add_sealed(event)
-    await pen.append_to(other, term, input_added("two", "k2"))
+        log.add_sealed(event)
+    await log.append_to(other, term, input_added("two", "k2"))
     assert await waiting == 2
     waiting = asyncio.create_task(store.events.wait(S, after=2))
     await asyncio.sleep(0)
-    await pen.append_to(other, term, input_added("three", "k3"))
+    await log.append_to(other, term, input_added("three", "k3"))
     assert await waiting == 3
     await other.close()

@@ -16,7 +16,13 @@ from vaka.stores.sqlite.socket_client import MAX_IDLE_POLLS
 from vaka.stores.sqlite.socket_server import connect_and_send, listen
 from vaka.stores.sqlite.writer_lock import WriterLock
 from vaka.testing.stores.followers import GrowingBlock
-from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_added, unsealed_event, write_session
+from vaka.testing.stores.sealed_events import (
+    EventSealer,
+    begin_session,
+    input_added,
+    offer_event,
+    write_session,
+)
 
 S = SessionId("s")
 FOLLOW_LINE = b'{"follow":"s"}\n'
@@ -54,49 +60,49 @@ INVALID_LINES = {
 
 
 @pytest.mark.parametrize("garbage", INVALID_LINES.values(), ids=INVALID_LINES)
-async def test_who_sends_garbage_is_cut_off_and_the_writer_goes_on(
+async def test_a_client_that_sends_garbage_is_disconnected_and_the_writer_continues(
     store: SqliteStore, path: Path, garbage: bytes
 ) -> None:
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     reader, writer = await _open_socket(path)
     writer.write(FOLLOW_LINE + garbage)
     while await reader.read(100):
         pass
     await _close_writer(writer)
-    assert await pen.append_to(store, term, input_added("two", "k2")) == 2
+    assert await log.append_to(store, term, input_added("two", "k2")) == 2
 
 
-async def test_a_follower_hears_of_each_commit(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_a_follower_receives_the_head_of_each_commit(store: SqliteStore, path: Path) -> None:
+    log, term = await begin_session(store, "s")
     reader, writer = await _open_socket(path)
     writer.write(FOLLOW_LINE[:5])
     await asyncio.sleep(0)
     writer.write(FOLLOW_LINE[5:])
     assert await reader.readline() == b'{"head":0}\n'
     for head in (2, 3):
-        await pen.append_to(store, term, input_added("x", f"k{head}"))
+        await log.append_to(store, term, input_added("x", f"k{head}"))
         assert await reader.readline() == b'{"head":%d}\n' % head
-    await store.events.offer(S, unsealed_event("s", input_added("psst", "o")), key="o")
+    await offer_event(store, input_added("psst", "o"))
     assert await reader.readline() == b'{"head":4}\n'
     await _close_writer(writer)
 
 
-async def test_a_lie_about_the_head_wakes_nobody(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_a_false_head_message_wakes_no_wait(store: SqliteStore, path: Path) -> None:
+    log, term = await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     reader, writer = await _open_socket(path)
     writer.write(b'{"wake":"s","head":1000}\n' * 50 + b'{"wake":"nobody","head":7}\n' + FOLLOW_LINE)
     assert await reader.readline() == b'{"head":0}\n'
     await _close_writer(writer)
     assert not waiting.done()
-    await pen.append_to(store, term, input_added("two", "k2"))
+    await log.append_to(store, term, input_added("two", "k2"))
     assert await waiting == 2
 
 
-async def test_a_follower_that_does_not_read_gets_the_newest_and_holds_up_nobody(
+async def test_a_follower_that_does_not_read_gets_the_newest_and_delays_no_writer(
     store: SqliteStore, path: Path
 ) -> None:
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     block = GrowingBlock()
     shown = asyncio.Event()
 
@@ -110,7 +116,7 @@ async def test_a_follower_that_does_not_read_gets_the_newest_and_holds_up_nobody
     writer.write(FOLLOW_LINE)
     await shown.wait()
     for number in range(20):
-        await pen.append_to(store, term, input_added("x", f"k{number}x"))
+        await log.append_to(store, term, input_added("x", f"k{number}x"))
         store.live.touch(S)
     block.text = "the end"
     lines: list[bytes] = []
@@ -124,7 +130,7 @@ async def test_a_follower_that_does_not_read_gets_the_newest_and_holds_up_nobody
     await _close_writer(writer)
 
 
-async def test_a_writer_that_says_nonsense_is_left_alone(store: SqliteStore, path: Path) -> None:
+async def test_a_writer_that_sends_nonsense_is_disconnected(store: SqliteStore, path: Path) -> None:
     await begin_session(store, "s")
     other = SqliteStore(path)
     (file,) = _live_folder(path).glob("*.sock")
@@ -143,12 +149,12 @@ async def test_a_writer_that_says_nonsense_is_left_alone(store: SqliteStore, pat
     waiting = asyncio.create_task(other.events.wait(S, after=1))
     await heard.wait()
     assert not waiting.done()
-    await store.events.offer(S, unsealed_event("s", input_added("x", "o")), key="o")
+    await offer_event(store, input_added("x", "o"))
     assert await waiting == 2
     await other.close()
 
 
-async def test_a_long_path_has_its_socket_too(tmp_path: Path) -> None:
+async def test_a_socket_works_under_a_long_path(tmp_path: Path) -> None:
     path = tmp_path / ("deep" * 20) / ("deeper" * 20) / "vaka.db"
     store, other = SqliteStore(path), SqliteStore(path)
     await begin_session(store, "s")
@@ -161,19 +167,19 @@ async def test_a_long_path_has_its_socket_too(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_without_a_socket_the_look_every_second_is_enough(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_polling_works_without_a_socket(store: SqliteStore, path: Path) -> None:
+    log, term = await begin_session(store, "s")
     (file,) = _live_folder(path).glob("*.sock")
     file.unlink()
     other = SqliteStore(path)
     waiting = asyncio.create_task(other.events.wait(S, after=1))
     await asyncio.sleep(0)
-    await pen.append_to(store, term, input_added("two", "k2"))
+    await log.append_to(store, term, input_added("two", "k2"))
     assert await waiting == 2
     await other.close()
 
 
-async def test_a_handle_that_cannot_have_a_socket_still_writes(
+async def test_a_handle_without_a_socket_still_writes(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = _live_folder(path)
@@ -187,12 +193,12 @@ async def test_a_handle_that_cannot_have_a_socket_still_writes(
     (folder / f"{owner.name}.sock").rmdir()
 
 
-async def test_a_connection_nobody_needs_is_closed_after_a_while(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_an_idle_connection_is_closed(store: SqliteStore, path: Path) -> None:
+    log, term = await begin_session(store, "s")
     other = SqliteStore(path)
     waiting = asyncio.create_task(other.events.wait(S, after=1))
     await asyncio.sleep(0)
-    await pen.append_to(store, term, input_added("two", "k2"))
+    await log.append_to(store, term, input_added("two", "k2"))
     assert await waiting == 2
     links = other.hub.client
     assert links.connected_keys() == [("", S)]
@@ -204,18 +210,18 @@ async def test_a_connection_nobody_needs_is_closed_after_a_while(store: SqliteSt
     await other.close()
 
 
-async def test_nothing_is_left_after_close(path: Path) -> None:
+async def test_close_leaves_no_task_file_or_descriptor(path: Path) -> None:
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 0  # noqa: PTH208  # of this process
     tasks = asyncio.all_tasks()
     store, other = SqliteStore(path), SqliteStore(path)
     store.hub.database.transactions.disk_is_slow = True
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     block = GrowingBlock()
     store.live.share(S, lambda: [block.snapshot()])
     waiting = asyncio.create_task(other.events.wait(S, after=1))
     watching = asyncio.create_task(_first_snapshot(other))
     await watching
-    await pen.append_to(store, term, input_added("two", "k2"))
+    await log.append_to(store, term, input_added("two", "k2"))
     await waiting
     store.live.touch(S)
     await other.close()
@@ -252,7 +258,7 @@ async def test_files_of_dead_owners_are_swept_and_others_are_not(store: SqliteSt
     alive.release()
 
 
-async def test_a_row_that_names_a_dead_or_strange_owner_is_nobodys(store: SqliteStore, path: Path) -> None:
+async def test_dead_and_invalid_owners_are_not_alive(store: SqliteStore, path: Path) -> None:
     owner = WriterLock(path)
     assert not owner.is_alive("")
     assert not owner.is_alive("../../etc/passwd")
@@ -265,7 +271,7 @@ async def test_a_row_that_names_a_dead_or_strange_owner_is_nobodys(store: Sqlite
     assert not other.is_alive(name)
 
 
-async def test_a_lock_file_one_may_not_open_counts_as_alive(path: Path) -> None:
+async def test_an_unreadable_lock_file_counts_as_alive(path: Path) -> None:
     owner = WriterLock(path)
     owner.folder.mkdir()
     name = "a" * 32
@@ -273,7 +279,7 @@ async def test_a_lock_file_one_may_not_open_counts_as_alive(path: Path) -> None:
     assert owner.is_alive(name)
 
 
-async def test_a_folder_that_cannot_be_made_is_said(path: Path) -> None:
+async def test_a_live_folder_that_cannot_be_created_is_a_store_error(path: Path) -> None:
     store = SqliteStore(path)
     _live_folder(path).touch()
     with pytest.raises(StoreError, match="cannot be used"):
@@ -282,21 +288,21 @@ async def test_a_folder_that_cannot_be_made_is_said(path: Path) -> None:
 
 
 async def test_a_writer_whose_files_were_removed_is_fenced_off(store: SqliteStore, path: Path) -> None:
-    pen, term = await begin_session(store, "s")
+    log, term = await begin_session(store, "s")
     for file in _live_folder(path).iterdir():
         file.unlink()
     other = SqliteStore(path)
     later = await other.events.claim(S)
     assert later == term + 1
     with pytest.raises(StoreError):
-        await _sealer_after(pen).append_to(store, term, input_added("stale", "k2"))
-    assert await pen.append_to(other, later, input_added("two", "k2")) == 2
+        await _sealer_after(log).append_to(store, term, input_added("stale", "k2"))
+    assert await log.append_to(other, later, input_added("two", "k2")) == 2
     await other.close()
 
 
-def _sealer_after(pen: EventSealer) -> EventSealer:
-    on = EventSealer(pen.session)
-    on.add_sealed(pen.events[-1])
+def _sealer_after(log: EventSealer) -> EventSealer:
+    on = EventSealer(log.session)
+    on.add_sealed(log.events[-1])
     return on
 
 
@@ -314,7 +320,7 @@ async def test_namespaces_of_one_handle_end_with_it_or_alone(store: SqliteStore,
     await other.close()
 
 
-async def test_a_thousand_waits_are_one_look(store: SqliteStore, path: Path) -> None:
+async def test_a_thousand_waits_share_one_poll(store: SqliteStore, path: Path) -> None:
     other = SqliteStore(path)
     names = [SessionId(f"s{number}") for number in range(1000)]
     waiting = [asyncio.create_task(other.events.wait(name, after=0)) for name in names]

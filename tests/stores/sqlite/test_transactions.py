@@ -15,8 +15,8 @@ from vaka.testing.stores.sealed_events import (
     EventSealer,
     begin_session,
     input_added,
+    offer_event,
     read_log,
-    unsealed_event,
     write_session,
 )
 
@@ -43,30 +43,30 @@ def _finishes_without_loop(work: Coroutine[Any, Any, int]) -> bool:
     return False
 
 
-async def test_the_only_writer_does_not_wait_for_the_loop(store: SqliteStore, passes: Counter[str]) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_the_only_writer_commits_without_the_event_loop(store: SqliteStore, passes: Counter[str]) -> None:
+    log, term = await begin_session(store, "s")
     passes.clear()
-    assert _finishes_without_loop(pen.append_to(store, term, input_added("two", "k2")))
+    assert _finishes_without_loop(log.append_to(store, term, input_added("two", "k2")))
     assert passes == dict.fromkeys(
         ("append.before_begin", "append.after_rows", "append.after_commit", "append.before_ack"), 1
     )
-    assert await read_log(store, "s") == [event.stored for event in pen.events]
+    assert await read_log(store, "s") == log.stored
 
 
-async def test_one_of_several_writers_waits_for_the_others(store: SqliteStore, passes: Counter[str]) -> None:
-    pens = [await begin_session(store, f"s{number}") for number in range(5)]
+async def test_several_writers_share_one_commit(store: SqliteStore, passes: Counter[str]) -> None:
+    logs = [await begin_session(store, f"s{number}") for number in range(5)]
     passes.clear()
-    heads = await asyncio.gather(*[pen.append_to(store, term, input_added("two", "k2")) for pen, term in pens])
+    heads = await asyncio.gather(*[log.append_to(store, term, input_added("two", "k2")) for log, term in logs])
     assert heads == [2] * 5
     assert passes["append.after_commit"] == 1
 
 
-async def test_of_the_tasks_of_one_tick_only_the_first_goes_ahead(store: SqliteStore, passes: Counter[str]) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_only_the_first_task_of_a_tick_commits_at_once(store: SqliteStore, passes: Counter[str]) -> None:
+    log, term = await begin_session(store, "s")
     await asyncio.sleep(0)
     passes.clear()
     offers = [EventSealer("s", at=number) for number in range(4)]
-    first = asyncio.create_task(pen.append_to(store, term, input_added("two", "k2")))
+    first = asyncio.create_task(log.append_to(store, term, input_added("two", "k2")))
     rest = [asyncio.create_task(other.append_to(store, term, input_added("x"))) for other in offers]
     assert await first == 2
     for outcome in await asyncio.gather(*rest, return_exceptions=True):
@@ -74,31 +74,31 @@ async def test_of_the_tasks_of_one_tick_only_the_first_goes_ahead(store: SqliteS
     assert passes["append.after_commit"] == 2
 
 
-async def test_what_the_only_writer_may_not_write_is_told_at_once(store: SqliteStore) -> None:
-    pen, term = await begin_session(store, "s")
+async def test_an_invalid_append_of_the_only_writer_fails_at_once(store: SqliteStore) -> None:
+    log, term = await begin_session(store, "s")
     behind = EventSealer("s")
     with pytest.raises(HeadMoved):
         await behind.append_to(store, term, input_added("other", "o"))
-    await pen.append_to(store, term, input_added("two", "k2"), release=True)
+    await log.append_to(store, term, input_added("two", "k2"), release=True)
     with pytest.raises(ConflictError):
-        await pen.append_to(store, term, input_added("three", "k3"))
+        await log.append_to(store, term, input_added("three", "k3"))
     await write_session(store, "t")
 
 
-async def test_a_writer_that_waits_hears_of_what_others_have_offered_before(store: SqliteStore, path: Path) -> None:
-    pen, _ = await begin_session(store, "s")
+async def test_a_waiting_writer_learns_of_earlier_offers(store: SqliteStore, path: Path) -> None:
+    log, _ = await begin_session(store, "s")
     other = SqliteStore(path, durability="process")
     for number, petitioner in enumerate((other, store), 2):
         key = f"o{number}"
-        assert await petitioner.events.offer(pen.session, unsealed_event("s", input_added("x", key)), key=key) == number
+        assert await offer_event(petitioner, input_added("x", key)) == number
         async with asyncio.timeout(20):
-            assert await store.events.wait(pen.session, after=number - 1) == number
+            assert await store.events.wait(log.session, after=number - 1) == number
     await other.close()
 
 
-async def test_a_writer_whose_append_was_refused_sees_why(store: SqliteStore) -> None:
-    pen, term = await begin_session(store, "s")
-    await store.events.offer(pen.session, unsealed_event("s", input_added("x", "o")), key="o")
+async def test_a_writer_whose_append_was_refused_reads_the_new_head(store: SqliteStore) -> None:
+    log, term = await begin_session(store, "s")
+    await offer_event(store, input_added("x", "o"))
     with pytest.raises(HeadMoved):
-        await pen.append_to(store, term, input_added("two", "k2"))
-    assert await store.events.wait(pen.session, after=1) == 2
+        await log.append_to(store, term, input_added("two", "k2"))
+    assert await store.events.wait(log.session, after=1) == 2

@@ -1,4 +1,4 @@
-"""What every store promises, as tests: subclass ``StoreContract`` and give it your store.
+"""The contract suite of stores: subclass ``StoreContract`` and give it your store.
 
 ::
 
@@ -10,7 +10,7 @@
         async def other(self, store: Store) -> AsyncIterator[Store]:
             '''A second handle on the same data and namespace, as another process has it.'''
 
-A store that keeps bytes outside of the process also takes ``ChainContract``, with a fixture ``tamper``.
+A store whose bytes other programs can change also takes ``ChainContract``, with a fixture ``tamper``.
 """
 
 from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
@@ -20,23 +20,16 @@ from vaka.testing.stores.tables import BlobsContract, KeyValueContract, Sessions
 
 
 class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContract):
-    """What the logs promise."""
+    """The contract of logs: claims, appends, reads, offers and waits."""
 
 
 class StoreContract(
     EventStoreContract, SessionsContract, SnapshotsContract, BlobsContract, KeyValueContract, LiveContract
 ):
-    """Everything a store promises."""
+    """The contract of a whole store."""
 
 
 __all__ = [
-    "BlobsContract",
-    "ChainContract",
-    "EventSealer",
-    "EventStoreContract",
-    "KeyValueContract",
-    "LiveContract",
-    "SessionsContract",
-    "SnapshotsContract",
-    "StoreContract",
-]
+    "BlobsContract", "ChainContract", "EventSealer", "EventStoreContract", "KeyValueContract", "LiveContract",
+    "SessionsContract", "SnapshotsContract", "StoreContract",
+]  # fmt: skip

@@ -1,6 +1,6 @@
 """Contracts for processes that do not write the session: offers, waiting for the head, and live open blocks."""
 
-# ruff: noqa: D102, S101  # the names of the tests say what is promised
+# ruff: noqa: S101  # a contract suite is made of asserts
 
 import asyncio
 from contextlib import aclosing
@@ -19,32 +19,30 @@ from vaka.testing.stores.sealed_events import (
     approval_resolved,
     begin_session,
     input_added,
+    offer_event,
     question_asked,
     read_log,
     unsealed_event,
     write_session,
 )
 
-OFFER_SESSION = SessionId("s")
+SESSION = SessionId("s")
 
 
 class OffersContract:
-    """Offers and their keys."""
+    """Events appended by processes that are not the writer, and their keys."""
 
     async def test_an_offer_is_the_next_event_of_the_log(self, store: Store, other: Store) -> None:
-        pen, _ = await begin_session(store, "s")
-        assert (
-            await other.events.offer(OFFER_SESSION, unsealed_event("s", input_added("from outside", "o1")), key="o1")
-            == 2
-        )
+        log, _ = await begin_session(store, "s")
+        assert await offer_event(other, input_added("from outside", "o1")) == 2
         stored = await read_log(store, "s")
         event = decode(stored[1])
-        assert (event.data, event.seq, event.prev, event.id) == (input_added("from outside", "o1"), 2, pen.hash, "1.2")
-        found = await store.sessions.find(OFFER_SESSION)
+        assert (event.data, event.seq, event.prev, event.id) == (input_added("from outside", "o1"), 2, log.hash, "1.2")
+        found = await store.sessions.find(SESSION)
         assert found is not None
         assert (found.head, found.hash, found.inputs) == (2, event.hash, 2)
 
-    async def test_everything_a_person_may_say_can_be_offered(self, store: Store, other: Store) -> None:
+    async def test_inputs_interrupts_and_answers_can_be_offered(self, store: Store, other: Store) -> None:
         await begin_session(store, "s", approval_requested("a1"), question_asked("q1"))
         offers = [
             ("i1", InterruptRequested(key="i1")),
@@ -53,43 +51,39 @@ class OffersContract:
             ("o1", input_added("x", "o1")),
         ]
         for seq, (key, body) in enumerate(offers, 3):
-            assert await other.events.offer(OFFER_SESSION, unsealed_event("s", body), key=key) == seq
-        assert [event.data async for event in store.events.read(OFFER_SESSION, after=2)] == [body for _, body in offers]
+            assert await other.events.offer(SESSION, unsealed_event("s", body), key=key) == seq
+        assert [event.data async for event in store.events.read(SESSION, after=2)] == [body for _, body in offers]
 
-    async def test_what_only_the_writer_may_say_cannot(self, store: Store) -> None:
+    async def test_an_event_of_the_writer_cannot_be_offered(self, store: Store) -> None:
         await write_session(store, "s")
         with pytest.raises(InvalidInput):
-            await store.events.offer(OFFER_SESSION, unsealed_event("s", Custom(name="x")), key="x")
+            await store.events.offer(SESSION, unsealed_event("s", Custom(name="x")), key="x")
         with pytest.raises(InvalidInput):
-            await store.events.offer(OFFER_SESSION, unsealed_event("s", input_added("x", "a")), key="b")
+            await store.events.offer(SESSION, unsealed_event("s", input_added("x", "a")), key="b")
         with pytest.raises(InvalidInput):
-            await store.events.offer(OFFER_SESSION, unsealed_event("s", input_added("x", "")), key="")
+            await offer_event(store, input_added("x", ""))
         assert len(await read_log(store, "s")) == 1
 
-    async def test_an_unknown_session_takes_no_offers(self, store: Store) -> None:
+    async def test_an_offer_to_an_unknown_session_is_not_found(self, store: Store) -> None:
         with pytest.raises(NotFound):
-            await store.events.offer(OFFER_SESSION, unsealed_event("s", input_added("x", "o")), key="o")
-        assert await store.sessions.find(OFFER_SESSION) is None
+            await offer_event(store, input_added("x", "o"))
+        assert await store.sessions.find(SESSION) is None
 
-    async def test_the_same_key_again_returns_the_first_and_writes_nothing(self, store: Store, other: Store) -> None:
+    async def test_a_second_offer_with_a_key_returns_the_first_seq_and_writes_nothing(
+        self, store: Store, other: Store
+    ) -> None:
         await write_session(store, "s", approval_requested("a1"))
-        assert (
-            await store.events.offer(OFFER_SESSION, unsealed_event("s", approval_resolved("a1", by="ann")), key="a1")
-            == 2
-        )
-        assert (
-            await other.events.offer(OFFER_SESSION, unsealed_event("s", approval_resolved("a1", by="bob")), key="a1")
-            == 2
-        )
-        assert await store.events.offer(OFFER_SESSION, unsealed_event("s", input_added("x", "o")), key="o") == 3
-        assert [event.data async for event in other.events.read(OFFER_SESSION, after=1)] == [
+        assert await offer_event(store, approval_resolved("a1", by="ann")) == 2
+        assert await offer_event(other, approval_resolved("a1", by="bob")) == 2
+        assert await offer_event(store, input_added("x", "o")) == 3
+        assert [event.data async for event in other.events.read(SESSION, after=1)] == [
             approval_resolved("a1", by="ann"),
             input_added("x", "o"),
         ]
 
-    async def test_an_event_of_the_writer_has_its_key_too(self, store: Store, other: Store) -> None:
+    async def test_the_key_of_an_appended_event_also_counts_for_offers(self, store: Store, other: Store) -> None:
         await begin_session(store, "s", Custom(name="x"), input_added("mine", "k1"))
-        assert await other.events.offer(OFFER_SESSION, unsealed_event("s", input_added("again", "k1")), key="k1") == 2
+        assert await offer_event(other, input_added("again", "k1")) == 2
         assert len(await read_log(store, "s")) == 2
 
     async def test_a_key_counts_in_its_session_only(self, store: Store) -> None:
@@ -97,25 +91,19 @@ class OffersContract:
             await write_session(store, name)
             assert await store.events.offer(SessionId(name), unsealed_event(name, input_added("x", "o")), key="o") == 2
 
-    async def test_of_many_offers_with_one_key_at_once_one_is_written(self, store: Store, other: Store) -> None:
+    async def test_of_concurrent_offers_with_one_key_one_is_written(self, store: Store, other: Store) -> None:
         await write_session(store, "s", approval_requested("a1"))
         seqs = await asyncio.gather(
-            *(
-                handle.events.offer(OFFER_SESSION, unsealed_event("s", approval_resolved("a1", by=f"{n}")), key="a1")
-                for n in range(10)
-                for handle in (store, other)
-            )
+            *(offer_event(handle, approval_resolved("a1", by=f"{n}")) for n in range(10) for handle in (store, other))
         )
         assert set(seqs) == {2}
         assert len(await read_log(store, "s")) == 2
 
-    async def test_offers_from_everywhere_all_arrive_in_one_chain(self, store: Store, other: Store) -> None:
+    async def test_concurrent_offers_of_two_handles_make_one_chain(self, store: Store, other: Store) -> None:
         await write_session(store, "s")
         seqs = await asyncio.gather(
             *(
-                handle.events.offer(
-                    OFFER_SESSION, unsealed_event("s", input_added(f"{n}", f"{n}{name}")), key=f"{n}{name}"
-                )
+                offer_event(handle, input_added(f"{n}", f"{n}{name}"))
                 for n in range(20)
                 for name, handle in (("a", store), ("b", other))
             )
@@ -123,51 +111,46 @@ class OffersContract:
         assert sorted(seqs) == list(range(2, 42))
         assert len(await read_log(other, "s")) == 41
 
-    async def test_a_writer_learns_of_an_offer_by_its_head_reads_it_and_goes_on(
-        self, store: Store, other: Store
-    ) -> None:
-        pen, term = await begin_session(store, "s")
-        await other.events.offer(OFFER_SESSION, unsealed_event("s", input_added("psst", "o")), key="o")
+    async def test_a_writer_reads_an_offer_after_head_moved_and_continues(self, store: Store, other: Store) -> None:
+        log, term = await begin_session(store, "s")
+        await offer_event(other, input_added("psst", "o"))
         with pytest.raises(HeadMoved):
-            await EventSealer.append_to(_copy_sealer(pen), store, term, input_added("two", "k2"))
-        async for event in store.events.read(OFFER_SESSION, after=1):
-            pen.add_sealed(event)
-        assert await pen.append_to(store, term, input_added("two", "k2")) == 3
-        assert await read_log(other, "s") == [event.stored for event in pen.events]
+            await EventSealer.append_to(_copy_sealer(log), store, term, input_added("two", "k2"))
+        async for event in store.events.read(SESSION, after=1):
+            log.add_sealed(event)
+        assert await log.append_to(store, term, input_added("two", "k2")) == 3
+        assert await read_log(other, "s") == log.stored
 
     async def test_an_offer_and_an_append_at_once_make_one_chain(self, store: Store) -> None:
-        pen, term = await begin_session(store, "s")
+        log, term = await begin_session(store, "s")
         for n in range(10):
             offered, appended = await asyncio.gather(
-                store.events.offer(OFFER_SESSION, unsealed_event("s", input_added("o", f"o{n}")), key=f"o{n}"),
-                _copy_sealer(pen).append_to(store, term, input_added("a", f"a{n}")),
+                offer_event(store, input_added("o", f"o{n}")),
+                _copy_sealer(log).append_to(store, term, input_added("a", f"a{n}")),
                 return_exceptions=True,
             )
             assert isinstance(offered, int)
             assert isinstance(appended, int | HeadMoved)
-            async for event in store.events.read(OFFER_SESSION, after=pen.head):
-                pen.add_sealed(event)
-        assert pen.head > 10
+            async for event in store.events.read(SESSION, after=log.head):
+                log.add_sealed(event)
+        assert log.head > 10
 
     async def test_hostile_keys_are_only_names(self, store: Store) -> None:
         await write_session(store, "s")
         keys = ["'; drop table keys; --", "%", "_", "🛶", "a\x00b", "a\x00c", "a", "é", "e\u0301", "K", " ", "x" * 5000]
         for seq, key in enumerate(keys, 2):
-            assert await store.events.offer(OFFER_SESSION, unsealed_event("s", input_added("x", key)), key=key) == seq
+            assert await offer_event(store, input_added("x", key)) == seq
         for seq, key in enumerate(keys, 2):
-            assert await store.events.offer(OFFER_SESSION, unsealed_event("s", input_added("y", key)), key=key) == seq
+            assert await offer_event(store, input_added("y", key)) == seq
 
 
-def _copy_sealer(pen: EventSealer) -> EventSealer:
-    other = EventSealer(pen.session)
-    other.add_sealed(pen.events[-1])
+def _copy_sealer(log: EventSealer) -> EventSealer:
+    other = EventSealer(log.session)
+    other.add_sealed(log.events[-1])
     return other
 
 
-WAIT_SESSION = SessionId("s")
-
-
-async def _start_wait(store: Store, after: int, session: SessionId = WAIT_SESSION) -> "asyncio.Task[int]":
+async def _start_wait(store: Store, after: int, session: SessionId = SESSION) -> "asyncio.Task[int]":
     task = asyncio.create_task(store.events.wait(session, after=after))
     for _ in range(5):
         await asyncio.sleep(0)
@@ -176,48 +159,48 @@ async def _start_wait(store: Store, after: int, session: SessionId = WAIT_SESSIO
 
 
 class WaitContract:
-    """Wake-ups: none is missed, whoever wrote."""
+    """Waiting for the head of a log: no append or offer of any handle is missed."""
 
     async def test_a_head_that_is_already_above_is_returned_at_once(self, store: Store, other: Store) -> None:
         await write_session(store, "s", input_added("a", "a"), input_added("b", "b"))
-        assert await store.events.wait(WAIT_SESSION, after=0) == 2
-        assert await other.events.wait(WAIT_SESSION, after=1) == 2
+        assert await store.events.wait(SESSION, after=0) == 2
+        assert await other.events.wait(SESSION, after=1) == 2
 
-    async def test_an_append_wakes_those_who_wait_beside_the_writer(self, store: Store) -> None:
-        pen, term = await begin_session(store, "s")
+    async def test_an_append_wakes_waits_in_the_same_handle(self, store: Store) -> None:
+        log, term = await begin_session(store, "s")
         tasks = [await _start_wait(store, 1) for _ in range(3)]
         later = await _start_wait(store, 2)
-        await pen.append_to(store, term, input_added("two", "k2"))
+        await log.append_to(store, term, input_added("two", "k2"))
         assert await asyncio.gather(*tasks) == [2, 2, 2]
         assert not later.done()
-        await pen.append_to(store, term, input_added("three", "k3"))
+        await log.append_to(store, term, input_added("three", "k3"))
         assert await later == 3
 
-    async def test_an_append_wakes_those_who_wait_elsewhere(self, store: Store, other: Store) -> None:
-        pen, term = await begin_session(store, "s")
+    async def test_an_append_wakes_waits_in_another_handle(self, store: Store, other: Store) -> None:
+        log, term = await begin_session(store, "s")
         for n in range(2, 5):
             task = await _start_wait(other, n - 1)
-            await pen.append_to(store, term, input_added("x", f"k{n}"))
+            await log.append_to(store, term, input_added("x", f"k{n}"))
             assert await task == n
 
-    async def test_an_offer_from_elsewhere_wakes_the_writer(self, store: Store, other: Store) -> None:
+    async def test_an_offer_from_another_handle_wakes_the_writer(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
         task = await _start_wait(store, 1)
-        await other.events.offer(WAIT_SESSION, unsealed_event("s", input_added("psst", "o")), key="o")
+        await offer_event(other, input_added("psst", "o"))
         assert await task == 2
 
-    async def test_an_offer_wakes_those_who_wait_while_nobody_writes(self, store: Store, other: Store) -> None:
+    async def test_an_offer_wakes_waits_for_a_session_without_a_writer(self, store: Store, other: Store) -> None:
         await write_session(store, "s")
         tasks = [await _start_wait(handle, 1) for handle in (store, other)]
-        await other.events.offer(WAIT_SESSION, unsealed_event("s", input_added("psst", "o")), key="o")
+        await offer_event(other, input_added("psst", "o"))
         assert await asyncio.gather(*tasks) == [2, 2]
 
-    async def test_one_can_wait_for_a_session_that_does_not_exist_yet(self, store: Store, other: Store) -> None:
+    async def test_a_wait_for_a_session_that_does_not_exist_yet_is_woken(self, store: Store, other: Store) -> None:
         tasks = [await _start_wait(handle, 0) for handle in (store, other)]
         await begin_session(store, "s")
         assert await asyncio.gather(*tasks) == [1, 1]
 
-    async def test_those_who_wait_for_another_session_sleep_on(self, store: Store) -> None:
+    async def test_waits_for_another_session_are_not_woken(self, store: Store) -> None:
         await write_session(store, "t")
         task = await _start_wait(store, 1, SessionId("t"))
         await begin_session(store, "s")
@@ -225,22 +208,22 @@ class WaitContract:
         assert not task.done()
         task.cancel()
 
-    async def test_a_new_writer_wakes_those_who_waited_for_the_old_one(self, store: Store, other: Store) -> None:
-        pen = await write_session(store, "s")
+    async def test_an_append_of_a_new_writer_wakes_older_waits(self, store: Store, other: Store) -> None:
+        log = await write_session(store, "s")
         watching = await _start_wait(store, 1)
-        term = await other.events.claim(WAIT_SESSION)
-        await pen.append_to(other, term, input_added("two", "k2"))
+        term = await other.events.claim(SESSION)
+        await log.append_to(other, term, input_added("two", "k2"))
         assert await watching == 2
 
-    async def test_who_stops_waiting_is_forgotten(self, store: Store) -> None:
-        pen, term = await begin_session(store, "s")
+    async def test_a_cancelled_wait_does_not_disturb_others(self, store: Store) -> None:
+        log, term = await begin_session(store, "s")
         task, other_task = await _start_wait(store, 1), await _start_wait(store, 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await pen.append_to(store, term, input_added("two", "k2"))
+        await log.append_to(store, term, input_added("two", "k2"))
         assert await other_task == 2
 
-    async def test_a_closed_handle_waits_for_nothing(self, store: Store) -> None:
+    async def test_closing_a_handle_ends_its_waits(self, store: Store) -> None:
         await write_session(store, "s")
         task = await _start_wait(store, 1)
         await store.close()
@@ -248,27 +231,25 @@ class WaitContract:
             await task
 
     async def test_no_wake_up_is_missed_in_a_long_conversation(self, store: Store, other: Store) -> None:
-        pen, term = await begin_session(store, "s")
+        log, term = await begin_session(store, "s")
 
         async def follow(handle: Store) -> list[int]:
             seen, head = [1], 1
             while head < 60:
-                await handle.events.wait(WAIT_SESSION, after=head)
-                async for event in handle.events.read(WAIT_SESSION, after=head):
+                await handle.events.wait(SESSION, after=head)
+                async for event in handle.events.read(SESSION, after=head):
                     head = event.seq
                     seen.append(head)
             return seen
 
-        async def write(pen: EventSealer) -> None:
-            while pen.head < 60:
-                await pen.append_to(store, term, input_added("x", f"k{pen.head}"))
+        async def write(log: EventSealer) -> None:
+            while log.head < 60:
+                await log.append_to(store, term, input_added("x", f"k{log.head}"))
                 await asyncio.sleep(0)
 
-        one, two, _ = await asyncio.gather(follow(store), follow(other), write(pen))
+        one, two, _ = await asyncio.gather(follow(store), follow(other), write(log))
         assert one == two == list(range(1, 61))
 
-
-LIVE_SESSION = SessionId("s")
 
 WATCH_TIMEOUT = 30
 
@@ -280,13 +261,12 @@ class GrowingBlock:
         self.session, self.number, self.text = session, number, ""
 
     def snapshot(self) -> Event:
-        """Return what it holds so far."""
         body = MessageSnapshot(message_id=MessageId("m"), block=self.number, of="text.delta", text=self.text)
         return unsealed_event(self.session, body)
 
 
-async def _watch_until(handle: Store, text: str, session: SessionId = LIVE_SESSION) -> Event:
-    """Watch until a snapshot with this text comes."""
+async def _watch_until(handle: Store, text: str, session: SessionId = SESSION) -> Event:
+    """Return the first snapshot with this text."""
     async with asyncio.timeout(WATCH_TIMEOUT), aclosing(handle.live.watch(session)) as events:
         async for event in events:
             assert isinstance(event.data, MessageSnapshot)
@@ -296,23 +276,23 @@ async def _watch_until(handle: Store, text: str, session: SessionId = LIVE_SESSI
 
 
 class LiveContract:
-    """Snapshots cross handles; nobody who is slow, late or gone harms the writer."""
+    """Snapshots of open blocks reach other handles; a slow, late or dead follower does not affect the writer."""
 
-    async def test_a_follower_elsewhere_gets_the_open_block_as_it_is_now(self, store: Store, other: Store) -> None:
+    async def test_a_follower_in_another_handle_gets_the_current_open_block(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
         block = GrowingBlock()
         block.text = "Hello 🛶 \x00"
-        store.live.share(LIVE_SESSION, lambda: [block.snapshot()])
+        store.live.share(SESSION, lambda: [block.snapshot()])
         assert (await _watch_until(other, block.text)).data == block.snapshot().data
 
-    async def test_and_as_it_grows(self, store: Store, other: Store) -> None:
+    async def test_a_follower_in_another_handle_sees_an_open_block_grow(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
         block = GrowingBlock()
-        store.live.share(LIVE_SESSION, lambda: [block.snapshot()])
+        store.live.share(SESSION, lambda: [block.snapshot()])
         following = asyncio.create_task(_watch_until(other, "the end"))
         while not following.done():
             block.text = block.text + "." if len(block.text) < 20 and block.text != "the end" else "the end"
-            store.live.touch(LIVE_SESSION)
+            store.live.touch(SESSION)
             await asyncio.sleep(0)
         assert (await following).data == block.snapshot().data
 
@@ -320,7 +300,7 @@ class LiveContract:
         await begin_session(store, "s")
         one, two = GrowingBlock(number=0), GrowingBlock(number=1)
         one.text, two.text = "one", "two"
-        store.live.share(LIVE_SESSION, lambda: [one.snapshot(), two.snapshot()])
+        store.live.share(SESSION, lambda: [one.snapshot(), two.snapshot()])
         assert (await _watch_until(other, "one")).data == one.snapshot().data
         assert (await _watch_until(other, "two")).data == two.snapshot().data
 
@@ -328,32 +308,32 @@ class LiveContract:
         await write_session(store, "s")
         following = asyncio.create_task(_watch_until(other, "late"))
         await asyncio.sleep(0)
-        await store.events.claim(LIVE_SESSION)
+        await store.events.claim(SESSION)
         block = GrowingBlock()
         block.text = "late"
-        store.live.share(LIVE_SESSION, lambda: [block.snapshot()])
+        store.live.share(SESSION, lambda: [block.snapshot()])
         async with asyncio.timeout(WATCH_TIMEOUT):
             assert (await following).data == block.snapshot().data
 
-    async def test_what_is_no_longer_shared_is_not_sent(self, store: Store, other: Store) -> None:
-        pen, term = await begin_session(store, "s")
+    async def test_blocks_that_are_no_longer_shared_are_not_sent(self, store: Store, other: Store) -> None:
+        log, term = await begin_session(store, "s")
         old, new = GrowingBlock(), GrowingBlock()
         old.text, new.text = "old", "new"
-        store.live.share(LIVE_SESSION, lambda: [old.snapshot()])
-        store.live.share(LIVE_SESSION, None)
-        store.live.touch(LIVE_SESSION)
-        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(other.live.watch(LIVE_SESSION)) as events:
+        store.live.share(SESSION, lambda: [old.snapshot()])
+        store.live.share(SESSION, None)
+        store.live.touch(SESSION)
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(other.live.watch(SESSION)) as events:
             first = asyncio.create_task(anext(events))
             await asyncio.sleep(0)
-            await pen.append_to(store, term, input_added("two", "k2"))
-            assert await other.events.wait(LIVE_SESSION, after=1) == 2
-            store.live.share(LIVE_SESSION, lambda: [new.snapshot()])
+            await log.append_to(store, term, input_added("two", "k2"))
+            assert await other.events.wait(SESSION, after=1) == 2
+            store.live.share(SESSION, lambda: [new.snapshot()])
             while not first.done():
-                store.live.touch(LIVE_SESSION)
+                store.live.touch(SESSION)
                 await asyncio.sleep(0)
             assert first.result().data == new.snapshot().data
 
-    async def test_touching_what_nobody_follows_or_shares_does_nothing(self, store: Store) -> None:
+    async def test_touching_a_session_without_followers_reads_no_blocks(self, store: Store) -> None:
         asked: list[int] = []
 
         def blocks() -> list[Event]:
@@ -361,42 +341,42 @@ class LiveContract:
             return []
 
         await begin_session(store, "s")
-        store.live.touch(LIVE_SESSION)
-        store.live.share(LIVE_SESSION, blocks)
-        store.live.touch(LIVE_SESSION)
+        store.live.touch(SESSION)
+        store.live.share(SESSION, blocks)
+        store.live.touch(SESSION)
         store.live.touch(SessionId("unknown"))
         store.live.share(SessionId("unknown"), None)
         await asyncio.sleep(0)
         assert asked == []
 
-    async def test_a_follower_that_leaves_is_forgotten(self, store: Store, other: Store) -> None:
-        pen, term = await begin_session(store, "s")
+    async def test_a_follower_that_leaves_does_not_disturb_the_writer(self, store: Store, other: Store) -> None:
+        log, term = await begin_session(store, "s")
         block = GrowingBlock()
         block.text = "x"
-        store.live.share(LIVE_SESSION, lambda: [block.snapshot()])
+        store.live.share(SESSION, lambda: [block.snapshot()])
         for _ in range(3):
             await _watch_until(other, "x")
-        store.live.touch(LIVE_SESSION)
-        assert await pen.append_to(store, term, input_added("on", "k2")) == 2
+        store.live.touch(SESSION)
+        assert await log.append_to(store, term, input_added("on", "k2")) == 2
 
-    async def test_namespaces_are_apart(self, store: Store, other: Store) -> None:
+    async def test_namespaces_do_not_share_live_blocks(self, store: Store, other: Store) -> None:
         tenant, there = store.with_namespace("tenant"), other.with_namespace("tenant")
         mine, theirs = GrowingBlock(), GrowingBlock()
         mine.text, theirs.text = "mine", "theirs"
         await begin_session(store, "s")
         await begin_session(tenant, "s")
-        store.live.share(LIVE_SESSION, lambda: [mine.snapshot()])
-        tenant.live.share(LIVE_SESSION, lambda: [theirs.snapshot()])
-        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(there.live.watch(LIVE_SESSION)) as events:
+        store.live.share(SESSION, lambda: [mine.snapshot()])
+        tenant.live.share(SESSION, lambda: [theirs.snapshot()])
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(there.live.watch(SESSION)) as events:
             assert (await anext(events)).data == theirs.snapshot().data
-        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(other.live.watch(LIVE_SESSION)) as events:
+        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(other.live.watch(SESSION)) as events:
             assert (await anext(events)).data == mine.snapshot().data
 
     async def test_a_watch_ends_with_its_handle(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
 
         async def watch() -> list[Event]:
-            async with aclosing(other.live.watch(LIVE_SESSION)) as events:
+            async with aclosing(other.live.watch(SESSION)) as events:
                 return [event async for event in events]
 
         task = asyncio.create_task(watch())

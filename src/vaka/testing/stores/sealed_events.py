@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from vaka.core.ports.store import Store
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved, InputAdded, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, InputAdded, QuestionAsked, key_of
 from vaka.core.types.event import Body, Event, seal
 from vaka.core.types.ids import CallId, DecisionId, Digest, SessionId, Term, TurnId
 from vaka.core.types.message import Text, ToolCall
@@ -13,34 +13,35 @@ START_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def format_time(seconds: float = 0) -> str:
-    """Return a time of day as events carry it."""
+    """Return a time as events carry it."""
     return (START_TIME + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def input_added(text: str, key: str = "k") -> InputAdded:
-    """Return an input."""
     return InputAdded(key=key, content=(Text(text=text),))
 
 
 def approval_requested(approval: str) -> ApprovalRequested:
-    """Return a request for approval."""
     call = ToolCall(id=CallId("1"), name="rm", arguments={"path": "/"})
     return ApprovalRequested(approval=DecisionId(approval), call=call, digest=Digest("d"), spec=Digest("s"))
 
 
 def question_asked(question: str) -> QuestionAsked:
-    """Return a question."""
     return QuestionAsked(question=DecisionId(question), text="Which one?")
 
 
 def approval_resolved(approval: str, by: str = "") -> ApprovalResolved:
-    """Return an approval."""
     return ApprovalResolved(approval=DecisionId(approval), decision="approve", by=by)
 
 
 def unsealed_event(session: str, body: Body, *, at: float = 0, turn: str = "") -> Event:
-    """Return an event without a place, as a petitioner offers it."""
+    """Return an event without a seq, as it is offered."""
     return Event(data=body, session=SessionId(session), ts=format_time(at), turn=TurnId(turn))
+
+
+async def offer_event(store: Store, body: Body, *, session: str = "s") -> int:
+    """Offer an event under its own key; return its seq."""
+    return await store.events.offer(SessionId(session), unsealed_event(session, body), key=key_of(body))
 
 
 class EventSealer:
@@ -51,18 +52,21 @@ class EventSealer:
         self.at, self.head, self.hash = at, 0, ""
         self.events: list[Event] = []
 
+    @property
+    def stored(self) -> list[bytes]:
+        """The stored bytes of all events."""
+        return [event.stored for event in self.events]
+
     def seal(self, *bodies: Body, turn: str = "") -> list[Event]:
         """Return the bodies as the next events."""
-        made: list[Event] = []
+        first = len(self.events)
         for body in bodies:
             event = unsealed_event(self.session, body, at=self.at + self.head / 1000, turn=turn)
-            event = seal(event, epoch=1, seq=self.head + 1, prev=self.hash)
-            self.add_sealed(event)
-            made.append(event)
-        return made
+            self.add_sealed(seal(event, epoch=1, seq=self.head + 1, prev=self.hash))
+        return self.events[first:]
 
     def add_sealed(self, event: Event) -> None:
-        """Go on after an event somebody else has appended."""
+        """Continue after an event that another writer has appended."""
         self.head, self.hash = event.seq, event.hash
         self.events.append(event)
 
@@ -75,19 +79,19 @@ class EventSealer:
 
 
 async def begin_session(store: Store, session: str, *bodies: Body, at: float = 0) -> tuple[EventSealer, Term]:
-    """Claim a session and append its first events (one input unless told)."""
-    pen = EventSealer(session, at=at)
-    term = await store.events.claim(pen.session)
-    await pen.append_to(store, term, *(bodies or (input_added("hello"),)))
-    return pen, term
+    """Claim a session and append its first events (one input by default)."""
+    log = EventSealer(session, at=at)
+    term = await store.events.claim(log.session)
+    await log.append_to(store, term, *(bodies or (input_added("hello"),)))
+    return log, term
 
 
 async def write_session(store: Store, session: str, *bodies: Body, at: float = 0, turn: str = "") -> EventSealer:
-    """Write a session and let go of it."""
-    pen = EventSealer(session, at=at)
-    term = await store.events.claim(pen.session)
-    await pen.append_to(store, term, *(bodies or (input_added("hello"),)), turn=turn, release=True)
-    return pen
+    """Write a session and release it."""
+    log = EventSealer(session, at=at)
+    term = await store.events.claim(log.session)
+    await log.append_to(store, term, *(bodies or (input_added("hello"),)), turn=turn, release=True)
+    return log
 
 
 async def read_log(store: Store, session: str, *, after: int = 0, upto: int | None = None) -> list[bytes]:

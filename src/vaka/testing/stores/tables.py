@@ -1,6 +1,6 @@
 """Contracts of the index, blobs, snapshots and key-value pairs."""
 
-# ruff: noqa: D102, S101  # the names of the tests say what is promised
+# ruff: noqa: S101  # a contract suite is made of asserts
 
 import asyncio
 import hashlib
@@ -23,6 +23,7 @@ from vaka.testing.stores.sealed_events import (
     begin_session,
     format_time,
     input_added,
+    offer_event,
     question_asked,
     read_log,
     turn_events,
@@ -53,7 +54,7 @@ async def _write_each_status(store: Store) -> dict[str, EventSealer]:
 
 
 class ListContract:
-    """Listing and paging."""
+    """Listing sessions in pages, with filters."""
 
     async def test_the_newest_change_comes_first(self, store: Store, other: Store) -> None:
         for n, name in enumerate(("b", "a", "d", "c")):
@@ -132,18 +133,18 @@ class ListContract:
             assert (len(seen), set(seen)) == (23, names)
 
     async def test_pages_miss_nothing_that_stays_while_others_change(self, store: Store) -> None:
-        pens = {f"s{n:02}": await write_session(store, f"s{n:02}") for n in range(20)}
+        logs = {f"s{n:02}": await write_session(store, f"s{n:02}") for n in range(20)}
         first = await store.sessions.list(SessionQuery(limit=7))
-        for name in ("s19", "s03", "s10"):  # one that was shown, two that were not
-            pen = pens[name]
-            pen.at = 100
-            await pen.append_to(store, await store.events.claim(pen.session), input_added("new", "k2"), release=True)
+        for name in ("s19", "s03", "s10"):  # the first is on the first page, the others are not
+            log = logs[name]
+            log.at = 100
+            await log.append_to(store, await store.events.claim(log.session), input_added("new", "k2"), release=True)
         await store.sessions.delete(SessionId("s05"))
         rest = await store.sessions.list(SessionQuery(limit=50, after=first.next))
         shown = [info.id for info in (*first.sessions, *rest.sessions)]
-        assert sorted(shown) == sorted(set(pens) - {"s03", "s05", "s10"})
+        assert sorted(shown) == sorted(set(logs) - {"s03", "s05", "s10"})
 
-    async def test_a_cursor_nobody_gave_is_refused(self, store: Store) -> None:
+    async def test_an_invalid_cursor_is_refused(self, store: Store) -> None:
         await write_session(store, "s")
         for after in ("nonsense", "e30=", "🛶", "W10=", "bnVsbA==", "'; --"):
             with pytest.raises(InvalidInput):
@@ -152,7 +153,7 @@ class ListContract:
             with pytest.raises(InvalidInput):
                 await store.sessions.list(SessionQuery(limit=limit))
 
-    async def test_a_row_says_whether_somebody_writes(self, store: Store, other: Store) -> None:
+    async def test_a_row_shows_whether_the_session_has_a_writer(self, store: Store, other: Store) -> None:
         await write_session(store, "a")
         await begin_session(store, "b", at=1)
         for handle in (store, other):
@@ -168,9 +169,9 @@ class ListContract:
 
 
 class DecisionsContract:
-    """What people still have to decide."""
+    """Listing the decisions that are pending."""
 
-    async def test_what_was_asked_is_listed_oldest_first(self, store: Store, other: Store) -> None:
+    async def test_pending_decisions_are_listed_oldest_first(self, store: Store, other: Store) -> None:
         one = await write_session(store, "one", input_added("x"), approval_requested("a1"), at=10)
         two = await write_session(store, "two", question_asked("q1"), approval_requested("a2"), at=5)
         rows = [
@@ -182,34 +183,34 @@ class DecisionsContract:
         assert list(await other.sessions.decisions(two.session)) == rows[:2]
         assert list(await other.sessions.decisions(SessionId("unknown"))) == []
 
-    async def test_an_answer_settles_its_question_wherever_it_comes_from(self, store: Store, other: Store) -> None:
-        pen, term = await begin_session(
+    async def test_an_answer_settles_its_question_whether_offered_or_appended(self, store: Store, other: Store) -> None:
+        log, term = await begin_session(
             store, "s", approval_requested("a1"), approval_requested("a2"), question_asked("q1")
         )
-        await other.events.offer(SESSION, unsealed_event("s", approval_resolved("a1")), key="a1")
-        async for event in store.events.read(SESSION, after=pen.head):
-            pen.add_sealed(event)
-        await pen.append_to(store, term, QuestionAnswered(question=DecisionId("q1")))
+        await offer_event(other, approval_resolved("a1"))
+        async for event in store.events.read(SESSION, after=log.head):
+            log.add_sealed(event)
+        await log.append_to(store, term, QuestionAnswered(question=DecisionId("q1")))
         assert [row.id for row in await other.sessions.decisions()] == ["a2"]
         found = await other.sessions.find(SESSION)
         assert found is not None
         assert found.pending == 1
 
-    async def test_asked_and_answered_in_one_batch_is_not_open(self, store: Store) -> None:
+    async def test_a_decision_settled_in_its_own_batch_is_not_pending(self, store: Store) -> None:
         await write_session(store, "s", approval_requested("a1"), approval_resolved("a1"), approval_requested("a2"))
         assert [row.id for row in await store.sessions.decisions()] == ["a2"]
 
-    async def test_the_end_of_a_turn_settles_what_was_open(self, store: Store) -> None:
-        pen, term = await begin_session(store, "s", input_added("x"), approval_requested("a1"))
+    async def test_the_end_of_a_turn_settles_its_decisions(self, store: Store) -> None:
+        log, term = await begin_session(store, "s", input_added("x"), approval_requested("a1"))
         await write_session(store, "t", approval_requested("a1"))
-        await pen.append_to(store, term, approval_requested("a2"), TurnCancelled())
+        await log.append_to(store, term, approval_requested("a2"), TurnCancelled())
         assert [row.session for row in await store.sessions.decisions()] == ["t"]
 
 
 class DeleteContract:
-    """Forgetting: on request, and what ``gc`` may take."""
+    """Deletion, garbage collection and reindexing."""
 
-    async def test_a_deleted_session_leaves_nothing(self, store: Store, other: Store) -> None:
+    async def test_a_deleted_session_leaves_no_rows(self, store: Store, other: Store) -> None:
         await write_session(store, "s", approval_requested("a1"), input_added("x", "o"))
         await write_session(store, "t")
         await other.sessions.delete(SESSION)
@@ -218,26 +219,26 @@ class DeleteContract:
         assert list(await store.sessions.decisions()) == []
         assert await _list_ids(store, SessionQuery()) == ["t"]
         await write_session(store, "s")
-        assert await store.events.offer(SESSION, unsealed_event("s", input_added("x", "o")), key="o") == 2
+        assert await offer_event(store, input_added("x", "o")) == 2
 
-    async def test_a_session_that_is_written_cannot_be_deleted(self, store: Store, other: Store) -> None:
+    async def test_a_session_with_a_writer_cannot_be_deleted(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
         for handle in (store, other):
             with pytest.raises(Busy):
                 await handle.sessions.delete(SESSION)
         assert len(await read_log(store, "s")) == 1
 
-    async def test_what_does_not_exist_cannot_be_deleted(self, store: Store) -> None:
+    async def test_deleting_an_unknown_session_is_not_found(self, store: Store) -> None:
         await write_session(store.with_namespace("tenant"), "s")
         with pytest.raises(NotFound):
             await store.sessions.delete(SESSION)
 
-    async def test_gc_takes_what_is_done_and_old_and_nothing_else(self, store: Store, other: Store) -> None:
-        pens = await _write_each_status(store)
+    async def test_gc_removes_only_old_finished_sessions(self, store: Store, other: Store) -> None:
+        logs = await _write_each_status(store)
         live, _ = await begin_session(store, "live", input_added("x"), *turn_events())
         await write_session(store, "asked", approval_requested("a1"))
         await write_session(store, "recent", input_added("x"), *turn_events(), at=1000)
-        before = {name: await read_log(store, name) for name in (*pens, "live", "asked", "recent")}
+        before = {name: await read_log(store, name) for name in (*logs, "live", "asked", "recent")}
         dry = await other.gc(Retention(idle_before=format_time(500), dry_run=True))
         assert set(dry.sessions) == {"idle", "closed"}
         assert dry.bytes > 0
@@ -248,7 +249,7 @@ class DeleteContract:
         assert await store.sessions.find(live.session) is not None
         assert await other.gc(Retention(idle_before=format_time(500))) == GcResult()
 
-    async def test_gc_without_a_time_takes_no_session(self, store: Store) -> None:
+    async def test_gc_without_a_time_removes_no_session(self, store: Store) -> None:
         await write_session(store, "s", SessionClosed())
         assert await store.gc(Retention()) == GcResult()
         assert await store.sessions.find(SESSION) is not None
@@ -259,25 +260,25 @@ class DeleteContract:
         assert await store.gc(Retention(idle_before=FAR_FUTURE)) == GcResult()
         assert (await tenant.gc(Retention(idle_before=FAR_FUTURE))).sessions == ("s",)
 
-    async def test_reindex_finds_every_row_as_it_was(self, store: Store, other: Store) -> None:
-        pens = await _write_each_status(store)
-        pen, term = await begin_session(store, "live", approval_requested("a9"))
+    async def test_reindex_rebuilds_every_row_unchanged(self, store: Store, other: Store) -> None:
+        logs = await _write_each_status(store)
+        log, term = await begin_session(store, "live", approval_requested("a9"))
         await write_session(store.with_namespace("tenant"), "theirs")
         page, decisions = await store.sessions.list(SessionQuery()), await store.sessions.decisions()
-        assert await other.reindex() == len(pens) + 1
+        assert await other.reindex() == len(logs) + 1
         assert await store.sessions.list(SessionQuery()) == page
         assert await store.sessions.decisions() == decisions
-        for name, written in pens.items():
+        for name, written in logs.items():
             found = await store.sessions.find(SessionId(name))
             assert found == msgspec.structs.replace(rebuild_row(written.session, written.events), term=1)
         assert await store.events.offer(SessionId("idle"), unsealed_event("idle", input_added("x")), key="k") == 1
-        assert await pen.append_to(store, term, input_added("on", "k2")) == 2
+        assert await log.append_to(store, term, input_added("on", "k2")) == 2
 
-    async def test_many_may_list_while_many_write(self, store: Store, other: Store) -> None:
+    async def test_sessions_can_be_listed_while_others_write(self, store: Store, other: Store) -> None:
         async def write(name: str) -> None:
-            pen, term = await begin_session(store, name)
+            log, term = await begin_session(store, name)
             for n in range(5):
-                await pen.append_to(store, term, input_added("x", f"k{n}x"))
+                await log.append_to(store, term, input_added("x", f"k{n}x"))
 
         async def look() -> None:
             for _ in range(10):
@@ -290,150 +291,131 @@ class DeleteContract:
 
 
 class SessionsContract(ListContract, DecisionsContract, DeleteContract):
-    """What the index promises."""
-
-
-BLOB_SESSION = SessionId("s")
-
-BLOBS_FAR_FUTURE = "9999-01-01T00:00:00.000Z"
+    """The contract of the session index."""
 
 
 class BlobsContract:
-    """Blobs, and which of them may go."""
+    """Blobs, and which of them garbage collection removes."""
 
-    async def test_bytes_come_back_by_their_digest(self, store: Store, other: Store) -> None:
+    async def test_a_blob_is_read_by_its_digest(self, store: Store, other: Store) -> None:
         for data in (b"", b"\x00", bytes(range(256)), b"x" * 5_000_000):
             digest = await store.blobs.put(data)
             assert digest == hashlib.sha256(data).hexdigest()
             assert await other.blobs.get(digest) == data
 
-    async def test_the_same_bytes_are_kept_once(self, store: Store, other: Store) -> None:
+    async def test_equal_blobs_are_stored_once(self, store: Store, other: Store) -> None:
         digests = await asyncio.gather(*(handle.blobs.put(b"same") for _ in range(5) for handle in (store, other)))
         assert len(set(digests)) == 1
-        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE)) == GcResult(blobs=1, bytes=4)
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult(blobs=1, bytes=4)
 
-    async def test_unknown_bytes_are_not_found(self, store: Store) -> None:
+    async def test_an_unknown_digest_is_not_found(self, store: Store) -> None:
         for digest in ("0" * 64, "", "nonsense", "'; --"):
             with pytest.raises(NotFound):
                 await store.blobs.get(Digest(digest))
 
-    async def test_namespaces_share_no_bytes(self, store: Store) -> None:
+    async def test_namespaces_share_no_blobs(self, store: Store) -> None:
         digest = await store.blobs.put(b"secret")
         with pytest.raises(NotFound):
             await store.with_namespace("tenant").blobs.get(digest)
 
-    async def test_what_a_log_names_stays_and_the_rest_may_go(self, store: Store) -> None:
+    async def test_gc_removes_only_unreferenced_blobs(self, store: Store) -> None:
         names = {name: await store.blobs.put(name.encode()) for name in ("image", "text", "system", "tools", "loose")}
         await write_session(
             store, "s",
             InputAdded(key="k", content=(Image(blob=names["image"]), Stored(blob=names["text"], size=4))),
             StepStarted(agent="a", number=1, system=names["system"], tools=names["tools"]),
         )  # fmt: skip
-        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE, dry_run=True)) == GcResult(blobs=1, bytes=5)
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE, dry_run=True)) == GcResult(blobs=1, bytes=5)
         assert await store.blobs.get(names["loose"]) == b"loose"
-        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE)) == GcResult(blobs=1, bytes=5)
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult(blobs=1, bytes=5)
         with pytest.raises(NotFound):
             await store.blobs.get(names["loose"])
         for name in ("image", "text", "system", "tools"):
             assert await store.blobs.get(names[name]) == name.encode()
 
-    async def test_young_bytes_stay(self, store: Store) -> None:
+    async def test_gc_spares_recent_blobs(self, store: Store) -> None:
         digest = await store.blobs.put(b"about to be named")
         assert await store.gc(Retention(blobs_before=format_time())) == GcResult()
         assert await store.gc(Retention()) == GcResult()
         assert await store.blobs.get(digest) == b"about to be named"
 
-    async def test_bytes_two_sessions_name_stay_until_both_are_gone(self, store: Store) -> None:
+    async def test_a_blob_named_by_two_sessions_stays_until_both_are_deleted(self, store: Store) -> None:
         digest = await store.blobs.put(b"shared")
         for name in ("s", "t"):
             await write_session(store, name, InputAdded(key="k", content=(Image(blob=digest),)))
         await store.sessions.delete(SessionId("s"))
-        assert (await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE))).blobs == 0
+        assert (await store.gc(Retention(blobs_before=FAR_FUTURE))).blobs == 0
         assert await store.blobs.get(digest) == b"shared"
         await store.sessions.delete(SessionId("t"))
-        assert (await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE))).blobs == 1
+        assert (await store.gc(Retention(blobs_before=FAR_FUTURE))).blobs == 1
 
-    async def test_bytes_of_another_namespace_stay(self, store: Store) -> None:
+    async def test_gc_spares_blobs_of_another_namespace(self, store: Store) -> None:
         tenant = store.with_namespace("tenant")
         digest = await tenant.blobs.put(b"theirs")
-        assert await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE)) == GcResult()
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult()
         assert await tenant.blobs.get(digest) == b"theirs"
 
-    async def test_bytes_that_were_removed_can_be_put_again(self, store: Store) -> None:
+    async def test_a_removed_blob_can_be_put_again(self, store: Store) -> None:
         await store.blobs.put(b"again")
-        await store.gc(Retention(blobs_before=BLOBS_FAR_FUTURE))
+        await store.gc(Retention(blobs_before=FAR_FUTURE))
         assert await store.blobs.get(await store.blobs.put(b"again")) == b"again"
 
 
 class SnapshotsContract:
-    """Folded states: a help, never the truth."""
+    """Snapshots of folded states."""
 
-    async def test_the_newest_state_of_the_fold_is_loaded(self, store: Store, other: Store) -> None:
+    async def test_the_newest_snapshot_of_the_fold_version_is_loaded(self, store: Store, other: Store) -> None:
         await write_session(store, "s")
-        assert await store.snapshots.load(BLOB_SESSION, version="1") is None
-        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"ten")
-        await store.snapshots.save(BLOB_SESSION, seq=30, version="1", data=b"\x00thirty")
-        await store.snapshots.save(BLOB_SESSION, seq=20, version="1", data=b"twenty")
-        assert await other.snapshots.load(BLOB_SESSION, version="1") == (30, b"\x00thirty")
+        assert await store.snapshots.load(SESSION, version="1") is None
+        await store.snapshots.save(SESSION, seq=10, version="1", data=b"ten")
+        await store.snapshots.save(SESSION, seq=30, version="1", data=b"\x00thirty")
+        await store.snapshots.save(SESSION, seq=20, version="1", data=b"twenty")
+        assert await other.snapshots.load(SESSION, version="1") == (30, b"\x00thirty")
 
-    async def test_a_state_after_the_place_asked_for_is_not(self, store: Store) -> None:
+    async def test_a_snapshot_after_upto_is_not_loaded(self, store: Store) -> None:
         await write_session(store, "s")
-        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"ten")
-        await store.snapshots.save(BLOB_SESSION, seq=30, version="1", data=b"thirty")
-        assert await store.snapshots.load(BLOB_SESSION, version="1", upto=30) == (30, b"thirty")
-        assert await store.snapshots.load(BLOB_SESSION, version="1", upto=29) == (10, b"ten")
-        assert await store.snapshots.load(BLOB_SESSION, version="1", upto=9) is None
+        await store.snapshots.save(SESSION, seq=10, version="1", data=b"ten")
+        await store.snapshots.save(SESSION, seq=30, version="1", data=b"thirty")
+        assert await store.snapshots.load(SESSION, version="1", upto=30) == (30, b"thirty")
+        assert await store.snapshots.load(SESSION, version="1", upto=29) == (10, b"ten")
+        assert await store.snapshots.load(SESSION, version="1", upto=9) is None
 
-    async def test_a_state_of_another_fold_is_not(self, store: Store) -> None:
+    async def test_a_snapshot_of_another_fold_version_is_not_loaded(self, store: Store) -> None:
         await write_session(store, "s")
-        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"ten")
-        assert await store.snapshots.load(BLOB_SESSION, version="2") is None
-        await store.snapshots.save(BLOB_SESSION, seq=5, version="2", data=b"five")
-        assert await store.snapshots.load(BLOB_SESSION, version="2") == (5, b"five")
+        await store.snapshots.save(SESSION, seq=10, version="1", data=b"ten")
+        assert await store.snapshots.load(SESSION, version="2") is None
+        await store.snapshots.save(SESSION, seq=5, version="2", data=b"five")
+        assert await store.snapshots.load(SESSION, version="2") == (5, b"five")
 
-    async def test_a_state_saved_again_is_the_later_one(self, store: Store) -> None:
+    async def test_a_snapshot_saved_twice_is_replaced(self, store: Store) -> None:
         await write_session(store, "s")
-        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"old")
-        await store.snapshots.save(BLOB_SESSION, seq=10, version="1", data=b"new")
-        assert await store.snapshots.load(BLOB_SESSION, version="1") == (10, b"new")
+        await store.snapshots.save(SESSION, seq=10, version="1", data=b"old")
+        await store.snapshots.save(SESSION, seq=10, version="1", data=b"new")
+        assert await store.snapshots.load(SESSION, version="1") == (10, b"new")
 
-    async def test_states_belong_to_their_session_and_namespace(self, store: Store) -> None:
+    async def test_snapshots_belong_to_their_session_and_namespace(self, store: Store) -> None:
         await write_session(store, "s")
-        await store.snapshots.save(BLOB_SESSION, seq=1, version="1", data=b"x")
+        await store.snapshots.save(SESSION, seq=1, version="1", data=b"x")
         assert await store.snapshots.load(SessionId("t"), version="1") is None
-        assert await store.with_namespace("tenant").snapshots.load(BLOB_SESSION, version="1") is None
+        assert await store.with_namespace("tenant").snapshots.load(SESSION, version="1") is None
 
-    async def test_states_go_with_their_session(self, store: Store) -> None:
+    async def test_deleting_a_session_deletes_its_snapshots(self, store: Store) -> None:
         await write_session(store, "s")
-        await store.snapshots.save(BLOB_SESSION, seq=1, version="1", data=b"x")
-        await store.sessions.delete(BLOB_SESSION)
+        await store.snapshots.save(SESSION, seq=1, version="1", data=b"x")
+        await store.sessions.delete(SESSION)
         await write_session(store, "s")
-        assert await store.snapshots.load(BLOB_SESSION, version="1") is None
+        assert await store.snapshots.load(SESSION, version="1") is None
 
 
 HOSTILE_KEYS = [
-    "'; drop table x; --",
-    "%",
-    "_",
-    "a%b",
-    "a_b",
-    "aXb",
-    "🛶",
-    "é",
-    "e\u0301",
-    " ",
-    "x" * 3000,
-    "A",
-    "a",
-    "/",
-    "..",
-]
+    "'; drop table x; --", "%", "_", "a%b", "a_b", "aXb", "🛶", "é", "e\u0301", " ", "x" * 3000, "A", "a", "/", "..",
+]  # fmt: skip
 
 
 class KeyValueContract:
-    """Names and JSON."""
+    """JSON values by key."""
 
-    async def test_a_value_is_what_was_put_last(self, store: Store, other: Store) -> None:
+    async def test_the_last_value_put_is_returned(self, store: Store, other: Store) -> None:
         assert await store.values.get("a") is None
         for value in (1, 1.5, "x", "", True, False, 0, [], {}, [1, None, {"a": [True]}], "\x00é🛶", {"": None}):
             await store.values.put("a", value)
@@ -441,14 +423,14 @@ class KeyValueContract:
             assert got == value
             assert type(got) is type(value)
 
-    async def test_none_removes_it(self, store: Store, other: Store) -> None:
+    async def test_putting_none_removes_a_value(self, store: Store, other: Store) -> None:
         await store.values.put("a", 1)
         await other.values.put("a", None)
         await other.values.put("never", None)
         assert await store.values.get("a") is None
         assert await store.values.keys() == []
 
-    async def test_names_are_listed_by_prefix_and_sorted(self, store: Store) -> None:
+    async def test_keys_are_listed_by_prefix_and_sorted(self, store: Store) -> None:
         for key in ("b/2", "a", "b/1", "b", "c", "b\U0010ffff", "B/3", "b/é"):
             await store.values.put(key, key)
         assert await store.values.keys() == ["B/3", "a", "b", "b/1", "b/2", "b/é", "b\U0010ffff", "c"]
@@ -456,7 +438,7 @@ class KeyValueContract:
         assert await store.values.keys("b") == ["b", "b/1", "b/2", "b/é", "b\U0010ffff"]
         assert await store.values.keys("z") == []
 
-    async def test_hostile_names_are_only_names(self, store: Store) -> None:
+    async def test_hostile_keys_of_values_are_only_names(self, store: Store) -> None:
         for key in HOSTILE_KEYS:
             await store.values.put(key, key)
         assert [await store.values.get(key) for key in HOSTILE_KEYS] == HOSTILE_KEYS
@@ -464,7 +446,7 @@ class KeyValueContract:
         for key in HOSTILE_KEYS:
             assert await store.values.keys(key) == sorted(name for name in HOSTILE_KEYS if name.startswith(key))
 
-    async def test_what_is_put_is_a_copy(self, store: Store) -> None:
+    async def test_a_value_is_stored_as_a_copy(self, store: Store) -> None:
         value = {"list": [1]}
         await store.values.put("a", value)
         value["list"].append(2)
@@ -472,18 +454,18 @@ class KeyValueContract:
         got["list"].append(3)
         assert await store.values.get("a") == {"list": [1]}
 
-    async def test_what_is_not_json_is_refused_and_leaves_the_old_value(self, store: Store) -> None:
+    async def test_a_value_that_is_not_json_is_refused_and_leaves_the_old_one(self, store: Store) -> None:
         await store.values.put("a", 1)
         for value in (object(), {"x": object()}, "\ud800"):
             with pytest.raises(InvalidInput):
                 await store.values.put("a", value)
         assert await store.values.get("a") == 1
 
-    async def test_a_megabyte_fits(self, store: Store) -> None:
+    async def test_a_value_of_a_megabyte_is_stored(self, store: Store) -> None:
         await store.values.put("a", "x" * 1_000_000)
         assert await store.values.get("a") == "x" * 1_000_000
 
-    async def test_namespaces_have_their_own_names(self, store: Store, other: Store) -> None:
+    async def test_namespaces_have_their_own_keys(self, store: Store, other: Store) -> None:
         tenant = store.with_namespace("tenant")
         await store.values.put("a", "mine")
         await tenant.values.put("a", "theirs")

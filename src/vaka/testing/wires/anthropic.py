@@ -1,4 +1,4 @@
-"""Anthropic Messages, as its API streams it: one block after the other, thinking signed."""
+"""Anthropic's Messages stream: one block after the other, thinking with a signature."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ ERROR_TYPES = {
 
 
 def render_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
-    """Return the events of an answer to a request; only a whole answer has the last, ``message_stop``."""
+    """Return the events of an answer to a request; only a complete answer ends with ``message_stop``."""
     line = parse_answer(answer)
     data = [_message_start(line, body)]
     for index, (block, deltas, closed) in enumerate(_content_blocks(line, body)):
@@ -33,7 +33,7 @@ def render_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
 
 
 def render_error(failure: ScriptedFailure) -> dict[str, Any]:
-    """Return an error as this provider words it, alone or in the middle of a stream."""
+    """Return an error in the provider's format, alone or in the middle of a stream."""
     kind = ERROR_TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": "req_0123456789"}
 
@@ -51,7 +51,7 @@ def _message_start(line: ScriptedAnswer, body: dict[str, Any]) -> dict[str, Any]
 def _content_blocks(
     line: ScriptedAnswer, body: dict[str, Any]
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]], bool]]:
-    """Return each block as it begins, what it grows by, and whether it is closed."""
+    """Return each block's start, its deltas, and whether it is closed."""
     blocks: list[tuple[dict[str, Any], list[dict[str, Any]], bool]] = []
     if line.reasoning:
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in line.reasoning_pieces]

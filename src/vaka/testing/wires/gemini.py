@@ -1,6 +1,7 @@
-"""Gemini's streamGenerateContent, as its API streams it: in whole parts, calls too, signed after thinking.
+"""Gemini's streamGenerateContent: complete parts and calls, with a signature after thinking.
 
-A call whose arguments are no JSON object cannot be said on this wire: the answer ends as the API ends it then.
+A call whose arguments are not a JSON object cannot be expressed in this format: the answer ends with
+``MALFORMED_FUNCTION_CALL``, as the API's does.
 """
 
 import base64
@@ -26,7 +27,7 @@ ERROR_STATUSES = {
 
 
 def render_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
-    """Return the events of an answer to a request; only a whole answer has a finish reason, in its last."""
+    """Return the events of an answer to a request; only a complete answer has a finish reason, in its last event."""
     line = parse_answer(answer)
     frame = {
         "usageMetadata": _usage_of(line, body),
@@ -37,27 +38,27 @@ def render_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
     candidates: list[dict[str, Any]] = [{"content": {"parts": [part], "role": "model"}, "index": 0} for part in parts]
     if line.is_complete:
         candidates[-1] |= _finish_fields(line)
-    said = [{"candidates": [candidate], **frame} for candidate in candidates]
+    events = [{"candidates": [candidate], **frame} for candidate in candidates]
     if line.has_content and line.error is not None:
-        said.append(render_error(line.error))
-    return [encode_sse(each) for each in said]
+        events.append(render_error(line.error))
+    return [encode_sse(event) for event in events]
 
 
 def render_error(failure: ScriptedFailure) -> dict[str, Any]:
-    """Return an error as this provider words it, alone or in the middle of a stream."""
+    """Return an error in the provider's format, alone or in the middle of a stream."""
     status = ERROR_STATUSES.get(failure.status, "UNAVAILABLE" if failure.status >= 500 else "FAILED_PRECONDITION")
-    said: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
+    error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.retry_after is not None:
         kind = "type.googleapis.com/google.rpc.RetryInfo"
-        said["details"] = [{"@type": kind, "retryDelay": f"{failure.retry_after:g}s"}]
-    return {"error": said}
+        error["details"] = [{"@type": kind, "retryDelay": f"{failure.retry_after:g}s"}]
+    return {"error": error}
 
 
 def _finish_fields(line: ScriptedAnswer) -> dict[str, Any]:
-    broken = _find_malformed_call(line)
-    if broken is not None:
-        words = f"Malformed function call: {broken.name}({broken.arguments_text})"
-        return {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": words}
+    malformed = _find_malformed_call(line)
+    if malformed is not None:
+        message = f"Malformed function call: {malformed.name}({malformed.arguments_text})"
+        return {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": message}
     return {"finishReason": FINISH_REASONS.get(line.stop_reason, line.stop_reason)}
 
 

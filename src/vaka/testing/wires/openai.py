@@ -1,4 +1,4 @@
-"""OpenAI's two wire formats as streams: Chat Completions (reasoning as compatible vendors send it) and Responses."""
+"""OpenAI's two stream formats: Chat Completions (with reasoning as compatible vendors send it) and Responses."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,20 +24,20 @@ CHAT_ERROR_TYPES = {
 
 
 def render_chat_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
-    """Return the events of an answer to a request; only a whole answer has the last, ``[DONE]``."""
+    """Return the events of an answer to a request; only a complete answer ends with ``[DONE]``."""
     line = parse_answer(answer)
-    asked: dict[str, Any] = body.get("stream_options") or {}
+    stream_options: dict[str, Any] = body.get("stream_options") or {}
     frame = {
         "id": derive_id("chatcmpl-", body), "object": "chat.completion.chunk", "created": CREATED_AT,
         "model": body.get("model", ""), "service_tier": "default", "system_fingerprint": "fp_0123456789",
     }  # fmt: skip
-    usage: dict[str, Any] = {"usage": None} if asked.get("include_usage") else {}
-    said: list[tuple[dict[str, Any], str | None]] = [(delta, None) for delta in _chat_deltas(line, body)]
+    usage: dict[str, Any] = {"usage": None} if stream_options.get("include_usage") else {}
+    deltas: list[tuple[dict[str, Any], str | None]] = [(delta, None) for delta in _chat_deltas(line, body)]
     if line.is_complete:
-        said.append(({}, _chat_finish_reason(line)))
+        deltas.append(({}, _chat_finish_reason(line)))
     events = [
         encode_sse({**frame, "choices": [_chat_choice(delta, end)], **usage, "obfuscation": "x" * (number % 7)})
-        for number, (delta, end) in enumerate(said)
+        for number, (delta, end) in enumerate(deltas)
     ]
     if line.is_complete:
         events += [encode_sse({**frame, "choices": [], "usage": _chat_usage(line, body)})] if usage else []
@@ -48,14 +48,14 @@ def render_chat_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[byt
 
 
 def render_chat_error(failure: ScriptedFailure) -> dict[str, Any]:
-    """Return an error as this provider words it, alone or in the middle of a stream."""
+    """Return an error in the provider's format, alone or in the middle of a stream."""
     kind = CHAT_ERROR_TYPES.get(failure.status, "server_error" if failure.status >= 500 else "invalid_request_error")
     return {"error": {"message": failure.message, "type": kind, "param": None, "code": kind}}
 
 
 def _chat_finish_reason(line: ScriptedAnswer) -> str:
     if line.stop_reason == "refusal" and line.text_pieces:
-        return "stop"  # the words are a refusal themselves
+        return "stop"  # the text itself is the refusal
     return CHAT_FINISH_REASONS.get(line.stop_reason, line.stop_reason)
 
 
@@ -73,7 +73,7 @@ def _chat_deltas(line: ScriptedAnswer, body: dict[str, Any]) -> list[dict[str, A
         id = call.id or derive_id("call_", body, index)
         opening = {"index": index, "id": id, "type": "function", "function": {"name": call.name, "arguments": ""}}
         rounds.append([opening, *({"index": index, "function": {"arguments": piece}} for piece in call.pieces)])
-    for turn in range(max(map(len, rounds), default=0)):  # pieces of several calls may come in turns
+    for turn in range(max(map(len, rounds), default=0)):  # the pieces of several calls are interleaved
         deltas += [{"tool_calls": [parts[turn]]} for parts in rounds if turn < len(parts)]
     return deltas
 
@@ -102,7 +102,7 @@ RESPONSES_ERROR_CODES = {401: "invalid_api_key", 403: "permission_denied", 404: 
 
 
 def render_responses_answer(answer: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
-    """Return the events of an answer to a request; only a whole answer has the last, which holds all of it."""
+    """Return the events of an answer to a request; only a complete answer ends with the whole response object."""
     line = parse_answer(answer)
     return [
         encode_sse({"type": kind, "sequence_number": number, **data}, kind)
@@ -111,7 +111,7 @@ def render_responses_answer(answer: dict[str, Any], body: dict[str, Any]) -> lis
 
 
 def render_responses_error(failure: ScriptedFailure) -> dict[str, Any]:
-    """Return an error as this provider words it."""
+    """Return an error in the provider's format."""
     kind = "server_error" if failure.status >= 500 else "invalid_request_error"
     code = RESPONSES_ERROR_CODES.get(failure.status, kind)
     return {"error": {"message": failure.message, "type": kind, "param": None, "code": code}}
@@ -132,12 +132,12 @@ def _responses_events(line: ScriptedAnswer, body: dict[str, Any]) -> Iterator[tu
         status = "completed" if _incomplete_details(line) is None else "incomplete"
         yield f"response.{status}", {"response": _response_object(line, body, status, items)}
     elif line.has_content and line.error is not None:
-        said = render_responses_error(line.error)["error"]
-        yield "error", {"code": said["code"], "message": said["message"], "param": None}
+        error = render_responses_error(line.error)["error"]
+        yield "error", {"code": error["code"], "message": error["message"], "param": None}
 
 
 def _incomplete_details(line: ScriptedAnswer) -> dict[str, Any] | None:
-    """Return why an answer is not complete; one whose words are a refusal is."""
+    """Return why an answer is incomplete; a refusal with text is complete."""
     if line.stop_reason not in INCOMPLETE_REASONS or (line.stop_reason == "refusal" and line.text_pieces):
         return None
     return {"reason": INCOMPLETE_REASONS[line.stop_reason]}
@@ -193,7 +193,7 @@ def _message_events(
 def _call_events(
     line: ScriptedAnswer, body: dict[str, Any], items: list[dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Open all calls, let them grow in turns, close them: the places say whose a piece is."""
+    """Open all calls, send their pieces in turns, close them; ``output_index`` tells them apart."""
     opened = [(len(items) + index, call, _call_item(call, body, index)) for index, call in enumerate(line.calls)]
     for place, _, item in opened:
         yield "response.output_item.added", {"output_index": place, "item": item}
@@ -226,37 +226,19 @@ def _response_object(
 ) -> dict[str, Any]:
     done = status != "in_progress"
     return {
-        "id": derive_id("resp_", body),
-        "object": "response",
-        "created_at": CREATED_AT,
-        "status": status,
-        "background": False,
-        "completed_at": CREATED_AT + 1 if status == "completed" else None,
-        "error": None,
-        "incomplete_details": _incomplete_details(line) if done else None,
-        "instructions": body.get("instructions"),
-        "max_output_tokens": body.get("max_output_tokens"),
-        "max_tool_calls": None,
-        "model": body.get("model", ""),
-        "output": list(items),
-        "parallel_tool_calls": body.get("parallel_tool_calls", True),
-        "previous_response_id": None,
-        "prompt_cache_key": body.get("prompt_cache_key"),
-        "reasoning": body.get("reasoning") or {"effort": None, "summary": None},
-        "safety_identifier": None,
-        "service_tier": "default" if done else "auto",
-        "store": body.get("store", True),
-        "temperature": body.get("temperature", 1.0),
-        "text": body.get("text") or {"format": {"type": "text"}},
-        "tool_choice": body.get("tool_choice", "auto"),
-        "tools": body.get("tools") or [],
-        "top_logprobs": 0,
-        "top_p": body.get("top_p", 1.0),
-        "truncation": "disabled",
-        "usage": _responses_usage(line, body) if done else None,
-        "user": None,
-        "metadata": body.get("metadata") or {},
-    }
+        "id": derive_id("resp_", body), "object": "response", "created_at": CREATED_AT, "status": status,
+        "background": False, "completed_at": CREATED_AT + 1 if status == "completed" else None, "error": None,
+        "incomplete_details": _incomplete_details(line) if done else None, "instructions": body.get("instructions"),
+        "max_output_tokens": body.get("max_output_tokens"), "max_tool_calls": None, "model": body.get("model", ""),
+        "output": list(items), "parallel_tool_calls": body.get("parallel_tool_calls", True),
+        "previous_response_id": None, "prompt_cache_key": body.get("prompt_cache_key"),
+        "reasoning": body.get("reasoning") or {"effort": None, "summary": None}, "safety_identifier": None,
+        "service_tier": "default" if done else "auto", "store": body.get("store", True),
+        "temperature": body.get("temperature", 1.0), "text": body.get("text") or {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice", "auto"), "tools": body.get("tools") or [], "top_logprobs": 0,
+        "top_p": body.get("top_p", 1.0), "truncation": "disabled",
+        "usage": _responses_usage(line, body) if done else None, "user": None, "metadata": body.get("metadata") or {},
+    }  # fmt: skip
 
 
 def _responses_usage(line: ScriptedAnswer, body: dict[str, Any]) -> dict[str, Any]:
