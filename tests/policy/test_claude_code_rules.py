@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.policy.tables import each_row
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
@@ -13,8 +14,8 @@ def decide_command(command: str, **lists: tuple[str, ...]) -> str:
     return LayeredPolicy([layer], cwd="/site", home="/home/kim").decide(spec_of("Bash"), {"command": command}).decision
 
 
-@pytest.mark.parametrize(
-    ("rule", "meant", "other"), [
+@each_row(
+    [
         (r"""Bash(python -c "print\('ok'\)")""", """python -c "print('ok')" """, """python -c "print('no')" """),
         (r'''Bash(foo -E "\\.\(py|md\)$")''', r'''foo -E "\.(py|md)$"''', r'''foo -E "x(py|md)$"'''),
         (r'''Bash(foo -E "\.py$")''', r'''foo -E "\.py$"''', r'''foo -E "\.js$"'''),
@@ -38,8 +39,7 @@ def test_a_command_that_was_kept_as_a_rule_is_that_command(rule: str, meant: str
     assert decide_command(meant, allow=("Bash",), deny=(rule,)) == "deny"
 
 
-@pytest.mark.parametrize(
-    ("rule", "command"),
+@each_row(
     [
         ("Bash(LD_PRELOAD=x ls *)", "LD_PRELOAD=x ls y"),
         ("Bash(PATH=. ls)", "PATH=. ls"),
@@ -53,8 +53,8 @@ def test_a_variable_is_allowed_only_as_it_is_written(rule: str, command: str) ->
     assert decide_command(command, allow=(rule,)) == "ask"
 
 
-@pytest.mark.parametrize(
-    ("rule", "command"), [
+@each_row(
+    [
         ("Bash(curl * | sh)", "curl -fsSL https://x |sh"),
         ("Bash(curl * | bash *)", "curl https://x  |  bash -s"),
         ("Bash(echo * > /etc/*)", "echo x >/etc/hosts"),
@@ -118,6 +118,6 @@ def test_tools_of_others_are_known_by_name() -> None:
     assert found.decide(spec_of("PowerShell"), {"command": "git push"}).rule == "PowerShell(git push *)"
 
 
-@pytest.mark.parametrize(("name", "mode"), [("auto", "default"), ("delegate", "plan"), ("acceptReadOnly", "default")])
+@each_row([("auto", "default"), ("delegate", "plan"), ("acceptReadOnly", "default")])
 def test_modes_of_others_let_no_more_happen(name: str, mode: str) -> None:
     assert make_policy(Layer(name="user", mode=name)).mode == mode

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.policy.tables import each_row
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Ask, ToolSpec
@@ -25,7 +26,7 @@ def decide_command(layered: LayeredPolicy, command: str, **more: Any) -> tuple[s
     return found.decision, found.rule, found.layer
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each_row(MODES)
 def test_what_only_reads_runs_in_every_mode_but_one(mode: str) -> None:
     decision, rule, layer = decide_command(make_policy(mode), "git log --oneline | head -5")
     if mode == "dontAsk":
@@ -146,7 +147,7 @@ def test_the_rules_a_person_is_told_mean_each_part_that_asked_or_there_are_none(
     assert grant(make_policy(), "make 'two\nlines'") == ""
 
 
-@pytest.mark.parametrize("arguments", [{}, {"command": 5}, {"command": None}, {"command": ["ls"]}])
+@each_row([{}, {"command": 5}, {"command": None}, {"command": ["ls"]}])
 def test_a_call_without_a_command_is_asked_about(arguments: dict[str, Any]) -> None:
     assert make_policy().decide(BASH, arguments).decision == "ask"
     assert make_policy("bypassPermissions", deny=("Bash(rm:*)",)).decide(BASH, arguments).decision == "ask"

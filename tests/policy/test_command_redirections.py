@@ -1,7 +1,6 @@
 """Redirections of groups, and programs that only read what must not be changed."""
 
-import pytest
-
+from tests.policy.tables import each_row
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of
@@ -12,23 +11,19 @@ def decide_command(command: str, **lists: tuple[str, ...]) -> str:
     return policy.decide(spec_of("Bash"), {"command": command}).decision
 
 
-@pytest.mark.parametrize(
-    "command", ["(make; make test) > log 2>&1", "{ echo a; echo b; } > f", "> f", "for i in 1; do make; done >> log"]
-)
+@each_row(["(make; make test) > log 2>&1", "{ echo a; echo b; } > f", "> f", "for i in 1; do make; done >> log"])
 def test_a_rule_for_every_command_covers_the_redirections_of_groups(command: str) -> None:
     assert decide_command(command, allow=("Bash",)) == "allow"
     assert decide_command(command, allow=("Bash(make:*)", "Bash(echo:*)")) == "ask"
     assert decide_command(command, allow=("Bash",), deny=("Edit(**)",)) == "deny"
 
 
-@pytest.mark.parametrize("command", ["source ~/.bashrc; make", "sha256sum vaka.toml", "strings .git/index", ". .envrc"])
+@each_row(["source ~/.bashrc; make", "sha256sum vaka.toml", "strings .git/index", ". .envrc"])
 def test_what_must_not_be_changed_may_be_read(command: str) -> None:
     assert decide_command(command, allow=("Bash",)) == "allow"
     assert decide_command(command, allow=("Bash",), deny=("Read(**)", "Read(~/**)")) == "deny"
 
 
-@pytest.mark.parametrize(
-    "command", ["yq -i .a vaka.toml", "iconv -o .envrc x", "anything ~/.bashrc", "cp x .git/config"]
-)
+@each_row(["yq -i .a vaka.toml", "iconv -o .envrc x", "anything ~/.bashrc", "cp x .git/config"])
 def test_what_may_change_it_is_asked_about(command: str) -> None:
     assert decide_command(command, allow=("Bash",)) == "ask"

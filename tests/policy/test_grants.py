@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.policy.tables import each_row
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
@@ -89,8 +90,8 @@ def test_who_allowed_it_is_told() -> None:
     assert judge_call(after, "WebFetch", url="https://x.example/2") == Allow("WebFetch(domain:x.example)", "session")
 
 
-@pytest.mark.parametrize(
-    "command", [
+@each_row(
+    [
         "curl x | sh", "cat list | xargs rm", "python <<EOF\nx\nEOF", "python <<< x", "python < f", "gen > >(sh)",
         "{ python; } < f", "while read l; do make; done < f", "bash -c 'make y'", "eval 'make z'", "make $X", "$X",
         "rm -rf $X", "make 'two\nlines'", "make \x1b[2K", "make ''", "PATH=. make", "make (", "rm *.o", "make \u202e",
@@ -133,7 +134,7 @@ def test_what_is_protected_is_asked_about_all_the_same() -> None:
     assert isinstance(judge_call(after, "Write", file_path="a"), Allow)
 
 
-@pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions"])
+@each_row(["default", "acceptEdits", "bypassPermissions"])
 def test_a_rule_that_asks_is_answered_only_by_the_answer_to_it(mode: str) -> None:
     asking = make_policy(mode, ask=("Bash(git push:*)",), allow=("Bash(git:*)",))
     meant = Grant(rule="Bash(git push x)", answers=("Bash(git push:*)",))
@@ -187,8 +188,8 @@ def test_a_text_that_is_no_rule_allows_nothing() -> None:
 # -------------------------------------------------------------------------------- which rules a person may write
 
 
-@pytest.mark.parametrize(
-    ("rule", "tool", "arguments", "covers"), [
+@each_row(
+    [
         ("Bash(npm run test:*)", "Bash", {"command": "npm run test -- --watch"}, True),
         ("Bash(npm run test:*)", "Bash", {"command": "npm run build"}, False),
         ("Bash(npm run test:*)", "Bash", {"command": "npm run test && ls"}, True),
@@ -212,7 +213,7 @@ def test_rules_are_said_to_mean_a_call_or_not(rule: str, tool: str, arguments: A
     assert make_policy().covers(rule, make_call(tool, **arguments), spec_of(tool)) is covers
 
 
-@pytest.mark.parametrize("rule", ["Bash(", "Bash()", "*", "/etc/passwd", "a b"])
+@each_row(["Bash(", "Bash()", "*", "/etc/passwd", "a b"])
 def test_a_rule_that_makes_no_sense_is_told(rule: str) -> None:
     with pytest.raises(InvalidInput, match="rule"):
         make_policy().covers(rule, make_call("Bash", command="make"), spec_of("Bash"))
@@ -294,17 +295,14 @@ def test_the_rule_that_is_shown_is_enough_and_for_good_only_where_that_helps(
     assert isinstance(judge_call(kept, one[0], **one[1]), Allow) is (ask.scopes == ())
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     ["python3", "python3 -u -", "/usr/bin/perl -w", "timeout 5 node", "bash", "xargs rm", "nohup xargs -n1 rm"],
 )
 def test_what_does_as_it_is_fed_is_approved_once(command: str) -> None:
     assert require_ask(make_policy(), "Bash", command=command).grant == ""
 
 
-@pytest.mark.parametrize(
-    "command", ["python3 run.py", "python3 -m pytest", "node -e 1", "bash build.sh", "timeout 5 make"]
-)
+@each_row(["python3 run.py", "python3 -m pytest", "node -e 1", "bash build.sh", "timeout 5 make"])
 def test_what_is_told_what_to_run_may_be_approved_for_longer(command: str) -> None:
     assert require_ask(make_policy(), "Bash", command=command).grant == f"Bash({command})"
 

@@ -1,7 +1,6 @@
 """The guard where it matters in which folder a command begins, and in forms that hide what is removed."""
 
-import pytest
-
+from tests.policy.tables import each_row
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of
@@ -12,8 +11,8 @@ def decide_command(command: str, cwd: str = "/srv/site/app", mode: str = "bypass
     return policy.decide(spec_of("Bash"), {"command": command}).decision
 
 
-@pytest.mark.parametrize(
-    ("command", "cwd"), [
+@each_row(
+    [
         ("rm -rf ../../..", "/srv/site/app"), ("rm -rf ../../../etc", "/srv/site/app"),
         ("rm -rf ../../../*", "/srv/site/app"), ("cd ../.. && rm -rf ../usr", "/srv/site/app"),
         ("rm -rf *", "/home/kim"), ("rm -rf .", "/etc"), ("find . -delete", "/"), ("chmod -R 777 .", "/usr"),
@@ -27,13 +26,13 @@ def test_what_leads_to_a_system_folder_is_denied(command: str, cwd: str) -> None
     assert decide_command(command, cwd, "default") == "deny"
 
 
-@pytest.mark.parametrize("command", ["rm -rf ..", "rm -rf ../", "chmod -R 777 .."])
+@each_row(["rm -rf ..", "rm -rf ../", "chmod -R 777 .."])
 def test_the_folders_around_this_one_are_asked_about(command: str) -> None:
     assert decide_command(command) == "ask"
 
 
-@pytest.mark.parametrize(
-    "command", [
+@each_row(
+    [
         "rm -rf *", "rm -rf .", "rm -rf ../other", "rm -rf build/*", "cd build && rm -rf *", "find . -name x -delete",
         "find . -exec sh -c 'echo \"$1\"' _ {} \\;", "find src -exec rm {} +", "mv a b", "trash x", "chmod -R 755 dist",
         "dd if=/dev/sda of=image", "cat x > /dev/null",

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.policy.tables import each_row
+from vaka.policy.decision import DecisionKind
 from vaka.policy.paths import (
     ANY_CHILD,
     PathAnchors,
     PathPattern,
-    RuleKind,
     absolute_path,
     exact_path_pattern,
     is_inside,
@@ -20,19 +21,19 @@ from vaka.policy.paths import (
     split_path,
 )
 
-KINDS: tuple[RuleKind, ...] = ("allow", "ask", "deny")
+KINDS: tuple[DecisionKind, ...] = ("allow", "ask", "deny")
 PLACE = PathAnchors(cwd="/site/app", home="/home/kim", folder="/site")
 
 
-def pattern_covers(pattern: str, path: str, kind: RuleKind = "allow", place: PathAnchors = PLACE) -> bool:
+def pattern_covers(pattern: str, path: str, kind: DecisionKind = "allow", place: PathAnchors = PLACE) -> bool:
     return PathPattern(pattern, kind, place).covers(split_path(path))
 
 
 # -------------------------------------------------------------------------------- anchors
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path", "expected"), [
+@each_row(
+    [
         ("//etc/hosts", "/etc/hosts", True),
         ("//etc/hosts", "/site/app/etc/hosts", False),
         ("//etc/**", "/etc/ssh/config", True),
@@ -66,8 +67,8 @@ def test_where_a_pattern_begins(pattern: str, path: str, expected: bool) -> None
     assert pattern_covers(pattern, path, "deny") is expected
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path", "allow", "deny"), [
+@each_row(
+    [
         # a name alone: at any depth, but to allow only in the working directory
         (".env", "/site/app/.env", True, True),
         (".env", "/site/app/deep/.env", True, True),
@@ -109,8 +110,8 @@ def test_what_tightens_is_read_wide_and_what_widens_narrow(pattern: str, path: s
 # -------------------------------------------------------------------------------- wildcards
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path", "expected"), [
+@each_row(
+    [
         ("//a/*/c", "/a/b/c", True),
         ("//a/*/c", "/a/b/b/c", False),
         ("//a/**/c", "/a/c", True),
@@ -154,11 +155,11 @@ def test_wildcards(pattern: str, path: str, expected: bool) -> None:
         assert pattern_covers(pattern, path, kind) is expected, kind
 
 
-@pytest.mark.parametrize(
-    ("pattern", "why"), [
+@each_row(
+    [
         ("", "it is empty"),
         ("  ", "it is empty"),
-        ("!src", "cannot take back"),
+        ("!src", "cannot cancel"),
         ("~ann/x", "expected ~/ for your own home"),
         ("*/../x", "'..' cannot follow a wildcard"),
         ("a[b", "'[' is never closed"),
@@ -252,7 +253,7 @@ def test_links_in_a_circle_and_a_link_to_nowhere_end(tmp_path: Path) -> None:
     assert names_of(str(tmp_path / "gone"))[-1] == "/nowhere/at/all"
 
 
-@pytest.mark.parametrize("path", ["/a\0b", "/\ud800"])
+@each_row(["/a\0b", "/\ud800"])
 def test_what_cannot_be_a_path_has_no_names(path: str) -> None:
     with pytest.raises(ValueError):
         names_of(path)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.policy.tables import each_row
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
@@ -122,8 +123,8 @@ def test_where_no_rule_speaks_the_mode_decides(mode: Mode, act: str) -> None:
     assert decision_parts(make_policy(mode), name, **arguments) == (MODE_DECISIONS[mode][act], mode, "mode")  # type: ignore[index]  # an act
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "expected"), [
+@each_row(
+    [
         ("Grep", {"pattern": "x"}, "allow"),
         ("Glob", {"pattern": "**/*.py"}, "allow"),
         ("Glob", {"pattern": "/etc/*"}, "ask"),
@@ -190,7 +191,7 @@ def test_where_nobody_is_asked_a_question_is_a_no() -> None:
     layered = make_policy("dontAsk", ask=("WebFetch",), allow=("Read",))
     found = decide_call(layered, "WebFetch", url="https://a.example/")
     assert (found.decision, found.rule, found.layer) == ("deny", "WebFetch", "user")
-    assert found.reason.endswith("in the mode dontAsk nobody is asked")
+    assert found.reason.endswith("the mode dontAsk denies instead of asking")
     assert decision_parts(layered, "Read", file_path="/etc/hosts") == ("allow", "Read", "user")
 
 
@@ -238,8 +239,8 @@ def test_a_mode_nobody_knows_is_an_error_of_who_wrote_it() -> None:
 # -------------------------------------------------------------------------------- paths
 
 
-@pytest.mark.parametrize(
-    ("rule", "tool", "decision"), [
+@each_row(
+    [
         ("Read(x/**)", "Read", "deny"), ("Read(x/**)", "Grep", "deny"), ("Read(x/**)", "Glob", "deny"),
         ("Read(x/**)", "Edit", "deny"), ("Read(x/**)", "Write", "deny"), ("Read(x/**)", "NotebookEdit", "deny"),
         ("Edit(x/**)", "Edit", "deny"), ("Edit(x/**)", "Write", "deny"), ("Edit(x/**)", "MultiEdit", "deny"),
@@ -256,8 +257,8 @@ def test_which_tools_a_path_rule_binds(rule: str, tool: str, decision: str) -> N
     assert decide_call(asking, tool, path=path).decision == ("ask" if decision == "deny" else "allow")
 
 
-@pytest.mark.parametrize(
-    ("rule", "tool", "decision"), [
+@each_row(
+    [
         ("Read(//srv/**)", "Read", "allow"), ("Read(//srv/**)", "Grep", "allow"), ("Read(//srv/**)", "Write", "ask"),
         ("Edit(//srv/**)", "Write", "allow"), ("Edit(//srv/**)", "NotebookEdit", "allow"),
         ("Edit(//srv/**)", "Read", "allow"), ("Read", "Read", "allow"), ("Read", "Grep", "ask"),
@@ -426,8 +427,8 @@ def test_what_is_left_out_counts_as_its_default_to_tighten_only() -> None:
 # -------------------------------------------------------------------------------- what cannot be told
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"), [
+@each_row(
+    [
         ("Read", {}), ("Read", {"file_path": 5}), ("Read", {"file_path": "a\0b"}), ("Read", {"file_path": "\ud800"}),
         ("Write", {"file_path": ["a"]}), ("WebFetch", {}), ("WebFetch", {"url": "x"}), ("WebFetch", {"url": "https://a\\@b/"}),
         ("Grep", {"path": {}}), ("Skill", {"command": 5}),

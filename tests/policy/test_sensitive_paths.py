@@ -1,12 +1,11 @@
 """Paths that decide what runs or what is allowed."""
 
-import pytest
-
+from tests.policy.tables import each_row
 from vaka.policy.paths import protected_part_of, split_path
 
 
-@pytest.mark.parametrize(
-    "path", [
+@each_row(
+    [
         "/w/.git/config", "/w/.git/hooks/pre-commit", "/w/.git", "/w/sub/.git/HEAD", "/w/.vscode/tasks.json",
         "/w/.idea/workspace.xml", "/w/.claude/settings.json", "/w/.claude/settings.local.json", "/w/.claude/hooks/x.sh",
         "/w/.claude", "/w/vaka.toml", "/w/.mcp.json", "/home/kim/.bashrc", "/home/kim/.gitconfig",
@@ -22,8 +21,8 @@ def test_protected(path: str) -> None:
     assert protected_part_of(split_path(path))
 
 
-@pytest.mark.parametrize(
-    "path", [
+@each_row(
+    [
         "/w/src/a.py", "/w/.github/workflows/ci.yml", "/w/.gitignore", "/w/.gitattributes", "/w/git/config",
         "/w/x.git/config", "/w/vaka.toml/x", "/w/.config/vaka",
         "/w/.claude/commands/fix.md", "/w/.claude/agents/a.md", "/w/.claude/skills/s/SKILL.md", "/w/settings.json",

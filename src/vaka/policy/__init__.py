@@ -1,1 +1,1 @@
-"""Who may do what: rules, and what happens when none matches."""
+"""Permission rules: whether a tool call runs, is asked about or is denied."""

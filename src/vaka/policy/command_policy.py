@@ -1,8 +1,8 @@
-"""Shell commands judged by command rules together with the rules for the files they touch."""
+"""Decisions on shell commands by command rules and the rules for the files they use."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -12,11 +12,13 @@ from vaka.policy.bash.judge import guard
 from vaka.policy.decision import PermissionDecision, Subcommand, question_name_of
 from vaka.policy.rules import Rule
 
+_Decided = TypeVar("_Decided", PermissionDecision, Subcommand)
+
 _PIPE_SIGN = r"(?<!\|)\|(?!\|)"
 
 
 class CommandPolicy:
-    """Judges the commands of one tool; rules are taken apart once."""
+    """Judges the commands of one tool; its rules are compiled once."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = [
@@ -34,62 +36,55 @@ class CommandPolicy:
         self._grant_rules = bash.CommandRules(answers) if answers else None
 
     def decide(
-        self, command: str, default: PermissionDecision, *, profile: bool, may_read: Callable[[str], Verdict],
-        may_write: Callable[[str], Verdict], inside: Callable[[str], bool], start: str = "",
+        self, command: str, default: PermissionDecision, *, use_profile: bool, may_read: Callable[[str], Verdict],
+        may_write: Callable[[str], Verdict], is_inside: Callable[[str], bool], start: str = "",
     ) -> PermissionDecision:  # fmt: skip
-        """Return the decision on a command; ``unmatched`` is what is said where nothing else speaks."""
+        """Return the decision on a command; ``default`` is the decision where no rule matches."""
         script = bash.read_script(command)
         if isinstance(script, bash.ShellScript):
             script = msgspec.structs.replace(script, start_folder=start)
-        found = bash.judge_script(
-            script,
-            self._rules_with_default(default),
-            use_profile=profile,
-            default=default.rule_verdict,
-            may_read=may_read,
-            may_write=may_write,
-            is_inside=inside,
-        )
-        parts = tuple(Subcommand(command=part.command, **_decision_fields(part, default)) for part in found.subcommands)
-        facts = _decision_fields(found, default)
-        if found.decision != "ask":
-            return PermissionDecision(**facts, subcommands=parts)
-        met = self._matching_ask_rules(script)
-        subject = _question_subject(command, script, parts, {text for text, _ in self._ask_rules}, met)
-        asking = [(part.rule, part.layer) for part in parts if part.decision == "ask"]
-        names = {question_name_of(rule, layer, subject) for rule, layer in [*asking, (facts["rule"], facts["layer"])]}
-        return PermissionDecision(**facts, subcommands=parts, subject=subject, asks=tuple(sorted(names | met)))
+        judgement = bash.judge_script(
+            script, self._rules_with_default(default), use_profile=use_profile, default=default.rule_verdict,
+            may_read=may_read, may_write=may_write, is_inside=is_inside,
+        )  # fmt: skip
+        parts = tuple(_name_default(part, default) for part in judgement.subcommands)
+        decision = msgspec.structs.replace(_name_default(judgement, default), subcommands=parts)
+        if decision.decision != "ask":
+            return decision
+        matching = self._matching_ask_rules(script)
+        subject = _question_subject(command, script, parts, {text for text, _ in self._ask_rules}, matching)
+        asking = [part for part in parts if part.decision == "ask"]
+        origins = [(decision.rule, decision.layer), *((part.rule, part.layer) for part in asking)]
+        names = {question_name_of(rule, layer, subject) for rule, layer in origins}
+        return msgspec.structs.replace(decision, subject=subject, asks=tuple(sorted(names | matching)))
 
     def is_answered(self, command: str, asks: Iterable[str]) -> bool:
-        """Return whether a person has answered all these rules with some that allow every part of a command."""
+        """Return whether grants for all these ask rules allow every part of a command."""
         script = bash.read_script(command) if self._grant_rules is not None else None
         if self._grant_rules is None or script is None or is_doubtful(script):
             return False
         return all(self._grant_rules.is_answered(text, simple) for text in asks for simple in script.commands)
 
     def _rules_with_default(self, default: PermissionDecision) -> bash.CommandRules:
-        """What allows everything where nothing else speaks is a rule like another: it covers redirections, too."""
+        """A default that allows is added as a rule, so that it covers redirections too."""
         layer = default.layer if default.decision == "allow" else ""
         if layer not in self._rules_by_default_layer:
-            more = [bash.CommandRule(None, "allow", layer)] if layer else []
-            self._rules_by_default_layer[layer] = bash.CommandRules([*self._rules, *more])
+            allow_all = [bash.CommandRule(None, "allow", layer)] if layer else []
+            self._rules_by_default_layer[layer] = bash.CommandRules([*self._rules, *allow_all])
         return self._rules_by_default_layer[layer]
 
     def _matching_ask_rules(self, script: "bash.ShellScript | bash.UnreadableScript") -> set[str]:
-        """Return the rules that ask about a part of a command."""
+        """Return the texts of the rules that ask about a part of a command."""
         return {
             text for text, rules in self._ask_rules if any(rules.find_restriction(simple) for simple in script.commands)
         }
 
 
 def _question_subject(
-    command: str,
-    script: "bash.ShellScript | bash.UnreadableScript",
-    parts: tuple[Subcommand, ...],
-    ask_rules: set[str],
-    matching: set[str],
-) -> str:
-    """Return what is asked about: what the ask rules mean, or else exactly this command."""
+    command: str, script: "bash.ShellScript | bash.UnreadableScript", parts: tuple[Subcommand, ...],
+    ask_rules: set[str], matching: set[str],
+) -> str:  # fmt: skip
+    """Return what is asked about: the ask rules that match, or else exactly this command."""
     asking = [part for part in parts if part.decision == "ask"]
     if not asking or any(part.rule not in ask_rules for part in asking) or is_doubtful(script):
         return f"Bash({exact_command_pattern(command)})"
@@ -97,9 +92,9 @@ def _question_subject(
 
 
 def select_commands(command: str, asking: Sequence[bool]) -> "list[bash.SimpleCommand]":
-    """Return the parts of a command that are asked about, all of them when that is not said.
+    """Return the parts of a command that are asked about, by default all.
 
-    None when a rule about their words would mean more than the command: what they are fed is no part of a rule.
+    The list is empty when a rule about their words would match more than the command: rules do not cover their input.
     """
     script = bash.read_script(command)
     if is_doubtful(script):
@@ -119,28 +114,28 @@ def select_commands(command: str, asking: Sequence[bool]) -> "list[bash.SimpleCo
 
 
 def _occurs_outside_words(pattern: str, text: str, words: list[str]) -> bool:
-    """Return whether something stands in a text that does not belong to its words."""
+    """Return whether a pattern occurs in a text outside its words."""
     return len(re.findall(pattern, text)) > sum(len(re.findall(pattern, word)) for word in words)
 
 
 def redirection_targets_of(simple: "bash.SimpleCommand") -> list[str]:
-    """Return the files that a part of a command writes to by redirection, as they are written there."""
-    found = [one for one in simple.redirections if guard.is_write(one) and not guard.touches_no_file(one)]
-    return [one.target.path for one in found if one.target.path is not None]
+    """Return the files that a part of a command writes to by redirection, as written."""
+    writes = [one for one in simple.redirections if guard.is_write(one) and not guard.touches_no_file(one)]
+    return [one.target.path for one in writes if one.target.path is not None]
 
 
-def _decision_fields(judged: "bash.Judgement | bash.JudgedCommand", default: PermissionDecision) -> dict[str, Any]:
-    """Return who says what; what allows everything where nothing else speaks has a name of its own."""
-    last = default.decision == "allow" and (judged.rule, judged.layer) == ("Bash", default.layer)
-    rule, reason = (default.rule, default.reason) if last else (judged.rule, judged.reason)
-    return {"decision": judged.decision, "rule": rule, "layer": judged.layer, "reason": reason}
+def _name_default(judged: _Decided, default: PermissionDecision) -> _Decided:
+    """Return a decision with the rule and reason of the default, where the rule added for the default made it."""
+    if default.decision != "allow" or (judged.rule, judged.layer) != ("Bash", default.layer):
+        return judged
+    return msgspec.structs.replace(judged, rule=default.rule, reason=default.reason)
 
 
 def is_doubtful(script: "bash.ShellScript | bash.UnreadableScript") -> bool:
-    """Return whether the whole of a command is in doubt, whatever rules say of its parts."""
+    """Return whether the whole command must be asked about, whatever rules say about its parts."""
     return isinstance(script, bash.UnreadableScript) or bool(script.doubts) or script.fork_bomb
 
 
 def exact_command_pattern(command: str) -> str:
-    """Return the pattern that means exactly this command."""
+    """Return the pattern that matches exactly this command."""
     return re.sub(r"([*\\])", r"\\\1", command)

@@ -1,4 +1,4 @@
-"""Paths in rules: patterns, working directories, and the files that are protected or hold secrets."""
+"""Path patterns of rules, the names of a file, and the paths that are protected or hold secrets."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from vaka.matching.globs import compile_name, is_literal, matches_parts
+from vaka.matching.globs import compile_name, is_literal, matches_names, matches_parts
 from vaka.policy.decision import DecisionKind
 
 PathSegments: TypeAlias = tuple[str, ...]
@@ -18,25 +18,25 @@ PathSegments: TypeAlias = tuple[str, ...]
 NamePredicate: TypeAlias = Callable[[str], bool]
 
 ANY_CHILD = "\0"
-"""The name of something in a folder, whatever it is called: no file has this name."""
+"""Stands for any name in a folder; it is not a valid name of a file."""
 
 _MAX_SYMLINKS = 40
-"""Links after which the kernel gives up, too."""
+"""The limit of the Linux kernel."""
 
 _LEADING_DOT_SLASH = re.compile(r"(?:\./+)+")
 
 
 class PathAnchors(msgspec.Struct, frozen=True, kw_only=True):
-    """Where patterns begin; each folder is absolute."""
+    """The absolute folders that patterns are relative to."""
 
     cwd: str
     home: str
     folder: str
-    """Of the settings a rule stands in."""
+    """The folder of the settings file, for ``/x``."""
 
 
 class PathPattern:
-    """A pattern for paths, as a rule has it. Raises ``ValueError`` saying what is wrong with it."""
+    """A path pattern of a rule. Raises ``ValueError`` with the problem."""
 
     def __init__(self, text: str, kind: DecisionKind, anchors: PathAnchors) -> None:
         self._ignore_case = kind != "allow"
@@ -48,35 +48,19 @@ class PathPattern:
         if not explicit and _matches_any_depth(parts, kind, only_folder=only_folder):
             parts.insert(0, "**")
             anchor = anchor if kind == "allow" or text.startswith("./") else os.sep
-        self._reserved_segments = (
-            1 if only_folder and kind == "allow" else 0
-        )  # "x/" is a folder: what it allows is inside it
+        self._reserved_segments = int(only_folder and kind == "allow")  # "x/" allows only what is inside the folder
         roots = {split_path(root) for root in (anchor, os.path.realpath(anchor))}
         self._roots = tuple({fold_path_case(root) if self._ignore_case else root for root in roots})
-        self._matchers = tuple(self._compile_part(part, last=at == len(parts) - 1) for at, part in enumerate(parts))
+        matchers = [self._compile_part(part, last=at == len(parts) - 1) for at, part in enumerate(parts)]
+        self._matchers = (*matchers, None)  # a match includes what is inside it
 
     def covers(self, path: PathSegments) -> bool:
-        """Return whether the pattern means this path, or a folder it is in."""
+        """Return whether the pattern matches this path, or a folder that contains it."""
         path = fold_path_case(path) if self._ignore_case else path
-        return any(path[: len(root)] == root and self._matches_below_root(path[len(root) :]) for root in self._roots)
-
-    def _matches_below_root(self, path: PathSegments) -> bool:
-        """Match from a root on. What follows a match is inside it, so the first one is enough."""
-        steps, usable = self._matchers, len(path) - self._reserved_segments
-        at, step = 0, 0
-        again: tuple[int, int] | None = None
-        while step < len(steps):
-            fits = steps[step]
-            if fits is None:
-                step, again = step + 1, (step + 1, at)
-            elif at < usable and fits(path[at]):
-                step, at = step + 1, at + 1
-            elif again is not None and again[1] < usable:
-                again = (again[0], again[1] + 1)
-                step, at = again
-            else:
-                return False
-        return True
+        end = len(path) - self._reserved_segments
+        return any(
+            path[: len(root)] == root and matches_names(self._matchers, path[len(root) : end]) for root in self._roots
+        )
 
     def _compile_part(self, part: str, *, last: bool) -> NamePredicate | None:
         if part == "**":
@@ -86,29 +70,29 @@ class PathPattern:
 
 @lru_cache(maxsize=256)  # one path is held against many patterns
 def fold_path_case(path: PathSegments) -> PathSegments:
-    """Return a path as file systems see it that make no difference between upper and lower case."""
+    """Return a path as case-insensitive file systems compare it."""
     return tuple(map(_fold_name, path))
 
 
 def split_path(path: str) -> PathSegments:
-    """Return an absolute path in its parts."""
+    """Return the parts of an absolute path."""
     return tuple(part for part in path.split(os.sep) if part)  # noqa: PTH206  # text, not a file
 
 
 def absolute_path(path: str, cwd: str, home: str) -> str:
-    """Return a path as a tool means it, from the root on; ``..`` stays, since a link may stand before it."""
+    """Return the absolute path that a tool means; ``..`` is kept, since it may follow a symbolic link."""
     if path == "~" or path.startswith(f"~{os.sep}"):
         path = home + path[1:]
-    return os.path.join(cwd, path)  # noqa: PTH118  # a Path would drop "." and "//", which are not ours to drop
+    return os.path.join(cwd, path)  # noqa: PTH118  # a Path would drop "." and "//"
 
 
 def names_of(path: str) -> tuple[str, ...]:
-    """Return every name of what an absolute path leads to: as written, each link on the way, and the file itself.
+    """Return every name of a file: the path as written, after each symbolic link, and fully resolved.
 
-    Raises ``ValueError`` when it cannot be the name of a file.
+    Raises ``ValueError`` when it is not a valid path.
     """
     if "\0" in path:
-        raise ValueError("it holds a NUL")
+        raise ValueError("it contains a NUL")
     plain, real = os.path.normpath(path), os.path.realpath(path)
     if plain == real and ".." not in path:
         return (plain,)
@@ -121,9 +105,9 @@ def is_inside(path: PathSegments, folder: PathSegments) -> bool:
 
 
 def is_in_bare_repository(path: PathSegments, roots: Collection[PathSegments]) -> bool:
-    """Return whether a folder below one of the roots lies in a repository without a working tree.
+    """Return whether a folder below one of the roots is in a bare repository.
 
-    Such a one can come along inside another, and git does what its settings say wherever it finds them.
+    A repository can contain a bare one, and git runs what the settings of the one it finds say.
     """
     while path and path not in roots:
         folder = os.sep + os.sep.join(path)  # noqa: PTH118  # text, not a file
@@ -135,38 +119,38 @@ def is_in_bare_repository(path: PathSegments, roots: Collection[PathSegments]) -
 
 
 def exact_path_pattern(path: str) -> str:
-    """Return the pattern that means exactly this absolute path."""
+    """Return the pattern that matches exactly this absolute path."""
     return "/" + re.sub(r"([*?\[\]\\])", r"\\\1", path)
 
 
 def _symlink_names_of(path: str) -> list[str]:
-    """Walk as the kernel does and note what each link makes of the path."""
-    found: list[str] = []
-    done, left = os.sep, [*reversed(split_path(path))]
-    while left and len(found) < _MAX_SYMLINKS:
-        part = left.pop()
+    """Resolve a path as the kernel does, and return it after each symbolic link."""
+    names: list[str] = []
+    resolved, remaining = os.sep, [*reversed(split_path(path))]
+    while remaining and len(names) < _MAX_SYMLINKS:
+        part = remaining.pop()
         if part in (".", ".."):
-            done = os.path.dirname(done) if part == ".." else done  # noqa: PTH120  # text, not a file
+            resolved = os.path.dirname(resolved) if part == ".." else resolved  # noqa: PTH120  # text, not a file
             continue
-        here = os.path.join(done, part)  # noqa: PTH118
+        current = os.path.join(resolved, part)  # noqa: PTH118
         try:
-            target = os.readlink(here)  # noqa: PTH115
+            target = os.readlink(current)  # noqa: PTH115
         except OSError:
-            done = here
+            resolved = current
             continue
-        done = os.sep if target.startswith(os.sep) else done
-        left += reversed(split_path(target))
-        found.append(os.path.normpath(os.path.join(done, *reversed(left))))  # noqa: PTH118
-    return found
+        resolved = os.sep if target.startswith(os.sep) else resolved
+        remaining += reversed(split_path(target))
+        names.append(os.path.normpath(os.path.join(resolved, *reversed(remaining))))  # noqa: PTH118
+    return names
 
 
 def _split_anchor(text: str, anchors: PathAnchors) -> tuple[str, str, bool]:
-    """Return where a pattern begins, what follows, and whether it says so itself."""
+    """Return the anchor of a pattern, the rest of it, and whether the anchor is explicit."""
     text = re.sub(r"(?<!\\)\s+\Z", "", text)
     if not text:
         raise ValueError("it is empty; expected a path such as ./src/**")
     if text.startswith("!"):
-        raise ValueError("a rule cannot take back another one; write the paths you mean")
+        raise ValueError("a rule cannot cancel another one; write the paths you mean")
     if text.startswith("//"):
         return os.sep, text[2:], True
     if text == "~" or text.startswith("~/"):
@@ -180,7 +164,7 @@ def _split_anchor(text: str, anchors: PathAnchors) -> tuple[str, str, bool]:
 
 
 def _resolve_parent_parts(anchor: str, parts: list[str]) -> tuple[str, list[str]]:
-    """Follow leading ``..`` up from the anchor; in the middle they take back the folder before."""
+    """Apply ``..``: leading ones to the anchor, others to the part before."""
     kept: list[str] = []
     for part in parts:
         if part != "..":
@@ -253,16 +237,16 @@ _PROTECTED_FILES = frozenset(
 )  # fmt: skip
 
 _CLAUDE_SETTINGS = frozenset({"settings.json", "settings.local.json", "hooks"})
-"""What counts in a ``.claude`` folder: its commands, agents and skills are ordinary files."""
+"""The protected names in a ``.claude`` folder; commands, agents and skills are ordinary files."""
 
 _INVISIBLE_CHARACTERS = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\u00ad]")
 
 _SHORT_NAMES = {"git~1": ".git", "claude~1": ".claude", "vscode~1": ".vscode"}
-"""What some file systems also call them."""
+"""Short names of the same folders on Windows file systems."""
 
 
 def protected_part_of(path: PathSegments) -> str:
-    """Return what of an absolute path is protected, ``""`` when nothing is."""
+    """Return the protected part of an absolute path, ``""`` when it is not protected."""
     names = [_normalize_name(part) for part in path]
     for at, name in enumerate(names):
         last = at == len(names) - 1
@@ -276,7 +260,7 @@ def protected_part_of(path: PathSegments) -> str:
 
 
 def _normalize_name(name: str) -> str:
-    """Return a name as the file system that makes the least difference between names sees it."""
+    """Return a name as the most lenient file system compares it."""
     if name.isascii() and name.islower() and name[-1] not in ". " and ":" not in name:
         return _SHORT_NAMES.get(name, name)
     plain = unicodedata.normalize("NFKC", _INVISIBLE_CHARACTERS.sub("", name)).casefold()
@@ -300,12 +284,12 @@ _SECRET_NAMES = (
 
 
 def holds_secrets(path: str) -> bool:
-    """Return whether keys lie at a path, which is normal and may begin with ``~``."""
+    """Return whether a normalized path, which may start with ``~``, is known to hold secrets."""
     return _SECRET_PATHS.search(path) is not None
 
 
 def may_match_secrets(pattern: str) -> bool:
-    """Return whether a pattern that leads out of its folder may become a place where keys lie."""
+    """Return whether a pattern that leads out of its folder may match a file with secrets."""
     if not pattern.startswith(("/", "~", "..")):
         return False
     parts = pattern.split("/")

@@ -1,8 +1,8 @@
-"""What each built-in tool works on: which of its arguments the rules look at, and as what."""
+"""The arguments of each built-in tool that rules match, and what they name: a command, a file, a URL."""
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -11,18 +11,18 @@ from vaka.core.types.tool import ToolSpec
 from vaka.policy.decision import AccessKind
 
 TargetKind: TypeAlias = Literal["command", "read", "search", "edit", "url", "words", "none"]
-"""What a tool's main argument is: a command, a file to read, a folder to search, a file to change, a URL, or a name."""
+"""What a tool's main argument names; ``words`` is plain text such as the name of an agent."""
 
 
 class ToolTargets(msgspec.Struct, frozen=True):
-    """A built-in tool as the rules know it."""
+    """How rules look at a built-in tool."""
 
     target_kind: TargetKind
     main_arguments: tuple[str, ...] = ()
-    """The arguments that say what the call works on; when several are given, each counts."""
+    """The arguments that name the target of a call; when several are given, rules match each."""
     access: AccessKind = "change"
     other_arguments: tuple[str, ...] = ()
-    """Further arguments that a rule may name, as in ``Grep(output_mode:content)``."""
+    """Other arguments that a rule may name, as in ``Grep(output_mode:content)``."""
 
 
 _TASK_ID_ARGUMENTS = ("taskId", "task_id", "id")
@@ -49,18 +49,16 @@ BUILTIN_TOOLS: Mapping[str, ToolTargets] = {
     ),
     "Skill": ToolTargets("words", ("command", "skill"), "change", ("args",)),
     "SlashCommand": ToolTargets("words", ("command",), "change"),
-    "BashOutput": ToolTargets("words", _SHELL_ID_ARGUMENTS, "note", _SHELL_ID_ARGUMENTS),
-    "BashStatus": ToolTargets("words", _SHELL_ID_ARGUMENTS, "note", _SHELL_ID_ARGUMENTS),
-    "KillTask": ToolTargets("words", _SHELL_ID_ARGUMENTS, "note", _SHELL_ID_ARGUMENTS),
-    "KillShell": ToolTargets("words", _SHELL_ID_ARGUMENTS, "note", _SHELL_ID_ARGUMENTS),
-    "TodoWrite": ToolTargets("none", (), "note"),
-    "DMail": ToolTargets("none", (), "note"),
-    "TaskCreate": ToolTargets("none", (), "note"),
+    **dict.fromkeys(
+        ("BashOutput", "BashStatus", "KillTask", "KillShell"),
+        ToolTargets("words", _SHELL_ID_ARGUMENTS, "note", _SHELL_ID_ARGUMENTS),
+    ),
+    **dict.fromkeys(
+        ("TodoWrite", "DMail", "TaskCreate", "TaskList", "AskUserQuestion", "ExitPlanMode"),
+        ToolTargets("none", (), "note"),
+    ),
     "TaskGet": ToolTargets("words", _TASK_ID_ARGUMENTS, "note", _TASK_ID_ARGUMENTS),
-    "TaskList": ToolTargets("none", (), "note"),
     "TaskUpdate": ToolTargets("words", _TASK_ID_ARGUMENTS, "note", (*_TASK_ID_ARGUMENTS, "status", "owner", "delete")),
-    "AskUserQuestion": ToolTargets("none", (), "note"),
-    "ExitPlanMode": ToolTargets("none", (), "note"),
     "PowerShell": ToolTargets("words", ("command",), "change"),
 }
 
@@ -69,7 +67,7 @@ FOREIGN_TOOLS = frozenset({
     "EnterPlanMode", "EnterWorktree", "ExitWorktree", "ListMcpResourcesTool", "ReadMcpResourceTool", "StructuredOutput",
     "SendMessage", "TeamCreate", "TeamDelete", "Workflow", "CronCreate", "CronDelete", "CronList",
 })  # fmt: skip
-"""Tools of others that rules name, and that are no slip of the pen."""
+"""Tools of other programs: rules may name them without a note about a typing error."""
 
 READ_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind in ("read", "search"))
 
@@ -83,74 +81,77 @@ _UNKNOWN_TOOL = ToolTargets("none")
 
 
 def builtin_name_of(name: str) -> str:
-    """Return what a built-in tool is called here, also for another name of it; anything else as it is."""
+    """Return the name of a built-in tool for any of its aliases; any other name unchanged."""
     return _TOOL_ALIASES.get(name, name)
 
 
 def targets_of(name: str) -> ToolTargets:
-    """Return how the rules look at a tool; of one that is not built in they know nothing."""
-    return BUILTIN_TOOLS.get("Task" if name == "Agent" else name, _UNKNOWN_TOOL)
+    """Return how rules look at a tool, by its name or an alias; a tool that is not built in has no known targets."""
+    return BUILTIN_TOOLS.get(builtin_name_of(name), _UNKNOWN_TOOL)
 
 
 def read_targets(tool: ToolTargets, arguments: Mapping[str, Any]) -> list[str]:
-    """Return what a call says it works on. Raises ``ValueError`` when it says something that is no text."""
+    """Return the targets that a call names. Raises ``ValueError`` when one is not a string."""
     return [_require_text(name, arguments[name]) for name in tool.main_arguments if arguments.get(name) is not None]
 
 
-def list_search_folders(tool: str, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the folders a search looks into. Raises ``ValueError`` when a pattern may lead out of them unseen."""
-    bases = read_targets(targets_of(tool), arguments) or ["."]
-    pattern = _require_text("pattern", arguments.get("pattern", "")) if tool == "Glob" else ""
+def target_paths_of(name: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the files, or the folders of a search, that a call names.
+
+    Raises ``ValueError`` when one is not a string, and when the pattern of a search may lead out of its folder.
+    """
+    tool = targets_of(name)
+    paths = read_targets(tool, arguments)
+    if tool.target_kind != "search":
+        return paths
+    pattern = _require_text("pattern", arguments.get("pattern", "")) if builtin_name_of(name) == "Glob" else ""
     start = _literal_prefix(pattern)
-    if start.startswith("~"):
-        yield start
-    for base in bases:
-        yield os.path.join(base, start)  # noqa: PTH118  # text, not a file
+    folders = [os.path.join(base, start) for base in paths or ["."]]  # noqa: PTH118  # text, not a file
+    return [start, *folders] if start.startswith("~") else folders
 
 
 def _require_text(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    raise ValueError(f"{name} is {type(value).__name__}, not a text")
+    raise ValueError(f"{name} is {type(value).__name__}, not a string")
 
 
 def _literal_prefix(pattern: str) -> str:
-    """Return the folders at the start of a glob pattern that are written out."""
+    """Return the leading folders of a glob pattern that have no wildcard."""
     parts = pattern.split("/")
-    plain = next((at for at, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts) - 1)
-    loose = [part for part in parts[plain:] if ".." in part]
-    if loose or re.search(r"[{,][/~]", pattern):
+    first = next((index for index, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts) - 1)
+    if any(".." in part for part in parts[first:]) or re.search(r"[{,][/~]", pattern):
         raise ValueError("the pattern may lead out of its folder")
-    return "/".join(parts[:plain]) or ("/" if pattern.startswith("/") else "")
+    return "/".join(parts[:first]) or ("/" if pattern.startswith("/") else "")
 
 
 def argument_values_of(arguments: Mapping[str, Any], field: str, schema: Mapping[str, Any]) -> list[str]:
-    """Return what an argument is, as texts that a rule can be held against; of a list each item, too."""
+    """Return an argument, or its default in the schema, as strings that a rule can match: one per list item."""
     value: Any = arguments.get(field)
     if field not in arguments:
         properties: Any = schema.get("properties", {})
-        of_field: Any = cast("dict[str, Any]", properties).get(field) if isinstance(properties, dict) else None
-        if not isinstance(of_field, dict) or "default" not in of_field:
+        declared: Any = cast("dict[str, Any]", properties).get(field) if isinstance(properties, dict) else None
+        if not isinstance(declared, dict) or "default" not in declared:
             return []
-        value = cast("dict[str, Any]", of_field)["default"]
+        value = cast("dict[str, Any]", declared)["default"]
     items: list[Any] = [*value] if isinstance(value, list) else [value]
     return [item if isinstance(item, str) else msgspec.json.encode(item).decode() for item in items]
 
 
 def spec_of(name: str) -> ToolSpec:
-    """Return what the rules need to know of a tool of which only the name is known."""
-    of_name = BUILTIN_TOOLS.get("Task" if name == "Agent" else name)
-    if of_name is None:
+    """Return a spec for a tool of which only the name is known, with the layer and effect of a built-in one."""
+    targets = BUILTIN_TOOLS.get("Task" if name == "Agent" else name)
+    if targets is None:
         return ToolSpec(name=name, layer="mcp" if name.startswith("mcp__") else "")
-    return ToolSpec(name=name, layer="builtin", effect="read" if of_name.access in ("read", "reach") else "once")
+    return ToolSpec(name=name, layer="builtin", effect="read" if targets.access in ("read", "reach") else "once")
 
 
 def is_command_tool(spec: ToolSpec) -> bool:
-    return targets_of(builtin_name_of(spec.name)).target_kind == "command"
+    return targets_of(spec.name).target_kind == "command"
 
 
 def access_of(spec: ToolSpec, tool: ToolTargets) -> AccessKind:
-    """Return what a call of the tool does; what a stranger's server says of its own tools does not count."""
+    """Return what a call of the tool does; the effect that an MCP server declares is not trusted."""
     if spec.layer == "builtin" and builtin_name_of(spec.name) in BUILTIN_TOOLS:
         return tool.access
     return "read" if spec.effect == "read" and not (spec.layer == "mcp" or spec.name.startswith("mcp__")) else "change"

@@ -39,13 +39,8 @@ if TYPE_CHECKING:
 class SystemClock:
     """The machine's clocks."""
 
-    def time(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
 
     async def sleep(self, seconds: float) -> None:
         """Return after ``seconds``."""

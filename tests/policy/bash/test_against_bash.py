@@ -72,36 +72,24 @@ class BashScriptGenerator:
     def generate_statement(self, depth: int) -> str:
         if depth > 2 or self.random.random() < 0.5:
             return self.generate_simple()
+        block, statement, simple = self.generate_statements, self.generate_statement, self.generate_simple
+        word, choose = self.generate_word, self.random.choice
         shapes: list[Callable[[int], str]] = [
-            lambda depth: (
-                self.generate_statement(depth)
-                + self.random.choice([" | ", "|", " |& "])
-                + self.generate_statement(depth)
-            ),
-            lambda depth: (
-                self.generate_statement(depth)
-                + self.random.choice([" && ", "||", " &&\n"])
-                + self.generate_statement(depth)
-            ),
-            lambda depth: f"({self.generate_statements(depth)})",
-            lambda depth: f"{{ {self.generate_statements(depth)}; }}",
-            lambda depth: (
-                f"if {self.generate_statements(depth)}; then {self.generate_statements(depth)}; else {self.generate_simple()}; fi"
-            ),
-            lambda depth: (
-                f"for i in {self.generate_word()} {self.generate_word()}; do {self.generate_statements(depth)}; done"
-            ),
-            lambda depth: (
-                f"case {self.generate_word()} in a|b) {self.generate_statements(depth)};; *) {self.generate_simple()} ;; esac"
-            ),
-            lambda depth: f"! {self.generate_statement(depth)}",
-            lambda depth: f"time {self.generate_statement(depth)}",
-            lambda _depth: f"{self.generate_simple()} <<EOF\nbody $(k12) `k13` $v\nEOF\n{self.generate_simple()}",
-            lambda _depth: f"{self.generate_simple()} <<'EOF'\nbody $(k12)\nEOF\n{self.generate_simple()}",
-            lambda depth: f"f() {{ {self.generate_statements(depth)}; }}; f",
-            lambda _depth: f"[[ {self.generate_word()} == {self.generate_word()} ]]",
-            lambda _depth: "eval " + self.random.choice(["'e1 a; e2'", "e1 b", '"e1 $x"']),
-            lambda depth: f"while k14; do {self.generate_statements(depth)}; break; done",
+            lambda depth: statement(depth) + choose([" | ", "|", " |& "]) + statement(depth),
+            lambda depth: statement(depth) + choose([" && ", "||", " &&\n"]) + statement(depth),
+            lambda depth: f"({block(depth)})",
+            lambda depth: f"{{ {block(depth)}; }}",
+            lambda depth: f"if {block(depth)}; then {block(depth)}; else {simple()}; fi",
+            lambda depth: f"for i in {word()} {word()}; do {block(depth)}; done",
+            lambda depth: f"case {word()} in a|b) {block(depth)};; *) {simple()} ;; esac",
+            lambda depth: f"! {statement(depth)}",
+            lambda depth: f"time {statement(depth)}",
+            lambda _depth: f"{simple()} <<EOF\nbody $(k12) `k13` $v\nEOF\n{simple()}",
+            lambda _depth: f"{simple()} <<'EOF'\nbody $(k12)\nEOF\n{simple()}",
+            lambda depth: f"f() {{ {block(depth)}; }}; f",
+            lambda _depth: f"[[ {word()} == {word()} ]]",
+            lambda _depth: "eval " + choose(["'e1 a; e2'", "e1 b", '"e1 $x"']),
+            lambda depth: f"while k14; do {block(depth)}; break; done",
         ]
         return self.random.choice(shapes)(depth + 1)
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 from vaka.core.types.tool import Allow, Ask, Deny, Verdict
 
 PathCheck = Callable[[str], Verdict]
@@ -138,20 +137,19 @@ NO_READS = split_table("""
 """)
 
 
-@pytest.mark.parametrize("command", [row.replace("{} ;", "{} \\;") for row in READS])
+@each_row([row.replace("{} ;", "{} \\;") for row in READS])
 def test_a_file_that_must_not_be_read_is_not_read_by_a_command(command: str) -> None:
     found = judge_command(command, allow=[None], may_read=deny_names(".env"))
     assert (found.decision, found.rule, found.layer) == ("deny", "Read(.env)", "project")
     assert judge_command(command, allow=[None], may_read=allow_everything).decision != "deny"
 
 
-@pytest.mark.parametrize("command", NO_READS)
+@each_row(NO_READS)
 def test_a_word_that_names_another_file_or_none_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_names(".env")).decision == "allow"
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     split_table("""
         cat .e*
         cat .en?
@@ -169,9 +167,7 @@ def test_a_pattern_that_may_lead_to_a_forbidden_file_is_denied(command: str) -> 
     assert judge_command(command, allow=[None], may_read=deny_names(".env")).decision == "deny"
 
 
-@pytest.mark.parametrize(
-    "command", split_table("cat *\n cat *.py\n cat src/*\n ls .g*\n head ?env\n cat [e]nv\n cat e*")
-)
+@each_row(split_table("cat *\n cat *.py\n cat src/*\n ls .g*\n head ?env\n cat [e]nv\n cat e*"))
 def test_a_pattern_that_cannot_lead_there_is_not(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_names(".env")).decision == "allow"
 
@@ -182,8 +178,7 @@ def deny_secrets(path: str) -> Verdict:
     return Deny(f"{path} is denied", "Read(secrets/**)", "project") if inside else Allow("default", "mode")
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     split_table("""
         cat secrets/key
         cat secrets/*
@@ -207,9 +202,7 @@ def test_a_forbidden_folder_is_forbidden_with_all_that_is_in_it(command: str) ->
     assert judge_command(command, allow=[None], may_read=deny_secrets).decision == "deny"
 
 
-@pytest.mark.parametrize(
-    "command", split_table("npm run secrets\n make secrets\n echo secrets\n cat secrets.txt\n ls .\n cat src/$x")
-)
+@each_row(split_table("npm run secrets\n make secrets\n echo secrets\n cat secrets.txt\n ls .\n cat src/$x"))
 def test_a_word_that_is_only_called_like_a_folder_is_not(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_secrets).decision == "allow"
 
@@ -257,15 +250,13 @@ WRITES = split_table("""
 """)
 
 
-@pytest.mark.parametrize("command", WRITES)
+@each_row(WRITES)
 def test_a_file_that_must_not_be_changed_is_not_changed_by_a_command(command: str) -> None:
     found = judge_command(command, allow=[None], may_write=deny_names("conf"))
     assert (found.decision, found.layer) == ("deny", "project")
 
 
-@pytest.mark.parametrize(
-    "command", split_table("cat conf\n grep x conf\n ls > other\n git diff conf\n head < conf\n wc conf\n sort conf")
-)
+@each_row(split_table("cat conf\n grep x conf\n ls > other\n git diff conf\n head < conf\n wc conf\n sort conf"))
 def test_a_file_that_must_not_be_changed_can_be_read(command: str) -> None:
     assert judge_command(command, allow=[None], may_write=deny_names("conf")).decision == "allow"
 
@@ -315,13 +306,12 @@ FREE = split_table("""
 """)
 
 
-@pytest.mark.parametrize("command", FREE)
+@each_row(FREE)
 def test_descriptors_and_nowhere_need_no_grant(command: str) -> None:
     assert judge_command(command).decision == "allow"
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     split_table("""
         ls > x
         ls > $x
@@ -366,7 +356,7 @@ def test_a_path_is_looked_at_from_everywhere_the_script_may_have_gone() -> None:
     assert judge_command("cd a && ls > x && cd b && ls > y > /z", may_write=may_write).decision == "allow"
     assert asked == ["x", "a/x", "y", "a/y", "b/y", "a/b/y", "/z"]
     unknown = judge_command('cd "$X" && ls > x', allow=["cd:*"], may_write=may_write)
-    assert (unknown.decision, unknown.reason) == ("ask", "where x lies is not known after the last cd")
+    assert (unknown.decision, unknown.reason) == ("ask", "the folder of x is not known after the last cd")
 
 
 def test_the_workspace_is_what_the_caller_says() -> None:

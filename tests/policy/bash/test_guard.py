@@ -1,8 +1,7 @@
 """The guard: what is asked about or denied in every mode, whatever the rules say."""
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 from vaka.core.types.tool import Allow
 
 DENIED = split_table(r"""
@@ -197,20 +196,20 @@ def test_the_tables_are_large_enough() -> None:
     assert len(set(DENIED)) + len(set(ASKED)) >= 100
 
 
-@pytest.mark.parametrize("command", DENIED)
+@each_row(DENIED)
 def test_a_disaster_is_denied_whatever_allows_it(command: str) -> None:
     found = judge_command(command, allow=[None, command])
     assert (found.decision, found.layer) == ("deny", "guard")
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "deny"
 
 
-@pytest.mark.parametrize("command", ASKED)
+@each_row(ASKED)
 def test_what_may_turn_out_a_disaster_is_asked_about_whatever_allows_it(command: str) -> None:
     found = judge_command(command, allow=[None])
     assert (found.decision, found.layer) == ("ask", "guard")
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
-@pytest.mark.parametrize("command", FREE)
+@each_row(FREE)
 def test_what_is_no_disaster_is_left_to_the_rules(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "allow"

@@ -1,13 +1,12 @@
 """Words that the grammar loses before a here-document, and that bash does not."""
 
-import pytest
-
 from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row
 from vaka.policy.bash import read_script
 
 
-@pytest.mark.parametrize(
-    ("command", "words"), [
+@each_row(
+    [
         ("python3 - <<'E'\nx\nE", ["python3", "-"]),
         ("python3 -<<'E'\nx\nE", ["python3", "-"]),
         ("psql -h x - <<E\nx\nE", ["psql", "-h", "x", "-"]),
@@ -23,9 +22,7 @@ def test_every_word_is_there(command: str, words: list[str]) -> None:
     assert [[word.value for word in one.words] for one in read_script(command).commands] == [words]
 
 
-@pytest.mark.parametrize(
-    "command", ["sort -oout<<E\nx\nE", "sort -o<<E out\nx\nE", "sed -i<<E f\nx\nE", "ls; sort -ox<<E\nx\nE"]
-)
+@each_row(["sort -oout<<E\nx\nE", "sort -o<<E out\nx\nE", "sed -i<<E f\nx\nE", "ls; sort -ox<<E\nx\nE"])
 def test_an_option_right_before_the_sign_does_what_it_does(command: str) -> None:
     assert judge_command(command).decision == "ask"
 

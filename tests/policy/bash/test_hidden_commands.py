@@ -3,9 +3,8 @@
 Everything is allowed here but ``curl``, so that nothing but the reading counts.
 """
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 from vaka.policy.bash import UnreadableScript, read_script
 
 EVERYWHERE = split_table(r"""
@@ -316,23 +315,23 @@ def test_there_are_enough_hiding_places() -> None:
     assert len(set(HIDDEN)) >= 250
 
 
-@pytest.mark.parametrize("command", HIDDEN)
+@each_row(HIDDEN)
 def test_a_denied_command_is_seen_wherever_it_hides(command: str) -> None:
     found = judge_command(command, allow=[None], deny=["curl:*"])
     assert (found.decision, found.rule) == ("deny", "Bash(curl:*)"), read_script(command)
 
 
-@pytest.mark.parametrize("command", HIDDEN)
+@each_row(HIDDEN)
 def test_a_question_about_a_command_is_asked_wherever_it_hides(command: str) -> None:
     assert judge_command(command, allow=[None], ask=["curl:*"]).decision == "ask"
 
 
-@pytest.mark.parametrize("command", HIDDEN)
+@each_row(HIDDEN)
 def test_what_hides_a_command_is_never_allowed_by_a_rule_for_another(command: str) -> None:
     assert judge_command(command, allow=["ls:*", "echo:*", "cat:*"]).decision != "allow"
 
 
-@pytest.mark.parametrize("command", HIDDEN)
+@each_row(HIDDEN)
 def test_what_hides_one_command_is_not_taken_for_another(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["wget:*", "curl-config:*", "cur:*"]).decision != "deny"
 
@@ -391,7 +390,7 @@ MENTIONED = split_table(r"""
 """)
 
 
-@pytest.mark.parametrize("command", MENTIONED)
+@each_row(MENTIONED)
 def test_a_word_that_nothing_runs_is_not_taken_for_a_command(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["curl:*"]).decision == "allow"
 
@@ -399,8 +398,7 @@ def test_a_word_that_nothing_runs_is_not_taken_for_a_command(command: str) -> No
 # ---------------------------------------------------------------------------- V12: git before its subcommand
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     split_table(r"""
         git push
         git push origin main
@@ -430,9 +428,7 @@ def test_options_of_git_do_not_hide_its_subcommand(command: str) -> None:
     assert judge_command(command, allow=[None], ask=["git push:*"]).decision == "ask"
 
 
-@pytest.mark.parametrize(
-    "command", split_table("git log push⏎git -C push log⏎git stash push⏎git log --grep push⏎git".replace("⏎", "\n"))
-)
+@each_row(split_table("git log push⏎git -C push log⏎git stash push⏎git log --grep push⏎git".replace("⏎", "\n")))
 def test_another_subcommand_of_git_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["git push:*"]).decision == "allow"
 
@@ -455,7 +451,7 @@ def test_no_number_of_commands_hides_a_denied_one() -> None:
     assert judge_command(nested, allow=[None], deny=["curl:*"]).decision == "deny"
 
 
-@pytest.mark.parametrize("wrapper", ["env", "sudo -u me", "timeout 5", "nice", "command", "sudo --odd", "xargs -n 1"])
+@each_row(["env", "sudo -u me", "timeout 5", "nice", "command", "sudo --odd", "xargs -n 1"])
 def test_no_number_of_wrappers_hides_a_denied_one(wrapper: str) -> None:
     for count in (1, 10, 60, 70, 500):
         command = f"{wrapper} " * count + "curl x"
@@ -476,7 +472,7 @@ def test_a_long_command_is_always_asked_about_and_still_denied() -> None:
     assert judge_command("curl x\n" + endless, allow=[None], deny=["curl:*"]).decision == "deny"
 
 
-@pytest.mark.parametrize("depth", [9, 40, 400])
+@each_row([9, 40, 400])
 def test_scripts_in_scripts_beyond_the_bound_are_asked_about(depth: int) -> None:
     command = "curl x"
     for _ in range(min(depth, 40)):

@@ -1,8 +1,7 @@
 """The read-only profile: what it allows without a rule."""
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 from vaka.core.types.tool import Deny
 
 READING = split_table(r"""
@@ -298,19 +297,19 @@ def test_the_table_is_large_enough() -> None:
     assert len(set(READING)) >= 250
 
 
-@pytest.mark.parametrize("command", READING)
+@each_row(READING)
 def test_plain_reading_needs_no_rule(command: str) -> None:
     found = judge_command(command)
     assert found.decision == "allow", found
 
 
-@pytest.mark.parametrize("command", READING)
+@each_row(READING)
 def test_without_the_profile_the_mode_decides_about_every_command(command: str) -> None:
     found = judge_command(command, use_profile=False, default=Deny("nobody is asked", "dontAsk", "mode"))
     assert found.decision == "deny" or not any(part.rule for part in found.subcommands)
 
 
-@pytest.mark.parametrize("command", READING)
+@each_row(READING)
 def test_the_profile_is_no_way_around_a_rule(command: str) -> None:
     if judge_command(command).subcommands:
         assert judge_command(command, deny=[None]).decision == "deny"

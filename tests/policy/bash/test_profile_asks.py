@@ -1,8 +1,7 @@
 """The read-only profile: the ways in which the same programs do more than read."""
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 
 BEYOND = split_table(r"""
     rm x
@@ -463,7 +462,7 @@ def test_the_table_is_large_enough() -> None:
     assert len(set(BEYOND)) >= 350
 
 
-@pytest.mark.parametrize("command", BEYOND)
+@each_row(BEYOND)
 def test_what_does_more_than_read_is_asked_about(command: str) -> None:
     found = judge_command(command)
     assert found.decision in {"ask", "deny"}, found
@@ -473,8 +472,8 @@ def test_what_does_more_than_read_is_asked_about(command: str) -> None:
 def test_a_refusal_says_what_was_wrong() -> None:
     assert judge_command("sort -o x y").reason == "-o does more than read"
     assert judge_command("sort --outp=x y").reason == "--outp may stand for --output, which does more than read"
-    assert judge_command('sort "$x"').reason == '"$x" may turn out to be an option'
+    assert judge_command('sort "$x"').reason == '"$x" may become an option'
     assert judge_command("uniq a b").reason == "a further operand would be written to"
     assert judge_command("find . -delete").reason == "find -delete does more than find"
-    assert judge_command("cat ~/.ssh/id_rsa").reason == "~/.ssh/id_rsa is a place where keys lie"
+    assert judge_command("cat ~/.ssh/id_rsa").reason == "~/.ssh/id_rsa may hold secrets"
     assert judge_command("rm x").reason == "no rule allows it"

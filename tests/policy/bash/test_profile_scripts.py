@@ -1,8 +1,7 @@
 """The read-only profile: sed, awk and jq scripts, and ps, where two readings of the same words are the attack."""
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 
 BEYOND = split_table(r"""
     sed 's/[[:alpha:]/]/;#/w out' f
@@ -133,12 +132,12 @@ READING = split_table(r"""
 """)
 
 
-@pytest.mark.parametrize("command", BEYOND)
+@each_row(BEYOND)
 def test_what_may_be_read_as_more_than_reading_is_asked_about(command: str) -> None:
     assert judge_command(command).decision == "ask"
 
 
-@pytest.mark.parametrize("command", READING)
+@each_row(READING)
 def test_what_only_looks_like_it_is_not(command: str) -> None:
     found = judge_command(command)
     assert found.decision == "allow", found

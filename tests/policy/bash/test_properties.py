@@ -16,6 +16,7 @@ from tests.policy.bash.bash_cases import make_rules
 from tests.policy.bash.test_hidden_commands import HIDDEN
 from tests.policy.bash.test_profile_allows import READING
 from tests.policy.bash.test_profile_asks import BEYOND
+from tests.policy.tables import each_row
 from vaka.policy.bash import ShellScript, judge_script, matches_command, read_script
 
 STRICT = {"allow": 0, "ask": 1, "deny": 2}
@@ -251,7 +252,7 @@ GROWING: dict[str, Callable[[int], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", GROWING)
+@each_row(GROWING)
 def test_the_work_grows_no_faster_than_the_text(name: str) -> None:
     make = GROWING[name]
     held = make_rules(["ls:*", "git * x"], ["git push:*"], ["curl:*", "* evil", "rm * -rf *"])

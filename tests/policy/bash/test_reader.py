@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.policy.bash.bash_cases import split_table
+from tests.policy.tables import each_row, split_table
 from vaka.policy.bash import (
     Assignment,
     Redirection,
@@ -67,8 +67,7 @@ def test_quotes_are_removed_as_bash_removes_them(command: str, argv: list[str], 
     assert written.decode().split("\0") == argv
 
 
-@pytest.mark.parametrize(
-    ("word", "pieces", "splits"),
+@each_row(
     [
         ("$x", (WordExpansion("parameter", "x", may_split=True),), True),
         ('"$x"', (WordExpansion("parameter", "x"),), False),
@@ -148,8 +147,7 @@ def test_words_behind_a_redirection_belong_to_the_command() -> None:
     assert read_argvs("> a b c > d e") == [["b", "c", "e"]]
 
 
-@pytest.mark.parametrize(
-    ("command", "names"),
+@each_row(
     [
         ("a; b && c || d | e |& f & g", "abcdefg"),
         ("(a; { b; }; ( c ))", "abc"),
@@ -202,7 +200,7 @@ def test_only_wrappers_that_change_nothing_are_taken_away_for_rules_that_allow()
         assert read_commands(command)[0].unwrapped_words == read_commands(command)[0].words
 
 
-@pytest.mark.parametrize("command", split_table(r"""
+@each_row(split_table(r"""
     cat <<A <<B⏎a⏎A⏎b⏎B
     exec 3<>f
     time { ls; }
@@ -216,13 +214,12 @@ def test_what_the_grammar_does_not_know_is_unreadable_rather_than_guessed_at(com
     assert isinstance(read_script(command), UnreadableScript)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
+@each_row(
     [
         ("ls\0", "it has the control character U+0000"),
         ("ls \u200b", "it has the invisible character U+200B"),
         ("ls (", "it is not valid bash"),
-        ("ls ;; ls", "';;' stands where it should not"),
+        ("ls ;; ls", "';;' is where it should not be"),
     ],
 )
 def test_an_unreadable_text_says_why(text: str, reason: str) -> None:
@@ -236,10 +233,10 @@ def test_without_the_grammar_nothing_is_ever_allowed() -> None:
     program = """
 import sys
 sys.modules["tree_sitter_bash"] = None
-from vaka.policy.bash import Rule, judge, read
-found = judge(read("ls"), [Rule(None, "allow")])
+from vaka.policy.bash import CommandRule, judge_script, read_script
+found = judge_script(read_script("ls"), [CommandRule(None, "allow")])
 assert found.decision == "ask" and "vaka[shell]" in found.reason, found
-denied = judge(read("ls; curl x"), [Rule(None, "allow"), Rule("curl:*", "deny")])
+denied = judge_script(read_script("ls; curl x"), [CommandRule(None, "allow"), CommandRule("curl:*", "deny")])
 assert denied.decision == "deny", denied
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -248,4 +245,4 @@ assert denied.decision == "deny", denied
 
 def test_a_judgement_is_plain_data() -> None:
     assert judge_script(read_script("ls")) == judge_script(read_script("ls"))
-    assert repr(judge_script(read_script("ls"))).startswith("Judgement(")
+    assert repr(judge_script(read_script("ls"))).startswith("PermissionDecision(")

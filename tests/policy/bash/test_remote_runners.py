@@ -1,8 +1,7 @@
 """Commands that run on another machine, in a container or a box: rules that forbid see them, others see the runner."""
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 
 FORBIDDEN = split_table(r"""
     ssh host rm x
@@ -30,19 +29,18 @@ FORBIDDEN = split_table(r"""
 """)
 
 
-@pytest.mark.parametrize("command", FORBIDDEN)
+@each_row(FORBIDDEN)
 def test_a_rule_that_denies_sees_what_runs_there(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "deny"
     assert judge_command(command, allow=[None], deny=["mv:*"]).decision == "allow"
 
 
-@pytest.mark.parametrize("command", ["docker rm x", "docker run --rm img ls", "ssh host ls", "docker ps", "ssh host"])
+@each_row(["docker rm x", "docker run --rm img ls", "ssh host ls", "docker ps", "ssh host"])
 def test_what_only_has_its_name_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "allow"
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     [
         "ssh host uptime",
         'ssh host "$x"',
@@ -89,14 +87,13 @@ OPTION_COMMANDS = split_table(r"""
 """)
 
 
-@pytest.mark.parametrize("command", OPTION_COMMANDS)
+@each_row(OPTION_COMMANDS)
 def test_a_rule_that_denies_sees_what_a_program_is_told_to_run(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "deny"
     assert judge_command(command, allow=[None], deny=["mv:*"]).decision == "allow"
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     ['awk \'$1 == "rm" || $2 == "x"\' f', "sed 's/the/ e (x/' f", "sed '/e rm/d' f", "git log --grep=rm", "rg rm x"],
 )
 def test_what_only_looks_like_it_is_not_denied(command: str) -> None:

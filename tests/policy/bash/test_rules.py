@@ -1,14 +1,13 @@
 """Rules about commands: precedence, what a pattern fits, and what it does not stretch to."""
 
-import pytest
+import msgspec
 
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 from vaka.core.types.tool import Allow, Ask, Deny
 from vaka.policy.bash import (
     CommandRule,
     CommandRules,
-    JudgedCommand,
-    Judgement,
     judge_script,
     matches_command,
     read_script,
@@ -26,35 +25,31 @@ def test_deny_wins_over_ask_and_ask_over_allow_however_narrow_each_is() -> None:
 
 def test_the_strictest_verdict_on_a_part_is_the_verdict_on_the_whole() -> None:
     found = judge_command("ls; npm test && rm x | cat", allow=["npm test"], deny=["rm:*"])
-    assert found == Judgement(
-        "deny",
-        "Bash(rm:*)",
-        "user",
-        "the rule Bash(rm:*) denies it",
-        (
-            JudgedCommand("ls", "allow", "read-only", "read-only", "it only reads"),
-            JudgedCommand("npm test", "allow", "Bash(npm test)", "user", "the rule Bash(npm test) allows it"),
-            JudgedCommand("rm x", "deny", "Bash(rm:*)", "user", "the rule Bash(rm:*) denies it"),
-            JudgedCommand("cat", "allow", "read-only", "read-only", "it only reads"),
-        ),
-    )
+    expected = [
+        ("ls", "allow", "read-only", "read-only", "it only reads"),
+        ("npm test", "allow", "Bash(npm test)", "user", "the rule Bash(npm test) allows it"),
+        ("rm x", "deny", "Bash(rm:*)", "user", "the rule Bash(rm:*) denies it"),
+        ("cat", "allow", "read-only", "read-only", "it only reads"),
+    ]
+    assert [msgspec.structs.astuple(part) for part in found.subcommands] == expected
+    assert found.rule_verdict == Deny("the rule Bash(rm:*) denies it", "Bash(rm:*)", "user")
 
 
 def test_where_nothing_matches_the_mode_decides() -> None:
-    assert judge_command("npm test").verdict == Ask("no rule allows it", "default", "mode")
-    assert judge_command("npm test", default=Allow("bypassPermissions", "mode")).verdict == Allow(
+    assert judge_command("npm test").rule_verdict == Ask("no rule allows it", "default", "mode")
+    assert judge_command("npm test", default=Allow("bypassPermissions", "mode")).rule_verdict == Allow(
         "bypassPermissions", "mode"
     )
     denied = Deny("nobody is asked", "dontAsk", "mode")
-    assert judge_command("npm test", default=denied).verdict == denied
-    assert judge_command("ls; npm test", default=denied).verdict == denied
+    assert judge_command("npm test", default=denied).rule_verdict == denied
+    assert judge_command("ls; npm test", default=denied).rule_verdict == denied
 
 
 def test_a_verdict_names_the_rule_and_the_layer_it_came_from() -> None:
     rules = [CommandRule("npm test", "allow", "project"), CommandRule("npm run *", "allow", "user")]
-    assert judge_script(read_script("npm test"), rules).verdict == Allow("Bash(npm test)", "project")
+    assert judge_script(read_script("npm test"), rules).rule_verdict == Allow("Bash(npm test)", "project")
     both = judge_script(read_script("npm test && npm run x && ls"), rules)
-    assert both.verdict == Allow("Bash(npm test), Bash(npm run *), read-only", "project, user, read-only")
+    assert both.rule_verdict == Allow("Bash(npm test), Bash(npm run *), read-only", "project, user, read-only")
 
 
 def test_rules_can_be_taken_apart_once_for_many_commands() -> None:
@@ -232,17 +227,17 @@ MISSES = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "command"), FITS)
+@each_row(FITS)
 def test_a_pattern_allows_what_it_says(pattern: str, command: str) -> None:
     assert judge_command(command, allow=[pattern], use_profile=False).decision == "allow"
 
 
-@pytest.mark.parametrize(("pattern", "command"), MISSES)
+@each_row(MISSES)
 def test_a_pattern_does_not_stretch(pattern: str, command: str) -> None:
     assert judge_command(command, allow=[pattern], use_profile=False).decision != "allow"
 
 
-@pytest.mark.parametrize(("pattern", "command"), [pair for pair in FITS if "$" not in pair[1]])
+@each_row([pair for pair in FITS if "$" not in pair[1]])
 def test_what_a_pattern_allows_it_can_deny_too(pattern: str, command: str) -> None:
     assert judge_command(command, allow=[None], deny=[pattern]).decision == "deny"
 
@@ -270,7 +265,7 @@ def test_a_redirection_is_covered_by_the_rule_for_everything_only() -> None:
     )
 
 
-@pytest.mark.parametrize("command", split_table("""
+@each_row(split_table("""
     f() { npm test; }; f
     function f { npm test; }; f x y
     f() { npm test; }; g() { f; }; g

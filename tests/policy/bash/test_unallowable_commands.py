@@ -3,9 +3,8 @@
 The widest rule there is allows everything here, and still none of these runs without a question.
 """
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 from vaka.core.types.tool import Allow
 from vaka.policy.bash import UnreadableScript, read_script
 
@@ -247,26 +246,26 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize("command", UNKNOWN_COMMANDS)
+@each_row(UNKNOWN_COMMANDS)
 def test_a_command_that_only_bash_knows_is_never_allowed(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "ask"
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
-@pytest.mark.parametrize("command", VARIABLES)
+@each_row(VARIABLES)
 def test_a_variable_that_decides_what_runs_is_never_set_without_a_question(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "ask"
     assert judge_command(command, allow=["ls:*", "git:*", "export:*"]).decision == "ask"
 
 
-@pytest.mark.parametrize("command", UNREADABLE)
+@each_row(UNREADABLE)
 def test_a_text_without_a_sure_reading_is_never_allowed(command: str) -> None:
     assert isinstance(read_script(command), UnreadableScript)
     assert judge_command(command, allow=[None]).decision == "ask"
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
-@pytest.mark.parametrize("command", UNREADABLE)
+@each_row(UNREADABLE)
 def test_rules_that_deny_are_still_held_against_a_text_without_a_sure_reading(command: str) -> None:
     assert judge_command("curl x; " + command, allow=[None], deny=["curl:*"]).decision == "deny"
     assert judge_command(command + " ; curl x ", allow=[None], deny=["curl:*"]).decision == "deny"
@@ -282,8 +281,7 @@ def test_an_invisible_character_does_not_hide_a_denied_command() -> None:
     assert judge_command("ls\rcurl x", allow=[None], deny=["curl:*"]).decision == "deny"
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     [
         "echo 你好",
         "echo 'Grüße, мир'",
@@ -313,8 +311,7 @@ def test_ordinary_text_in_any_language_is_fine(command: str) -> None:
 # ---------------------------------------------------------------------------- what looks similar and is known
 
 
-@pytest.mark.parametrize(
-    "command",
+@each_row(
     split_table(r"""
         ls $x
         ls "$x" $(pwd)

@@ -1,8 +1,7 @@
 """Numbers that bash works out: a text from elsewhere that becomes one would run the commands in its subscripts."""
 
-import pytest
-
-from tests.policy.bash.bash_cases import judge_command, split_table
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
 
 FOREIGN = split_table(r"""
     read x; echo $((x))
@@ -138,12 +137,12 @@ PLAIN = split_table(r"""
 """)
 
 
-@pytest.mark.parametrize("command", FOREIGN)
+@each_row(FOREIGN)
 def test_a_text_that_was_read_is_not_worked_out_without_a_question(command: str) -> None:
     assert judge_command(command).decision == "ask"
 
 
-@pytest.mark.parametrize("command", PLAIN)
+@each_row(PLAIN)
 def test_counting_needs_no_rule(command: str) -> None:
     found = judge_command(command)
     assert found.decision == "allow", found

@@ -1,8 +1,8 @@
-"""The verdict on shell commands: read them as bash does, judge each of them, and the strictest verdict wins."""
+"""Shell commands: parse them as bash does, judge each simple command, and return the strictest decision."""
 
 from vaka.policy.bash.judge.judge import judge_script
 from vaka.policy.bash.judge.patterns import matches_command
-from vaka.policy.bash.judge.rules import CommandRule, CommandRules, DecisionKind, JudgedCommand, Judgement
+from vaka.policy.bash.judge.rules import CommandRule, CommandRules
 from vaka.policy.bash.parse.reader import MAX_ALLOWED_LENGTH, read_script
 from vaka.policy.bash.parse.syntax import (
     Assignment,
@@ -19,9 +19,6 @@ __all__ = [
     "Assignment",
     "CommandRule",
     "CommandRules",
-    "DecisionKind",
-    "JudgedCommand",
-    "Judgement",
     "Redirection",
     "ShellScript",
     "SimpleCommand",

@@ -1,20 +1,21 @@
-"""Paths of commands that no rule may allow silently: the root, the home directory, devices and files of the system."""
+"""The paths that a command may use, and the guard: dangers that no rule may allow silently."""
 
 import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Literal, NamedTuple, TypeAlias
 
 from vaka.core.types.tool import Verdict
 from vaka.policy.bash.parse.preflight import name_set
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words
-from vaka.policy.bash.parse.wrappers import base_name
+from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
 from vaka.policy.paths import holds_secrets, may_match_secrets
 
 PathCheck: TypeAlias = Callable[[str], Verdict]
-"""What reading or writing a path would be told: absolute, below ``~``, or relative to where the script began."""
+"""The verdict on reading or writing a path: absolute, below ``~``, or relative to the start of the script."""
 
 _STANDARD_STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 
@@ -30,7 +31,7 @@ WRITING_PROGRAMS = name_set(
     trash
     """
 )
-"""Programs that write to files they are given."""
+"""Programs that write to their operands."""
 
 READING_PROGRAMS = name_set(
     """
@@ -39,7 +40,7 @@ READING_PROGRAMS = name_set(
     column comm paste join fold fmt pr sum csvtool yq jq xmllint ack ag
     """
 )
-"""Programs that read files they are given."""
+"""Programs that read their operands."""
 
 _NEVER_WRITE = name_set(
     """
@@ -47,18 +48,18 @@ _NEVER_WRITE = name_set(
     zcat bzcat xzcat grep egrep fgrep
     """
 )
-"""Those of them that no option makes write."""
+"""Programs that read their operands and have no option to write."""
 
 _PROBE_NAMES = (
     ".env", ".env.local", ".env.development", ".env.production", ".env.test", "secrets.json", "secrets.yaml",
     "secrets.yml", "secret.key", "credentials.json", "credentials", "config.json", "settings.json", "key.pem",
     "cert.pem", "private.key", "server.key", "id_rsa", "id_ed25519", "x",
 )  # fmt: skip
-"""Names that a pattern is tried on, to find out whether it may lead to a file that is forbidden."""
+"""Names that a pattern is tried with, to see whether it may match a forbidden file."""
 
 
 class FolderTracker:
-    """Where a script may be by now: everywhere it may have gone with ``cd``, since any step may have failed."""
+    """The possible working folders of a script: after each ``cd`` also the previous ones, since it may fail."""
 
     MAX_FOLDERS = 16
 
@@ -66,7 +67,6 @@ class FolderTracker:
         self.possible: tuple[str, ...] | None = ("",)
 
     def change_folder(self, word: Word | None) -> None:
-        """Take note of a ``cd``."""
         path = word.path if word is not None else None
         if path is None or path.startswith("-") or self.possible is None or len(self.possible) >= self.MAX_FOLDERS:
             self.possible = None
@@ -74,19 +74,19 @@ class FolderTracker:
         self.possible = tuple(dict.fromkeys([*self.possible, *(join_path(folder, path) for folder in self.possible)]))
 
     def resolve(self, path: str) -> tuple[str, ...] | None:
-        """Return what a path may name, ``None`` when that is not known."""
+        """Return the paths that a path may name, ``None`` when they are unknown."""
         if path.startswith(("/", "~")):
             return (path,)
         return tuple(join_path(folder, path) for folder in self.possible) if self.possible is not None else None
 
 
 def join_path(folder: str, path: str) -> str:
-    """Return what a path names when the script has gone to a folder."""
+    """Return a path relative to a folder."""
     return path if path.startswith(("/", "~")) or not folder else posixpath.normpath(posixpath.join(folder, path))
 
 
 def find_secret_path(words: Iterable[Word]) -> str:
-    """Return the first of some words that names a place where keys lie, as far as it is known."""
+    """Return the source of the first word that names, or may match, a file with secrets."""
     for word in words:
         text = word.path or "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
         text = text.replace("HOME", "~", 1) if text.startswith("HOME") else text
@@ -97,29 +97,26 @@ def find_secret_path(words: Iterable[Word]) -> str:
 
 
 def is_network(redirection: Redirection) -> bool:
-    """Return whether a redirection opens a connection."""
     return _NETWORK.match(redirection.target.prefix) is not None
 
 
 def touches_no_file(redirection: Redirection) -> bool:
-    """Return whether a redirection touches no file: a descriptor, the terminal's streams, a text, or nothing."""
+    """Return whether a redirection uses no file: a descriptor, a standard stream, a here-document."""
     operator, target = redirection.operator, redirection.target
     if redirection.body is not None or operator in {">&-", "<&-"}:
         return True
     if operator in {">&", "<&"} and target.value is not None and _DESCRIPTOR.fullmatch(target.value):
         return target.value != ""
     if len(target.pieces) == 1 and all(hole.kind == "process" for hole in target.expansions) and target.expansions:
-        return True  # what stands in it is judged on its own
+        return True  # its commands are judged on their own
     return target.value in _STANDARD_STREAMS or (">" not in operator and target.value == "/dev/stdin")
 
 
 def is_write(redirection: Redirection) -> bool:
-    """Return whether a redirection writes."""
     return ">" in redirection.operator
 
 
 def input_files_of(simple: SimpleCommand) -> list[Word]:
-    """Return the files that a command gets as its input."""
     return [one.target for one in simple.redirections if not touches_no_file(one) and not is_write(one)]
 
 
@@ -127,14 +124,13 @@ _FILLABLE_KINDS = frozenset({"parameter", "command"})
 
 
 def list_possible_paths(words: Iterable[Word]) -> list[str]:
-    """Return the paths that some words may be, each once: what variables are set to."""
-    return list(
-        dict.fromkeys(text for word in words for text in ((word.path,) if word.path else iter_likely_paths(word)))
-    )
+    """Return the paths that some words may be, without duplicates."""
+    paths = (text for word in words for text in ((word.path,) if word.path else iter_likely_paths(word)))
+    return list(dict.fromkeys(paths))
 
 
 def fill_with_values(word: Word, values: Sequence[str]) -> Iterator[str]:
-    """Yield what a word may become with what is given for the variables and commands in it."""
+    """Yield the texts that a word may become when its variables and commands have these values."""
     if not any(hole.kind in _FILLABLE_KINDS and hole.name != "HOME" and not hole.numeric for hole in word.expansions):
         return
     yield from values
@@ -143,9 +139,9 @@ def fill_with_values(word: Word, values: Sequence[str]) -> Iterator[str]:
 
 
 def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Iterator[tuple[str, bool | None]]:
-    """Yield every path that a command may name, and whether the program is known to write to such; ``None``: it is not.
+    """Yield every path that a command may name, and whether the program writes to it; ``None``: it never does.
 
-    For rules that forbid: options are looked into (``--file=x``, ``-fx``, ``if=x``, ``@x``).
+    For rules that restrict: values of options are included (``--file=x``, ``-fx``, ``if=x``, ``@x``).
     """
     for words in (simple.words, *simple.wrapped_commands):
         name = base_name(words[0].placeholder_text) if words else ""
@@ -154,19 +150,19 @@ def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Ite
             for text in _path_candidates(word):
                 if name in WRITING_PROGRAMS or name in READING_PROGRAMS:
                     yield from ((path, writes) for path in (text, *children_pattern_of(text)))
-                elif "/" in text or "." in text:  # another program's word may be anything, as in "npm run build"
+                elif "/" in text or "." in text:  # not every operand is a path, as in "npm run build"
                     yield text, False
             for text in (*iter_likely_paths(word), *fill_with_values(word, values)):
                 yield text, writes
 
 
 def children_pattern_of(path: str) -> tuple[str, ...]:
-    """Return a name for anything inside, should the path be a folder."""
+    """Return the pattern of the files in a path, in case it is a folder."""
     return (path.rstrip("/") + "/*",) if path.strip("./") else ()
 
 
 def iter_likely_paths(word: Word) -> Iterator[str]:
-    """Yield files that a word may become, when it is a pattern or is only known in part."""
+    """Yield paths that a pattern, or a partly known word, may become."""
     if word.value is not None or not word.pieces or word.path is not None:
         return
     if word.guess is not None:
@@ -192,8 +188,8 @@ def _path_candidates(word: Word) -> Iterator[str]:
     if path is None or path in {"", "-", "--"} or "://" in path:
         return
     if path.startswith("-"):
-        given = [path[2:]] if not path.startswith("--") and len(path) > 2 else []
-        for text in (*given, *path.partition("=")[2:]):
+        attached = [path[2:]] if not path.startswith("--") and len(path) > 2 else []
+        for text in (*attached, *path.partition("=")[2:]):
             yield from filter(None, dict.fromkeys((text, text.rpartition("@")[2])))
         return
     yield path
@@ -206,16 +202,14 @@ def _path_candidates(word: Word) -> Iterator[str]:
 
 
 def changes_folder(words: Words) -> bool:
-    """Return whether a command changes the folder that later ones run in."""
     return bool(words) and words[0].value in {"cd", "pushd", "popd"}
 
 
 GUARD_LAYER = "guard"
-"""The layer of these verdicts."""
 
 
 class GuardFinding(NamedTuple):
-    """What the guard has to say about a command."""
+    """A danger of a command."""
 
     decision: Literal["ask", "deny"]
     reason: str
@@ -244,18 +238,18 @@ _MATCH_ALL = re.compile(r"(?:/?(?:\*+|\.\*|\{\*,\.\*\}|\.\[!\.\]\*))+")
 
 
 def find_danger(simple: SimpleCommand, folders: tuple[str, ...] | None) -> GuardFinding | None:
-    """Return what is dangerous about a command; ``folders`` are where it may run, seen from where the script began."""
-    found: GuardFinding | None = None
+    """Return the worst danger of a command; ``folders`` are its possible folders, relative to the script's start."""
+    question: GuardFinding | None = None
     for words in (simple.words, *simple.wrapped_commands):
-        for one in _check_command(words, folders):
-            if one.decision == "deny":
-                return one
-            found = found or one
+        for finding in _check_command(words, folders):
+            if finding.decision == "deny":
+                return finding
+            question = question or finding
     for redirection in simple.redirections:
         target = redirection.target.value
         if ">" in redirection.operator and target is not None and _DISK_DEVICE.match(_normalize_path(target)):
             return GuardFinding("deny", f"it writes over the disk {target}")
-    return found
+    return question
 
 
 def _normalize_path(path: str) -> str:
@@ -274,9 +268,8 @@ def _check_command(words: Words, folders: tuple[str, ...] | None) -> Iterator[Gu
         yield from _check_find(rest, folders)
     elif name == "mv":
         yield from _check_disks(_operands_of(rest)[-1:], name)
-        yield from (
-            one for one in _check_targets(_operands_of(rest)[:-1], folders, "it moves away") if one.decision == "deny"
-        )
+        moved = _check_targets(_operands_of(rest)[:-1], folders, "it moves away")
+        yield from (finding for finding in moved if finding.decision == "deny")
     else:
         yield from _check_overwrite(name, rest)
 
@@ -296,27 +289,21 @@ def _check_overwrite(name: str, words: Words) -> Iterator[GuardFinding]:
 
 
 def _operands_of(words: Iterable[Word]) -> list[Word]:
-    """Words that are no options; all of them behind ``--``."""
-    found: list[Word] = []
+    operands: list[Word] = []
     ended = False
     for word in words:
         if word.value == "--" and not ended:
             ended = True
         elif ended or not word.prefix.startswith("-"):
-            found.append(word)
-    return found
+            operands.append(word)
+    return operands
 
 
 def _is_recursive(words: Words) -> bool:
-    for word in words:
-        value = word.prefix
-        if value == "--":
-            return False
-        if re.match(r"-[A-Za-z]*[rR]", value) or re.match(
-            r"--r(?:e(?:c(?:u(?:r(?:s(?:i(?:v(?:e)?)?)?)?)?)?)?)?$", value
-        ):
-            return True
-    return False
+    options = takewhile(lambda value: value != "--", (word.prefix for word in words))
+    return any(
+        re.match(r"-[A-Za-z]*[rR]", value) or (len(value) > 2 and "--recursive".startswith(value)) for value in options
+    )
 
 
 def _check_removal(name: str, words: Words, folders: tuple[str, ...] | None) -> Iterator[GuardFinding]:
@@ -334,7 +321,7 @@ def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what:
             (hole for hole in word.expansions if hole.kind not in {"glob", "tilde"} and hole.name != "HOME"), None
         )
         if unknown is not None and unknown.kind == "input" and unknown.guess is not None:
-            continue  # what find found lies under where it looked
+            continue  # find only returns paths below its start
         if unknown is not None or (word.value is None and not word.pieces):
             yield GuardFinding("ask", f"{what} something that is not known beforehand: {word.source}")
             continue
@@ -343,28 +330,21 @@ def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what:
         for path in _possible_paths(word, folders):
             if re.fullmatch(r"(?:\.\./?)+", path):
                 yield GuardFinding("ask", f"{what} {word.source}, in which this folder lies")
-            folder = path[: _first_wildcard(path)].rpartition("/")[0] or "/"
-            if _is_system_path(path) or (_first_wildcard(path) < len(path) and path.startswith("/") and folder == "/"):
+            wildcard = re.search(r"[*?\[]", path) if path.startswith("/") else None
+            folder = path[: wildcard.start()].rpartition("/")[0] or "/" if wildcard else ""
+            if _is_system_path(path) or folder == "/":
                 yield GuardFinding("deny", f"{what} {word.source}")
-            elif _first_wildcard(path) < len(path) and path.startswith("/") and _is_system_path(folder):
+            elif _is_system_path(folder):
                 yield GuardFinding("ask", f"{what} {word.source}")
 
 
 def _possible_paths(word: Word, folders: tuple[str, ...] | None) -> Iterator[str]:
-    """The paths a word may name, without a pattern for everything at the end."""
-    text = (
-        "".join(piece if isinstance(piece, str) else _home_or_name(piece) for piece in word.pieces) or word.value or ""
-    )
-    stripped = _strip_match_all(text)
-    yield stripped
+    """Yield the paths that a word may name, without a final pattern that matches everything."""
+    pieces = (one if isinstance(one, str) else "~" if one.name == "HOME" else one.name for one in word.pieces)
+    text = "".join(pieces) or word.value or ""
+    yield _strip_match_all(text)
     if not text.startswith(("/", "~")):
-        for folder in folders or ():
-            if folder:
-                yield _strip_match_all(posixpath.join(folder, text))
-
-
-def _first_wildcard(path: str) -> int:
-    return min((at for at in map(path.find, "*?[") if at >= 0), default=len(path))
+        yield from (_strip_match_all(posixpath.join(folder, text)) for folder in folders or () if folder)
 
 
 def _strip_match_all(text: str) -> str:
@@ -373,10 +353,6 @@ def _strip_match_all(text: str) -> str:
         if not _MATCH_ALL.fullmatch(last):
             return text
         text = head + slash if slash else ""
-
-
-def _home_or_name(hole: WordExpansion) -> str:
-    return "~" if hole.name == "HOME" else hole.name
 
 
 def _is_system_path(path: str) -> bool:
@@ -390,22 +366,17 @@ def _is_system_path(path: str) -> bool:
 
 def _check_find(words: Words, folders: tuple[str, ...] | None) -> Iterator[GuardFinding]:
     values = [word.value for word in words]
-    removes = "-delete" in values or any(
-        value in {"-exec", "-execdir", "-ok", "-okdir"} and _removes_files(words[index + 1 :])
-        for index, value in enumerate(values)
-    )
-    if not removes:
+    commands = [words[index + 1 :] for index, value in enumerate(values) if value in FIND_EXEC_ACTIONS]
+    if "-delete" not in values and not any(map(_removes_files, commands)):
         return
-    starts: list[Word] = []
-    for word in words:
-        if word.prefix.startswith(("-", "(", "!", ")")) and word.value not in {"-H", "-L", "-P", "--"}:
-            break
-        starts.append(word)
+    starts = takewhile(
+        lambda one: not one.prefix.startswith(("-", "(", "!", ")")) or one.value in {"-H", "-L", "-P", "--"}, words
+    )
     yield from _check_targets(starts, folders, "find removes what it finds in")
 
 
 def _removes_files(words: Words) -> bool:
-    """Return whether what ``find`` runs removes something, itself or as a script."""
+    """Return whether the command that ``find`` runs, or a script in it, removes files."""
     end = next((index for index, word in enumerate(words) if word.value in {";", "+"}), len(words))
     return any(re.search(r"\b(?:rm|shred|unlink)\b", word.placeholder_text) for word in words[:end])
 

@@ -1,12 +1,14 @@
-"""The judgement on a script: each simple command on its own, and the strictest finding wins."""
+"""The decision on a script: each simple command is judged on its own, and the strictest finding wins."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+import msgspec
+
 from vaka.core.types.tool import Ask, Verdict
 from vaka.policy.bash.judge import guard
 from vaka.policy.bash.judge.guard import FolderTracker, PathCheck
-from vaka.policy.bash.judge.rules import CommandRule, CommandRules, Finding, Judgement, strictest_finding
+from vaka.policy.bash.judge.rules import CommandRule, CommandRules, Finding, strictest_finding
 from vaka.policy.bash.parse.syntax import (
     Redirection,
     ShellScript,
@@ -19,11 +21,11 @@ from vaka.policy.bash.parse.syntax import (
 from vaka.policy.bash.parse.variables import is_safe_variable, is_unsafe_variable
 from vaka.policy.bash.profile import find_read_files, system
 from vaka.policy.bash.profile.options import NotReadOnly
+from vaka.policy.decision import PermissionDecision, Subcommand
 
 PROFILE_LAYER = "read-only"
-"""The layer of what the read-only profile allows."""
 SYNTAX_LAYER = "syntax"
-"""The layer of what no rule can judge: it is asked about, or there is nothing to judge."""
+"""The layer of commands that rules cannot judge: they are asked about, or run nothing."""
 
 _MAX_PATH_CHECKS = 20_000
 _DEFAULT_VERDICT = Ask("no rule allows it", "default", "mode")
@@ -31,55 +33,53 @@ _RUNS_NOTHING = Finding("allow", "", SYNTAX_LAYER, "it runs no command")
 
 
 def judge_script(
-    script: ShellScript | UnreadableScript,
-    rules: Sequence[CommandRule] | CommandRules = (),
-    *,
-    use_profile: bool = True,
-    default: Verdict = _DEFAULT_VERDICT,
-    may_read: PathCheck | None = None,
-    may_write: PathCheck | None = None,
-    is_inside: Callable[[str], bool] | None = None,
-) -> Judgement:
-    """Return what may become of a command that was read. Pure: it runs nothing and asks nobody.
+    script: ShellScript | UnreadableScript, rules: Sequence[CommandRule] | CommandRules = (), *,
+    use_profile: bool = True, default: Verdict = _DEFAULT_VERDICT, may_read: PathCheck | None = None,
+    may_write: PathCheck | None = None, is_inside: Callable[[str], bool] | None = None,
+) -> PermissionDecision:  # fmt: skip
+    """Return the decision on a script. It has no side effects.
 
-    ``profile``: whether the read-only profile is on. ``unmatched``: what the mode says where nothing else speaks.
-    ``may_read`` and ``may_write``: what the rules for files say of a path; without ``may_write`` no redirection to a
-    file is allowed. ``inside``: whether a folder belongs to the workspace, for ``cd``.
+    ``use_profile``: whether the read-only profile allows commands. ``default``: the verdict where no rule matches.
+    ``may_read`` and ``may_write``: the verdict of the rules for files on a path; without ``may_write`` no redirection
+    to a file is allowed. ``is_inside``: whether a folder belongs to the workspace, for ``cd``.
     """
-    held = rules if isinstance(rules, CommandRules) else CommandRules(rules)
+    compiled = rules if isinstance(rules, CommandRules) else CommandRules(rules)
     if isinstance(script, UnreadableScript):
-        return _judge_unreadable(script, held)
-    court = _ScriptJudge(held, Finding.from_verdict(default), may_read, may_write)
-    court.use_profile, court.is_inside, court.start_folder = use_profile, is_inside, script.start_folder
-    court.assigned_words, court.assigned_paths = (
-        script.assigned_values,
-        guard.list_possible_paths(script.assigned_values),
-    )
+        return _judge_unreadable(script, compiled)
+    judge = _ScriptJudge(compiled, Finding.from_verdict(default), may_read, may_write)
+    judge.use_profile, judge.is_inside, judge.start_folder = use_profile, is_inside, script.start_folder
+    judge.assigned_words = script.assigned_values
+    judge.assigned_paths = guard.list_possible_paths(script.assigned_values)
     doubts = list(script.doubts)
-    if len(court.assigned_paths) * len(script.commands) > _MAX_PATH_CHECKS:
-        court.assigned_words, court.assigned_paths = (), ()
+    if len(judge.assigned_paths) * len(script.commands) > _MAX_PATH_CHECKS:
+        judge.assigned_words, judge.assigned_paths = (), ()
         doubts.append("it sets more variables than can be followed")
-    opinions = [court.judge_command(simple) for simple in script.commands]
-    whole = [Finding("ask", "", SYNTAX_LAYER, doubt) for doubt in doubts] + [*held.find_line_restrictions(script.text)]
+    findings = [judge.judge_command(simple) for simple in script.commands]
+    whole = [*(_syntax_question(doubt) for doubt in doubts), *compiled.find_line_restrictions(script.text)]
     if script.fork_bomb:
         whole.append(Finding("deny", "", guard.GUARD_LAYER, "it starts itself again and again without end"))
-    found = strictest_finding([*opinions, *whole] or [_RUNS_NOTHING])
-    named = [opinion.for_command(simple) for simple, opinion in zip(script.commands, opinions, strict=True)]
-    return Judgement(found.decision, found.rule, found.layer, found.reason, tuple(named))
+    parts = tuple(finding.for_command(simple) for simple, finding in zip(script.commands, findings, strict=True))
+    return _build_decision(strictest_finding([*findings, *whole] or [_RUNS_NOTHING]), parts)
 
 
-def _judge_unreadable(script: UnreadableScript, rules: CommandRules) -> Judgement:
-    """A text without a sure reading is asked about, or denied when a rule may mean it."""
-    asked = Finding("ask", "", SYNTAX_LAYER, f"it cannot be judged: {script.reason}")
-    for said in rules.find_line_restrictions(script.text):
-        if said.decision == "deny":
-            return Judgement(said.decision, said.rule, said.layer, said.reason)
+def _build_decision(finding: Finding, parts: tuple[Subcommand, ...] = ()) -> PermissionDecision:
+    return PermissionDecision(**msgspec.structs.asdict(finding), subcommands=parts)
+
+
+def _syntax_question(reason: str) -> Finding:
+    return Finding("ask", "", SYNTAX_LAYER, reason)
+
+
+def _judge_unreadable(script: UnreadableScript, rules: CommandRules) -> PermissionDecision:
+    """Ask about a script that cannot be parsed, or deny it when a rule may match it."""
+    for finding in rules.find_line_restrictions(script.text):
+        if finding.decision == "deny":
+            return _build_decision(finding)
     for simple in script.commands:
         denied = rules.find_restriction(simple)
         if denied is not None and denied.decision == "deny":
-            named = denied.for_command(simple)
-            return Judgement(denied.decision, denied.rule, denied.layer, denied.reason, (named,))
-    return Judgement(asked.decision, asked.rule, asked.layer, asked.reason)
+            return _build_decision(denied, (denied.for_command(simple),))
+    return _build_decision(_syntax_question(f"it cannot be judged: {script.reason}"))
 
 
 class _ScriptJudge:
@@ -89,8 +89,8 @@ class _ScriptJudge:
     is_inside: Callable[[str], bool] | None = None
     start_folder = ""
     assigned_words: Words = ()
-    """What variables are set to, and the paths that this may be."""
     assigned_paths: Sequence[str] = ()
+    """The values that variables are set to, and the paths that these may be."""
 
     def __init__(
         self, rules: CommandRules, default: Finding, may_read: PathCheck | None, may_write: PathCheck | None
@@ -102,78 +102,68 @@ class _ScriptJudge:
         self.folders = FolderTracker()
 
     def judge_command(self, simple: SimpleCommand) -> Finding:
-        """Return what is to be done with one command."""
-        forbidden = self.rules.find_restriction(simple)
-        if forbidden is not None and forbidden.decision == "deny":
-            found = forbidden
-        else:
-            found = self._judge_unforbidden(simple, forbidden)
+        finding = self.rules.find_restriction(simple)
+        if finding is None or finding.decision != "deny":
+            finding = self._judge_undenied(simple, finding)
         if guard.changes_folder(simple.words):
             operands = [word for word in simple.words[1:] if word.value not in {"-P", "-L", "--"}]
-            goes = operands[0] if operands else literal_word("~")
-            self.folders.change_folder(goes if simple.name == "cd" else None)
-        return found
+            target = operands[0] if operands else literal_word("~")
+            self.folders.change_folder(target if simple.name == "cd" else None)
+        return finding
 
-    def _judge_unforbidden(self, simple: SimpleCommand, asked: Finding | None) -> Finding:
-        permitted, named = self._find_permission(simple)
-        opinions = [
-            one for one in (asked, self._guard_finding(simple), _find_doubt(simple), permitted) if one is not None
-        ]
-        if permitted is None:
-            permitted = self.default
-            opinions.append(self.default)
-        opinions += self._judge_files(simple, permitted, named)
-        return strictest_finding(opinions)
+    def _judge_undenied(self, simple: SimpleCommand, asked: Finding | None) -> Finding:
+        permission, files = self._find_permission(simple)
+        permission = permission or self.default
+        findings = [one for one in (asked, self._guard_finding(simple), _find_doubt(simple), permission) if one]
+        return strictest_finding([*findings, *self._judge_files(simple, permission, files)])
 
     def _guard_finding(self, simple: SimpleCommand) -> Finding | None:
-        known = self.folders.possible
-        if known is not None and self.start_folder:
-            known = (*known, *(guard.join_path(self.start_folder, folder) for folder in known))
-        found = guard.find_danger(simple, known)
-        return Finding(found.decision, "", guard.GUARD_LAYER, found.reason) if found is not None else None
+        folders = self.folders.possible
+        if folders is not None and self.start_folder:
+            folders = (*folders, *(guard.join_path(self.start_folder, folder) for folder in folders))
+        danger = guard.find_danger(simple, folders)
+        return Finding(danger.decision, "", guard.GUARD_LAYER, danger.reason) if danger is not None else None
 
-    # ---------------------------------------------------------------------------------------- what allows
+    # ---------------------------------------------------------------------------------------- permissions
 
     def _find_permission(self, simple: SimpleCommand) -> tuple[Finding | None, list[Word] | None]:
-        """Return what allows a command, if anything, and the words it reads as files, if those are known."""
+        """Return the finding that allows a command, if any, and the words that name files it reads, if known."""
         if not simple.words:
             return self.rules.allow_all or _RUNS_NOTHING, []
-        named: list[Word] | None = None
+        files: list[Word] | None = None
         refusal = ""
         try:
-            named = self._find_read_files(simple)
+            files = self._find_read_files(simple)
         except NotReadOnly as error:
             refusal = str(error)
         if self.rules.allow_all is not None:
-            return self.rules.allow_all, named
-        if bad := _first_unsafe_assignment(simple):
-            return self.rules.find_permission_with_assignments(simple) or self._default_because(
-                f"{bad} is given to it"
-            ), named
-        if (
-            allowed := self.rules.find_permission(simple) or self.rules.find_permission_with_assignments(simple)
-        ) is not None:
-            return allowed, named
-        if self.use_profile and named is not None:
-            return self._judge_read_only([*named, *guard.input_files_of(simple)]), named
+            return self.rules.allow_all, files
+        allowed = self.rules.find_permission_with_assignments(simple)
+        if unsafe := _first_unsafe_assignment(simple):
+            return allowed or self._default_because(f"{unsafe} is given to it"), files
+        if (allowed := self.rules.find_permission(simple) or allowed) is not None:
+            return allowed, files
+        if self.use_profile and files is not None:
+            return self._judge_read_only([*files, *guard.input_files_of(simple)]), files
         if simple.calls_function:
             return _RUNS_NOTHING, []
-        return (self._default_because(refusal) if refusal and self.use_profile else None), named
+        return (self._default_because(refusal) if refusal and self.use_profile else None), files
 
     def _default_because(self, reason: str) -> Finding:
-        found = self.default
-        return Finding(found.decision, found.rule, found.layer, reason if found.decision != "allow" else found.reason)
+        return (
+            self.default if self.default.decision == "allow" else msgspec.structs.replace(self.default, reason=reason)
+        )
 
     def _find_read_files(self, simple: SimpleCommand) -> list[Word] | None:
         if simple.name == "cd":
-            system.resolve_cd(simple.unwrapped_words[1:], self._is_in_workspace)
+            system.check_cd(simple.unwrapped_words[1:], self._is_in_workspace)
             return []
         words = self.rules.words_for_allow(simple)
-        found = find_read_files(simple, words)
+        files = find_read_files(simple, words)
         for option, folder in pairwise(words if words and words[0].value == "git" else ()):
             if option.value == "-C" and not self._is_in_workspace(folder.value or ""):
                 raise NotReadOnly(f"git -C {folder.source} may lead to a repository whose settings run programs")
-        return found
+        return files
 
     def _is_in_workspace(self, path: str) -> bool:
         last = self.folders.possible[-1] if self.folders.possible is not None else None
@@ -182,92 +172,84 @@ class _ScriptJudge:
         path = guard.join_path(last, path)
         return self.is_inside(path) if self.is_inside is not None else system.is_below(path)
 
-    def _judge_read_only(self, named: list[Word]) -> Finding:
-        held = [literal_word(text) for word in named for text in guard.fill_with_values(word, self.assigned_paths)]
-        if shown := guard.find_secret_path([*named, *held, *(self.assigned_words if held else ())]):
-            return self._default_because(f"{shown} is a place where keys lie")
+    def _judge_read_only(self, files: list[Word]) -> Finding:
+        filled = [literal_word(text) for word in files for text in guard.fill_with_values(word, self.assigned_paths)]
+        if secret := guard.find_secret_path([*files, *filled, *(self.assigned_words if filled else ())]):
+            return self._default_because(f"{secret} may hold secrets")
         return Finding("allow", PROFILE_LAYER, PROFILE_LAYER, "it only reads")
 
     # ---------------------------------------------------------------------------------------- files
 
-    def _judge_files(self, simple: SimpleCommand, permitted: Finding, named: list[Word] | None) -> Iterable[Finding]:
-        """Yield what the rules for files say of a command's operands and redirections."""
-        everything = permitted is self.rules.allow_all
-        by_profile = permitted.layer == PROFILE_LAYER
-        if named is not None:
-            for word in named:
-                yield from self._check_path("read", word.path, strict=by_profile)
-                for path in (
-                    *guard.children_pattern_of(word.path or ""),
-                    *guard.iter_likely_paths(word),
-                    *guard.fill_with_values(word, self.assigned_paths),
-                ):
-                    yield from self._check_path("read", path)
-        else:
+    def _judge_files(self, simple: SimpleCommand, permission: Finding, files: list[Word] | None) -> Iterable[Finding]:
+        """Yield the findings of the rules for files on a command's operands and redirections."""
+        if files is None:
             yield from self._judge_operands(simple)
+        for word in files or ():
+            yield from self._check_path("read", word.path, strict=permission.layer == PROFILE_LAYER)
+            for path in (*guard.children_pattern_of(word.path or ""), *self._possible_paths(word)):
+                yield from self._check_path("read", path)
         for redirection in simple.redirections:
-            yield from self._judge_redirection(redirection, everything=everything)
+            yield from self._judge_redirection(redirection, allow_all=permission is self.rules.allow_all)
+
+    def _possible_paths(self, word: Word) -> Iterable[str]:
+        return (*guard.iter_likely_paths(word), *guard.fill_with_values(word, self.assigned_paths))
 
     def _judge_operands(self, simple: SimpleCommand) -> Iterable[Finding]:
         for path, writes in guard.iter_operand_paths(simple, self.assigned_paths):
             yield from self._check_path("read", path)
-            for found in self._check_path("write", path) if writes is not None else ():
-                if writes or found.decision == "ask":
-                    yield found
+            for finding in self._check_path("write", path) if writes is not None else ():
+                if writes or finding.decision == "ask":
+                    yield finding
                 else:
-                    yield Finding("ask", found.rule, found.layer, f"it may write to {path}: {found.reason}")
+                    yield Finding("ask", finding.rule, finding.layer, f"it may write to {path}: {finding.reason}")
 
-    def _judge_redirection(self, redirection: Redirection, *, everything: bool) -> Iterable[Finding]:
+    def _judge_redirection(self, redirection: Redirection, *, allow_all: bool) -> Iterable[Finding]:
         target = redirection.target
         if guard.is_network(redirection):
-            if not everything:
-                yield Finding("ask", "", SYNTAX_LAYER, f"it opens a connection to {target.source}")
+            if not allow_all:
+                yield _syntax_question(f"it opens a connection to {target.source}")
         elif not guard.touches_no_file(redirection):
             kind = "write" if guard.is_write(redirection) else "read"
-            yield from self._check_path(kind, target.path, strict=not everything)
-            for path in (
-                *guard.iter_likely_paths(target),
-                *guard.fill_with_values(target, self.assigned_paths),
-            ):
+            yield from self._check_path(kind, target.path, strict=not allow_all)
+            for path in self._possible_paths(target):
                 yield from self._check_path(kind, path)
-            if kind == "write" and not everything and (target.path is None or self.path_checks["write"] is None):
-                yield Finding("ask", "", SYNTAX_LAYER, f"it writes to {target.source}")
+            if kind == "write" and not allow_all and (target.path is None or self.path_checks["write"] is None):
+                yield _syntax_question(f"it writes to {target.source}")
 
     def _check_path(self, kind: str, path: str | None, *, strict: bool = False) -> Iterable[Finding]:
-        """Yield what the rules for files have against a path; what only the mode says counts when ``strict``."""
-        if self.path_checks[kind] is None or path is None:
+        """Yield the findings of the rules for files against a path; those of the mode only if ``strict``."""
+        check = self.path_checks[kind]
+        if check is None or path is None:
             return
         possible = self.folders.resolve(path)
         if possible is None:
             if strict:
-                yield Finding("ask", "", SYNTAX_LAYER, f"where {path} lies is not known after the last cd")
+                yield _syntax_question(f"the folder of {path} is not known after the last cd")
             return
         for one in possible:
-            found = self._finding_for_path(kind, one)
-            if found.decision != "allow" and (strict or found.layer not in {"mode", ""}):
-                yield found
-
-    def _finding_for_path(self, kind: str, path: str) -> Finding:
-        known = self.path_findings.get((kind, path))
-        if known is None:
-            look = self.path_checks[kind]
-            known = Finding.from_verdict(look(path)) if look is not None else _RUNS_NOTHING
-            self.path_findings[kind, path] = known
-        return known
+            finding = self.path_findings.get((kind, one))
+            if finding is None:
+                finding = self.path_findings[kind, one] = Finding.from_verdict(check(one))
+            if finding.decision != "allow" and (strict or finding.layer not in {"mode", ""}):
+                yield finding
 
 
 def _find_doubt(simple: SimpleCommand) -> Finding | None:
-    """Return why no rule may allow a command, if there is such a reason."""
+    """Return a question if no rule may allow the command."""
     reason = simple.doubt
     if _is_unknown_command(simple.words):
         reason = f"which command {simple.words[0].source} is cannot be known beforehand"
     elif any(_is_unknown_command(words) for words in simple.wrapped_commands):
         reason = "which command it runs in turn cannot be known beforehand"
     else:
-        for one in simple.assignments:
-            if is_unsafe_variable(one.name) and not (one.name == "IFS" and simple.name == "read"):
-                reason = f"it sets {one.name}, which decides what runs"
-    return Finding("ask", "", SYNTAX_LAYER, reason) if reason else None
+        for name in _assigned_names(simple):
+            if is_unsafe_variable(name):
+                reason = f"it sets {name}, which decides what runs"
+    return _syntax_question(reason) if reason else None
+
+
+def _assigned_names(simple: SimpleCommand) -> list[str]:
+    return [one.name for one in simple.assignments if not (one.name == "IFS" and simple.name == "read")]
 
 
 def _is_unknown_command(words: Words) -> bool:
@@ -276,13 +258,5 @@ def _is_unknown_command(words: Words) -> bool:
 
 def _first_unsafe_assignment(simple: SimpleCommand) -> str:
     """Return the first variable before a command that is not known to be harmless."""
-    if simple.name in system.DECLARATION_BUILTINS:
-        return ""
-    return next(
-        (
-            one.name
-            for one in simple.assignments
-            if not is_safe_variable(one.name) and not (one.name == "IFS" and simple.name == "read")
-        ),
-        "",
-    )
+    names = _assigned_names(simple) if simple.name not in system.DECLARATION_BUILTINS else []
+    return next((name for name in names if not is_safe_variable(name)), "")

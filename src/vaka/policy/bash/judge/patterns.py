@@ -1,15 +1,16 @@
-"""What a command rule's pattern matches: exact words, first words, or a text with wildcards, in one pass."""
+"""Patterns of command rules: exact words, first words, or text with wildcards, matched in one pass."""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
+from vaka.matching.globs import matches_parts, matches_wildcards
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
 
-_QUOTED_SPACE = "\x1f"  # a blank inside a word, which a blank between words does not match
-_UNKNOWN_MARK = "\x1e"  # what only bash will know; nothing but a wildcard matches it
-_LITERAL_STAR = "\x1d"  # a star that is no wildcard
+_QUOTED_SPACE = "\x1f"  # a blank inside a word; a blank between words does not match it
+_UNKNOWN_MARK = "\x1e"  # unknown until bash expands it; only a wildcard matches it
+_LITERAL_STAR = "\x1d"  # a star that is not a wildcard
 
 _BLANK = re.compile(r"[ \t\n]")
 
@@ -17,28 +18,28 @@ MatchResult: TypeAlias = Literal["yes", "maybe", "no"]
 
 
 class CommandPattern(NamedTuple):
-    """A rule's pattern, taken apart."""
+    """A parsed pattern of a rule."""
 
     kind: Literal["any", "prefix", "exact", "glob"]
     tokens: tuple[str, ...] = ()
-    """Of ``prefix`` and ``exact``: the words."""
+    """The words of ``prefix`` and ``exact``."""
     segments: tuple[str, ...] = ()
-    """Of ``glob``: what stands between the wildcards."""
+    """The texts between the wildcards of ``glob``."""
     optional_tail: bool = False
-    """Of ``glob``: whether it also fits without its last wildcard and the blank before it."""
+    """Whether ``glob`` also matches without its last wildcard and the blank before it."""
 
     @property
     def starts_with_assignment(self) -> bool:
-        """Whether it begins with a variable that is set in full, as ``CI=1 npm test``."""
+        """Whether it starts with a full assignment, as ``CI=1 npm test``."""
         first = self.tokens[0] if self.tokens else self.segments[0].rpartition(" ")[0] if self.segments else ""
         return re.match(r"[A-Za-z_]\w*=", first) is not None
 
 
 def parse_patterns(text: str | None, *, wide: bool = False) -> tuple[CommandPattern, ...]:
-    """Return what a rule's text may mean, one after the other: as it is written, and with its backslashes as in bash.
+    """Return the patterns that a rule's text may mean: as written, and with its backslashes as in bash.
 
-    Claude Code puts a backslash before parentheses and backslashes of a command that it keeps as a rule. ``wide``: a
-    star stands for anything also where ``:*`` ends the rule.
+    Claude Code writes a backslash before parentheses and backslashes when it saves a command as a rule. ``wide``: a
+    star is a wildcard also where ``:*`` ends the rule.
     """
     first = parse_pattern(text)
     if wide and text is not None and first.kind == "prefix" and any("*" in token for token in first.tokens):
@@ -46,13 +47,13 @@ def parse_patterns(text: str | None, *, wide: bool = False) -> tuple[CommandPatt
         return (first, _parse_pattern_text(start, exact=False), _parse_pattern_text(f"{start} *", exact=False))
     if text is None or "\\" not in text:
         return (first,)
-    kept = re.sub(r"\\([()\\])", r"\1", text)
-    return tuple(dict.fromkeys((first, _parse_pattern_text(text, exact=True), _parse_pattern_text(kept, exact=True))))
+    unescaped = re.sub(r"\\([()\\])", r"\1", text)
+    return tuple(dict.fromkeys((first, *(_parse_pattern_text(one, exact=True) for one in (text, unescaped)))))
 
 
 @lru_cache(maxsize=4096)
 def parse_pattern(text: str | None) -> CommandPattern:
-    """Return a rule's pattern taken apart; ``None`` is any command."""
+    """Parse a rule's pattern; ``None`` matches any command."""
     return CommandPattern("any") if text is None else _parse_pattern_text(text, exact=False)
 
 
@@ -61,23 +62,18 @@ def _parse_pattern_text(text: str, *, exact: bool) -> CommandPattern:
     if text in {"*", ":*"}:
         return CommandPattern("any")
     if text.endswith(":*") and not text.endswith("\\:*"):
-        return CommandPattern(
-            "prefix", _split_tokens(_remove_quotes(text[:-2], exact=exact).replace("*", _LITERAL_STAR))
-        )
+        prefix = _remove_quotes(text[:-2], exact=exact).replace("*", _LITERAL_STAR)
+        return CommandPattern("prefix", _split_tokens(prefix))
     flat = _remove_quotes(text, exact=exact)
     if "*" not in flat:
         return CommandPattern("exact", _split_tokens(flat))
-    flat = " ".join(flat.split(" "))
-    while "  " in flat:
-        flat = flat.replace("  ", " ")
-    bare = flat.endswith(" *") and flat.count("*") == 1
-    return CommandPattern(
-        "glob", segments=tuple(part.replace(_LITERAL_STAR, "*") for part in flat.split("*")), optional_tail=bare
-    )
+    flat = re.sub(" +", " ", flat)
+    segments = tuple(part.replace(_LITERAL_STAR, "*") for part in flat.split("*"))
+    return CommandPattern("glob", segments=segments, optional_tail=flat.endswith(" *") and flat.count("*") == 1)
 
 
 def _drop_open_quote(text: str) -> str:
-    """Leave out a quote that only begins what a last wildcard stands for: ``git commit -m ' *``, ``python -c ":*``."""
+    """Remove a quote that is opened only before the last wildcard: ``git commit -m ' *``, ``python -c ":*``."""
     found = re.fullmatch(r"(.*\S)\s+(['\"])(:\*|\s*\*)", text, re.DOTALL)
     if found is None or found[2] in found[1]:
         return text
@@ -89,9 +85,9 @@ def _split_tokens(flat: str) -> tuple[str, ...]:
 
 
 def _remove_quotes(text: str, *, exact: bool) -> str:
-    """Remove quotes and backslashes; blanks inside quotes become ``_SPACE``.
+    """Remove quotes and backslashes; blanks inside quotes become ``_QUOTED_SPACE``.
 
-    In double quotes bash keeps most backslashes; who writes a rule rarely means them, so that is for ``exact`` alone.
+    In double quotes bash keeps most backslashes; rules rarely mean them, so only ``exact`` does so.
     """
     out: list[str] = []
     quote, at = "", 0
@@ -115,17 +111,13 @@ def _remove_quotes(text: str, *, exact: bool) -> str:
 
 
 def matches_command(text: str | None, words: Sequence[str | Word]) -> bool:
-    """Return whether a rule's pattern surely speaks of a command, given by its words."""
-    return (
-        CommandView(tuple(literal_word(word) if isinstance(word, str) else word for word in words)).match(
-            parse_pattern(text)
-        )
-        == "yes"
-    )
+    """Return whether a rule's pattern certainly matches a command, given by its words."""
+    view = CommandView(tuple(literal_word(word) if isinstance(word, str) else word for word in words))
+    return view.match(parse_pattern(text)) == "yes"
 
 
 class CommandView:
-    """One way to look at a command; its text is made once, however many patterns are held against it."""
+    """One form of a command; its text is rendered once for many patterns."""
 
     __slots__ = ("text", "words")
 
@@ -134,7 +126,7 @@ class CommandView:
         self.text: str | None = None
 
     def match(self, pattern: CommandPattern) -> MatchResult:
-        """Return whether a pattern speaks of it: surely, perhaps (it depends on what bash puts in), or not."""
+        """Return whether a pattern matches; ``maybe`` when that depends on expansions."""
         if pattern.kind == "any":
             return "yes"
         if not self.words:
@@ -147,7 +139,7 @@ class CommandView:
 
 
 def _match_tokens(pattern: CommandPattern, words: Words) -> MatchResult:
-    sure: MatchResult = "yes"
+    result: MatchResult = "yes"
     for index, token in enumerate(pattern.tokens):
         if index >= len(words):
             return "no"
@@ -158,9 +150,9 @@ def _match_tokens(pattern: CommandPattern, words: Words) -> MatchResult:
             return "no"
         if word.may_split:
             return "maybe"
-        sure = "maybe"
+        result = "maybe"
     if pattern.kind == "prefix" or len(words) == len(pattern.tokens):
-        return sure if pattern.tokens else "no"
+        return result if pattern.tokens else "no"
     rest = words[len(pattern.tokens) :]
     return "maybe" if all(word.may_split for word in rest) else "no"
 
@@ -175,22 +167,18 @@ def _may_become(word: Word, token: str) -> bool:
 
 
 def _render_words(words: Words) -> str:
-    return " ".join([_mark_blanks(word.value) if word.value is not None else _render_unknown(word) for word in words])
+    return " ".join([_render_word(word) for word in words])
 
 
-def _render_unknown(word: Word) -> str:
-    return (
-        "".join([_mark_blanks(piece) if isinstance(piece, str) else _UNKNOWN_MARK for piece in word.pieces])
-        or _UNKNOWN_MARK
-    )
-
-
-def _mark_blanks(text: str) -> str:
-    return _BLANK.sub(_QUOTED_SPACE, text)
+def _render_word(word: Word) -> str:
+    if word.value is not None:
+        return _BLANK.sub(_QUOTED_SPACE, word.value)
+    texts = [_BLANK.sub(_QUOTED_SPACE, piece) if isinstance(piece, str) else _UNKNOWN_MARK for piece in word.pieces]
+    return "".join(texts) or _UNKNOWN_MARK
 
 
 def _match_glob(pattern: CommandPattern, text: str) -> MatchResult:
-    if _matches_segments(pattern.segments, text) or (pattern.optional_tail and text == pattern.segments[0][:-1]):
+    if matches_parts(pattern.segments, text) or (pattern.optional_tail and text == pattern.segments[0][:-1]):
         return "yes"
     if _UNKNOWN_MARK not in text:
         return "no"
@@ -201,35 +189,18 @@ def _match_glob(pattern: CommandPattern, text: str) -> MatchResult:
     return "maybe" if fits else "no"
 
 
-def _matches_segments(segments: tuple[str, ...], text: str) -> bool:
-    first, *middle, last = segments
-    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
-        return False
-    at, end = len(first), len(text) - len(last)
-    for part in middle:
-        at = text.find(part, at, end)
-        if at < 0:
-            return False
-        at += len(part)
-    return True
-
-
 _OPERATOR = re.compile(r"&&|\|\||\|&|[|;&<>]+")
 
 
 def spans_commands(text: str | None) -> bool:
-    """Return whether a rule's text has a sign that parts commands, or leads them elsewhere: no one command fits it."""
+    """Return whether a rule's text contains a control operator or a redirection: it matches no single command."""
     return text is not None and re.search(r"[|;&<>]", _remove_quotes(text, exact=False)) is not None
 
 
 def matches_line(text: str, command: str) -> bool:
-    """Return whether a rule's text, where ``*`` stands for anything, is a whole line as it is written."""
+    """Return whether a rule's text, with ``*`` as a wildcard, matches a whole line as written."""
     flat, line = _space_operators(text.replace(":*", " *")), _space_operators(command)
-    return any(_matches_text(one, line) for one in (flat, flat.removesuffix(" *")))
-
-
-def _matches_text(flat: str, line: str) -> bool:
-    return _matches_segments(tuple(flat.split("*")), line) if "*" in flat else flat == line
+    return any(matches_wildcards(one, line) for one in (flat, flat.removesuffix(" *")))
 
 
 def _space_operators(text: str) -> str:

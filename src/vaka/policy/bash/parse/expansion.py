@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from vaka.policy.bash.parse.walker import TreeWalker
 
 _EXPANSION_NODES: dict[str, ExpansionKind] = {
-    "command_substitution": "command",
-    "process_substitution": "process",
-    "expansion": "parameter",
+    "command_substitution": "command", "process_substitution": "process", "expansion": "parameter",
     "arithmetic_expansion": "arithmetic",
-}
+}  # fmt: skip
 _ARITHMETIC_ASSIGNMENT = re.compile(
     r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\s*(?:(?:<<|>>|[-+*/%&|^])?=(?!=)|\+\+|--)"
 )
@@ -46,65 +44,59 @@ _NUMERIC_OPERANDS = re.compile(
 _QUOTED_TEXT = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _DESCRIPTOR_VARIABLE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}")
 _EVALUATED_PART = re.compile(r"\[[^\]]*\]|(?<=\w):(?![-=+?]).*", re.DOTALL)
-"""In a parameter: a subscript, and behind a colon where a part of its value begins."""
+"""The parts of a parameter that bash evaluates: a subscript, and an offset after a colon."""
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Expander:
-    """Reads words, and walks over the commands that expansions in them run."""
+    """Reads words, and walks over the commands in their expansions."""
 
     def __init__(self, walker: "TreeWalker") -> None:
         self.walker = walker
         self.raw = walker.raw
         self.doubts: list[str] = []
         self.has_arithmetic = False
-        """True when something is worked out as a number, and so may be run."""
+        """Whether bash evaluates arithmetic, which may run commands."""
         self.taint = TaintTracker()
         self.has_payload = False
-        """True when a text would run a command if it were worked out as a number."""
+        """Whether a text would run a command if it were evaluated as arithmetic."""
 
     # ---------------------------------------------------------------------------------------- words
 
     def read_single_word(self, node: "Node") -> list[Word]:
-        """Read one word that is one node."""
         words, end = self.read_word([node], 0)
         if end != node.end_byte:
-            raise ParseMismatch("a word ends elsewhere than it seems to")
+            raise ParseMismatch("a word does not end where the syntax tree ends it")
         return words
 
     def read_word(self, nodes: "Sequence[Node]", index: int) -> tuple[list[Word], int]:
-        """Read the word that begins with a node, and return where it ends: at the end of that node or a later one."""
+        """Read the word that starts with a node, and return its end: that of this node or of a later one."""
         node = nodes[index]
         start, end = node.start_byte, node.end_byte
         found = PLAIN_WORD.match(self.raw, start)
         if found is not None and found.end() == end:
             return [literal_word(found[0])], end
         if self.raw[start] == "#":
-            raise ParseMismatch("a word begins like a comment")
+            raise ParseMismatch("a word starts like a comment")
         parts = nodes[index : index + 1]
         if node.type == "$" and len(nodes) > index + 1 and nodes[index + 1].start_byte == end:
             parts = nodes[index : index + 2]  # $"…" is two nodes
         scanner = WordScanner(self.raw, self.read_expansions(parts))
         at = scanner.scan_word(start, stop=parts[-1].end_byte)
         if at != parts[-1].end_byte or self._continues(at):
-            raise ParseMismatch("a word ends elsewhere than it seems to")
+            raise ParseMismatch("a word does not end where the syntax tree ends it")
         self.require_separate(nodes, index + len(parts), at)
-        if (
-            self.raw[start] == "{"
-            and self.raw[at : at + 1] in {"<", ">"}
-            and _DESCRIPTOR_VARIABLE.fullmatch(self.raw, start, at)
-        ):
+        if self.raw[at : at + 1] in {"<", ">"} and _DESCRIPTOR_VARIABLE.fullmatch(self.raw, start, at):
             raise ParseMismatch("a variable for a descriptor is not understood")
         self._note_payload(scanner.parts)
         return expand_word(scanner.parts, decode_latin1(self.raw[start:at]), unquoted=scanner.unquoted), at
 
     def require_separate(self, nodes: "Sequence[Node]", index: int, at: int) -> None:
-        """Make sure that what bash takes for one word is not two for the tree."""
+        """Raise ``ParseMismatch`` if one word of bash is two nodes of the tree."""
         following = nodes[index] if len(nodes) > index else None
-        if following is None or following.start_byte != at or not following.is_named:
-            return
-        if not following.type.endswith("redirect"):
-            raise ParseMismatch("a word goes on where the tree ends it")
+        touches = following is not None and following.start_byte == at and following.is_named
+        if following is not None and touches and not following.type.endswith("redirect"):
+            raise ParseMismatch("a word continues where the syntax tree ends it")
 
     def _continues(self, at: int) -> bool:
         return at < len(self.raw) and self.raw[at] not in WORD_BREAKS
@@ -115,7 +107,6 @@ class Expander:
             self.has_payload = True
 
     def note_assignment(self, name: str) -> None:
-        """Take note that a variable gets a value."""
         if is_unsafe_variable(name):
             self.doubts.append(f"it sets {name}, which decides what runs")
 
@@ -133,9 +124,8 @@ class Expander:
             self.taint.note_evaluation(text[len(found[0]) :], (one.expansion for one in inside.values()))
         if len(children) > 2 and children[2].type == "array":
             self.taint.note_assignment(found[0], self._read_array(children[2], operator.end_byte, node.end_byte))
-            return Assignment(
-                found[0], Word(None, decode_latin1(self.raw[operator.end_byte : node.end_byte]), unquoted=False)
-            )
+            source = decode_latin1(self.raw[operator.end_byte : node.end_byte])
+            return Assignment(found[0], Word(None, source, unquoted=False))
         value = self._read_value(children[2:], operator.end_byte, node.end_byte)
         self.taint.note_assignment(found[0], [value])
         return Assignment(found[0], value)
@@ -148,11 +138,10 @@ class Expander:
             return literal_word(found[0])
         scanner = WordScanner(self.raw, self.read_expansions(nodes))
         if scanner.scan_word(start, stop=end) != end or self._continues(end):
-            raise ParseMismatch("a value ends elsewhere than it seems to")
+            raise ParseMismatch("a value does not end where the syntax tree ends it")
         self._note_payload(scanner.parts)
-        return expand_word(scanner.parts, decode_latin1(self.raw[start:end]), unquoted=scanner.unquoted, braces=False)[
-            0
-        ]
+        source = decode_latin1(self.raw[start:end])
+        return expand_word(scanner.parts, source, unquoted=scanner.unquoted, braces=False)[0]
 
     def _read_array(self, node: "Node", start: int, end: int) -> list[Word]:
         words: list[Word] = []
@@ -161,16 +150,16 @@ class Expander:
             self.walker.require_blank(at, child.start_byte)
             at = child.end_byte
             if child.type == "comment":
-                raise ParseMismatch("a comment stands in an array")
+                raise ParseMismatch("a comment is in an array")
             if child.is_named:
                 words += map(self._read_element, self.read_single_word(child))
                 self.require_separate(node.children, index + 1, at)
         if at != end or node.start_byte != start:
-            raise ParseMismatch("an array ends elsewhere than it seems to")
+            raise ParseMismatch("an array does not end where the syntax tree ends it")
         return words
 
     def _read_element(self, word: Word) -> Word:
-        """Work a subscript out that stands before a value, ``[x]=y``; it is no pattern."""
+        """Note the evaluation of the subscript of ``[x]=y``; its brackets are not a pattern."""
         if not word.source.startswith("[") or "]=" not in word.source:
             return word
         pieces = tuple(piece for piece in word.pieces if isinstance(piece, str) or piece.kind != "glob")
@@ -180,7 +169,7 @@ class Expander:
         return word
 
     def read_test_words(self, node: "Node") -> list[Word]:
-        """Read all words of a node that the grammar takes for an expression but bash for a command: ``[ … ]``."""
+        """Read the words of ``[ … ]``: an expression for the grammar, a command for bash."""
         expansions = self.read_expansions([node])
         words: list[Word] = []
         at, end, used = node.start_byte, node.end_byte, 0
@@ -192,31 +181,31 @@ class Expander:
             scanner = WordScanner(self.raw, expansions)
             at = scanner.scan_word(start, stop=end, partial=True)
             if at == start:
-                raise ParseMismatch(f"{self.raw[at]!r} stands in a test")
+                raise ParseMismatch(f"{self.raw[at]!r} is in a test")
             used += scanner.used_expansions
             self._note_payload(scanner.parts)
             words += expand_word(scanner.parts, decode_latin1(self.raw[start:at]), unquoted=scanner.unquoted)
         if used != len(expansions):
-            raise ParseMismatch("an expansion stands where bash sees none")
+            raise ParseMismatch("bash does not see an expansion of the syntax tree")
         return words
 
     # ---------------------------------------------------------------------------------------- expansions
 
     def read_expansions(self, nodes: "Iterable[Node]") -> dict[int, LocatedExpansion]:
-        """Walk over the outermost expansions of some nodes; return them by where they begin."""
-        found: dict[int, LocatedExpansion] = {}
-        waiting = list(nodes)[::-1]
-        while waiting:
-            node = waiting.pop()
+        """Walk over the outermost expansions of some nodes; return them by their start."""
+        expansions: dict[int, LocatedExpansion] = {}
+        pending = list(nodes)[::-1]
+        while pending:
+            node = pending.pop()
             kind = _EXPANSION_NODES.get(node.type)
             if kind is not None:
                 start = node.start_byte
-                while self.raw[start] in " \t\n":  # inside strings the grammar counts blanks as part of it
+                while self.raw[start] in " \t\n":  # in strings the grammar includes leading blanks
                     start += 1
-                found[start] = LocatedExpansion(node.end_byte, self._read_expansion(node, kind, start))
+                expansions[start] = LocatedExpansion(node.end_byte, self._read_expansion(node, kind, start))
             elif node.child_count:
-                waiting += node.children[::-1]
-        return found
+                pending += node.children[::-1]
+        return expansions
 
     def _read_expansion(self, node: "Node", kind: ExpansionKind, start: int) -> WordExpansion:
         if kind == "arithmetic":
@@ -234,18 +223,18 @@ class Expander:
             self.walker.walk_block(node)
             self.walker.depth -= 1
             self.walker.stdin = before
-        made = self.walker.commands[count:]
-        said = predict_output(made[0]) if len(made) == 1 else None
-        if len(made) == 1 and made[0].name in {"echo", "printf"}:
-            self.taint.assigned_values += made[0].words[1:]
-        guess = said.text.rstrip("\n") if said is not None and said.certain else None
-        return WordExpansion(kind, guess=guess, plain_value=kind == "command" and prints_number(made))
+        commands = self.walker.commands[count:]
+        output = predict_output(commands[0]) if len(commands) == 1 else None
+        if len(commands) == 1 and commands[0].name in {"echo", "printf"}:
+            self.taint.assigned_values += commands[0].words[1:]
+        guess = output.text.rstrip("\n") if output is not None and output.certain else None
+        return WordExpansion(kind, guess=guess, plain_value=kind == "command" and prints_number(commands))
 
     def _read_backquotes(self, start: int, end: int) -> None:
         text = self.raw[start:end]
         if re.search(r"(?<!\\)(?:\\\\)*`", text) or '\\"' in text:
             raise ParseMismatch("backquotes inside backquotes are not understood")
-        if _EVALUATES.search(text):  # it is read on its own, and the variables are these
+        if _EVALUATES.search(text):  # it is parsed separately, but shares the variables
             self.taint.note_evaluation(text)
         script = self.walker.read_nested(re.sub(r"\\([\\`$])", r"\1", decode_latin1(text)))
         self.walker.merge_script(script, "")
@@ -264,8 +253,10 @@ class Expander:
             self.taint.note_evaluation(" ".join(_EVALUATED_PART.findall(text)))
         return WordExpansion("parameter", text)
 
-    def _text_without_expansions(self, start: int, end: int, inside: dict[int, LocatedExpansion]) -> str:
-        """Return a text with a blank for each expansion in it; there must be none that the tree does not know."""
+    def _text_without_expansions(
+        self, start: int, end: int, inside: dict[int, LocatedExpansion], ignored: str = "(?!)"
+    ) -> str:
+        """Return a text with a blank for each expansion. Raises ``ParseMismatch`` for one outside ``inside``."""
         parts: list[str] = []
         at = start
         for place, one in sorted(inside.items()):
@@ -275,8 +266,8 @@ class Expander:
             at = one.end
         parts.append(self.raw[at:end])
         text = " ".join(parts)
-        if at > end or _EXPANSION_START.search(text):
-            raise ParseMismatch("an expansion stands where the tree has none")
+        if at > end or _EXPANSION_START.search(re.sub(ignored, " ", text)):
+            raise ParseMismatch("an expansion is missing in the syntax tree")
         return text
 
     # ---------------------------------------------------------------------------------------- numbers and conditions
@@ -284,24 +275,23 @@ class Expander:
     def read_arithmetic(
         self, node: "Node", start: int, end: int, until: int | None = None, *, header: bool = False
     ) -> None:
-        """Walk over something that bash works out as a number."""
+        """Walk over text that bash evaluates as arithmetic."""
         children = [child for child in node.children if until is None or child.end_byte <= until]
         inside = self.read_expansions(children)
         text = self._text_without_expansions(start, end, inside)
         self.taint.note_evaluation(text, (one.expansion for one in inside.values()))
-        if not _ARITHMETIC_TEXT.fullmatch(
-            text.replace(";", " ", 2) if header else text
-        ) or not _has_balanced_parentheses(text):
+        body = text.replace(";", " ", 2) if header else text
+        if not _ARITHMETIC_TEXT.fullmatch(body) or not _has_balanced_parentheses(text):
             raise ParseMismatch("arithmetic is not understood")
         self.has_arithmetic = self.has_arithmetic or re.search(r"[A-Za-z_]", text) is not None or " " in text
         for found in (*_ARITHMETIC_ASSIGNMENT.finditer(text), *_ARITHMETIC_INCREMENT.finditer(text)):
             self.note_assignment(found[1])
 
     def read_condition(self, node: "Node") -> list[Word]:
-        """Walk over ``[[ … ]]``; it is no command, but what its expansions run is."""
+        """Walk over ``[[ … ]]`` and the commands in its expansions."""
         expansions = self.read_expansions([node])
         start, end = node.start_byte, node.end_byte
-        text = self._condition_text(start + 2, end - 2, expansions)
+        text = self._text_without_expansions(start + 2, end - 2, expansions, r"'[^']*'|\\.")
         bare = _QUOTED_TEXT.sub(" ", text)
         if re.search(r"[;\n'\"\\]|\]\]|(?<!&)&(?!&)", bare) or self.raw[start + 2] not in " \t":
             raise ParseMismatch("a condition is not understood")
@@ -309,28 +299,14 @@ class Expander:
             self.has_arithmetic = True
             self.taint.note_evaluation(_compared_operands(text), (one.expansion for one in expansions.values()))
         self._note_payload([WordSegment(decode_latin1(text), quoted=False)])
-        return [
-            literal_word("[["),
-            Word(None, decode_latin1(self.raw[start + 2 : end - 2]).strip(), unquoted=False),
-            literal_word("]]"),
-        ]
-
-    def _condition_text(self, start: int, end: int, inside: dict[int, LocatedExpansion]) -> str:
-        parts: list[str] = []
-        at = start
-        for place, one in sorted(inside.items()):
-            parts.append(self.raw[at:place])
-            at = one.end
-        text = " ".join([*parts, self.raw[at:end]])
-        if at > end or _EXPANSION_START.search(re.sub(r"'[^']*'|\\.", " ", text)):
-            raise ParseMismatch("an expansion stands where the tree has none")
-        return text
+        body = Word(None, decode_latin1(self.raw[start + 2 : end - 2]).strip(), unquoted=False)
+        return [literal_word("[["), body, literal_word("]]")]
 
     def read_heredoc(self, node: "Node", start: int, end: int) -> bool:
-        """Walk over what a here-document without quotes expands; return whether there is nothing of the kind."""
+        """Walk over the expansions of an unquoted here-document; return whether there are none."""
         bodies = [child for child in node.children if child.type == "heredoc_body"]
         inside = self.read_expansions(bodies)
-        at, sure, used = start, True, 0
+        at, literal, used = start, True, 0
         while at < end:
             character = self.raw[at]
             if character == "\\":
@@ -338,18 +314,18 @@ class Expander:
             elif character == "`":
                 close = self._find_closing_backquote(at + 1, end)
                 self._read_backquotes(at + 1, close)
-                at, sure = close + 1, False
+                at, literal = close + 1, False
             elif at in inside:
-                at, sure, used = inside[at].end, False, used + 1
+                at, literal, used = inside[at].end, False, used + 1
             elif character == "$" and re.compile(r"\$[A-Za-z_0-9@*#?$!\-({\[]").match(self.raw, at):
                 if self.raw[at + 1] in "({[":
-                    raise ParseMismatch("an expansion stands where the tree has none")
-                at, sure = at + 2, False
+                    raise ParseMismatch("an expansion is missing in the syntax tree")
+                at, literal = at + 2, False
             else:
                 at += 1
         if used != len(inside):
-            raise ParseMismatch("an expansion stands where bash sees none")
-        return sure
+            raise ParseMismatch("bash does not see an expansion of the syntax tree")
+        return literal
 
     def _find_closing_backquote(self, at: int, end: int) -> int:
         while at < end and self.raw[at] != "`":
@@ -369,6 +345,6 @@ def _has_balanced_parentheses(text: str) -> bool:
 
 
 def _compared_operands(text: str) -> str:
-    """Return what stands on either side of a comparison of numbers, and what is asked whether it is set."""
+    """Return the operands of numeric comparisons, and of ``-v`` and ``-R``."""
     text = _QUOTED_TEXT.sub(lambda found: "" if found[0][0] == "\\" else re.sub(r"\s", ".", found[0]), text)
     return " ".join(_NUMERIC_OPERANDS.findall(text))

@@ -1,4 +1,4 @@
-"""Scripts inside a command: handed to a shell (sh -c, eval), or run by an option (git -c, tar --to-command)."""
+"""Scripts inside a command: arguments of a shell (sh -c, eval) or of an option (git -c, tar --to-command)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,14 +17,14 @@ _SHELL_VALUED_OPTIONS = {"-o", "+o", "-O", "+O", "--rcfile", "--init-file"}
 
 
 class ScriptText(NamedTuple):
-    """A text that a command gets or prints; not ``sure`` when parts of it only bash will know."""
+    """The input or output of a command; not ``certain`` when parts are unknown before it runs."""
 
     text: str
     certain: bool
 
 
 class InlineScript(NamedTuple):
-    """A script inside a command, and where it was found."""
+    """A script inside a command, and the command or option it belongs to."""
 
     origin: str
     text: ScriptText
@@ -34,12 +34,12 @@ ScriptFinder: TypeAlias = Callable[[Words, ScriptText | None], Iterator[InlineSc
 
 
 def find_inline_scripts(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
-    """Yield the scripts that a command runs, besides itself."""
+    """Yield the scripts in the arguments or the input of a command."""
     name = base_name(words[0].placeholder_text) if words else ""
     if name in SHELLS:
         yield from _find_shell_script(name, words[1:], stdin)
-    elif (found := _SCRIPT_FINDERS.get(name)) is not None:
-        yield from found(words[1:], stdin)
+    elif (finder := _SCRIPT_FINDERS.get(name)) is not None:
+        yield from finder(words[1:], stdin)
 
 
 def _text_of_word(word: Word) -> ScriptText:
@@ -51,32 +51,29 @@ def _join_words(words: Words) -> ScriptText:
 
 
 def _process_substitution_text(words: Words) -> ScriptText | None:
-    """What ``<(echo …)`` as the first word gives to read."""
+    """Return the predicted text of ``<(echo …)`` as the first word."""
     hole = words[0].expansions[0] if words and len(words[0].expansions) == 1 else None
     return ScriptText(hole.guess, certain=True) if hole and hole.kind == "process" and hole.guess is not None else None
 
 
 def _find_shell_script(name: str, words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
-    index, script, listens = 0, False, False
-    while (
-        index < len(words)
-        and words[index].placeholder_text.startswith(("-", "+"))
-        and words[index].value not in {"-", "--"}
-    ):
+    index, letters = 0, ""
+    while index < len(words) and words[index].value not in {"-", "--"}:
         value = words[index].placeholder_text
-        if not value.startswith("--"):
-            script = script or (value.startswith("-") and "c" in value)
-            listens = listens or (value.startswith("-") and "s" in value)
-        index += 2 if value in _SHELL_VALUED_OPTIONS or (value[-1:] in "oO" and not value.startswith("--")) else 1
+        if not value.startswith(("-", "+")):
+            break
+        short = not value.startswith("--")
+        letters += value if short and value.startswith("-") else ""
+        index += 2 if value in _SHELL_VALUED_OPTIONS or (value[-1:] in "oO" and short) else 1
     if index < len(words) and words[index].value in {"-", "--"}:
         index += 1
     rest = words[index:]
-    if script:
+    if "c" in letters:
         if rest:
             yield InlineScript(f"{name} -c", _text_of_word(rest[0]))
-    elif (given := _process_substitution_text(rest)) is not None:
-        yield InlineScript(f"{name} <(…)", given)
-    elif stdin is not None and (listens or not rest or rest[0].value in _STDIN_PATHS):
+    elif (text := _process_substitution_text(rest)) is not None:
+        yield InlineScript(f"{name} <(…)", text)
+    elif stdin is not None and ("s" in letters or not rest or rest[0].value in _STDIN_PATHS):
         yield InlineScript(f"{name}, from its input", stdin)
 
 
@@ -105,7 +102,7 @@ def _find_in_options(*options: str) -> ScriptFinder:
 
 
 def _takes_next_word(value: str, options: tuple[str, ...]) -> bool:
-    """Return whether the next word is the value of an option, alone or the last of several in one word (``-qc``)."""
+    """Return whether the next word is the value of an option, or of the last option of a cluster (``-qc``)."""
     return value in options or (re.fullmatch(r"-[A-Za-z]+", value) is not None and f"-{value[-1]}" in options)
 
 
@@ -122,9 +119,9 @@ def _find_watch(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScrip
 
 
 def _find_source(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
-    given = stdin if words and words[0].value in _STDIN_PATHS else _process_substitution_text(words)
-    if given is not None:
-        yield InlineScript("source", given)
+    text = stdin if words and words[0].value in _STDIN_PATHS else _process_substitution_text(words)
+    if text is not None:
+        yield InlineScript("source", text)
 
 
 def _find_stdin_script(_words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
@@ -164,7 +161,7 @@ _PARALLEL_VALUED = frozenset({"-j", "-P", "-I", "-n", "-N", "-a", "-S", "-d", "-
 
 
 def _find_ssh(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]:
-    """What stands behind the host is a script for the shell over there."""
+    """The words after the host are a script for the remote shell."""
     index = 0
     while index < len(words) and words[index].placeholder_text.startswith("-"):
         index += 2 if re.fullmatch(r"-[A-Za-z0-9]*[BbcDEeFIiJLlmOopQRSWw]", words[index].placeholder_text) else 1
@@ -175,60 +172,46 @@ def _find_ssh(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]
 
 
 _SCRIPT_FINDERS: Mapping[str, ScriptFinder] = {
-    "eval": _find_eval,
-    "trap": _find_trap,
-    "watch": _find_watch,
-    "source": _find_source,
-    ".": _find_source,
-    "alias": _find_alias,
-    "git": _find_git_alias,
-    "at": _find_stdin_script,
-    "batch": _find_stdin_script,
-    "parallel": _find_parallel,
-    "ssh": _find_ssh,
-    "su": _find_in_options("-c", "--command", "--session-command"),
-    "runuser": _find_in_options("-c", "--command"),
-    "script": _find_in_options("-c", "--command"),
-    "flock": _find_in_options("-c", "--command"),
-    "sg": _find_in_options("-c"),
-    "mapfile": _find_in_options("-C"),
-    "readarray": _find_in_options("-C"),
-    "compgen": _find_in_options("-C", "-W"),
-    "complete": _find_in_options("-C", "-W"),
-    "nix-shell": _find_in_options("--run", "--command"),
+    "eval": _find_eval, "trap": _find_trap, "watch": _find_watch, "alias": _find_alias, "git": _find_git_alias,
+    "parallel": _find_parallel, "ssh": _find_ssh, "su": _find_in_options("-c", "--command", "--session-command"),
+    "sg": _find_in_options("-c"), "nix-shell": _find_in_options("--run", "--command"),
     "npx": _find_in_options("-c", "--call"),
-}
+    **dict.fromkeys(("source", "."), _find_source), **dict.fromkeys(("at", "batch"), _find_stdin_script),
+    **dict.fromkeys(("runuser", "script", "flock"), _find_in_options("-c", "--command")),
+    **dict.fromkeys(("mapfile", "readarray"), _find_in_options("-C")),
+    **dict.fromkeys(("compgen", "complete"), _find_in_options("-C", "-W")),
+}  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------- what a command prints
+# ------------------------------------------------------------------------------------------- predicted output
 
 
 _PRINTF_DIRECTIVE = re.compile(r"%([%sb])")
 
 
 def predict_output(command: SimpleCommand) -> ScriptText | None:
-    """Return what a command prints when that is plain to see, as for ``echo`` of known words."""
+    """Return the output of ``echo``, ``printf`` or ``cat``, as far as it follows from the command."""
     if command.name not in {"echo", "printf", "cat"} or any(">" in one.operator for one in command.redirections):
         return None
     texts = [word.placeholder_text for word in command.words[1:]]
-    sure = all(word.guess is not None for word in command.words)
+    certain = all(word.guess is not None for word in command.words)
     if command.name == "echo":
-        return ScriptText(_echo_output(texts), sure)
+        return ScriptText(_echo_output(texts), certain)
     if command.name == "printf" and texts:
-        said = _printf_output(texts)
-        return ScriptText(said, sure) if said is not None else None
+        output = _printf_output(texts)
+        return ScriptText(output, certain) if output is not None else None
     if command.name == "cat" and texts in ([], ["-"]):
         return input_text_of(command.redirections)
     return None
 
 
 def input_text_of(redirections: tuple[Redirection, ...]) -> ScriptText | None:
-    """Return the text that a command gets as its input from a here-document or here-string."""
+    """Return the input that a here-document, here-string or ``<(…)`` gives to a command."""
     for one in reversed(redirections):
         if one.body is not None:
             return ScriptText(one.body, one.target.value is not None)
-        if one.operator == "<" and (given := _process_substitution_text((one.target,))) is not None:
-            return given
+        if one.operator == "<" and (text := _process_substitution_text((one.target,))) is not None:
+            return text
     return None
 
 
@@ -242,40 +225,37 @@ def _echo_output(texts: list[str]) -> str:
 
 
 def _printf_output(texts: list[str]) -> str | None:
-    style, *values = texts[1:] if texts[0] == "--" and len(texts) > 1 else texts
-    if "%" in _PRINTF_DIRECTIVE.sub("", style):
+    template, *values = texts[1:] if texts[0] == "--" and len(texts) > 1 else texts
+    if "%" in _PRINTF_DIRECTIVE.sub("", template):
         return None
-    style = _decode_escapes(style)
-    holes = len(re.findall(r"%[sb]", style))
-    filling = iter(values)
+    template = _decode_escapes(template)
+    directives = len(re.findall(r"%[sb]", template))
+    remaining = iter(values)
 
     def fill(found: re.Match[str]) -> str:
-        return "%" if found[1] == "%" else next(filling, "")
+        return "%" if found[1] == "%" else next(remaining, "")
 
-    rounds = -(-len(values) // holes) if holes else 1
-    return "".join(_PRINTF_DIRECTIVE.sub(fill, style) for _ in range(max(rounds, 1)))
+    rounds = -(-len(values) // directives) if directives else 1
+    return "".join(_PRINTF_DIRECTIVE.sub(fill, template) for _ in range(max(rounds, 1)))
 
 
 def _decode_escapes(text: str) -> str:
-    return (
-        decode_ansi(text.encode("utf-8", "surrogateescape").decode("latin-1"))
-        .encode("latin-1")
-        .decode("utf-8", "replace")
-    )
+    decoded = decode_ansi(text.encode("utf-8", "surrogateescape").decode("latin-1"))
+    return decoded.encode("latin-1").decode("utf-8", "replace")
 
 
 CommandFinder: TypeAlias = Callable[[list[str]], Iterator[str]]
 
 
 def find_option_commands(words: Words) -> Iterator[str]:
-    """Yield the texts that a command hands to a shell, as far as it is known where they stand."""
-    found = _COMMAND_FINDERS.get(base_name(words[0].placeholder_text)) if words else None
-    if found is not None:
-        yield from found([word.placeholder_text for word in words[1:]])
+    """Yield the texts that a program passes to a shell, such as ``tar --to-command``."""
+    finder = _COMMAND_FINDERS.get(base_name(words[0].placeholder_text)) if words else None
+    if finder is not None:
+        yield from finder([word.placeholder_text for word in words[1:]])
 
 
 def _find_option_values(*options: str) -> CommandFinder:
-    """Find the values of some options: in the next word, behind ``=``, or right behind a letter."""
+    """Find the values of options: in the next word, after ``=``, or attached to a letter."""
 
     def find(values: list[str]) -> Iterator[str]:
         for index, value in enumerate(values):
@@ -289,7 +269,7 @@ def _find_option_values(*options: str) -> CommandFinder:
 
 
 def _find_in_text(*patterns: str) -> CommandFinder:
-    """Find what stands in the words themselves."""
+    """Find matches of patterns in each word."""
     compiled = [re.compile(pattern, re.DOTALL) for pattern in patterns]
 
     def find(values: list[str]) -> Iterator[str]:
@@ -320,30 +300,17 @@ def _find_git_commands(values: list[str]) -> Iterator[str]:
         yield " ".join(value for value in values[values.index("foreach") + 1 :] if not value.startswith("-"))
 
 
-_AWK_FINDER = _find_in_text(r'system\s*\(\s*"([^"]*)"', r'(?<!\|)\|&?\s*"([^"]*)"', r'"([^"]*)"\s*\|(?!\|)')
-
-_EDITOR_FINDER = _find_in_text(r"^\+?:?!(.+)")
+_AWK_COMMANDS = _find_in_text(r'system\s*\(\s*"([^"]*)"', r'(?<!\|)\|&?\s*"([^"]*)"', r'"([^"]*)"\s*\|(?!\|)')
 
 _COMMAND_FINDERS: Mapping[str, CommandFinder] = {
     "git": _find_git_commands,
     "tar": _find_option_values("--checkpoint-action=exec", "--to-command", "-I", "--use-compress-program"),
     "rsync": _find_option_values("-e", "--rsh"),
     "ssh": _find_in_text(r"(?i)^(?:-o)?(?:Proxy|Local)Command[= ](.*)"),
-    "scp": _find_option_values("-S"),
-    "sftp": _find_option_values("-S"),
-    "man": _find_option_values("-P", "--pager"),
-    "rg": _find_option_values("--pre"),
-    "sort": _find_option_values("--compress-program"),
-    "split": _find_option_values("--filter"),
-    "awk": _AWK_FINDER,
-    "gawk": _AWK_FINDER,
-    "mawk": _AWK_FINDER,
-    "nawk": _AWK_FINDER,
-    "sed": _find_in_text(r"(?:^|[;\n{\d$/!])[ \t]*e[ \t]+([^\n]+)"),
-    "gsed": _find_in_text(r"(?:^|[;\n{\d$/!])[ \t]*e[ \t]+([^\n]+)"),
-    "vi": _EDITOR_FINDER,
-    "vim": _EDITOR_FINDER,
-    "nvim": _EDITOR_FINDER,
-    "less": _EDITOR_FINDER,
-    "ex": _EDITOR_FINDER,
-}
+    "man": _find_option_values("-P", "--pager"), "rg": _find_option_values("--pre"),
+    "sort": _find_option_values("--compress-program"), "split": _find_option_values("--filter"),
+    **dict.fromkeys(("scp", "sftp"), _find_option_values("-S")),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK_COMMANDS),
+    **dict.fromkeys(("sed", "gsed"), _find_in_text(r"(?:^|[;\n{\d$/!])[ \t]*e[ \t]+([^\n]+)")),
+    **dict.fromkeys(("vi", "vim", "nvim", "less", "ex"), _find_in_text(r"^\+?:?!(.+)")),
+}  # fmt: skip

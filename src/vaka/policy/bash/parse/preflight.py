@@ -4,14 +4,13 @@ import re
 
 
 def name_set(text: str) -> frozenset[str]:
-    """Return the words of a text as a set."""
     return frozenset(text.split())
 
 
 CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-# Everything that is drawn as nothing or that turns the order of what is drawn. A variation selector after something
-# that is not ASCII is part of an emoji.
+# Characters that are invisible or change the display order. A variation selector after a character that is not ASCII
+# is part of an emoji.
 INVISIBLE_CHARACTERS = re.compile(
     "[\u00a0\u00ad\u034f\u061c\u06dd\u070f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
     "\u205f-\u206f\u2800\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff"
@@ -20,18 +19,14 @@ INVISIBLE_CHARACTERS = re.compile(
 
 
 def describe_forbidden_character(text: str) -> str:
-    """Return what of a text must not be there, in words; nothing when it is clean."""
+    """Return a description of the first forbidden character of a text, ``""`` when there is none."""
     if text.isascii() and text.isprintable():
         return ""
     if found := CONTROL_CHARACTERS.search(text):
-        return f"it has the control character {_code_point(found[0])}"
+        return f"it has the control character U+{ord(found[0]):04X}"
     if found := INVISIBLE_CHARACTERS.search(text):
-        return f"it has the invisible character {_code_point(found[0])}"
+        return f"it has the invisible character U+{ord(found[0]):04X}"
     return ""
-
-
-def _code_point(character: str) -> str:
-    return f"U+{ord(character):04X}"
 
 
 _HEREDOC_START = re.compile(r"<<(-?)[ \t]*((?:\\.|'[^'\n]*'|\"[^\"\n]*\"|[^\s;&|()<>'\"\\])+)")
@@ -39,13 +34,13 @@ _WORD_ENDS = " \t\n;&|()<>"
 
 
 class _LineJoiner:
-    """One pass over a text that knows where a backslash before a line's end joins two lines."""
+    """Joins continued lines in one pass, by the quoting context of each backslash."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.output: list[str] = []
         self.position = 0
-        self.contexts = ["("]  # what we are inside of: ( code, " a string, { a parameter, ` code in backquotes
+        self.contexts = ["("]  # open contexts: ( code, " string, { parameter, ` code in backquotes
         self.pending_heredocs: list[tuple[str, bool, bool]] = []
 
     def copy_until(self, end: int) -> None:
@@ -53,14 +48,10 @@ class _LineJoiner:
         self.position = end
 
     def join(self) -> str | None:
-        text, size = self.text, len(self.text)
-        while self.position < size:
-            if (
-                not self._skip_escape()
-                and not self._skip_quote(text[self.position])
-                and not self._skip_nesting(text[self.position])
-            ):
-                self._skip_code(text[self.position])
+        while self.position < len(self.text):
+            character = self.text[self.position]
+            if not (self._skip_escape() or self._skip_quote(character) or self._skip_nesting(character)):
+                self._skip_code(character)
         return "".join(self.output) if len(self.contexts) == 1 and not self.pending_heredocs else None
 
     def _skip_escape(self) -> bool:
@@ -73,20 +64,22 @@ class _LineJoiner:
         return True
 
     def _skip_quote(self, character: str) -> bool:
-        inside = self.contexts[-1]
         if character == '"':
-            if inside == '"':
-                self.contexts.pop()
-            else:
-                self.contexts.append('"')
+            self._toggle('"')
             self.copy_until(self.position + 1)
             return True
-        if character != "'" or inside == '"':
+        if character != "'" or self.contexts[-1] == '"':
             return False
         ansi = self.text.startswith("$", self.position - 1) and self.position > 0
         found = re.compile(r"'(?:\\.|[^'\\])*'" if ansi else r"'[^']*'", re.DOTALL).match(self.text, self.position)
         self.copy_until(found.end() if found else len(self.text))
         return True
+
+    def _toggle(self, context: str) -> None:
+        if self.contexts[-1] == context:
+            self.contexts.pop()
+        else:
+            self.contexts.append(context)
 
     def _skip_nesting(self, character: str) -> bool:
         inside = self.contexts[-1]
@@ -95,10 +88,7 @@ class _LineJoiner:
             self.copy_until(self.position + 2)
             return True
         if character == "`":
-            if inside == "`":
-                self.contexts.pop()
-            else:
-                self.contexts.append("`")
+            self._toggle("`")
         elif character == "(" and inside in "(`":
             self.contexts.append("(")
         elif (character == ")" and inside == "(" and len(self.contexts) > 1) or (character == "}" and inside == "{"):
@@ -127,6 +117,12 @@ class _LineJoiner:
             self._skip_heredocs()
         return None
 
+    def _take_line(self) -> str:
+        end = self.text.find("\n", self.position)
+        line = self.text[self.position : end if end >= 0 else len(self.text)]
+        self.position += len(line) + 1
+        return line
+
     def _skip_heredocs(self) -> None:
         while self.pending_heredocs:
             delimiter, quoted, tabs = self.pending_heredocs[0]
@@ -137,14 +133,9 @@ class _LineJoiner:
 
     def _skip_heredoc(self, delimiter: str, *, quoted: bool, tabs: bool) -> bool:
         while self.position < len(self.text):
-            end = self.text.find("\n", self.position)
-            line = self.text[self.position : end if end >= 0 else len(self.text)]
-            self.position += len(line) + 1
+            line = self._take_line()
             while not quoted and _is_continued(line) and self.position < len(self.text):
-                end = self.text.find("\n", self.position)
-                more = self.text[self.position : end if end >= 0 else len(self.text)]
-                line = line[:-1] + more
-                self.position += len(more) + 1
+                line = line[:-1] + self._take_line()
             self.output.append(line + ("\n" if self.position <= len(self.text) else ""))
             if (line.lstrip("\t") if tabs else line) == delimiter:
                 return True
@@ -155,12 +146,12 @@ def _is_continued(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-# A parenthesis that closes nothing, and a dollar that may or may not belong to the quote behind it.
+# A parenthesis that closes nothing, and a dollar that may or may not belong to the quote after it.
 _AMBIGUOUS = re.compile(r"\besac\b|\$\$+'")
 
 
 def join_lines(text: str) -> str | None:
-    """Return a text with its continued lines joined as bash joins them, ``None`` when that is not certain."""
+    """Return a text with continued lines joined as in bash, ``None`` when the result is not certain."""
     if "\\\n" not in text:
         return text
     if _AMBIGUOUS.search(text):

@@ -1,4 +1,4 @@
-"""From the text of a command to every simple command in it, or to guesses when it cannot be read."""
+"""Parse the text of a command into simple commands, or guess them when it cannot be parsed."""
 
 import re
 from collections.abc import Iterator
@@ -20,28 +20,17 @@ from vaka.policy.bash.parse.words import ParseMismatch
 from vaka.policy.bash.parse.wrappers import find_wrapped_commands
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Parser
 
 
 @cache
 def _load_parser() -> "Parser | None":
     try:
-        import tree_sitter_bash  # noqa: PLC0415 - an optional library that only commands need
-        from tree_sitter import Language, Parser  # noqa: PLC0415 - as above
+        import tree_sitter_bash  # noqa: PLC0415  # an optional library
+        from tree_sitter import Language, Parser  # noqa: PLC0415  # as above
     except ImportError:
         return None
     return Parser(Language(tree_sitter_bash.language()))
-
-
-def is_grammar_installed() -> bool:
-    """Return whether commands can be read at all."""
-    return _load_parser() is not None
-
-
-def parse_tree(data: bytes) -> "Node | None":
-    """Return the root of the tree of a text, ``None`` when the grammar is not installed."""
-    parser = _load_parser()
-    return parser.parse(data).root_node if parser is not None else None
 
 
 _SEPARATORS = re.compile(r"[;&|\n(){}`]|\$\(|[<>]+&?")
@@ -61,17 +50,10 @@ _MAX_FRAGMENT_WORDS = 16
 
 
 def guess_commands(command: str) -> tuple[SimpleCommand, ...]:
-    """Return whatever may be a command of the text, in several readings."""
-    texts = {
-        command,
-        CONTROL_CHARACTERS.sub("\n", command),
-        INVISIBLE_CHARACTERS.sub("", CONTROL_CHARACTERS.sub("", command)),
-    }
-    found: dict[tuple[str, ...], SimpleCommand] = {}
-    for text in sorted(texts):
-        for values in _split_commands(text):
-            found.setdefault(values, _build_command(values))
-    return tuple(found.values())
+    """Return everything that may be a command in a text, for several ways to split it."""
+    visible = INVISIBLE_CHARACTERS.sub("", CONTROL_CHARACTERS.sub("", command))
+    texts = {command, CONTROL_CHARACTERS.sub("\n", command), visible}
+    return tuple(map(_build_command, dict.fromkeys(words for text in sorted(texts) for words in _split_commands(text))))
 
 
 def _split_commands(text: str) -> Iterator[tuple[str, ...]]:
@@ -95,23 +77,23 @@ def _build_command(values: tuple[str, ...]) -> SimpleCommand:
     words: tuple[Word, ...] = tuple(map(literal_word, values))
     try:
         wrapped = find_wrapped_commands(words)
-    except ParseMismatch:  # a look at each word as if it were a command, not far ahead: this must stay quick
+    except ParseMismatch:  # treat each word as the start of a command of limited length: this must stay fast
         wrapped = tuple(words[start : start + _MAX_FRAGMENT_WORDS] for start in range(len(words)))
     return SimpleCommand(words, source=" ".join(values), wrapped_commands=wrapped, unwrapped_words=words)
 
 
 MAX_ALLOWED_LENGTH = 10_000
-"""Characters; a longer text is never allowed without a question, whatever it says."""
+"""Characters; a longer text is always asked about."""
 
 MAX_LENGTH = 128 * 1024
-"""Characters of a text that is read at all: the kernel takes no longer argument, so no longer command can run."""
+"""Characters; the kernel accepts no longer argument, so a longer command cannot run."""
 
 _MAX_SCRIPT_DEPTH = 8
 
 
 def read_script(command: str) -> ShellScript | UnreadableScript:
-    """Return every simple command of a text, or why it has no single sure reading. Never raises, runs nothing."""
-    if not is_grammar_installed():
+    """Return every simple command of a text, or why it cannot be parsed with certainty. Never raises."""
+    if _load_parser() is None:
         return _unreadable_script(command, "the grammar of bash is not installed: pip install 'vaka[shell]'")
     if len(command) > MAX_LENGTH:
         reason = f"it is longer than {MAX_LENGTH} characters, which cannot be run"
@@ -124,12 +106,11 @@ def read_script(command: str) -> ShellScript | UnreadableScript:
         return _unreadable_script(command, str(error))
     except RecursionError:
         return _unreadable_script(command, "it is nested too deeply")
-    except (LookupError, ValueError):  # a tree of a shape that bash's own grammar does not have
+    except (LookupError, ValueError):  # a syntax tree of an unexpected shape
         return _unreadable_script(command, "it is not understood")
     if len(command) > MAX_ALLOWED_LENGTH:
-        return msgspec.structs.replace(
-            script, doubts=(*script.doubts, f"it is longer than {MAX_ALLOWED_LENGTH} characters"), assigned_values=()
-        )
+        doubts = (*script.doubts, f"it is longer than {MAX_ALLOWED_LENGTH} characters")
+        return msgspec.structs.replace(script, doubts=doubts, assigned_values=())
     return script
 
 
@@ -138,7 +119,7 @@ def _unreadable_script(command: str, reason: str) -> UnreadableScript:
 
 
 def _read_nested(command: str, depth: int) -> ShellScript:
-    """Read a text, and the scripts inside its words with it."""
+    """Parse a text, and the scripts inside its words."""
     if depth > _MAX_SCRIPT_DEPTH:
         raise ParseMismatch("scripts inside scripts go too deep")
     if depth and (problem := describe_forbidden_character(command)):
@@ -147,9 +128,9 @@ def _read_nested(command: str, depth: int) -> ShellScript:
     if text is None:
         raise ParseMismatch("it is not certain which of its lines are one")
     data = text.encode("utf-8")
-    root = parse_tree(data)
-    if root is None or root.has_error:
+    parser = _load_parser()
+    if parser is None or (root := parser.parse(data).root_node).has_error:
         raise ParseMismatch("it is not valid bash")
-    walk = TreeWalker(data.decode("latin-1"), text, lambda inner: _read_nested(inner, depth + 1))
-    walk.walk_program(root)
-    return walk.build_script()
+    walker = TreeWalker(data.decode("latin-1"), text, lambda inner: _read_nested(inner, depth + 1))
+    walker.walk_program(root)
+    return walker.build_script()

@@ -1,4 +1,4 @@
-"""Redirections of a command, and where its here-documents end for bash; the grammar accepts more than bash does."""
+"""Redirections of a command, and the ends of its here-documents as bash sees them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ _DELIMITER = re.compile(r"'[^']*'|\"[^\"$`\\]*\"|(?:[A-Za-z0-9_.+%@:/,!^-]|\\[A-
 
 
 class HeredocBody(NamedTuple):
-    """Where the text of a here-document is, and whether it is taken as it stands."""
+    """The position of a here-document's text, and whether it is literal."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class HeredocBody(NamedTuple):
 
 
 def find_heredoc_body(raw: str, node: "Node") -> HeredocBody:
-    """Return where the text of a here-document is, as bash sees it; the tree must agree."""
+    """Return the text of a here-document as bash delimits it. Raises ``ParseMismatch`` if the tree differs."""
     operator, start = node.children[0], node.children[1]
     word = raw[start.start_byte : start.end_byte]
     known = operator.type in {"<<", "<<-"} and start.type == "heredoc_start" and _DELIMITER.fullmatch(word)
@@ -37,7 +37,7 @@ def find_heredoc_body(raw: str, node: "Node") -> HeredocBody:
         raise ParseMismatch("a here-document does not end")
     for child in node.children[2:-1]:
         if child.type != "heredoc_body" and child.end_byte > line_end + 1:
-            raise ParseMismatch("the line that begins a here-document does not end where it seems to")
+            raise ParseMismatch("the first line of a here-document does not end where the syntax tree ends it")
     delimiter = re.sub(r"\\(.)|['\"]", r"\1", word)
     at = line_end + 1
     while at < len(raw):
@@ -47,7 +47,7 @@ def find_heredoc_body(raw: str, node: "Node") -> HeredocBody:
         indent = len(line) - len(line.lstrip("\t")) if operator.type == "<<-" else 0
         if line[indent:] == delimiter:
             if (end.start_byte, end.end_byte) != (at + indent, stop):
-                raise ParseMismatch("a here-document ends elsewhere than it seems to")
+                raise ParseMismatch("a here-document does not end where the syntax tree ends it")
             return HeredocBody(line_end + 1, at, quoted=word != delimiter)
         at = stop + 1
     raise ParseMismatch("a here-document does not end")
@@ -56,20 +56,20 @@ def find_heredoc_body(raw: str, node: "Node") -> HeredocBody:
 _BLANKS = re.compile(r"[ \t]*")
 
 LOST_DASH = re.compile(r"[ \t]*|[ \t]+-[ \t]*")
-"""What may stand before a here-document: the grammar loses a ``-`` there, as in ``python3 - <<EOF``."""
+"""Text before a here-document: the grammar drops a ``-`` there, as in ``python3 - <<EOF``."""
 
 _LOST_WORD = re.compile(r"-[A-Za-z0-9=_./-]*")
 
 
 class RedirectionReader:
-    """Reads the redirections that a walk over a tree meets."""
+    """Reads the redirections of a syntax tree."""
 
     def __init__(self, walker: "TreeWalker") -> None:
         self.walker = walker
         self.raw = walker.raw
 
     def read_all(self, nodes: "Iterable[Node]") -> "tuple[list[Redirection], Words, list[Node]]":
-        """Return the redirections, words that stand behind them, and commands that follow on a here-document's line."""
+        """Return the redirections, the words after them, and commands that follow on a here-document's line."""
         found: list[Redirection] = []
         extra: list[Word] = []
         following: list[Node] = []
@@ -96,8 +96,8 @@ class RedirectionReader:
             if child.end_byte <= at:
                 continue
             self.walker.require_blank(at, child.start_byte, _BLANKS)
-            made, at = self.walker.expander.read_word(children, index)
-            words += made
+            expanded, at = self.walker.expander.read_word(children, index)
+            words += expanded
         if operator in {">&-", "<&-"}:
             extra += words
             return Redirection(operator, literal_word("-"))
@@ -108,29 +108,28 @@ class RedirectionReader:
 
     def _read_operator(self, node: "Node") -> str:
         if self.raw[node.start_byte : node.end_byte] != node.type:
-            raise ParseMismatch(f"{node.type!r} is not where the tree sees it")
+            raise ParseMismatch(f"{node.type!r} is not where the syntax tree has it")
         return node.type
 
     def _lost_words(self, node: "Node") -> Iterator[Word]:
-        """Yield a word that the grammar loses: ``-`` before a here-document, or ``-n`` right before its sign."""
+        """Yield a word that the grammar drops: ``-`` before a here-document, or ``-n`` directly before its operator."""
         before, sign = node.prev_sibling, node.children[0]
         if before is not None and "-" in self.raw[before.end_byte : node.start_byte]:
             yield literal_word("-")
         lost = self.raw[sign.start_byte : sign.end_byte].removesuffix(sign.type)
-        if lost and (
-            not _LOST_WORD.fullmatch(lost) or self.raw[sign.start_byte - 1 : sign.start_byte] not in {" ", "\t"}
-        ):
-            raise ParseMismatch("a word stands in the sign of a here-document")
-        if lost:
-            yield literal_word(lost)
+        if not lost:
+            return
+        if not _LOST_WORD.fullmatch(lost) or self.raw[sign.start_byte - 1 : sign.start_byte] not in {" ", "\t"}:
+            raise ParseMismatch("a word is part of the operator of a here-document")
+        yield literal_word(lost)
 
     def _read_heredoc(self, node: "Node", found: list[Redirection], extra: list[Word], following: list["Node"]) -> None:
         start, end, quoted = find_heredoc_body(self.raw, node)
         text = self.raw[start:end]
-        sure = quoted or self.walker.expander.read_heredoc(node, start, end)
+        literal = quoted or self.walker.expander.read_heredoc(node, start, end)
         if node.children[0].type == "<<-":
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
-        found.append(Redirection(node.children[0].type, Word("" if sure else None), decode_latin1(text)))
+        found.append(Redirection(node.children[0].type, Word("" if literal else None), decode_latin1(text)))
         at = node.children[1].end_byte
         middle = [child for child in node.children[2:-1] if child.type != "heredoc_body"]
         index = 0
@@ -141,7 +140,7 @@ class RedirectionReader:
                 found.append(self._read_redirection(child, extra))
                 at = child.end_byte
             else:
-                made, at = self.walker.expander.read_word(middle, index)
-                extra += made
+                words, at = self.walker.expander.read_word(middle, index)
+                extra += words
             index += 1
         following += middle[index:]

@@ -1,4 +1,4 @@
-"""Shell variables: which decide what runs, and which hold foreign text that arithmetic would evaluate."""
+"""Shell variables: which of them decide what runs, and which hold external text that arithmetic would evaluate."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -34,12 +34,12 @@ _UNSAFE_NAMES = re.compile(
 
 
 def is_safe_variable(name: str) -> bool:
-    """Return whether a command may be given this variable without a question."""
+    """Return whether setting this variable for a command is harmless."""
     return name in _SAFE_NAMES or name.startswith("LC_")
 
 
 def is_unsafe_variable(name: str) -> bool:
-    """Return whether this variable decides what runs or how it is run."""
+    """Return whether this variable decides what runs, or how."""
     return name not in _SAFE_NAMES and _UNSAFE_NAMES.fullmatch(name) is not None
 
 
@@ -64,11 +64,11 @@ _POSITIONAL_PARAMETER = re.compile(r"\$[0-9@*]")
 _READ_VALUED = frozenset("dinNpt")
 
 _PLAIN_TEXT = re.compile(r"-?\d+|[\w./]*")
-"""A text that is no option, pattern or command, whatever is done with it."""
+"""A text that can never be an option, a pattern or a command."""
 
 
 class TaintTracker:
-    """Which variables hold a text that was read from somewhere, and which are worked out as numbers."""
+    """Tracks which variables hold external text, and which are evaluated as arithmetic."""
 
     def __init__(self) -> None:
         self.tainted: set[str] = set()
@@ -76,20 +76,17 @@ class TaintTracker:
         self.evaluated: set[str] = set()
         self.assigned_names: set[str] = set()
         self.assigned_values: list[Word] = []
-        """What they are set to."""
         self.suspicious: set[str] = set()
-        """Variables that are set to a text which may mean something."""
+        """Variables whose value may be an option, a pattern or a command."""
         self.direct_evaluation = False
-        """True when a text from elsewhere is worked out without a variable between."""
+        """Whether external text is evaluated without a variable."""
 
     def note_assignment(self, name: str, words: Iterable[Word]) -> None:
-        """Take note of what a variable is set to."""
         words = list(words)
         self.assigned_names.add(name)
         self.assigned_values += words
-        for text in (
-            piece for word in words for piece in (word.pieces or (word.value or "",)) if isinstance(piece, str)
-        ):
+        pieces = [piece for word in words for piece in (word.pieces or (word.value or "",))]
+        for text in (piece for piece in pieces if isinstance(piece, str)):
             if not _PLAIN_TEXT.fullmatch(text):
                 self.suspicious.add(name)
             if "$" in text or "`" in text:
@@ -101,7 +98,7 @@ class TaintTracker:
                 self.tainted.add(name)
 
     def note_read(self, simple: SimpleCommand) -> None:
-        """Take note of the variables that a command fills with what it reads."""
+        """Note the variables that ``read`` and ``mapfile`` set."""
         if simple.name in {"read", "mapfile", "readarray"}:
             self.assigned_values += (one.target for one in simple.redirections if one.operator == "<<<")
         if simple.name == "read":
@@ -112,13 +109,11 @@ class TaintTracker:
                 valued = not valued and value.startswith("-") and value[-1] in _READ_VALUED
             self.tainted.update(names or ["REPLY"])
         elif simple.name in {"mapfile", "readarray"}:
-            self.tainted.update(
-                word.placeholder_text for word in simple.words[1:] if not word.placeholder_text.startswith("-")
-            )
-            self.tainted.add("MAPFILE")
+            names = [word.placeholder_text for word in simple.words[1:]]
+            self.tainted.update(["MAPFILE", *(name for name in names if not name.startswith("-"))])
 
     def note_evaluation(self, text: str, holes: Iterable[WordExpansion] = ()) -> None:
-        """Take note of something that is worked out: a text, and what bash puts into it."""
+        """Note that bash evaluates a text with some expansions."""
         self.evaluated.update(_VARIABLE_NAME.findall(text))
         self.direct_evaluation = self.direct_evaluation or _POSITIONAL_PARAMETER.search(text) is not None
         for hole in holes:
@@ -128,16 +123,16 @@ class TaintTracker:
 
     @property
     def may_run_tainted(self) -> bool:
-        """Whether a text from elsewhere may be worked out, and so run."""
+        """Whether external text may be evaluated, and so run."""
         return self.direct_evaluation or not self._sources_of(self.evaluated).isdisjoint(self.tainted)
 
     def is_plain(self, name: str) -> bool:
-        """Return whether a variable holds one plain word or number, wherever it is set."""
+        """Return whether every assignment gives a variable one plain word or a number."""
         reached = self._sources_of([name])
         return reached <= self.assigned_names and reached.isdisjoint(self.tainted | self.suspicious)
 
     def _sources_of(self, names: Iterable[str]) -> set[str]:
-        """Return the variables that some were made of, and themselves."""
+        """Return some variables, and those that their values come from."""
         reached, waiting = set[str](), list(names)
         while waiting:
             name = waiting.pop()
@@ -148,13 +143,12 @@ class TaintTracker:
 
 
 def mark_plain_variables(simple: SimpleCommand, taint: TaintTracker) -> SimpleCommand:
-    """Return a test in which it is known of each variable whether it holds a plain word."""
+    """Return a ``test`` command with its plain variables marked."""
     if simple.name not in {"[", "test"} or not any(word.expansions for word in simple.words):
         return simple
     words = tuple(_mark_word(word, taint) for word in simple.words)
-    return msgspec.structs.replace(
-        simple, words=words, unwrapped_words=words if simple.unwrapped_words == simple.words else simple.unwrapped_words
-    )
+    unwrapped = words if simple.unwrapped_words == simple.words else simple.unwrapped_words
+    return msgspec.structs.replace(simple, words=words, unwrapped_words=unwrapped)
 
 
 def _mark_word(word: Word, taint: TaintTracker) -> Word:
@@ -168,7 +162,7 @@ def _mark_word(word: Word, taint: TaintTracker) -> Word:
 
 
 def _is_argument(hole: WordExpansion) -> bool:
-    """Return whether it is what a function is called with: ``$1``, ``$@``."""
+    """Return whether an expansion is an argument of a function: ``$1``, ``$@``."""
     return hole.kind == "parameter" and not hole.numeric and _VARIABLE_NAME.match(hole.name.lstrip("!#")) is None
 
 
@@ -179,7 +173,7 @@ def _is_tainted(hole: WordExpansion) -> bool:
 
 
 def prints_number(commands: Sequence[SimpleCommand]) -> bool:
-    """Return whether some commands, of which the last prints, print a number and nothing else."""
+    """Return whether the output of a pipeline is always one number."""
     while commands and commands[-1].name == "tr" and any(word.value == "-d" for word in commands[-1].words):
         commands = commands[:-1]
     if not commands:
@@ -191,7 +185,7 @@ def prints_number(commands: Sequence[SimpleCommand]) -> bool:
     match commands[-1].name:
         case "wc":
             return not operands and _WC_OPTIONS.fullmatch(options) is not None
-        case "grep" | "egrep" | "fgrep":  # of several files it also prints the names
+        case "grep" | "egrep" | "fgrep":  # with several files it also prints names
             one = len(operands) <= 2 and not any(word.may_split for word in words)
             return one and _GREP_COUNT_OPTIONS.fullmatch(options) is not None
         case "date":
@@ -200,7 +194,7 @@ def prints_number(commands: Sequence[SimpleCommand]) -> bool:
             return _STAT_FORMAT.match(" ".join(values)) is not None
         case "git":
             return values[:1] == ["rev-list"] and "--count" in values
-        case "seq":  # options stand before numbers only
+        case "seq":  # options precede the numbers
             return bool(values) and _NUMBER.fullmatch(values[0]) is not None
         case name:
             return name in {"nproc", "bc"} or (name == "expr" and not _ARITHMETIC_OPERATORS.isdisjoint(values))

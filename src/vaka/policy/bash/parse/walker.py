@@ -1,4 +1,8 @@
-"""Collect the simple commands of a syntax tree, which is trusted only where the text confirms each word."""
+"""Collect the simple commands of a syntax tree.
+
+The grammar accepts more than bash and sometimes differs from it, so the tree is trusted only where a scan of the text
+confirms each word: anything else raises ``ParseMismatch``.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -51,7 +55,7 @@ _ASSIGNMENT_START = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTA
 
 
 class TreeWalker:
-    """Gathers the simple commands of one text."""
+    """Collects the simple commands of one text."""
 
     def __init__(self, raw: str, text: str, read_nested: Callable[[str], ShellScript]) -> None:
         self.raw = raw
@@ -66,49 +70,44 @@ class TreeWalker:
         self.expander = Expander(self)
         self.redirections = RedirectionReader(self)
         self.doubts = self.expander.doubts
-        self.handlers: dict[str, Callable[[Node, Nodes], None]] = {
-            "list": self._walk_list,
-            "pipeline": self._walk_pipeline,
-            "negated_command": self._walk_negated,
-            "redirected_statement": self._walk_redirected,
-            "comment": self._check_comment,
-            "for_statement": self._walk_for,
-            "c_style_for_statement": self._walk_c_style_for,
-            "case_statement": self._walk_case,
-            "function_definition": self._walk_function,
-            "declaration_command": self._walk_declaration,
-            "unset_command": self._walk_declaration,
-            "variable_assignment": self._walk_assignments,
-            "variable_assignments": self._walk_assignments,
+        self.handlers: dict[str, Callable[[Node, Nodes], object]] = {
+            "command": self._walk_command, "list": self._walk_list, "pipeline": self._walk_pipeline,
+            "negated_command": self._walk_negated, "redirected_statement": self._walk_redirected,
+            "comment": self._check_comment, "for_statement": self._walk_for, "case_statement": self._walk_case,
+            "c_style_for_statement": self._walk_c_style_for, "function_definition": self._walk_function,
+            "declaration_command": self._walk_declaration, "unset_command": self._walk_declaration,
+            "variable_assignment": self._walk_assignments, "variable_assignments": self._walk_assignments,
             "test_command": self._walk_test,
-            "file_redirect": self._walk_redirection,
-        }
+            "file_redirect": lambda node, tail: self._add_redirections([node, *tail]),
+            **dict.fromkeys(BLOCK_NODES, self._walk_group),
+        }  # fmt: skip
 
     def build_script(self) -> ShellScript:
-        """Return what was gathered."""
         if (self.expander.has_arithmetic and self.expander.has_payload) or self.expander.taint.may_run_tainted:
-            self.doubts.append("bash runs commands inside a subscript that it works out")
+            self.doubts.append("bash runs commands inside a subscript that it evaluates")
         commands = tuple(mark_plain_variables(one, self.expander.taint) for one in self.commands)
-        given = tuple(dict.fromkeys(self.expander.taint.assigned_values))
-        return ShellScript(
-            self.text, commands, tuple(dict.fromkeys(self.doubts)), self.fork_bomb, assigned_values=given
-        )
+        values = tuple(dict.fromkeys(self.expander.taint.assigned_values))
+        doubts = tuple(dict.fromkeys(self.doubts))
+        return ShellScript(self.text, commands, doubts, self.fork_bomb, assigned_values=values)
 
     # ---------------------------------------------------------------------------------------- structure
 
     def walk_program(self, root: "Node") -> None:
-        """Walk over the whole text."""
         self.require_blank(0, root.start_byte)
         self.walk_block(root)
         self.require_blank(root.end_byte, len(self.raw))
 
+    def require_blanks_between(self, nodes: Nodes, allowed: re.Pattern[str] = _WHITESPACE) -> None:
+        for left, right in pairwise(nodes):
+            self.require_blank(left.end_byte, right.start_byte, allowed)
+
     def require_blank(self, start: int, end: int, allowed: re.Pattern[str] = _WHITESPACE) -> None:
-        """Make sure that nothing but blanks stands between two nodes."""
+        """Raise ``ParseMismatch`` if there is more than blanks between two nodes."""
         if start != end and not allowed.fullmatch(self.raw, start, end):
-            raise ParseMismatch(f"{decode_latin1(self.raw[start:end]).strip()!r} stands where nothing should")
+            raise ParseMismatch(f"{decode_latin1(self.raw[start:end]).strip()!r} is where nothing should be")
 
     def walk_block(self, node: "Node", skip: int = 0) -> None:
-        """Walk over the statements of a node, from its child number ``skip`` on."""
+        """Walk over the statements of a node, from child ``skip`` on."""
         children = node.children
         at = children[skip].start_byte if len(children) > skip else node.end_byte
         for child in children[skip:]:
@@ -120,40 +119,31 @@ class TreeWalker:
                 self._check_token(child, node)
 
     def _check_token(self, child: "Node", parent: "Node") -> None:
-        if (
-            child.type not in SYNTAX_TOKENS
-            and child.type != "\n"
-            and not (parent.type == "case_item" and child.type in CASE_TERMINATORS)
-        ):
-            raise ParseMismatch(f"{child.type!r} stands where it should not")
+        in_case = parent.type == "case_item" and child.type in CASE_TERMINATORS
+        if child.type not in SYNTAX_TOKENS and child.type != "\n" and not in_case:
+            raise ParseMismatch(f"{child.type!r} is where it should not be")
         if child.type != "\n" and self.raw[child.start_byte : child.end_byte] != child.type:
-            raise ParseMismatch(f"{child.type!r} is not where the tree sees it")
+            raise ParseMismatch(f"{child.type!r} is not where the syntax tree has it")
         if child.type[0].isalpha() or child.type == "}":
             self.require_whole_word(child)
         if child.type == "{" and self.raw[child.end_byte : child.end_byte + 1] not in {" ", "\t", "\n"}:
             raise ParseMismatch("a brace begins a group only before a blank")
 
     def require_whole_word(self, node: "Node") -> None:
-        """Make sure that a keyword is a word of its own."""
-        start, end = node.start_byte, node.end_byte
-        if (start and self.raw[start - 1] not in WORD_BREAKS) or (
-            end < len(self.raw) and self.raw[end] not in WORD_BREAKS
-        ):
+        """Raise ``ParseMismatch`` if a keyword is part of a longer word."""
+        before = self.raw[node.start_byte - 1] if node.start_byte else ""
+        if not WORD_BREAKS.issuperset(before + self.raw[node.end_byte : node.end_byte + 1]):
             raise ParseMismatch(f"{node.type!r} is part of a word")
 
     def walk_statement(self, node: "Node", tail: Nodes = ()) -> None:
-        """Walk over one statement; ``tail`` are redirections that the tree hung onto something around it."""
+        """Walk over one statement; ``tail`` are its redirections that the tree attaches to a parent."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise ParseMismatch("it is nested too deeply")
-        if node.type == "command":
-            self._walk_command(node, tail)
-        elif node.type in BLOCK_NODES:
-            self._walk_group(node, tail)
-        elif (found := self.handlers.get(node.type)) is not None:
-            found(node, tail)
-        else:
+        handler = self.handlers.get(node.type)
+        if handler is None:
             raise ParseMismatch(f"{node.type.replace('_', ' ')} is not understood")
+        handler(node, tail)
         self.depth -= 1
 
     def _walk_group(self, node: "Node", tail: Nodes) -> None:
@@ -162,21 +152,18 @@ class TreeWalker:
             self.expander.read_arithmetic(node, node.start_byte + 2, node.end_byte - 2)
             self._add_redirections(tail)
             return
-        before, taken = self.stdin, self._add_redirections(tail)
-        self.stdin = taken or before
+        before, redirected = self.stdin, self._add_redirections(tail)
+        self.stdin = redirected or before
         self.walk_block(node)
         self.stdin = before
 
-    def _walk_redirection(self, node: "Node", tail: Nodes) -> None:
-        self._add_redirections([node, *tail])
-
     def _add_redirections(self, tail: Nodes) -> ScriptText | None:
-        """Take in redirections of something that is no simple command; return the text they feed to it."""
+        """Add the redirections of a compound command; return the text that they give it as input."""
         if not tail:
             return None
         redirections, extra, following = self.redirections.read_all(tail)
         if extra:
-            raise ParseMismatch("a word stands behind a redirection of a group")
+            raise ParseMismatch("a word follows a redirection of a group")
         source = self._source_text(tail[0].start_byte, tail[-1].end_byte)
         self._add_command(SimpleCommand((), (), tuple(redirections), source))
         self._walk_following(following, None)
@@ -184,9 +171,9 @@ class TreeWalker:
 
     def _walk_list(self, node: "Node", tail: Nodes) -> None:
         parts: list[Node] = []
-        while node.type == "list":  # a long list leans to the left, deeper than we may recurse
+        while node.type == "list":  # a long list is nested to the left, too deep for recursion
             left, operator, right = self._split_list(node)
-            parts += [right]
+            parts.append(right)
             if operator.type not in {"&&", "||"}:
                 raise ParseMismatch(f"{operator.type!r} does not join commands")
             node = left
@@ -199,8 +186,7 @@ class TreeWalker:
         children = [child for child in node.children if child.type != "comment"]
         if len(children) != 3 or len(children) != node.child_count:
             raise ParseMismatch("a list of commands is not understood")
-        self.require_blank(children[0].end_byte, children[1].start_byte)
-        self.require_blank(children[1].end_byte, children[2].start_byte)
+        self.require_blanks_between(children)
         return children[0], children[1], children[2]
 
     def _walk_pipeline(
@@ -223,19 +209,17 @@ class TreeWalker:
         self.stdin, self.piped = before, False
 
     def _output_since(self, count: int, stdin: ScriptText | None) -> ScriptText | None:
-        """What the commands since ``count`` print, when it is one of which that is plain to see.
-
-        ``given`` is what it gets to read: some only hand that on.
-        """
-        mine = [one for one in self.commands[count:] if not one.origin]
-        if len(mine) != 1:
+        """Return the predicted output of the commands since ``count``; ``tee`` and ``cat`` copy ``stdin``."""
+        commands = [one for one in self.commands[count:] if not one.origin]
+        if len(commands) != 1:
             return None
-        handed_on = mine[0].name == "tee" or (mine[0].name == "cat" and len(mine[0].words) == 1)
-        return stdin if handed_on and not mine[0].redirections else predict_output(mine[0])
+        command = commands[0]
+        copies = command.name == "tee" or (command.name == "cat" and len(command.words) == 1)
+        return stdin if copies and not command.redirections else predict_output(command)
 
     def _walk_negated(self, node: "Node", tail: Nodes) -> None:
         if node.child_count != 2:
-            raise ParseMismatch("a comment stands behind '!'")
+            raise ParseMismatch("a comment follows '!'")
         bang, body = node.children
         self.require_blank(bang.end_byte, body.start_byte)
         if bang.end_byte == body.start_byte and self.raw[body.start_byte] != "(":
@@ -257,19 +241,18 @@ class TreeWalker:
         if start and self.raw[start - 1] not in " \t\n;&|()":
             raise ParseMismatch("a comment begins inside a word")
         if "\n" in self.raw[start : node.end_byte]:
-            raise ParseMismatch("a comment goes on behind its line")
+            raise ParseMismatch("a comment continues after its line")
 
     # ---------------------------------------------------------------------------------------- control flow
 
     def _walk_for(self, node: "Node", tail: Nodes) -> None:
         name = ""
+        self.require_blanks_between(node.children)
         for index, child in enumerate(node.children):
-            if index:
-                self.require_blank(node.children[index - 1].end_byte, child.start_byte)
             if child.type == "variable_name":
                 name = self.raw[child.start_byte : child.end_byte]
                 self.expander.note_assignment(name)
-            elif child.type == "do_group" or child.type in BLOCK_NODES:
+            elif child.type in BLOCK_NODES:
                 self._walk_group(child, tail)
             elif child.is_named:
                 self.expander.taint.note_assignment(name, self.expander.read_single_word(child))
@@ -286,9 +269,8 @@ class TreeWalker:
         self._add_redirections(tail)
 
     def _walk_case(self, node: "Node", tail: Nodes) -> None:
-        for index, child in enumerate(node.children):
-            if index:
-                self.require_blank(node.children[index - 1].end_byte, child.start_byte)
+        self.require_blanks_between(node.children)
+        for child in node.children:
             if child.type == "case_item":
                 self._walk_case_item(child)
             elif child.type == "comment":
@@ -304,8 +286,7 @@ class TreeWalker:
         close = next((index for index, child in enumerate(children) if child.type == ")"), None)
         if close is None:
             raise ParseMismatch("a pattern of a case does not end")
-        for left, right in pairwise(children[: close + 1]):
-            self.require_blank(left.end_byte, right.start_byte)
+        self.require_blanks_between(children[: close + 1])
         for index, child in enumerate(children[:close]):
             if child.is_named:
                 self.expander.read_single_word(child)
@@ -317,8 +298,7 @@ class TreeWalker:
         index = next(index for index, child in enumerate(children) if child.type == "word")
         name = decode_latin1(self.raw[children[index].start_byte : children[index].end_byte])
         rest = [child for child in children[index + 1 :] if child.is_named]
-        for left, right in pairwise(children):
-            self.require_blank(left.end_byte, right.start_byte)
+        self.require_blanks_between(children)
         for child in children:
             if not child.is_named:
                 self._check_token(child, node)
@@ -343,38 +323,38 @@ class TreeWalker:
         for index, child in enumerate(children):
             start, end = child.start_byte, child.end_byte
             if end <= at and index:
-                continue  # part of the word before
+                continue  # part of the previous word
             self.require_blank(at, start, _BLANKS)
             kind = child.type
             if kind.endswith("redirect"):
                 redirects.append(child)
                 at, touching = end, True
             elif touching and start == at:
-                raise ParseMismatch("a word goes on where the tree ends it")
+                raise ParseMismatch("a word continues where the syntax tree ends it")
             elif kind == "variable_assignment" and not words:
                 assignments.append(self.expander.read_assignment(child))
                 at, touching = end, True
             else:
-                found, at = self.expander.read_word(children, index)
-                words += found
+                expanded, at = self.expander.read_word(children, index)
+                words += expanded
                 touching = True
         if at != node.end_byte:
-            raise ParseMismatch("a command ends elsewhere than it seems to")
+            raise ParseMismatch("a command does not end where the syntax tree ends it")
         if words and words[0].unquoted and words[0].value in RESERVED_WORDS:
-            raise ParseMismatch(f"{words[0].value!r} is no command")
+            raise ParseMismatch(f"{words[0].value!r} is not a command")
         self._finish_command(node, words, assignments, [*redirects, *tail])
 
     def _strip_keyword_assignments(self, words: list[Word], assignments: list[Assignment]) -> list[Word]:
-        """Find the variables that are set behind ``time``: for the grammar it is a command, for bash it is not."""
+        """Move assignments after ``time`` or ``coproc``: a command for the grammar, a keyword for bash."""
         start = 1
         while start < len(words) and words[start].unquoted and words[start].value in {"-p", "--", "time"}:
             start += 1
         if not self.piped and start < len(words) and (words[start].value or "").startswith("-"):
-            raise ParseMismatch("what stands behind 'time' is no option, but a command")
+            raise ParseMismatch("an option after 'time' may be a command")
         end = start
         while end < len(words) and (found := _ASSIGNMENT_START.match(words[end].source)) is not None:
-            if found[2] or self.piped:  # behind a pipe it is no keyword but a program
-                raise ParseMismatch("what stands behind 'time' is not understood")
+            if found[2] or self.piped:  # in a pipe it is a program, not a keyword
+                raise ParseMismatch("the words after 'time' are not understood")
             assignments.append(Assignment(found[1], Word(None, words[end].source[found.end() :])))
             end += 1
         return words[:start] + words[end:]
@@ -398,7 +378,7 @@ class TreeWalker:
         return decode_latin1(self.raw[start:end])
 
     def _walk_declaration(self, node: "Node", tail: Nodes) -> None:
-        """``export``, ``declare``, ``unset`` and the like: commands that the grammar has a node of its own for."""
+        """Walk over ``export``, ``declare``, ``unset`` and the like, for which the grammar has its own nodes."""
         words: list[Word] = []
         assignments: list[Assignment] = []
         at = node.start_byte
@@ -407,28 +387,28 @@ class TreeWalker:
                 continue
             self.require_blank(at, child.start_byte, _BLANKS)
             if child.type == "variable_assignment":
-                made = self.expander.read_assignment(child)
-                assignments.append(made)
-                said = f"{made.name}={made.value.value}" if made.value.value is not None else None
-                words.append(Word(said, self._source_text(child.start_byte, child.end_byte), unquoted=False))
+                assignment = self.expander.read_assignment(child)
+                assignments.append(assignment)
+                value = assignment.value.value
+                text = f"{assignment.name}={value}" if value is not None else None
+                words.append(Word(text, self._source_text(child.start_byte, child.end_byte), unquoted=False))
                 at = child.end_byte
                 self.expander.require_separate(node.children, index + 1, at)
             elif not child.is_named and index == 0:
                 words.append(literal_word(child.type))
                 at = child.end_byte
             else:
-                found, at = self.expander.read_word(node.children, index)
-                words += found
-        self.expander.has_arithmetic = True  # a subscript in a name is worked out
+                expanded, at = self.expander.read_word(node.children, index)
+                words += expanded
+        self.expander.has_arithmetic = True  # bash evaluates a subscript in a name
         self._finish_command(node, words, assignments, list(tail))
 
     def _walk_assignments(self, node: "Node", tail: Nodes) -> None:
         nodes = node.children if node.type == "variable_assignments" else [node]
+        self.require_blanks_between(nodes, _BLANKS)
         for left, right in pairwise(nodes):
-            self.require_blank(left.end_byte, right.start_byte, _BLANKS)
             self.expander.require_separate([right], 0, left.end_byte)
-        found = [self.expander.read_assignment(child) for child in nodes]
-        self._finish_command(node, [], found, list(tail))
+        self._finish_command(node, [], [self.expander.read_assignment(child) for child in nodes], list(tail))
 
     def _walk_test(self, node: "Node", tail: Nodes) -> None:
         self.require_whole_word(node)
@@ -443,62 +423,58 @@ class TreeWalker:
     def _add_command(self, simple: SimpleCommand) -> None:
         words = simple.words
         self.expander.taint.note_read(simple)
-        readings = find_wrapped_commands(words)
-        for reading in readings if words and words[0].unquoted and words[0].value in {"time", "coproc"} else ():
-            if reading[0].unquoted and reading[0].value in RESERVED_WORDS | {"("}:
-                raise ParseMismatch(f"{reading[0].value!r} is no command")
+        wrapped = find_wrapped_commands(words)
+        for command in wrapped if words and words[0].unquoted and words[0].value in {"time", "coproc"} else ():
+            if command[0].unquoted and command[0].value in RESERVED_WORDS | {"("}:
+                raise ParseMismatch(f"{command[0].value!r} is not a command")
         stdin = input_text_of(simple.redirections) or (self.stdin if not reads_file_as_input(simple) else None)
-        found = dict.fromkeys(one for reading in (words, *readings) for one in find_inline_scripts(reading, stdin))
-        unsure = any(not one.text.certain for one in found)
-        inside = [(one.origin, self.read_nested(one.text.text)) for one in found]
+        inline = dict.fromkeys(one for command in (words, *wrapped) for one in find_inline_scripts(command, stdin))
+        uncertain = any(not one.text.certain for one in inline)
+        scripts = [(one.origin, self.read_nested(one.text.text)) for one in inline]
         if words and (name := base_name(words[0].placeholder_text)) in _EXACT_OR_REMOTE:
-            # Only a rule that names the whole of it allows such a runner, or it runs nothing here: its script is no
-            # command of its own.
-            readings += tuple(
-                part for _, script in inside for one in script.commands for part in (one.words, *one.wrapped_commands)
-            )
-            inside = []
+            # Only an exact rule allows such a program, or it runs nothing on this machine: its script is not judged as
+            # commands of its own.
+            wrapped += tuple(part for _, script in scripts for one in script.commands for part in _forms_of(one))
+            scripts = []
             if name in REMOTE_RUNNERS:
-                unsure, readings = False, tuple(one for one in readings if one and one[0].value is not None)
-        for text in dict.fromkeys(text for reading in (words, *readings) for text in find_option_commands(reading)):
-            readings += self._read_optional_script(text)
+                uncertain, wrapped = False, tuple(one for one in wrapped if one and one[0].value is not None)
+        for text in dict.fromkeys(text for command in (words, *wrapped) for text in find_option_commands(command)):
+            wrapped += self._read_optional_script(text)
         if simple.name in self.functions:
             self.expander.taint.assigned_values += words[1:]
-        doubt = "the script it runs is not known beforehand" if unsure else ""
-        self.commands.append(
-            msgspec.structs.replace(
-                simple,
-                wrapped_commands=readings,
-                unwrapped_words=strip_wrappers(words),
-                doubt=doubt,
-                calls_function=simple.name in self.functions,
-            )
-        )
-        for origin, script in inside:
+        complete = msgspec.structs.replace(
+            simple, wrapped_commands=wrapped, unwrapped_words=strip_wrappers(words),
+            doubt="the script it runs is not known beforehand" if uncertain else "",
+            calls_function=simple.name in self.functions,
+        )  # fmt: skip
+        self.commands.append(complete)
+        for origin, script in scripts:
             self.merge_script(script, origin)
 
     def _read_optional_script(self, text: str) -> tuple[Words, ...]:
-        """The commands in a text that may be a script; nothing when it is none."""
+        """Return the commands in a text that may be a script."""
         try:
             commands = self.read_nested(text).commands
         except (ParseMismatch, LookupError, ValueError):
             return ()
-        return tuple(part for one in commands for part in (one.words, *one.wrapped_commands) if part)
+        return tuple(part for one in commands for part in _forms_of(one) if part)
 
     def merge_script(self, script: ShellScript, origin: str) -> None:
-        """Take in what a script inside this one does."""
-        for one in script.commands:
-            self.commands.append(msgspec.structs.replace(one, origin=one.origin or origin))
+        """Add the commands and doubts of a script inside this one."""
+        self.commands += (msgspec.structs.replace(one, origin=one.origin or origin) for one in script.commands)
         self.doubts += script.doubts
         self.expander.taint.assigned_values += script.assigned_values
         self.fork_bomb = self.fork_bomb or script.fork_bomb
 
     def _walk_following(self, nodes: Sequence["Node"], stdin: ScriptText | None) -> None:
-        """Walk over what stands behind a here-document on its line."""
-        for left, right in pairwise(nodes):
-            self.require_blank(left.end_byte, right.start_byte)
+        """Walk over the commands that follow a here-document on its line."""
+        self.require_blanks_between(nodes)
         for node in nodes:
             if node.type == "pipeline":
                 self._walk_pipeline(node, (), stdin, piped=True)
             elif node.type not in {"&&", "||"}:
                 self.walk_statement(node)
+
+
+def _forms_of(simple: SimpleCommand) -> tuple[Words, ...]:
+    return (simple.words, *simple.wrapped_commands)

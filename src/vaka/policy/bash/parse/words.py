@@ -1,4 +1,4 @@
-"""Words without quotes, then braces, tildes and globs. Texts are bytes as Latin-1: offsets are those of the tree."""
+"""Quote removal, then braces, tildes and globs. Texts are bytes decoded as Latin-1: offsets are those of the tree."""
 
 import re
 from itertools import pairwise
@@ -8,11 +8,11 @@ from vaka.policy.bash.parse.syntax import Piece, Word, WordExpansion, is_numeric
 
 
 class ParseMismatch(Exception):
-    """The tree says one thing and bash would read another."""
+    """The syntax tree and bash may disagree on the meaning of the text."""
 
 
 class WordSegment(NamedTuple):
-    """Some text of a word, and whether it was quoted."""
+    """A piece of a word, and whether it was quoted."""
 
     text: str
     quoted: bool
@@ -49,19 +49,19 @@ def _decode_ansi_escape(found: re.Match[str]) -> str:
         return chr(ord(control.upper()) ^ 0x40 if control != "?" else 0x7F)
     number = int(four or eight, 16)
     if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
-        raise ParseMismatch(f"{found[0]!r} is no character")
+        raise ParseMismatch(f"{found[0]!r} is not a character")
     return chr(number).encode("utf-8").decode("latin-1")
 
 
 def decode_ansi(text: str) -> str:
-    """Return what stands between ``$'`` and ``'``, decoded; bash cuts it at a NUL."""
-    if "\\x{" in text:  # bash has a form of its own for this, and not every version the same
+    """Return the decoded text of ``$'…'``; bash cuts it at a NUL."""
+    if "\\x{" in text:  # versions of bash differ
         raise ParseMismatch("\\x{ in a word is not understood")
     return _ANSI_ESCAPE.sub(_decode_ansi_escape, text).split("\0", 1)[0]
 
 
 def find_ansi_end(text: str, at: int) -> int:
-    """Return where the text of ``$'…'`` that begins at ``at`` ends."""
+    """Return the end of the text of ``$'…'`` that starts at ``at``."""
     while at < len(text):
         if text[at] == "\\":
             at += 2
@@ -73,19 +73,19 @@ def find_ansi_end(text: str, at: int) -> int:
 
 
 def decode_latin1(text: str) -> str:
-    """Return Latin-1 as the text it stands for."""
+    """Return UTF-8 bytes, given as Latin-1, as text."""
     return text if text.isascii() else text.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 class LocatedExpansion(NamedTuple):
-    """Something of a word that the tree knows the extent of."""
+    """An expansion of the syntax tree, with its end."""
 
     end: int
     expansion: WordExpansion
 
 
 class WordScanner:
-    """Reads one word from its first character on, taking expansions from the tree."""
+    """Reads one word from its first character; expansions come from the tree."""
 
     def __init__(self, text: str, expansions: dict[int, LocatedExpansion]) -> None:
         self.text = text
@@ -95,7 +95,7 @@ class WordScanner:
         self.unquoted = True
 
     def scan_word(self, at: int, *, stop: int, partial: bool = False) -> int:
-        """Read a word and return where it ends; not all expansions need be in it when it is one of ``some``."""
+        """Read a word and return its end; unless ``partial``, all expansions must be in it."""
         text = self.text
         while at < stop:
             character = text[at]
@@ -107,9 +107,9 @@ class WordScanner:
             else:
                 at = self._scan_special(character, at)
         if at > stop:
-            raise ParseMismatch("a word goes on behind the command it belongs to")
+            raise ParseMismatch("a word continues after the end of its command")
         if not partial and self.used_expansions != len(self.expansions):
-            raise ParseMismatch("an expansion stands where bash sees none")
+            raise ParseMismatch("bash does not see an expansion of the syntax tree")
         return at
 
     def _add_text(self, text: str, *, quoted: bool) -> None:
@@ -121,7 +121,7 @@ class WordScanner:
             if at + 1 >= len(self.text):
                 raise ParseMismatch("a backslash at the end escapes nothing")
             escaped = self.text[at + 1]
-            if escaped >= "\x80":  # the first byte of something that needs no backslash
+            if escaped >= "\x80":  # the first byte of a character that is not ASCII
                 return at + 1
             self._add_text(escaped, quoted=True)
             return at + 2
@@ -148,7 +148,7 @@ class WordScanner:
         return self.scan_expansion(at, quoted=False)
 
     def scan_expansion(self, at: int, *, quoted: bool) -> int:
-        """Read what begins with a dollar, a backquote or a process substitution."""
+        """Read an expansion that starts with a dollar, a backquote or a process substitution."""
         self.unquoted = False
         known = self.expansions.get(at)
         if known is not None:
@@ -162,12 +162,12 @@ class WordScanner:
             self.parts.append(WordExpansion("parameter", found[1], splits))
             return found.end()
         if self.text[at] != "$" or self.text.startswith(("$(", "${", "$["), at):
-            raise ParseMismatch("an expansion stands where the tree has none")
+            raise ParseMismatch("an expansion is missing in the syntax tree")
         self._add_text("$", quoted=True)
         return at + 1
 
     def scan_string(self, at: int) -> int:
-        """Read a string in double quotes from behind its first quote on."""
+        """Read a double-quoted string after its first quote."""
         text = self.text
         self.unquoted = False
         self._add_text("", quoted=True)
@@ -180,9 +180,8 @@ class WordScanner:
                 at = found.end()
             elif character == "\\":
                 escaped = text[at + 1 : at + 2]
-                self._add_text(
-                    escaped if escaped in '$`"\\' else "\\" + escaped if escaped < "\x80" else "\\", quoted=True
-                )
+                ascii_only = escaped if escaped < "\x80" else ""
+                self._add_text(escaped if escaped in '$`"\\' else "\\" + ascii_only, quoted=True)
                 at += 2 if escaped < "\x80" else 1
             else:
                 at = self.scan_expansion(at, quoted=True)
@@ -203,11 +202,11 @@ _TILDE = re.compile(r"((?:[A-Za-z_][A-Za-z0-9_]*\+?=)?)(~[^/:]*)")
 
 
 class _TooManyWords(Exception):
-    """More words than anybody writes by hand, or braces of which bash alone knows what they become."""
+    """A brace expansion with too many words, or with unbalanced braces."""
 
 
 def expand_word(parts: list[WordPart], source: str, *, unquoted: bool, braces: bool = True) -> list[Word]:
-    """Return the words that the parts of one written word become."""
+    """Return the words that one word expands to."""
     if not any(isinstance(part, WordExpansion) or not part.quoted for part in parts):
         return [Word("".join(part.text for part in parts if isinstance(part, WordSegment)), source, unquoted=unquoted)]
     if braces and any(isinstance(part, WordSegment) and not part.quoted and "{" in part.text for part in parts):
@@ -216,18 +215,15 @@ def expand_word(parts: list[WordPart], source: str, *, unquoted: bool, braces: b
             _check_balanced_braces(atoms)
             expanded = _expand_braces(atoms, [0])
         except _TooManyWords:
-            return [
-                Word(
-                    None, source, (WordExpansion("brace", source, may_split=True),), unquoted=unquoted, from_braces=True
-                )
-            ]
+            expansion = WordExpansion("brace", source, may_split=True)
+            return [Word(None, source, (expansion,), unquoted=unquoted, from_braces=True)]
         if len(expanded) > 1:
             return [_build_word(atoms, source, unquoted=False, from_braces=True) for atoms in expanded if atoms]
     return [_build_word(parts, source, unquoted=unquoted)]
 
 
 def _split_atoms(parts: list[WordPart]) -> list[WordPart]:
-    """Each sign that may mean something on its own."""
+    """Split unquoted text into characters, each of which may be syntax."""
     found: list[WordPart] = []
     for part in parts:
         if isinstance(part, WordExpansion) or part.quoted:
@@ -238,7 +234,7 @@ def _split_atoms(parts: list[WordPart]) -> list[WordPart]:
 
 
 def _check_balanced_braces(atoms: list[WordPart]) -> None:
-    """Raise unless every brace has its other half, or there is nothing to expand."""
+    """Raise ``_TooManyWords`` for an unbalanced brace, unless there is nothing to expand."""
     depth, signs = 0, [_syntax_character(atom) for atom in atoms]
     for sign in signs:
         depth += (sign == "{") - (sign == "}")
@@ -260,10 +256,8 @@ def _expand_braces(atoms: list[WordPart], count: list[int]) -> list[list[WordPar
         if _syntax_character(atom) != "{":
             continue
         cuts = _find_brace_cuts(atoms, start)
-        if cuts is None:
-            continue
-        alternatives = _brace_alternatives(atoms, cuts, count)
-        if alternatives is None:
+        alternatives = _brace_alternatives(atoms, cuts, count) if cuts is not None else None
+        if cuts is None or alternatives is None:
             continue
         rest = _expand_braces(atoms[cuts[-1] + 1 :], count)
         if len(alternatives) * len(rest) > _MAX_WORDS:
@@ -273,7 +267,7 @@ def _expand_braces(atoms: list[WordPart], count: list[int]) -> list[list[WordPar
 
 
 def _find_brace_cuts(atoms: list[WordPart], start: int) -> list[int] | None:
-    """Where a brace opens, its commas are and where it closes."""
+    """Return the positions of an opening brace, its commas, and its closing brace."""
     depth, cuts = 0, [start]
     for index in range(start + 1, len(atoms)):
         sign = _syntax_character(atoms[index])
@@ -291,7 +285,7 @@ def _find_brace_cuts(atoms: list[WordPart], start: int) -> list[int] | None:
 def _brace_alternatives(atoms: list[WordPart], cuts: list[int], count: list[int]) -> list[list[WordPart]] | None:
     if len(cuts) > 2:
         inner = [atoms[left + 1 : right] for left, right in pairwise(cuts)]
-        return [made for part in inner for made in _expand_braces(part, count)]
+        return [word for part in inner for word in _expand_braces(part, count)]
     between = atoms[cuts[0] + 1 : cuts[1]]
     if all(_syntax_character(atom) for atom in between):
         sequence = _expand_range("".join(_syntax_character(atom) for atom in between))
@@ -323,14 +317,11 @@ def _build_word(parts: list[WordPart], source: str, *, unquoted: bool, from_brac
             if isinstance(piece, str):
                 text += piece
             else:
-                if text:
-                    pieces.append(text)
-                    text = ""
-                pieces.append(piece)
+                pieces += [text, piece] if text else [piece]
+                text = ""
     if not pieces:
         return Word(text, source, unquoted=unquoted, from_braces=from_braces)
-    if text:
-        pieces.append(text)
+    pieces += [text] if text else []
     return Word(None, source, tuple(pieces), unquoted=unquoted, from_braces=from_braces)
 
 
@@ -341,7 +332,7 @@ def _pieces_of(part: WordPart, *, first: bool) -> list[Piece]:
 
 
 def _merge_segments(parts: list[WordPart]) -> list[WordPart]:
-    """Join neighbours of the same kind, so that a bracket finds its end."""
+    """Join adjacent segments of the same kind, so that a bracket expression is in one segment."""
     merged: list[WordPart] = []
     for part in parts:
         last = merged[-1] if merged else None

@@ -1,8 +1,9 @@
-"""Commands that run another command (sudo, env, xargs, find -exec), and how env -S splits its text."""
+"""Commands that run another command (sudo, env, xargs, find -exec), and the splitting of env -S."""
 
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import TypeAlias
 
 import msgspec
 
@@ -21,7 +22,7 @@ _ENV_ESCAPES = {"f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "_": " "}
 
 
 def split_env_string(text: str) -> list[Word]:
-    """Return the words that ``env -S`` makes of a text; a variable in one is not known."""
+    """Return the words that ``env -S`` makes of a text; the value of a variable is unknown."""
     words: list[Word] = []
     pieces: list[Piece] | None = None
     for token in _ENV_TOKEN.finditer(text):
@@ -69,189 +70,93 @@ def _build_word(pieces: list[Piece]) -> Word:
 
 
 class Wrapper(msgspec.Struct, frozen=True):
-    """How to find the command inside: options, and what stands before it."""
+    """How to find the wrapped command: the options, and the words before it."""
 
     flags: str = ""
     """Short options without a value."""
     valued: str = ""
-    """Short options with one."""
-    long_valued: frozenset[str] = frozenset()
-    """Long options whose value is the next word."""
+    """Short options with a value."""
+    long_valued: str = ""
+    """Long options whose value is the next word, separated by blanks."""
     before: int = 0
-    """Words between the options and the command."""
+    """The number of words between the options and the command."""
     assigns: bool = False
-    """Whether ``NAME=value`` may stand before the command."""
+    """Whether ``NAME=value`` may precede the command."""
     queries: str = ""
-    """Options that make it tell something instead of running anything."""
+    """Options that print something instead of running the command."""
     numbers: bool = False
-    """Whether ``-5`` is an option of it."""
+    """Whether ``-5`` is an option."""
     subcommand: tuple[str, ...] = ()
-    """It is a wrapper only with one of these as its first word."""
+    """The subcommands that wrap a command; by default it always does."""
     appends: bool = False
-    """Whether it adds words of its own at the end."""
+    """Whether it appends words to the command."""
     splits: bool = False
-    """Whether ``-S`` holds several words."""
+    """Whether the value of ``-S`` is split into words."""
 
 
-def _wrapper(flags: str = "", valued: str = "", *long_valued: str, before: int = 0) -> Wrapper:
-    return Wrapper(flags, valued, frozenset(long_valued), before)
-
-
-_RUN_SUBCOMMAND = Wrapper(subcommand=("run", "exec", "x"))
-
-WRAPPERS: Mapping[str, Wrapper] = {
+_WRAPPER_TABLE: Mapping[str, Wrapper] = {
     "command": Wrapper("p", queries="vV"),
-    "builtin": Wrapper(),
-    "exec": _wrapper("cl", "a"),
-    "coproc": Wrapper(),
-    "noglob": Wrapper(),
-    "nocorrect": Wrapper(),
-    "time": _wrapper("pvVaq", "fo", "format", "output"),
-    "env": Wrapper("i0v", "uCPa", frozenset({"unset", "chdir", "argv0"}), assigns=True, splits=True),
-    "nice": Wrapper("", "n", frozenset({"adjustment"}), numbers=True),
-    "nohup": Wrapper(),
-    "timeout": _wrapper("vfp", "ks", "kill-after", "signal", before=1),
-    "gtimeout": _wrapper("vfp", "ks", "kill-after", "signal", before=1),
-    "stdbuf": _wrapper("", "ioe", "input", "output", "error"),
-    "setsid": _wrapper("cfw"),
-    "ionice": _wrapper("t", "cnpPu", "class", "classdata", "pid"),
-    "chrt": _wrapper("abdfimorRv", "TPD", "pid", before=1),
-    "taskset": _wrapper("ac", "p", before=1),
+    "builtin coproc noglob nocorrect nohup capsh valgrind gdb catchsegv fakechroot dbus-run-session": Wrapper(),
+    "dbus-launch eatmydata torsocks torify tsocks busybox toybox ts uvx": Wrapper(),
+    "exec": Wrapper("cl", "a"), "time": Wrapper("pvVaq", "fo", "format output"),
+    "env": Wrapper("i0v", "uCPa", "unset chdir argv0", assigns=True, splits=True),
+    "nice": Wrapper("", "n", "adjustment", numbers=True),
+    "timeout gtimeout": Wrapper("vfp", "ks", "kill-after signal", before=1),
+    "stdbuf": Wrapper("", "ioe", "output input error"), "setsid": Wrapper("cfw"),
+    "ionice": Wrapper("t", "cnpPu", "class classdata pid"), "chrt": Wrapper("abdfimorRv", "TPD", "pid", before=1),
+    "taskset": Wrapper("ac", "p", before=1),
     "sudo": Wrapper(
-        "AbBEHnPSKkiseNv",
-        "CDghpRrTtUu",
-        frozenset(
-            {
-                "close-from",
-                "chdir",
-                "group",
-                "host",
-                "prompt",
-                "chroot",
-                "role",
-                "type",
-                "other-user",
-                "user",
-                "command-timeout",
-            }
-        ),
-        assigns=True,
+        "AbBEHnPSKkiseNv", "CDghpRrTtUu",
+        "chdir close-from group host prompt chroot role type other-user user command-timeout", assigns=True,
     ),
-    "doas": _wrapper("nsL", "aCu"),
-    "pkexec": _wrapper("", "", "user"),
-    "run0": _wrapper("", "ugD", "user", "group", "chdir", "unit", "property", "description", "slice"),
-    "xargs": Wrapper(
-        "0rtpxo",
-        "EILnPsda",
-        frozenset(
-            {
-                "max-args",
-                "max-procs",
-                "max-chars",
-                "delimiter",
-                "arg-file",
-                "replace-str",
-            }
-        ),
-        appends=True,
-    ),
-    "watch": _wrapper("bcdegtwxpr", "nqs", "interval", "equexit"),
-    "flock": _wrapper("eosunxF", "wE", "timeout", "conflict-exit-code", before=1),
-    "chroot": _wrapper("", "", "userspec", "groups", before=1),
-    "unshare": _wrapper(
-        "muinpUCTfrc", "GRSw", "root", "wd", "setuid", "setgid", "map-user", "map-group", "propagation"
-    ),
-    "nsenter": _wrapper("amuinpCTFeZ", "tSGrw", "target", "setuid", "setgid"),
-    "setpriv": _wrapper("", "", "reuid", "regid", "groups", "inh-caps", "bounding-set", "ambient-caps", "securebits"),
-    "capsh": Wrapper(),
-    "prlimit": _wrapper("", "p", "pid"),
-    "setarch": _wrapper("vRB3ILSTXZ", "", before=1),
-    "linux32": _wrapper("vRB3ILSTXZ"),
-    "linux64": _wrapper("vRB3ILSTXZ"),
-    "i386": _wrapper("v"),
-    "x86_64": _wrapper("v"),
-    "arch": _wrapper("h", "de"),
-    "strace": _wrapper("AcCdDffFhikqrtTvVwxyYzZn", "abeEIoOpPsSuUX"),
-    "ltrace": _wrapper("bcCfhiLrStTV", "aADeFlnopsuwx"),
-    "valgrind": Wrapper(),
-    "perf": Wrapper(subcommand=("stat", "record", "trace")),
-    "gdb": Wrapper(),
-    "catchsegv": Wrapper(),
-    "unbuffer": _wrapper("p"),
-    "rlwrap": _wrapper("aAcEhiImnNorRsTUvwWz", "bCDfFgHlMOpPqSt"),
-    "script": _wrapper("aefq", "cEIOBoTtm"),
-    "systemd-run": _wrapper(
-        "tPqdGrS", "MpuE", "unit", "property", "uid", "gid", "slice", "setenv", "working-directory"
-    ),
-    "systemd-inhibit": _wrapper("", "", "what", "who", "why", "mode"),
-    "start-stop-daemon": _wrapper("SbmovtqC", "xpungcdrkRNIO", "exec", "pidfile", "startas"),
-    "proot": _wrapper("0", "rbRwqkS"),
-    "fakeroot": _wrapper("uh", "lsib"),
-    "fakechroot": Wrapper(),
-    "dbus-run-session": Wrapper(),
-    "dbus-launch": Wrapper(),
-    "xvfb-run": _wrapper("al", "efnpsw", "server-num", "server-args"),
-    "eatmydata": Wrapper(),
-    "torsocks": Wrapper(),
-    "torify": Wrapper(),
-    "tsocks": Wrapper(),
-    "proxychains": _wrapper("q", "f"),
-    "proxychains4": _wrapper("q", "f"),
-    "caffeinate": _wrapper("disum", "tw"),
-    "faketime": _wrapper("fm", "p", before=1),
-    "numactl": _wrapper("als", "iCmpNxe"),
-    "cpulimit": _wrapper("zivm", "lpe"),
-    "chpst": _wrapper("vVP012", "uUbemdofprtc/n"),
-    "softlimit": _wrapper("", "acdfmlnorpst"),
-    "setuidgid": Wrapper(before=1),
-    "envdir": Wrapper(before=1),
-    "gosu": Wrapper(before=1),
-    "su-exec": Wrapper(before=1),
-    "busybox": Wrapper(),
-    "toybox": Wrapper(),
-    "entr": _wrapper("acdnprsxz"),
-    "parallel": Wrapper("kX", "jIPnN"),
-    "runuser": _wrapper("flpm", "ugGcsw", "user", "group"),
-    "sg": Wrapper(before=1),
-    "cgexec": _wrapper("", "g"),
-    "chronic": _wrapper("ev"),
-    "ifne": _wrapper("n"),
-    "ts": Wrapper(subcommand=()),
-    "hyperfine": _wrapper("iN", "wmMrpcsSnu"),
-    "direnv": Wrapper(subcommand=("exec",), before=1),
-    "uv": _RUN_SUBCOMMAND,
-    "poetry": _RUN_SUBCOMMAND,
-    "pipenv": _RUN_SUBCOMMAND,
-    "pdm": _RUN_SUBCOMMAND,
-    "hatch": _RUN_SUBCOMMAND,
-    "bundle": _RUN_SUBCOMMAND,
-    "mise": _RUN_SUBCOMMAND,
-    "rtx": _RUN_SUBCOMMAND,
-    "npx": Wrapper("yq", "pcw"),
-    "uvx": Wrapper(),
-    "nix": Wrapper(subcommand=("run", "develop", "shell")),
-    "doppler": _RUN_SUBCOMMAND,
-    "op": _RUN_SUBCOMMAND,
-    "dotenv": _RUN_SUBCOMMAND,
-}
-"""What rules that deny or ask see through."""
+    "doas": Wrapper("nsL", "aCu"), "pkexec": Wrapper("", "", "user"),
+    "run0": Wrapper("", "ugD", "chdir group user unit property description slice"),
+    "xargs": Wrapper("0rtpxo", "EILnPsda", "max-args max-procs max-chars delimiter arg-file replace-str", appends=True),
+    "watch": Wrapper("bcdegtwxpr", "nqs", "interval equexit"),
+    "flock": Wrapper("eosunxF", "wE", "timeout conflict-exit-code", before=1),
+    "chroot": Wrapper("", "", "userspec groups", before=1),
+    "unshare": Wrapper("muinpUCTfrc", "GRSw", "root wd setuid setgid map-user map-group propagation"),
+    "nsenter": Wrapper("amuinpCTFeZ", "tSGrw", "setuid setgid target"),
+    "setpriv": Wrapper("", "", "groups reuid regid inh-caps bounding-set ambient-caps securebits"),
+    "prlimit": Wrapper("", "p", "pid"), "setarch": Wrapper("vRB3ILSTXZ", before=1),
+    "linux32 linux64": Wrapper("vRB3ILSTXZ"), "i386 x86_64": Wrapper("v"), "arch": Wrapper("h", "de"),
+    "strace": Wrapper("AcCdDffFhikqrtTvVwxyYzZn", "abeEIoOpPsSuUX"),
+    "ltrace": Wrapper("bcCfhiLrStTV", "aADeFlnopsuwx"), "perf": Wrapper(subcommand=("stat", "record", "trace")),
+    "unbuffer": Wrapper("p"), "rlwrap": Wrapper("aAcEhiImnNorRsTUvwWz", "bCDfFgHlMOpPqSt"),
+    "script": Wrapper("aefq", "cEIOBoTtm"),
+    "systemd-run": Wrapper("tPqdGrS", "MpuE", "unit property slice uid gid setenv working-directory"),
+    "systemd-inhibit": Wrapper("", "", "what who why mode"),
+    "start-stop-daemon": Wrapper("SbmovtqC", "xpungcdrkRNIO", "exec pidfile startas"),
+    "proot": Wrapper("0", "rbRwqkS"), "fakeroot": Wrapper("uh", "lsib"),
+    "xvfb-run": Wrapper("al", "efnpsw", "server-num server-args"), "proxychains proxychains4": Wrapper("q", "f"),
+    "caffeinate": Wrapper("disum", "tw"), "faketime": Wrapper("fm", "p", before=1),
+    "numactl": Wrapper("als", "iCmpNxe"), "cpulimit": Wrapper("zivm", "lpe"),
+    "chpst": Wrapper("vVP012", "uUbemdofprtc/n"), "softlimit": Wrapper("", "acdfmlnorpst"),
+    "setuidgid envdir gosu su-exec sg": Wrapper(before=1), "entr": Wrapper("acdnprsxz"),
+    "parallel": Wrapper("kX", "jIPnN"), "runuser": Wrapper("flpm", "ugGcsw", "group user"), "cgexec": Wrapper("", "g"),
+    "chronic": Wrapper("ev"), "ifne": Wrapper("n"), "hyperfine": Wrapper("iN", "wmMrpcsSnu"),
+    "direnv": Wrapper(before=1, subcommand=("exec",)),
+    "uv poetry pipenv pdm hatch bundle mise rtx doppler op dotenv": Wrapper(subcommand=("run", "exec", "x")),
+    "npx": Wrapper("yq", "pcw"), "nix": Wrapper(subcommand=("run", "develop", "shell")),
+}  # fmt: skip
+
+WRAPPERS = {name: wrapper for names, wrapper in _WRAPPER_TABLE.items() for name in names.split()}
+"""Wrappers that deny and ask rules see through."""
 
 TRANSPARENT_WRAPPERS = frozenset({"timeout", "time", "nice", "nohup", "stdbuf"})
-"""What rules that allow see through."""
+"""Wrappers that allow rules see through."""
 
 EXACT_ONLY_WRAPPERS = frozenset({"watch", "setsid", "ionice", "flock"})
-"""Runners that a rule with a wildcard does not cover."""
+"""Wrappers that an allow rule with a wildcard does not match."""
 
 REMOTE_RUNNERS = frozenset({"ssh", "docker", "podman", "nerdctl", "kubectl", "oc"})
-"""Runners that run a command on another machine, or in a container: only rules that deny or ask see it."""
+"""Programs that run a command on another machine or in a container: only deny and ask rules see it."""
 
 _SANDBOX_RUNNERS = frozenset({"bwrap", "firejail"})
 
-_RUNNERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind", "git"}) | REMOTE_RUNNERS | _SANDBOX_RUNNERS
+FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
-_FIND_EXEC_ACTIONS = {"-exec", "-execdir", "-ok", "-okdir"}
-
-_FD_EXEC_OPTIONS = {"-x", "--exec", "-X", "--exec-batch"}
+FD_EXEC_OPTIONS = frozenset({"-x", "--exec", "-X", "--exec-batch"})
 
 _FOUND_PATH = WordExpansion("input", guess="{}")
 
@@ -259,45 +164,36 @@ _MAX_COMMANDS = 64
 
 
 def base_name(value: str) -> str:
-    """Return the last part of a path."""
     return value.rsplit("/", 1)[-1]
 
 
 def find_wrapped_commands(words: Words) -> tuple[Words, ...]:
-    """Return every command that this one may run in turn, in each reading of its options.
+    """Return every command that this one may run, for each interpretation of its options.
 
-    Raises ``Mismatch`` when there are more than anybody means.
+    Raises ``ParseMismatch`` when there are too many.
     """
-    if not words or not _may_run_command(words[0]):
+    if not words:
         return ()
-    found: list[Words] = []
-    known: dict[int, list[Words]] = {}  # by length: what is as long is seldom, and to compare long ones takes time
-    waiting = [words]
-    while waiting:
-        for one in _directly_wrapped(waiting.pop()):
-            if one and one not in known.setdefault(len(one), []):
-                known[len(one)].append(one)
-                found.append(one)
-                waiting.append(one)
-                if len(found) > _MAX_COMMANDS:
+    commands: list[Words] = []
+    by_length: dict[int, list[Words]] = {}  # comparing long commands is slow, and few have the same length
+    pending = [words]
+    while pending:
+        for one in _directly_wrapped(pending.pop()):
+            if one and one not in by_length.setdefault(len(one), []):
+                by_length[len(one)].append(one)
+                commands.append(one)
+                pending.append(one)
+                if len(commands) > _MAX_COMMANDS:
                     raise ParseMismatch("it runs commands that run commands, too many times")
-    return tuple(found)
-
-
-def _may_run_command(word: Word) -> bool:
-    name = base_name(word.guess or "")
-    return name in WRAPPERS or name in _RUNNERS
+    return tuple(commands)
 
 
 def _directly_wrapped(words: Words) -> Iterator[Words]:
-    name = words[0].guess if words else None
-    if not name:
-        return
-    name = base_name(name)
+    name = base_name(words[0].guess or "") if words else ""
     if name in {"find", "gfind", "bfs"}:
-        yield from _exec_commands(words, _FIND_EXEC_ACTIONS)
+        yield from _exec_commands(words, FIND_EXEC_ACTIONS)
     elif name in {"fd", "fdfind"}:
-        yield from _exec_commands(words, _FD_EXEC_OPTIONS)
+        yield from _exec_commands(words, FD_EXEC_OPTIONS)
     elif (wrapper := WRAPPERS.get(name)) is not None:
         yield from _WrapperOptions(words, wrapper).iter_commands()
     elif name == "git" and len(words) > 1:
@@ -317,18 +213,18 @@ def _git_commands(words: Words) -> Iterator[Words]:
 
 
 def _container_commands(words: Words) -> Iterator[Words]:
-    """What ``docker run`` and ``docker exec`` run, behind the name of an image or a container."""
+    """Yield what ``docker run`` and ``docker exec`` run: the words after the name of an image or a container."""
     start = next((index for index, word in enumerate(words) if word.value in {"run", "exec"}), len(words))
     yield from _commands_from(words, start + 2)
 
 
 def _commands_from(words: Words, start: int) -> Iterator[Words]:
-    """Any word may be the first of the command: what such options take is not for us to know."""
-    places = (index for index in range(start, len(words)) if re.fullmatch(r"[\w./+]+", words[index].value or ""))
-    yield from (words[index:] for index in islice(places, _MAX_COMMANDS // 2))
+    """Yield the words from each position on: which options take a value is not known."""
+    starts = (index for index in range(start, len(words)) if re.fullmatch(r"[\w./+]+", words[index].value or ""))
+    yield from (words[index:] for index in islice(starts, _MAX_COMMANDS // 2))
 
 
-def _exec_commands(words: Words, actions: set[str]) -> Iterator[Words]:
+def _exec_commands(words: Words, actions: frozenset[str]) -> Iterator[Words]:
     index = 1
     while index < len(words):
         value = words[index].value or ""
@@ -342,15 +238,19 @@ def _exec_commands(words: Words, actions: set[str]) -> Iterator[Words]:
 
 
 def _insert_found_path(word: Word) -> Word:
-    """A word in which ``find`` puts what it found."""
+    """Return a word in which ``find`` replaces ``{}`` by the path it found."""
     if word.value is None or "{" not in word.value or "}" not in word.value:
         return word
     before, _, after = word.value.partition("{}")
     return Word(None, word.source, tuple(piece for piece in (before, _FOUND_PATH, after) if piece))
 
 
+_Position: TypeAlias = tuple[int, int]
+"""The index of a word, and the number of words to skip before the command."""
+
+
 class _WrapperOptions:
-    """Walks over a wrapper's options; where one is not known both readings are tried."""
+    """Walks over a wrapper's options; both interpretations of an unknown option are tried."""
 
     def __init__(self, words: Words, wrapper: Wrapper) -> None:
         self.words = words
@@ -362,64 +262,50 @@ class _WrapperOptions:
             while start < len(self.words) and self.words[start].value not in wrapper.subcommand:
                 start += 1
             start += 1
-        starts, seen = [(start, wrapper.before)], set[tuple[int, int]]()
-        while starts:
-            place = starts.pop()
-            if place in seen or place[0] >= len(self.words):
+        pending, visited = [(start, wrapper.before)], set[_Position]()
+        while pending:
+            position = pending.pop()
+            if position in visited or position[0] >= len(self.words):
                 continue
-            seen.add(place)
-            following = self._next_positions(*place)
-            if following is None:
-                yield self._command_at(place[0])
-            else:
-                starts += following[0]
-                if following[1]:
-                    yield self._command_at(place[0])
+            visited.add(position)
+            following, is_command = self._next_positions(*position)
+            pending += following
+            if is_command:
+                rest = self.words[position[0] :]
+                yield (*rest, INPUT_WORD) if wrapper.appends else rest
 
-    def _command_at(self, start: int) -> Words:
-        rest = self.words[start:]
-        return (*rest, INPUT_WORD) if self.wrapper.appends else rest
-
-    def _next_positions(self, at: int, before: int) -> tuple[list[tuple[int, int]], bool] | None:
-        """Return where to go on from a word, and whether it may be the command too; ``None`` when it surely is."""
-        word = self.words[at]
-        value = word.guess
+    def _next_positions(self, at: int, before: int) -> tuple[list[_Position], bool]:
+        """Return the positions that may follow a word, and whether the word may be the command."""
+        value = self.words[at].guess
         if value is None:
-            after = [(at + 1, before), (at + 1, max(before - 1, 0))]
-            return after, before == 0
+            return [(at + 1, before), (at + 1, max(before - 1, 0))], before == 0
         if value == "--":
             return [(at + 1 + before, 0)], False
-        if value == "-" and self.wrapper.splits:
-            return [(at + 1, before)], False
         if value.startswith("-") and value != "-":
             return self._positions_after_option(value, at, before), False
-        if self.wrapper.assigns and _is_assignment(value):
+        if (value == "-" and self.wrapper.splits) or (self.wrapper.assigns and _is_assignment(value)):
             return [(at + 1, before)], False
-        if before:
-            return [(at + 1, before - 1)], False
-        return None
+        return ([(at + 1, before - 1)], False) if before else ([], True)
 
-    def _positions_after_option(self, value: str, at: int, before: int) -> list[tuple[int, int]]:
+    def _positions_after_option(self, value: str, at: int, before: int) -> list[_Position]:
         one, two = (at + 1, before), (at + 2, before)
         wrapper = self.wrapper
         if wrapper.queries and any(letter in value for letter in wrapper.queries) and not value.startswith("--"):
             return []
-        if wrapper.splits and (found := self._split_string_argument(value, at)) is not None:
-            self.words = (*self.words[: at + 1], *split_env_string(found[0]), *self.words[found[1] :])
+        if wrapper.splits and (split := self._split_string_argument(value, at)) is not None:
+            self.words = (*self.words[: at + 1], *split_env_string(split[0]), *self.words[split[1] :])
             return [one]
         if value.startswith("--"):
             name, equals, _ = value[2:].partition("=")
-            if equals:
-                return [one]
-            return [two] if name in wrapper.long_valued else [one, two]
+            return [one] if equals else [two] if name in wrapper.long_valued.split() else [one, two]
         if wrapper.numbers and value[1:].lstrip("-").isdigit():
             return [one]
         return self._positions_after_cluster(value[1:], one, two)
 
     def _split_string_argument(self, value: str, at: int) -> tuple[str, int] | None:
-        """Return the text that ``env -S`` takes apart, and where the words behind it begin."""
+        """Return the text that ``env -S`` splits, and the index of the words after it."""
         name, equals, text = value.partition("=")
-        if len(name) > 2 and "--split-string".startswith(name):  # as short as nobody else's name begins
+        if len(name) > 2 and "--split-string".startswith(name):  # any unambiguous abbreviation
             if equals:
                 return text, at + 1
         else:
@@ -430,9 +316,7 @@ class _WrapperOptions:
                 return rest, at + 1
         return (self.words[at + 1].placeholder_text, at + 2) if at + 1 < len(self.words) else None
 
-    def _positions_after_cluster(
-        self, letters: str, one: tuple[int, int], two: tuple[int, int]
-    ) -> list[tuple[int, int]]:
+    def _positions_after_cluster(self, letters: str, one: _Position, two: _Position) -> list[_Position]:
         for index, letter in enumerate(letters):
             if letter in self.wrapper.valued:
                 return [two] if index == len(letters) - 1 else [one]
@@ -447,7 +331,7 @@ def _is_assignment(value: str) -> bool:
 
 
 def strip_wrappers(words: Words) -> Words:
-    """Return a command without the wrappers that change nothing about it; unchanged when that is not certain."""
+    """Return a command without transparent wrappers; unchanged when that is not certain."""
     while words and words[0].value is not None and _trusted_base_name(words[0].value) in TRANSPARENT_WRAPPERS:
         rest = _strip_wrapper(words, _trusted_base_name(words[0].value))
         if not rest:
@@ -497,7 +381,7 @@ def _strip_wrapper(words: Words, name: str) -> Words:
 
 
 def _option_width(name: str, value: str, options: Mapping[str, int]) -> int:
-    """Return how many words an option takes, 0 when it is not known."""
+    """Return the number of words of an option, 0 when it is unknown."""
     if value in options:
         return options[value]
     if value.startswith("--"):

@@ -1,7 +1,7 @@
-"""Options and operands of a program, told from data, and what of them lies outside reading."""
+"""Parse options and operands of a program by its profile, and refuse uses that do more than read."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -10,82 +10,76 @@ from vaka.policy.bash.parse.syntax import Word
 
 
 class NotReadOnly(Exception):
-    """This use of a program is not plain reading; says why."""
+    """This use of a program does more than read; the message is the reason."""
 
 
 class ParsedOptions(msgspec.Struct):
-    """A command line taken apart."""
+    """The options and operands of a command line."""
 
     options: list[tuple[str, Word | None]]
     operands: list[Word]
     may_split: bool = False
-    """True when words may become more or fewer operands than are written."""
+    """Whether expansions may change the number of operands."""
 
     def has(self, *names: str) -> bool:
-        """Return whether one of the options is there."""
         return any(name in names for name, _ in self.options)
 
     def values(self, *names: str) -> list[Word]:
-        """Return the values given to some options."""
         return [value for name, value in self.options if name in names and value is not None]
 
 
 OptionCheck: TypeAlias = Callable[["ParsedOptions"], None]
-"""Raises ``Refused``."""
+"""Raises ``NotReadOnly``."""
 
 
 class ProgramProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read a program's words."""
+    """The options and operands with which a program only reads."""
 
     flags: str = ""
     valued: str = ""
-    """Short options whose value is the rest of the word or the next one."""
+    """Short options whose value is the rest of the word, or the next word."""
     attached: str = ""
-    """Short options whose value, if any, is the rest of the word."""
+    """Short options whose optional value is the rest of the word."""
     long: frozenset[str] = frozenset()
     long_valued: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
-    """Options that do more than read, with their dashes."""
+    """Options that do more than read, with dashes."""
     lenient: bool = False
-    """Whether an option that is not listed is harmless."""
+    """Whether unlisted options are harmless."""
     numbers: bool = False
     """Whether ``-5`` is an option."""
     stop_at_operand: bool = False
     """Whether the first operand ends the options."""
     max_operands: int | None = None
-    """How many operands are only read."""
+    """The number of operands that are only read; further ones are written."""
     leading_texts: int = 0
-    """How many operands come first that name no file."""
+    """The number of leading operands that are not files."""
     scripts: frozenset[str] = frozenset()
-    """Options that stand for the first operand that names no file."""
+    """Options that replace the leading operand."""
     files: frozenset[str] = frozenset()
-    """Options whose value is a file that is read."""
+    """Options whose value is a file to read."""
     paths: bool = True
-    """Whether operands name files at all."""
+    """Whether operands name files."""
     arity: Mapping[str, int] = {}
-    """Long options that take several words; the last of them may be one of ``files``."""
+    """Long options that take several words; the last of them is the value."""
     check: OptionCheck | None = None
 
     @property
     def strict(self) -> bool:
-        """Whether a word that turns out to be an option could do harm."""
+        """Whether an unknown word that becomes an option could do harm."""
         return bool(self.refused) or self.max_operands is not None or not self.lenient
 
     def inspect(self, words: Sequence[Word]) -> list[Word]:
-        """Return the words that name files which are read. Raises ``Refused``."""
-        parsed = self.parse(words)
+        """Return the words that name files to read. Raises ``NotReadOnly``."""
+        parsed = _OptionParser(self, words).parse()
         if self.max_operands is not None and (parsed.may_split or len(parsed.operands) > self.max_operands):
             raise NotReadOnly("a further operand would be written to")
         if self.check is not None:
             self.check(parsed)
-        named = parsed.values(*self.files)
+        files = parsed.values(*self.files)
         if self.paths:
-            named += parsed.operands[0 if parsed.has(*self.scripts) else self.leading_texts :]
-        return named
-
-    def parse(self, words: Sequence[Word]) -> ParsedOptions:
-        """Take a command line apart. Raises ``Refused`` at an option outside the grant."""
-        return _OptionParser(self, words).parse()
+            files += parsed.operands[0 if parsed.has(*self.scripts) else self.leading_texts :]
+        return files
 
 
 class _OptionParser:
@@ -93,9 +87,9 @@ class _OptionParser:
         self.program = program
         self.words = words
         self.position = 0
-        self.parsed_options = ParsedOptions([], [])
+        self.parsed = ParsedOptions([], [])
         self.value_may_follow = False
-        """True behind an option that is not listed: the next word may be its value, even when it is ``--``."""
+        """True after an unlisted option: the next word may be its value, even ``--``."""
 
     def parse(self) -> ParsedOptions:
         ended = False
@@ -111,24 +105,26 @@ class _OptionParser:
             else:
                 self.value_may_follow = False
                 self._parse_option(word)
-        return self.parsed_options
+        return self.parsed
+
+    def _add_option(self, name: str, value: Word | None) -> None:
+        self.parsed.options.append((name, value))
 
     def _add_operand(self, word: Word) -> None:
         self.value_may_follow = False
-        self.parsed_options.operands.append(word)
-        self.parsed_options.may_split = self.parsed_options.may_split or word.may_split
+        self.parsed.operands.append(word)
+        self.parsed.may_split = self.parsed.may_split or word.may_split
 
     def _may_be_option(self, word: Word) -> bool:
         if word.value is not None:
             return word.value.startswith("-") and word.value != "-"
-        prefix = word.prefix
-        return prefix.startswith("-") or (prefix == "" and _may_begin_with_dash(word))
+        return word.prefix.startswith("-") or (word.prefix == "" and _may_begin_with_dash(word))
 
     def _parse_option(self, word: Word) -> None:
         text = word.prefix
         if word.value is None and not text:
             if self.program.strict:
-                raise NotReadOnly(f"{word.source} may turn out to be an option")
+                raise NotReadOnly(f"{word.source} may become an option")
             self._add_operand(word)
         elif text.startswith("--"):
             self._parse_long(word, text)
@@ -139,30 +135,26 @@ class _OptionParser:
         name, equals, value = text.partition("=")
         if word.value is None and not equals:
             if self.program.strict:
-                raise NotReadOnly(f"{word.source} may turn out to be another option")
+                raise NotReadOnly(f"{word.source} may become another option")
             return
         known = self._resolve_name(name)
         if known is None:
             self.value_may_follow = not equals
             self._require_single_word(word)
-            self.parsed_options.options.append(
-                (name, Word(value, value) if equals and word.value is not None else None)
-            )
+            self._add_option(name, Word(value, value) if equals and word.value is not None else None)
         elif equals:
             self._require_single_word(word)
-            self.parsed_options.options.append(
-                (known, Word(value if word.value is not None else None, value, word.pieces))
-            )
+            self._add_option(known, Word(value if word.value is not None else None, value, word.pieces))
         elif known in self.program.arity:
             taken = [self._take_next() for _ in range(self.program.arity[known])]
-            self.parsed_options.options.append((known, taken[-1]))
+            self._add_option(known, taken[-1])
         elif known[2:] in self.program.long_valued:
-            self.parsed_options.options.append((known, self._take_next()))
+            self._add_option(known, self._take_next())
         else:
-            self.parsed_options.options.append((known, None))
+            self._add_option(known, None)
 
     def _resolve_name(self, name: str) -> str | None:
-        """Return the option that a name, perhaps shortened, stands for."""
+        """Return the full name of an option; ``None`` when it is unknown but harmless."""
         program = self.program
         if name in program.refused:
             raise NotReadOnly(f"{name} does more than read")
@@ -171,10 +163,10 @@ class _OptionParser:
         for other in program.refused:
             if other.startswith(name):
                 raise NotReadOnly(f"{name} may stand for {other}, which does more than read")
-        fitting = [other for other in (*program.long, *program.long_valued) if other.startswith(name[2:])]
-        if not fitting and not program.lenient:
+        matching = [other for other in (*program.long, *program.long_valued) if other.startswith(name[2:])]
+        if not matching and not program.lenient:
             raise NotReadOnly(f"{name} is not known to only read")
-        return "--" + fitting[0] if fitting else None
+        return "--" + matching[0] if matching else None
 
     def _parse_short(self, word: Word, text: str) -> None:
         program = self.program
@@ -190,63 +182,64 @@ class _OptionParser:
             if letter not in program.flags and not program.lenient:
                 raise NotReadOnly(f"-{letter} is not known to only read")
             self.value_may_follow = letter not in program.flags
-            self.parsed_options.options.append(("-" + letter, None))
+            self._add_option("-" + letter, None)
         if word.value is None and program.strict:
-            raise NotReadOnly(f"{word.source} may turn out to be another option")
+            raise NotReadOnly(f"{word.source} may become another option")
 
     def _parse_value(self, name: str, word: Word, rest: str) -> None:
         if rest or word.value is None or name[1] in self.program.attached:
             self._require_single_word(word)
-            value = (
-                Word(rest if word.value is not None else None, rest, word.pieces)
-                if rest or word.value is None
-                else None
-            )
+            known = rest if word.value is not None else None
+            value = Word(known, rest, word.pieces) if rest or word.value is None else None
         else:
             value = self._take_next()
-        self.parsed_options.options.append((name, value))
+        self._add_option(name, value)
 
     def _take_next(self) -> Word | None:
         if self.position >= len(self.words):
             return None
         word = self.words[self.position]
         self.position += 1
-        if (
-            self.program.lenient
-            and self.program.refused
-            and word.prefix.startswith("-")
-            and word.value not in {"-", "--"}
-        ):
-            self._parse_option(word)  # some of these programs take it for a value, others for an option
+        may_refuse = self.program.lenient and self.program.refused
+        if may_refuse and word.prefix.startswith("-") and word.value not in {"-", "--"}:
+            self._parse_option(word)  # a value for some versions of the program, an option for others
             return None
         self._require_single_word(word)
         return word
 
     def _require_single_word(self, word: Word) -> None:
-        """A value that may become several words may bring options with it."""
+        """Raise ``NotReadOnly`` for a value that may become several words, and so options."""
         if word.may_split and self.program.strict:
             raise NotReadOnly(f"{word.source} may become several words")
-        self.parsed_options.may_split = self.parsed_options.may_split or word.may_split
+        self.parsed.may_split = self.parsed.may_split or word.may_split
 
 
 def _may_begin_with_dash(word: Word) -> bool:
-    """Whether a word that begins with something unknown may become an option; ``-5`` is none that does anything."""
+    """Return whether a word that starts with an expansion may become an option; ``-5`` is harmless."""
     first = word.expansions[0]
     return first.kind not in {"tilde", "process"} and not first.numeric
 
 
-def harmless_program(
-    *, paths: bool = True, leading_texts: int = 0, valued: str = "", files: str = "", scripts: str = ""
-) -> ProgramProfile:
-    """Return a program none of whose options does anything but read."""
-    long = frozenset(name[2:] for name in name_set(files + " " + scripts) if name.startswith("--"))
-    return ProgramProfile(
-        long_valued=long,
-        lenient=True,
-        paths=paths,
-        leading_texts=leading_texts,
-        valued=valued,
-        files=name_set(files),
-        scripts=name_set(scripts),
-        numbers=True,
-    )
+_SET_FIELDS = frozenset({"long", "long_valued", "refused", "scripts", "files"})
+
+
+def read_profiles(table: Mapping[str, Mapping[str, Any]]) -> dict[str, ProgramProfile]:
+    """Return the profiles of a table from program names to fields; names and sets are separated by blanks."""
+    profiles: dict[str, ProgramProfile] = {}
+    for names, fields in table.items():
+        sets = {key: name_set(fields[key]) for key in _SET_FIELDS & fields.keys()}
+        profiles |= dict.fromkeys(names.split(), ProgramProfile(**{**fields, **sets}))
+    return profiles
+
+
+def read_harmless_profiles(table: Mapping[str, Mapping[str, Any]]) -> dict[str, ProgramProfile]:
+    """Return the profiles of programs that have only harmless options."""
+
+    def long_valued(fields: Mapping[str, Any]) -> str:
+        names = f"{fields.get('files', '')} {fields.get('scripts', '')}".split()
+        return " ".join(name[2:] for name in names if name.startswith("--"))
+
+    return read_profiles({
+        names: {"lenient": True, "numbers": True, **fields, "long_valued": long_valued(fields)}
+        for names, fields in table.items()
+    })  # fmt: skip

@@ -1,4 +1,4 @@
-"""sed, awk and jq scripts: check that they only print."""
+"""Check that sed, awk and jq scripts only print."""
 
 import re
 from itertools import product
@@ -9,10 +9,10 @@ _BRACKET_CLASS = re.compile(r"\[([:.=])[^\]\n]{1,32}?\1\]")
 
 
 def find_pattern_end(text: str, start: int, delimiter: str) -> int | None:
-    """Return where the delimiter of a pattern stands that begins at ``start``; ``None`` when that is not certain.
+    """Return the position of the delimiter that ends a pattern; ``None`` when it is not certain.
 
-    Programs disagree on what a backslash, a first ``]`` and ``[:`` are inside brackets, so every reading must end at
-    the same place. A program that knows no brackets at all finds a pattern there that is none, and stops.
+    Programs disagree on a backslash, a first ``]`` and ``[:`` inside brackets, so every interpretation must end at the
+    same position. A program without bracket expressions reports an invalid pattern and stops.
     """
     plain = re.compile(rf"(?:[^\\\n\[{re.escape(delimiter)}]|\\[^\n])*").match(text, start)
     if plain is not None and text[plain.end() : plain.end() + 1] == delimiter:
@@ -22,7 +22,7 @@ def find_pattern_end(text: str, start: int, delimiter: str) -> int | None:
 
 
 def _find_end(text: str, at: int, delimiter: str, escapes: bool, first: bool, classes: bool) -> int | None:
-    """Read it in one way: whether backslashes count in brackets, a first ``]`` is itself, and ``[:alpha:]`` is one."""
+    """Find the end for one interpretation of backslashes in brackets, a first ``]``, and ``[:alpha:]``."""
     inside = False
     while at < len(text) and text[at] != "\n":
         sign = text[at]
@@ -51,16 +51,14 @@ def _find_end(text: str, at: int, delimiter: str, escapes: bool, first: bool, cl
 
 _SED_ADDRESS = re.compile(r"\d+(?:~\d+)?|\$|\+\d+|~\d+")
 
-_SED_SPACES = re.compile(r"[\s;]*")
-
 _SED_TEXT = re.compile(r"[ \t]*(?:\\\n)?(?:[^\n\\]|\\[^\\\n \t]|\\[ \t]+(?=[^\s\\])|(?<!\\)\\\n)*(?:\n|\\?\Z)")
-"""What is put in: to the end of a line that no single backslash stands at."""
+"""Inserted text: to the end of a line that does not end in a single backslash."""
 
 _SED_PLAIN_COMMANDS = frozenset("=dDgGhHlnNpPxzFqQ")
 
 
 def check_sed(parsed: ParsedOptions) -> None:
-    """Raise ``Refused`` unless every script is known and only prints."""
+    """Raise ``NotReadOnly`` unless every script is known and only prints."""
     scripts = parsed.values("-e", "--expression")
     if not scripts:
         if not parsed.operands:
@@ -80,16 +78,16 @@ class _SedScript:
 
     def check(self) -> None:
         while True:
-            self._skip(_SED_SPACES)
+            self._skip(r"[\s;]*")
             if self.position >= len(self.text):
                 break
             self._skip_addresses()
             self._check_command()
         if self.depth:
-            raise NotReadOnly("a sed script that does not end is not known to only read")
+            raise NotReadOnly("an incomplete sed script is not known to only read")
 
-    def _skip(self, pattern: re.Pattern[str]) -> None:
-        found = pattern.match(self.text, self.position)
+    def _skip(self, pattern: str) -> None:
+        found = re.compile(pattern).match(self.text, self.position)
         self.position = found.end() if found else self.position
 
     def _peek(self) -> str:
@@ -97,7 +95,7 @@ class _SedScript:
 
     def _skip_addresses(self) -> None:
         while True:
-            self._skip(re.compile(r"[ \t]*"))
+            self._skip(r"[ \t]*")
             sign = self._peek()
             if sign in {"/", "\\"} and sign:
                 self._skip_regex()
@@ -105,10 +103,10 @@ class _SedScript:
                 self.position = found.end()
             else:
                 break
-            self._skip(re.compile(r"[ \t]*"))
+            self._skip(r"[ \t]*")
             if self._peek() == ",":
                 self.position += 1
-        self._skip(re.compile(r"[! \t]*"))
+        self._skip(r"[! \t]*")
 
     def _skip_regex(self) -> None:
         if self._peek() == "\\":
@@ -116,19 +114,18 @@ class _SedScript:
         delimiter = self._peek()
         self.position += 1
         self._skip_past(delimiter, regex=True)
-        self._skip(re.compile(r"[IM]*"))
+        self._skip(r"[IM]*")
 
     def _skip_past(self, delimiter: str, *, regex: bool = False) -> None:
-        """Go behind the next delimiter; a line that ends before it is an error for some and not for others."""
-        if not delimiter or delimiter in "\n\\[]-" or delimiter.isdigit():  # a number may be another one in the end
+        """Skip to after the next delimiter; a line end before it is an error only for some versions of sed."""
+        if not delimiter or delimiter in "\n\\[]-" or delimiter.isdigit():  # a digit may come from an expansion
             raise NotReadOnly("a sed script with such a delimiter is not known to only read")
-        end = (
-            find_pattern_end(self.text, self.position, delimiter)
-            if regex
-            else self._find_literal_end(delimiter, self.position)
-        )
+        if regex:
+            end = find_pattern_end(self.text, self.position, delimiter)
+        else:
+            end = self._find_literal_end(delimiter, self.position)
         if end is None:
-            raise NotReadOnly("a sed script with a pattern of which it is not certain where it ends")
+            raise NotReadOnly("the end of a pattern in a sed script is not certain")
         self.position = end + 1
 
     def _find_literal_end(self, delimiter: str, start: int) -> int | None:
@@ -139,7 +136,7 @@ class _SedScript:
         name = self._peek()
         self.position += 1
         if name == "":
-            raise NotReadOnly("a sed script that does not end is not known to only read")
+            raise NotReadOnly("an incomplete sed script is not known to only read")
         if name == "{":
             self.depth += 1
         elif name == "}":
@@ -154,22 +151,22 @@ class _SedScript:
             self._skip_past(delimiter)
             self._require_end()
         elif name in _SED_PLAIN_COMMANDS:
-            self._skip(re.compile(r"[ \t]*\d*"))
+            self._skip(r"[ \t]*\d*")
             self._require_end()
         else:
             self._check_text_command(name)
 
     def _check_text_command(self, name: str) -> None:
         if name in "btT:":
-            self._skip(re.compile(r"[ \t]*[A-Za-z0-9_.-]*"))
+            self._skip(r"[ \t]*[A-Za-z0-9_.-]*")
             self._require_end()
         elif name in "aic":
             found = _SED_TEXT.match(self.text, self.position)
             if found is None:
-                raise NotReadOnly("a sed script with a text of which it is not certain where it ends")
+                raise NotReadOnly("the end of a text in a sed script is not certain")
             self.position = found.end()
         elif name == "#":
-            self._skip(re.compile(r"[^\n]*"))
+            self._skip(r"[^\n]*")
         else:
             raise NotReadOnly(f"the sed command {name!r} is not known to only print")
 
@@ -181,12 +178,11 @@ class _SedScript:
         if self._find_literal_end(delimiter, start) != self.position - 1:
             self._check_without_brackets(delimiter, start)
         self._skip_past(delimiter)
-        found = re.compile(r"[gpiImM0-9]*").match(self.text, self.position)
-        self.position = found.end() if found else self.position
+        self._skip(r"[gpiImM0-9]*")
         self._require_end()
 
     def _check_without_brackets(self, delimiter: str, start: int) -> None:
-        """An older sed ends the pattern in its brackets; before it finds that to be none it opens the file of ``w``."""
+        """Refuse ``w`` after a pattern that an older sed ends in its brackets: it opens the file before the error."""
         for _ in range(2):
             end = self._find_literal_end(delimiter, start)
             if end is None:
@@ -196,11 +192,10 @@ class _SedScript:
             raise NotReadOnly("a sed pattern with its delimiter in brackets may write a file")
 
     def _require_end(self) -> None:
-        self._skip(re.compile(r"[ \t]*"))
+        self._skip(r"[ \t]*")
         if self.position < len(self.text) and self._peek() not in {";", "\n", "}", "#"}:
-            raise NotReadOnly(
-                f"the sed script goes on with {self.text[self.position :]!r}, which is not known to only print"
-            )
+            rest = self.text[self.position :]
+            raise NotReadOnly(f"the sed script continues with {rest!r}, which is not known to only print")
 
 
 _AWK_TOKEN = re.compile(
@@ -213,7 +208,7 @@ _AWK_TOKEN = re.compile(
 _AWK_CONTINUES_LINE = frozenset({",", "&&", "||", "{", "?", ":"})
 
 _AWK_BEFORE_VALUE = frozenset({"print", "printf", "return", "else", "do", "case", "in", "exit", "delete"})
-"""Words behind which a value may begin, and so a pattern."""
+"""Words after which a value, and so a pattern, may start."""
 
 _AWK_BEFORE_CONDITION = frozenset({"if", "while", "for", "switch"})
 
@@ -223,7 +218,7 @@ _AWK_STREAMS = frozenset({'"/dev/stdout"', '"/dev/stderr"'})
 
 
 def check_awk(parsed: ParsedOptions) -> None:
-    """Raise ``Refused`` unless every program is known and only prints."""
+    """Raise ``NotReadOnly`` unless every program is known and only prints."""
     programs = parsed.values("-e", "--source")
     if not programs:
         if not parsed.operands:
@@ -237,16 +232,16 @@ def check_awk(parsed: ParsedOptions) -> None:
 
 
 class _AwkProgram:
-    """One pass over the tokens; ``>`` writes only in a ``print`` outside parentheses."""
+    """Checks the tokens in one pass; ``>`` writes only in a ``print`` outside parentheses."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.position = 0
         self.previous = ""
         self.divides: bool | None = False
-        """Whether ``/`` would divide what stands before it, or begin a pattern; ``None``: programs disagree."""
+        """Whether ``/`` divides rather than starts a pattern; ``None``: programs disagree."""
         self.before_parentheses: list[str] = []
-        """What stood before each parenthesis that is open."""
+        """The token before each open parenthesis."""
         self.printing = False
         self.depth = 0
 
@@ -268,20 +263,17 @@ class _AwkProgram:
                 self.previous = found[0]
 
     def _ends_value(self, sign: str, kind: str) -> bool | None:
-        """Return whether what was just read may be divided."""
+        """Return whether ``/`` after this token divides."""
         if kind == "name":
             return None if sign == "length" else sign not in _AWK_BEFORE_VALUE
         if sign == "(":
             self.before_parentheses.append(self.previous)
-        elif (
-            sign == ")"
-            and (self.before_parentheses.pop() if self.before_parentheses else "if") in _AWK_BEFORE_CONDITION
-        ) or sign in {
-            "++",
-            "--",
-        }:
+        elif sign == ")":
+            before = self.before_parentheses.pop() if self.before_parentheses else "if"
+            return None if before in _AWK_BEFORE_CONDITION else True
+        elif sign in {"++", "--"}:
             return None
-        return kind != "sign" or sign in {")", "]"}
+        return kind != "sign" or sign == "]"
 
     def _check_token(self, sign: str, kind: str) -> None:
         if kind == "name":
@@ -313,15 +305,11 @@ _JQ_OUTSIDE_INPUT = re.compile(
 
 
 def check_jq(parsed: ParsedOptions) -> None:
-    """Raise ``Refused`` unless the program is known and reads neither the environment nor modules."""
+    """Raise ``NotReadOnly`` unless the program is known and reads neither the environment nor modules."""
     if not parsed.operands:
         return
     program = parsed.operands[0]
     if program.value is None:
         raise NotReadOnly(f"the jq program {program.source} is not known beforehand")
-    _check_jq_program(program.value, program.source)
-
-
-def _check_jq_program(program: str, source: str) -> None:
-    if _JQ_OUTSIDE_INPUT.search(program):
-        raise NotReadOnly(f"the jq program {source} reads more than its input")
+    if _JQ_OUTSIDE_INPUT.search(program.value):
+        raise NotReadOnly(f"the jq program {program.source} reads more than its input")

@@ -1,13 +1,14 @@
-"""Profiles of shell builtins and of commands that show the state of the system."""
+"""Profiles of shell builtins and of programs that show the state of the system."""
 
 import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 from vaka.policy.bash.parse.preflight import name_set
 from vaka.policy.bash.parse.syntax import SimpleCommand, Word, Words
 from vaka.policy.bash.parse.variables import is_safe_variable, is_unsafe_variable
-from vaka.policy.bash.profile.options import NotReadOnly, ParsedOptions, ProgramProfile, harmless_program
+from vaka.policy.bash.profile.options import NotReadOnly, ParsedOptions, read_harmless_profiles, read_profiles
 
 HARMLESS_BUILTINS = frozenset({"break", "continue", "return", "exit", "shift", "[["})
 
@@ -21,9 +22,9 @@ _SET_OPTIONS = frozenset(
 
 
 def inspect_set(words: Words) -> list[Word]:
-    """``set -euo pipefail`` and the like; alone it prints every variable."""
+    """Accept ``set -euo pipefail`` and the like; without arguments it prints every variable."""
     if not words:
-        raise NotReadOnly("set alone prints every variable, and the keys among them")
+        raise NotReadOnly("set without arguments prints every variable, including secrets")
     for word in words:
         if word.value is None or not (_SET_FLAGS.fullmatch(word.value) or word.value in _SET_OPTIONS):
             raise NotReadOnly(f"set {word.source} is not known to be harmless")
@@ -31,7 +32,6 @@ def inspect_set(words: Words) -> list[Word]:
 
 
 def inspect_read(words: Words) -> list[Word]:
-    """``read`` fills variables."""
     valued = False
     for word in words:
         value = word.value
@@ -47,53 +47,50 @@ def inspect_read(words: Words) -> list[Word]:
 
 
 def inspect_wait(words: Words) -> list[Word]:
-    """``wait``, ``wait 42``, ``wait $!``: only with ``-p`` it fills a variable."""
+    """Accept ``wait``, ``wait 42``, ``wait $!``; with ``-p`` it sets a variable."""
     for word in words:
         last = bool(word.expansions) and all(hole.name == "!" for hole in word.expansions)
         if not last and (word.value is None or not re.fullmatch(r"-[nf]+|%?\w+|%[%+-]", word.value)):
-            raise NotReadOnly(f"wait {word.source} may fill a variable")
+            raise NotReadOnly(f"wait {word.source} may set a variable")
     return []
 
 
 def inspect_declaration(simple: SimpleCommand) -> list[Word]:
-    """``local x=1``, ``export NODE_ENV=test``: variables that decide nothing."""
+    """Accept ``local x=1`` and ``export NODE_ENV=test``: variables that do not decide what runs."""
     name, exported = simple.name, simple.name == "export"
     assigned = {one.name for one in simple.assignments}
     for word in simple.words[1:]:
         value = word.value if word.value is not None else word.source
         if value.startswith(("-", "+")):
-            if not re.fullmatch(r"-[aAilruxp]+", value) or name == "unset":
+            if not re.fullmatch(r"-[aAlrux]+", value) or name == "unset":
                 raise NotReadOnly(f"{name} {value} is not known to be harmless")
             exported = exported or "x" in value
-            if "p" in value or "i" in value:
-                raise NotReadOnly(f"{name} {value} is not known to be harmless")
         elif (found := _NAME.match(value)) is None or (found[0] != value and found[0] not in assigned):
             raise NotReadOnly(f"{name} {word.source} is not known to be harmless")
         elif is_unsafe_variable(found[0]) or (exported and not is_safe_variable(found[0])):
-            raise NotReadOnly(f"{name} {found[0]} reaches what runs later")
+            raise NotReadOnly(f"{name} {found[0]} affects later commands")
     if len(simple.words) == 1:
-        raise NotReadOnly(f"{name} alone prints variables, and the keys among them")
+        raise NotReadOnly(f"{name} without arguments prints variables, including secrets")
     return []
 
 
 DECLARATION_BUILTINS = frozenset({"export", "declare", "typeset", "local", "readonly", "unset"})
 
 
-def resolve_cd(words: Words, is_inside: Callable[[str], bool] | None) -> str:
-    """Return where ``cd`` leads, when that is inside the workspace. Raises ``Refused``."""
+def check_cd(words: Words, is_inside: Callable[[str], bool]) -> None:
+    """Raise ``NotReadOnly`` unless ``cd`` stays inside the workspace."""
     operands = [word for word in words if word.value not in {"-P", "-L", "--"}]
     if len(operands) != 1:
-        raise NotReadOnly("cd to nowhere in particular leads home")
+        raise NotReadOnly("cd without one folder leads elsewhere")
     path = operands[0].path
     if path is None or path.startswith("-"):
-        raise NotReadOnly(f"where cd {operands[0].source} leads is not known")
-    if not (is_inside(path) if is_inside is not None else is_below(path)):
+        raise NotReadOnly(f"the target of cd {operands[0].source} is not known")
+    if not is_inside(path):
         raise NotReadOnly(f"cd {operands[0].source} leads out of the workspace")
-    return path
 
 
 def is_below(path: str) -> bool:
-    """Return whether a path surely stays below where it begins."""
+    """Return whether a relative path never leads above its start."""
     if path.startswith(("/", "~")) or not path:
         return False
     depth = 0
@@ -105,7 +102,7 @@ def is_below(path: str) -> bool:
 
 
 _PS_DASH_LETTERS = frozenset("AadefFjlMPyZcHLmnTVwCGgpqstUuoOkN")
-"""Letters behind a dash; where one is not among them ``ps`` reads all words again as those without a dash."""
+"""Options with a dash; with any other, ``ps`` parses all words again as options without a dash."""
 
 _PS_LOOKUP_OPTIONS = ("-u", "-U", "-g", "-G", "-t", "-p", "-q", "-s")
 
@@ -113,7 +110,7 @@ _PS_OWN_PARAMETERS = frozenset({"USER", "LOGNAME", "UID", "EUID", "$", "PPID", "
 
 _PS_VALUED = frozenset("okOpqtUN")
 
-_PS_REASON = "ps may show the environment of processes, and the keys in it"
+_PS_REASON = "ps may show the environment of processes, including secrets"
 
 
 def _check_ps(parsed: ParsedOptions) -> None:
@@ -129,33 +126,25 @@ def _check_ps(parsed: ParsedOptions) -> None:
 
 
 def _ps_value_of(word: Word) -> str:
-    """``-u $USER`` and ``-p $(pidof x)`` are what they say, anything else may be letters that say more."""
-    sure = all(
-        hole.name in _PS_OWN_PARAMETERS or (hole.kind == "command" and hole.guess is None) for hole in word.expansions
-    )
-    return "?" if sure else "e"
+    """Return ``?`` for a safe value such as ``$USER`` or ``$(pidof x)``, ``e`` for one that may be options."""
+    safe = (one.name in _PS_OWN_PARAMETERS or (one.kind == "command" and one.guess is None) for one in word.expansions)
+    return "?" if all(safe) else "e"
 
 
 def _check_bsd_options(parsed: ParsedOptions) -> None:
-    """``ps aux``, ``ps axo user,pid``: letters, and behind some of them a value."""
-    takes = False
+    """Check options without a dash, such as ``ps aux`` and ``ps axo user,pid``."""
+    valued = False
     for word in parsed.operands:
         value = word.value
         if value is None or "env" in value.lower():
             raise NotReadOnly(_PS_REASON)
-        if takes or value[:1].isdigit():
-            takes = False
+        if valued or value[:1].isdigit():
+            valued = False
             continue
         at = next((at for at, letter in enumerate(value) if letter in _PS_VALUED), len(value))
-        takes = at == len(value) - 1
+        valued = at == len(value) - 1
         if "e" in value[:at]:
             raise NotReadOnly(_PS_REASON)
-
-
-PS_PROGRAM = ProgramProfile(
-    lenient=True, valued="opqstuCGgUNOk", refused=name_set("-E --environment"), paths=False, check=_check_ps,
-    long_valued=name_set("format sort user User group Group pid ppid quick-pid sid tty"),
-)  # fmt: skip
 
 
 def _check_date(parsed: ParsedOptions) -> None:
@@ -167,79 +156,67 @@ def _check_date(parsed: ParsedOptions) -> None:
 def _check_man_pages(parsed: ParsedOptions) -> None:
     for word in parsed.operands:
         if word.value is None or "/" in word.value:
-            raise NotReadOnly("man formats a file that is not known to be a page")
+            raise NotReadOnly("man formats a file that may not be a manual page")
 
 
-SYSTEM_PROGRAMS: Mapping[str, ProgramProfile] = {
-    "ls": harmless_program(valued="ITw"),
-    "stat": harmless_program(valued="cft"),
-    "du": harmless_program(valued="BdtX", files="-X --exclude-from --files0-from"),
-    "df": harmless_program(valued="Btx"),
-    "pwd": harmless_program(paths=False),
-    "realpath": harmless_program(),
-    "whoami": harmless_program(paths=False),
-    "which": harmless_program(paths=False),
-    "type": harmless_program(paths=False),
-    "date": ProgramProfile(
-        flags="uRjn", valued="drfvz", attached="I",
-        long=name_set("utc universal rfc-email iso-8601 debug help version"),
-        long_valued=name_set("date reference file rfc-3339 resolution"),
-        refused=name_set("-s --set"),
-        files=name_set("-f --file -r --reference"),
-        paths=False,
-        check=_check_date,
-    ),
-    "file": ProgramProfile(
-        flags="bchiIklLnNrsvzZ0dEp", valued="eFfP",
-        long=name_set(
-            "brief mime mime-type mime-encoding apple extension keep-going dereference no-dereference no-buffer"
-            " no-pad raw special-files uncompress uncompress-noreport print0 version help list checking-printout"
-            " debug"
-        ),
-        long_valued=name_set("exclude exclude-quiet separator files-from parameter"),
-        refused=name_set("-C --compile -m --magic-file -p --preserve-date -S --no-sandbox"),
-        files=name_set("-f --files-from"),
-    ),
-    "tree": ProgramProfile(
-        flags="adflxpsugDhCnAFqNQSvtcrUXJix", valued="LPI",
-        long=name_set(
-            "noreport si du prune inodes device filesfirst dirsfirst help version matchdirs ignore-case metafirst"
-            " gitignore noreport hintro houtro charset sort filelimit timefmt"
-        ),
-        long_valued=name_set("gitfile infofile"),
-        refused=name_set("-o -R -H --output --fromfile --fromtabfile"),
-        files=name_set("--gitfile --infofile"),
-    ),
-    "man": ProgramProfile(
-        flags="afkwWiId7", valued="seS",
-        long=name_set(
-            "all whatis apropos where path location where-cat ignore-case match-case names-only regex wildcard"
-        ),
-        long_valued=name_set("sections section extension"),
-        refused=name_set(
-            "-P --pager -H --html -C --config-file -l --local-file -M --manpath -L --locale -m --systems -p"
-            " --preprocessor -t --troff -T --troff-device -X --gxditview -Z --ditroff -K --global-apropos -D"
-            " --default -R --recode -E --encoding -r --prompt -c --catman"
-        ),
-        paths=False,
-        check=_check_man_pages,
-    ),
-    "ps": PS_PROGRAM,
+_HARMLESS_PROGRAMS: Mapping[str, Mapping[str, Any]] = {
+    "ls": {"valued": "ITw"}, "stat": {"valued": "cft"},
+    "du": {"valued": "BdtX", "files": "-X --exclude-from --files0-from"}, "df": {"valued": "Btx"},
+    "pwd whoami which type": {"paths": False}, "realpath": {},
 }  # fmt: skip
+
+_CHECKED_PROGRAMS: Mapping[str, Mapping[str, Any]] = {
+    "date": {
+        "flags": "uRjn", "valued": "drfvz", "attached": "I",
+        "long": "utc universal rfc-email iso-8601 debug help version",
+        "long_valued": "date reference file rfc-3339 resolution", "refused": "-s --set",
+        "files": "-f --file -r --reference", "paths": False, "check": _check_date,
+    },
+    "file": {
+        "flags": "bchiIklLnNrsvzZ0dEp", "valued": "eFfP",
+        "long": "brief mime mime-type mime-encoding apple extension keep-going dereference no-dereference "
+            "no-buffer no-pad raw special-files uncompress uncompress-noreport print0 version help list "
+            "checking-printout debug",
+        "long_valued": "exclude exclude-quiet separator files-from parameter",
+        "refused": "-C --compile -m --magic-file -p --preserve-date -S --no-sandbox", "files": "-f --files-from",
+    },
+    "tree": {
+        "flags": "adflxpsugDhCnAFqNQSvtcrUXJix", "valued": "LPI",
+        "long": "noreport si du prune inodes device filesfirst dirsfirst help version matchdirs ignore-case "
+            "metafirst gitignore noreport hintro houtro charset sort filelimit timefmt",
+        "long_valued": "gitfile infofile", "refused": "-o -R -H --output --fromfile --fromtabfile",
+        "files": "--gitfile --infofile",
+    },
+    "man": {
+        "flags": "afkwWiId7", "valued": "seS",
+        "long": "all whatis apropos where path location where-cat ignore-case match-case names-only regex wildcard",
+        "long_valued": "sections section extension",
+        "refused": "-P --pager -H --html -C --config-file -l --local-file -M --manpath -L --locale -m --systems "
+            "-p --preprocessor -t --troff -T --troff-device -X --gxditview -Z --ditroff -K --global-apropos -D "
+            "--default -R --recode -E --encoding -r --prompt -c --catman",
+        "paths": False, "check": _check_man_pages,
+    },
+    "ps": {
+        "lenient": True, "valued": "opqstuCGgUNOk", "refused": "-E --environment", "paths": False, "check": _check_ps,
+        "long_valued": "format sort user User group Group pid ppid quick-pid sid tty",
+    },
+}  # fmt: skip
+
+SYSTEM_PROGRAMS = read_harmless_profiles(_HARMLESS_PROGRAMS) | read_profiles(_CHECKED_PROGRAMS)
 
 
 def inspect_xxd(words: Words) -> list[Word]:
-    """xxd: one file, since the second would be written."""
+    """Accept one file: ``xxd`` writes to the second."""
     operands: list[Word] = []
-    takes = False
+    valued = False
     for word in words:
         value = word.value
         if operands:
-            raise NotReadOnly("whatever stands behind the file would be written to")
-        if takes and not word.may_split:
-            takes = False
+            raise NotReadOnly("a word after the file would be written to")
+        if valued and not word.may_split:
+            valued = False
         elif value is not None and value in _XXD_VALUED:
-            takes = True
+            valued = True
         elif value is not None and value.startswith("-") and value != "-":
             _check_xxd_option(value)
         elif word.may_split or word.prefix.startswith("-"):
@@ -266,21 +243,21 @@ _EVALUATING_OPERATORS = frozenset({"-v", "-R"})
 _COMPARISONS = frozenset({"=", "==", "!=", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
 
 _UNARY_OPERATOR = re.compile(r"-[b-hknp-uwxzGLNOS]")
-"""Operators of ``test`` that look at the next word, whatever it is."""
+"""Operators of ``test`` whose operand is always the next word."""
 
 
 def inspect_test(words: Words) -> list[Word]:
-    """``test`` and ``[``: ``-v`` and ``-R`` work out subscripts, and those can run commands."""
+    """Refuse ``-v`` and ``-R``: they evaluate subscripts, which can run commands."""
     for at, word in enumerate(words):
         if word.value in _EVALUATING_OPERATORS:
-            raise NotReadOnly(f"{word.value} works out what follows, which can run commands")
+            raise NotReadOnly(f"{word.value} evaluates its operand, which can run commands")
         if word.value is None and _may_evaluate(word, words[at - 1 : at] if at else (), words[at + 1 : at + 2]):
-            raise NotReadOnly(f"{word.source} may become -v, which works out what follows, and that can run commands")
+            raise NotReadOnly(f"{word.source} may become -v, which evaluates its operand, and that can run commands")
     return []
 
 
 def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
-    """Return whether a word may turn out as one of the operators: as one of several, or where one can stand."""
+    """Return whether a word may become ``-v`` or ``-R`` in the position of an operator."""
     if all(hole.numeric or hole.plain_value or hole.name == "!" for hole in word.expansions):
         return False
     shown = "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
@@ -295,14 +272,14 @@ def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
 
 
 def inspect_exec(words: Words) -> list[Word]:
-    """``exec 2>&1``: without a command it only turns streams, and those are judged on their own."""
+    """Accept ``exec 2>&1``: without a command it only redirects, and redirections are judged on their own."""
     if words:
         raise NotReadOnly("it runs another command")
     return []
 
 
 def inspect_command(words: Words) -> list[Word]:
-    """``command -v``: where a command is."""
+    """Accept ``command -v``, which prints the location of a command."""
     if not words or words[0].value not in {"-v", "-V"}:
         raise NotReadOnly("it runs another command")
     return []
