@@ -1,4 +1,4 @@
-//! Bytecode in an envelope: forged bytecode can do anything to the process, so only what was signed is loaded.
+//! Bytecode in an envelope: forged bytecode can do anything to the process, so only signed bytecode is loaded.
 
 use std::sync::OnceLock;
 

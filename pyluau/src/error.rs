@@ -21,7 +21,7 @@ pub enum Stop {
         limit: usize,
     },
     Cancelled,
-    /// A spawned coroutine failed and nobody caught it; the error itself is kept by the VM.
+    /// A spawned coroutine failed with an uncaught error, which the VM stores.
     Uncaught,
 }
 

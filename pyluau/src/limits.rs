@@ -1,4 +1,4 @@
-//! Limits, and the one thread that tells running scripts that their time is up.
+//! Limits, and the thread that interrupts running scripts when their time is up.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub fn cpu_now() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Where the VM looks at its safe points: a function pointer, null while there is nothing to tell.
+/// Where the VM looks at its safe points: a function pointer, null while there is nothing to do.
 struct Slot {
     pointer: *const AtomicPtr<c_void>,
     handler: *mut c_void,
@@ -107,7 +107,7 @@ impl Alarm {
         self.due.store(NEVER, Ordering::Release);
     }
 
-    /// A script starts: forget what was meant for the last one.
+    /// A script starts: discard signals for the previous one.
     pub fn begin(&self) {
         self.cancelled.store(false, Ordering::Release);
         self.rung.store(false, Ordering::Release);
@@ -119,7 +119,7 @@ impl Alarm {
         self.disarm();
     }
 
-    /// Stop the running script; says whether there was one.
+    /// Stop the running script; return whether one was running.
     pub fn cancel(&self) -> bool {
         if !self.running.load(Ordering::Acquire) {
             return false;
@@ -133,7 +133,7 @@ impl Alarm {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Whether it rang and nobody looked.
+    /// Whether the alarm rang and was not handled yet.
     pub fn is_ringing(&self) -> bool {
         self.rung.load(Ordering::Acquire)
     }
@@ -217,7 +217,7 @@ impl Ticker {
         }
     }
 
-    /// Ring what is due; says whether anything is still to come.
+    /// Ring all due alarms; return whether any are left.
     fn tick(&self) -> bool {
         let Ok(alarms) = self.alarms.lock() else { return false };
         let (time, mut armed) = (now(), false);

@@ -13,7 +13,7 @@ pub struct Call {
 
 /// What a step ended with.
 pub enum Step {
-    /// Every coroutine waits; these calls are new since the last step, and those are no longer wanted.
+    /// Every coroutine waits; these calls are new since the last step, and those are not needed any more.
     Waiting {
         calls: Vec<Call>,
         dropped: Vec<u64>,
@@ -30,7 +30,7 @@ pub enum Go {
     Error,
 }
 
-/// A coroutine that was told to go on and had no turn yet.
+/// A coroutine that was woken and has not run yet.
 pub struct Ready<C> {
     pub coroutine: C,
     pub go: Go,
@@ -84,7 +84,7 @@ impl<C: Copy> Board<C> {
         id >= 1 && id <= self.last
     }
 
-    /// What the host has not been told yet.
+    /// Calls and drops that the host has not received yet.
     pub fn report(&mut self) -> Step {
         Step::Waiting { calls: std::mem::take(&mut self.fresh), dropped: std::mem::take(&mut self.dropped) }
     }

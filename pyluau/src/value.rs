@@ -22,7 +22,7 @@ pub trait Callback: Send + Sync {
     fn call(&self, arguments: Vec<Value>) -> std::result::Result<Reply, Value>;
     /// Whether tables reach the host as handles.
     fn shallow(&self) -> bool;
-    /// The host's own object, for whoever gets the function back.
+    /// The host's own object, for the caller that receives the function back.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -43,7 +43,7 @@ pub enum Kind {
     Userdata,
 }
 
-/// Where references that nobody holds any more wait until the VM may forget them.
+/// References that were dropped and wait until the VM can release them.
 pub type Forgotten = Arc<Mutex<Vec<i32>>>;
 
 /// A value that stays in the VM, anchored until this is dropped.

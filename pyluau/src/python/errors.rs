@@ -55,7 +55,7 @@ pub fn to_luau(py: Python<'_>, error: PyErr, home: &Arc<Home>) -> Value {
     if let Ok(value) = error.value(py).getattr(pyo3::intern!(py, "_luau_value"))
         && let Ok(held) = value.cast::<convert::Held>()
     {
-        // An error that came from a script goes back as it came.
+        // An error raised by a script is passed on unchanged.
         return held.get().0.clone();
     }
     if let Some(value) = plain(py, &error, home) {

@@ -214,7 +214,7 @@ impl Thread {
         }
     }
 
-    /// Run until it yields or ends; gives what it yielded or returned.
+    /// Run until the thread yields or ends; return the values it yielded or returned.
     #[pyo3(signature = (*arguments, convert=true))]
     fn resume(&self, py: Python<'_>, arguments: &Bound<'_, PyTuple>, convert: bool) -> PyResult<Py<PyAny>> {
         self.go(py, &to_values(arguments, &self.home)?, false, convert)

@@ -19,7 +19,7 @@ use crate::vm::{Core, Vm};
 pub enum Strings {
     /// `str` where it is UTF-8, else `bytes`.
     Auto,
-    /// `str` always; what is not UTF-8 is an error.
+    /// Always `str`; a string that is not UTF-8 is an error.
     Text,
     /// `bytes` always.
     Bytes,
@@ -47,13 +47,13 @@ impl Home {
     }
 }
 
-/// Start what a fork did not copy.
+/// Restart the alarm thread in the child of a fork.
 #[pyfunction]
 fn after_fork() {
     crate::limits::after_fork();
 }
 
-/// Switch one of the VM's own flags, for the whole process; says whether there is such a flag.
+/// Switch one of the VM's own flags, for the whole process; return whether the flag exists.
 #[pyfunction]
 fn set_flag(name: &str, on: bool) -> bool {
     crate::vm::set_flag(name, on)

@@ -205,7 +205,7 @@ impl State {
         Ok(())
     }
 
-    /// Run an expression or a script, and give what it returns.
+    /// Run an expression or a script, and return its results.
     #[pyo3(signature = (source, *arguments, chunkname="=chunk", opt=2, env=None, convert=true))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python's")]
     fn eval(
@@ -382,7 +382,7 @@ impl State {
         self.home.quick(py, |core| Ok(core.dump()))
     }
 
-    /// Stop the running script from another thread; says whether there was one.
+    /// Stop the running script from another thread; return whether one was running.
     fn cancel(&self) -> bool {
         self.home.vm.cancel()
     }

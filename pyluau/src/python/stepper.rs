@@ -43,7 +43,7 @@ impl Call {
     }
 }
 
-/// Every coroutine of the script waits; ``calls`` are new, ``dropped`` are ids nobody waits for any more.
+/// Every coroutine of the script waits; ``calls`` are new, ``dropped`` are ids whose answers are not needed any more.
 #[pyclass(frozen, get_all, module = "pyluau")]
 pub struct Waiting {
     calls: Py<PyList>,
@@ -95,14 +95,14 @@ impl Stepper {
         Stepper { script, home }
     }
 
-    /// A step as Python's; one that cannot be told ends the script, since nobody could go on with it.
-    fn told(&self, py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
-        self.tell(py, step).inspect_err(|_| {
+    /// Convert a step to Python; one that cannot be converted ends the script, since the host could not continue it.
+    fn convert_step(&self, py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
+        self.step_to_python(py, step).inspect_err(|_| {
             let _ = self.close(py);
         })
     }
 
-    fn tell(&self, py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
+    fn step_to_python(&self, py: Python<'_>, step: Step) -> PyResult<Py<PyAny>> {
         match step {
             Step::Waiting { calls, dropped } => {
                 let calls = calls
@@ -133,12 +133,12 @@ impl Stepper {
         given: &[u8],
         step: impl FnOnce(&Core, &Value) -> Result<Step> + Send,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let told = self.home.run(py, |core| {
+        let output = self.home.run(py, |core| {
             let given = json::read(given)?;
-            // A step that cannot be told is a script that nobody could go on with.
+            // A step that cannot be encoded ends the script: the host could not continue it.
             json::write(&step(core, &given)?).inspect_err(|_| self.script.close())
         })?;
-        Ok(PyBytes::new(py, &told))
+        Ok(PyBytes::new(py, &output))
     }
 
     fn objects(&self, py: Python<'_>, values: &[Value]) -> PyResult<Py<PyList>> {
@@ -159,7 +159,7 @@ impl Stepper {
             }
         };
         let step = self.home.run(py, |core| self.script.start(core, &arguments))?;
-        self.told(py, step)
+        self.convert_step(py, step)
     }
 
     /// Give a call its result, or a tuple of several, and run on.
@@ -170,7 +170,7 @@ impl Stepper {
             Some(value) => results(value, &self.home)?,
         };
         let step = self.home.run(py, |core| self.script.answer(core, call_id, &values))?;
-        self.told(py, step)
+        self.convert_step(py, step)
     }
 
     /// Raise an error where a call was made, and run on: a message, a value or an exception.
@@ -181,7 +181,7 @@ impl Stepper {
             to_value(error, &self.home)?
         };
         let step = self.home.run(py, |core| self.script.fail(core, call_id, &value))?;
-        self.told(py, step)
+        self.convert_step(py, step)
     }
 
     /// As ``start``, with a JSON list of arguments; gives ``{"calls": …, "dropped": …}`` or ``{"done": …}``.

@@ -38,7 +38,7 @@ pub fn chunk_id(name: &str) -> String {
     format!("[string \"{shown}{more}\"]")
 }
 
-/// Switch one of the VM's own flags, for the whole process; says whether there is such a flag.
+/// Switch one of the VM's own flags, for the whole process; return whether the flag exists.
 pub fn set_flag(name: &str, on: bool) -> bool {
     let Ok(name) = CString::new(name) else { return false };
     // SAFETY: the name is valid for the call.
@@ -48,7 +48,7 @@ pub fn set_flag(name: &str, on: bool) -> bool {
 /// Bytecode for a source, unsealed.
 pub fn compile(source: &[u8], chunk: &str, optimization: Optimization) -> Result<Vec<u8>> {
     if let Some(at) = memchr::memchr(0, source) {
-        // The compiler would take it for the end, and leave out the rest without a word.
+        // The compiler would treat NUL as the end and silently ignore the rest.
         let line = 1 + memchr::memchr_iter(b'\n', &source[..at]).count();
         return Err(Error::Syntax(format!("{}:{line}: a source cannot hold NUL", chunk_id(chunk))));
     }

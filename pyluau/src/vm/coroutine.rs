@@ -30,14 +30,14 @@ pub struct Record {
     pub wait: Cell<Wait>,
     /// The coroutine that called this one through `coroutine.wrap` and waits for it.
     pub caller: Cell<*mut lua_State>,
-    /// It ran on without its resumer; what it yielded, returned or raised is still on its stack.
+    /// It continued without its resumer; the values it yielded, returned or raised are still on its stack.
     pub kept: Cell<Option<c_int>>,
-    /// It was made by `spawn`: an error that nobody caught ends the script.
+    /// It was made by `spawn`: an uncaught error ends the script.
     pub spawned: Cell<bool>,
     count: Arc<AtomicUsize>,
 }
 
-/// Told by the VM when a coroutine comes or goes.
+/// Called by the VM when a coroutine is created or freed.
 pub unsafe extern "C-unwind" fn on_thread(parent: *mut lua_State, state: *mut lua_State) {
     // SAFETY: called by the VM; the data of a coroutine is ours alone.
     unsafe {
@@ -73,11 +73,11 @@ pub fn waits(state: *mut lua_State) -> bool {
     unsafe { record(state) }.is_some_and(|record| record.wait.get() != Wait::Nothing)
 }
 
-/// How a resumed coroutine came back.
+/// The outcome of resuming a coroutine.
 pub enum Back {
     /// With values, on its own stack.
     Values(c_int),
-    /// With an error, on top of the stack of whoever resumed.
+    /// With an error, on top of the stack of its resumer.
     Error,
     /// It waits for the host.
     Waits,
@@ -93,7 +93,7 @@ pub unsafe fn create(core: &Core, state: *mut lua_State, index: c_int) -> *mut l
         if let Some(limit) = scope.limits.coroutines
             && scope.coroutines.load(Ordering::Relaxed) >= limit + main
         {
-            // Those that nobody refers to do not count.
+            // Unreferenced coroutines do not count.
             ffi::lua_gc(state, ffi::LUA_GCCOLLECT, 0);
             if scope.coroutines.load(Ordering::Relaxed) >= limit + main {
                 core.stop(Stop::Coroutines { limit });
@@ -273,7 +273,7 @@ unsafe extern "C-unwind" fn call_wrapped(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Suspend the running coroutine until it is told to go on.
+/// Suspend the running coroutine until it is woken.
 pub unsafe fn suspend(state: *mut lua_State, wait: Wait) -> c_int {
     // SAFETY: called by a function that the VM called, which returns what this returns.
     unsafe {
@@ -284,7 +284,7 @@ pub unsafe fn suspend(state: *mut lua_State, wait: Wait) -> c_int {
     }
 }
 
-/// Keep a coroutine alive while it waits, or no longer.
+/// Anchor a coroutine while it waits, or release it.
 pub unsafe fn anchor(core: &Core, coroutine: *mut lua_State, keep: bool) {
     // SAFETY: called protected; a waiting coroutine has room for three values.
     unsafe {
@@ -327,7 +327,7 @@ pub unsafe fn make_ready(core: &Core, coroutine: *mut lua_State, go: Go) {
     }
 }
 
-/// Give what a coroutine came back with to whoever waits for it, or keep it.
+/// Pass the outcome of a coroutine to its waiting resumer, or store it for the next resume.
 pub unsafe fn settle(core: &Core, coroutine: *mut lua_State, status: c_int) {
     // SAFETY: called protected, after the stepper or `spawn` resumed the coroutine.
     unsafe {
@@ -357,7 +357,7 @@ pub unsafe fn settle(core: &Core, coroutine: *mut lua_State, status: c_int) {
     }
 }
 
-/// Forget what a coroutine waits for.
+/// Remove the pending request of a coroutine.
 unsafe fn give_up(core: &Core, coroutine: *mut lua_State) {
     // SAFETY: the coroutine is suspended.
     unsafe {

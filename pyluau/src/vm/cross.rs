@@ -118,7 +118,7 @@ pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Let the host answer, and leave on the stack what the caller gets.
+/// Call the host, and leave the results on the stack.
 unsafe fn answer(core: &Core, state: *mut lua_State, callback: Held<dyn Callback>, arguments: Vec<Value>) -> c_int {
     // SAFETY: called by a function that the VM called.
     unsafe {
@@ -165,7 +165,7 @@ unsafe extern "C-unwind" fn continue_host(state: *mut lua_State, _: c_int) -> c_
     }
 }
 
-/// What a script is told of an error in crossing.
+/// The message of a conversion error, for the script.
 pub fn explain(error: &Error) -> String {
     match error {
         Error::Conversion(message) | Error::Misuse(message) => message.clone(),
@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Push several values; says how many.
+    /// Push several values; return their number.
     pub unsafe fn push_all(&self, state: *mut lua_State, values: &[Value]) -> Result<c_int> {
         // SAFETY: called protected.
         unsafe {

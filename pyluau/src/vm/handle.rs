@@ -20,7 +20,7 @@ pub enum ThreadStatus {
 }
 
 impl Core {
-    /// Run code and read what it returns.
+    /// Run code and read its results.
     pub fn execute(
         &self,
         entry: &Entry,
@@ -262,7 +262,7 @@ impl Core {
         })
     }
 
-    /// Resume a coroutine; says whether it yielded, and what.
+    /// Resume a coroutine; return whether it yielded, and its values.
     pub fn resume(
         &self,
         thread: &Reference,

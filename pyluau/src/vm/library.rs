@@ -1,4 +1,4 @@
-//! Library functions that would tell what cannot be told twice, or work longer than any limit.
+//! Replacements of library functions that are not deterministic or could exceed the time limit.
 
 use std::ffi::{CStr, c_int};
 
@@ -266,7 +266,7 @@ unsafe extern "C-unwind" fn random_seed(state: *mut lua_State) -> c_int {
     0
 }
 
-/// The time the host says it is, if it says.
+/// The time of the host's clock, if there is one.
 unsafe fn host_time(state: *mut lua_State) -> Option<f64> {
     // SAFETY: called by a function that the VM called.
     unsafe {

@@ -76,7 +76,7 @@ pub struct Core {
     natives: library::Natives,
 }
 
-/// References to what the VM needs at hand.
+/// References to objects that the VM uses often.
 struct Marks {
     /// A coroutine that loads chunks and runs nothing.
     loader: *mut lua_State,
@@ -168,7 +168,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Stop the script that runs on another thread; says whether there was one.
+    /// Stop the script that runs on another thread; return whether one was running.
     pub fn cancel(&self) -> bool {
         self.alarm.cancel()
     }
@@ -181,7 +181,7 @@ impl Vm {
 impl Drop for Core {
     fn drop(&mut self) {
         self.alarm.detach();
-        // SAFETY: nobody runs in this VM any more.
+        // SAFETY: no code runs in this VM any more.
         unsafe { ffi::lua_close(self.main) };
     }
 }
@@ -259,7 +259,7 @@ impl Core {
         }
     }
 
-    /// Let go of what the host no longer refers to.
+    /// Release references that the host has dropped.
     fn forget(&self) {
         let Ok(mut forgotten) = self.forgotten.lock() else { return };
         for id in forgotten.drain(..) {
@@ -354,7 +354,7 @@ impl Core {
         }
     }
 
-    /// What an error object says of itself, if it has `__tostring`.
+    /// The text of an error object that has `__tostring`.
     unsafe fn say(&self, state: *mut lua_State, index: c_int) -> Option<String> {
         // SAFETY: called protected.
         unsafe {
@@ -449,7 +449,7 @@ impl Core {
         bytecode::open(self.options.key.as_deref(), &version(), sealed)
     }
 
-    /// Call what is below its arguments, and leave the results; errors have a traceback.
+    /// Call the function below its arguments, and leave the results; errors have a traceback.
     unsafe fn call(&self, state: *mut lua_State, arguments: c_int, results: c_int) -> Result<()> {
         // SAFETY: called protected.
         unsafe {
@@ -466,7 +466,7 @@ impl Core {
     }
 }
 
-/// Note where an error came from while the stack still tells.
+/// Record the origin of an error while the stack still exists.
 unsafe extern "C-unwind" fn on_error(state: *mut lua_State) -> c_int {
     // SAFETY: called by the VM.
     unsafe {

@@ -202,7 +202,7 @@ impl Reader<'_> {
     }
 }
 
-/// Put together what was read of a table: the keys of a list may come in any order.
+/// Build the value of a table: the keys of a list may occur in any order.
 fn arrange(list: Vec<Value>, mut map: Vec<(Value, Value)>) -> Value {
     if map.is_empty() {
         return if list.is_empty() { Value::Map(map) } else { Value::List(list) };

@@ -73,7 +73,7 @@ pub unsafe fn set_up(core: &Core, state: *mut lua_State, marks: &mut Marks, nati
     }
 }
 
-/// A reference to a table that nobody can change any more.
+/// A reference to a table that is now read-only.
 unsafe fn frozen(state: *mut lua_State, fill: impl FnOnce(*mut lua_State)) -> c_int {
     // SAFETY: called protected.
     unsafe {

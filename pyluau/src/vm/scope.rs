@@ -89,7 +89,7 @@ impl Scope {
         used
     }
 
-    /// Count one safe point: `None` if nobody wants to know, else whether the script may go on.
+    /// Count one safe point: `None` if they are not counted, else whether the script may continue.
     pub fn count(&self) -> Option<bool> {
         let limit = self.limits.instructions?;
         let mut used = self.used.get();

@@ -186,7 +186,7 @@ impl Script {
         result
     }
 
-    /// Let everyone who is ready have a turn, then say where the script stands.
+    /// Run all ready coroutines, then return the state of the script.
     unsafe fn take_turns(&self, core: &Core, state: *mut lua_State, main: *mut lua_State) -> Result<Step> {
         // SAFETY: called protected.
         unsafe {
@@ -240,7 +240,7 @@ unsafe fn hand_over(state: *mut lua_State, coroutine: *mut lua_State, count: c_i
 
 /// Let a coroutine go on until it waits, yields or ends.
 unsafe fn resume(core: &Core, state: *mut lua_State, coroutine: *mut lua_State, go: Go) {
-    // SAFETY: called protected; the coroutine is suspended and holds what it goes on with.
+    // SAFETY: called protected; the coroutine is suspended and its stack holds the values to resume with.
     unsafe {
         if let Some(known) = record(coroutine)
             && known.wait.replace(Wait::Nothing) != Wait::Nothing
@@ -357,7 +357,7 @@ unsafe extern "C-unwind" fn array(state: *mut lua_State) -> c_int {
     1
 }
 
-/// Push a table with what the host may hand to scripts.
+/// Push a table with the primitives.
 pub unsafe fn push_primitives(state: *mut lua_State) {
     // SAFETY: called protected.
     unsafe {

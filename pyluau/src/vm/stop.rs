@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(100);
 type Interrupt = unsafe extern "C-unwind" fn(*mut lua_State, c_int);
 
 impl Core {
-    /// Have the alarm and the allocator tell the VM when there is something to look at.
+    /// Make the alarm and the allocator set the VM's interrupt when there is something to check.
     pub(super) fn attach(&self) {
         // SAFETY: the slot is in the VM; `Core::drop` detaches before it frees the VM.
         unsafe { self.alarm.attach(self.interrupt_slot(), interrupt as Interrupt as *mut c_void) };
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Count one safe point; says whether the scope wants them counted.
+    /// Count one safe point; return whether the scope counts them.
     fn count(&self) -> bool {
         let scope = self.scope.borrow();
         match scope.count() {
