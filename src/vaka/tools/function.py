@@ -171,16 +171,11 @@ class _ToolDefinition:
         output = output_schema_of(function)
         if options.validate_output and output is None:
             raise InvalidInput(f"tool {name!r} needs a return annotation that JSON can express to validate its output")
+        description = replace_surrogates(options.description or self.signature.description)
         self.spec = ToolSpec(
-            name=name,
-            description=replace_surrogates(options.description or self.signature.description),
-            parameters=parameters,
-            output=output,
-            effect=options.effect,
-            timeout=_timeout_of(options),
-            poll=options.poll,
-            strict=strict_schema(parameters).lossless,
-        )
+            name=name, description=description, parameters=parameters, output=output, effect=options.effect,
+            timeout=_timeout_of(options), poll=options.poll, strict=strict_schema(parameters).lossless,
+        )  # fmt: skip
         self.is_async = is_async_callable(function)
         self.never_suspends = never_suspends(function)
         self.argument_reader = ArgumentReader(parameters, None if raw is None else self.signature.known_names)
@@ -321,32 +316,18 @@ def _check_given_schema(parameters: dict[str, Any], name: str) -> dict[str, Any]
 
 @overload
 def tool(
-    fn: Callable[P, R],
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    effect: Effect = "once",
-    timeout: float | None = ...,
-    poll: bool = False,
-    parameters: dict[str, Any] | None = None,
+    fn: Callable[P, R], /, *, name: str | None = None, description: str | None = None, effect: Effect = "once",
+    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
     validate_output: bool = False,
-) -> FunctionTool[P, R]: ...
+) -> FunctionTool[P, R]: ...  # fmt: skip
 
 
 @overload
 def tool(
-    fn: None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    effect: Effect = "once",
-    timeout: float | None = ...,
-    poll: bool = False,
-    parameters: dict[str, Any] | None = None,
+    fn: None = None, /, *, name: str | None = None, description: str | None = None, effect: Effect = "once",
+    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
     validate_output: bool = False,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...  # fmt: skip
 
 
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:

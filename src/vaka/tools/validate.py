@@ -97,9 +97,8 @@ def _convert_tuple(json_type: TupleType, value: Any) -> Any:
 def _convert_mapping(json_type: MappingType, value: Any) -> Any:
     if not is_object(value):
         raise TypeMismatch(f"expected an object, got {value!r}")
-    return json_type.make(
-        {_convert_key(json_type.key, key): convert(json_type.value, item) for key, item in value.items()}
-    )
+    items = {_convert_key(json_type.key, key): convert(json_type.value, item) for key, item in value.items()}
+    return json_type.make(items)
 
 
 def _convert_key(json_type: JsonType, key: str) -> Any:
@@ -157,18 +156,11 @@ def _pydantic_errors(error: Any) -> Iterator[str]:
 
 
 _CONVERTERS: dict[type, Callable[[Any, Any], Any]] = {
-    AnyType: lambda _, value: value,
-    ScalarType: _convert_scalar,
-    EnumType: _convert_enum,
-    ArrayType: _convert_array,
-    TupleType: _convert_tuple,
-    MappingType: _convert_mapping,
-    RecordType: _convert_record,
-    UnionType: _convert_union,
-    PydanticType: _convert_pydantic,
-    AliasType: lambda alias, value: convert(alias.target, value),
+    AnyType: lambda _, value: value, ScalarType: _convert_scalar, EnumType: _convert_enum, ArrayType: _convert_array,
+    TupleType: _convert_tuple, MappingType: _convert_mapping, RecordType: _convert_record, UnionType: _convert_union,
+    PydanticType: _convert_pydantic, AliasType: lambda alias, value: convert(alias.target, value),
     AnnotatedType: lambda annotated, value: convert(annotated.inner, value),
-}
+}  # fmt: skip
 
 MAX_ERRORS = 5
 
@@ -234,23 +226,12 @@ def _format_checker(kind: type) -> Callable[[str], bool]:
     return check
 
 
-_EXAMPLES = {
-    "date-time": "2024-01-31T10:30:00Z",
-    "date": "2024-01-31",
-    "time": "10:30:00",
-    "duration": "PT1H30M",
-    "uuid": "123e4567-e89b-12d3-a456-426614174000",
-    "byte": "aGVsbG8=",
-}
-
-_FORMATS = {
-    "date-time": _format_checker(datetime),
-    "date": _format_checker(date),
-    "time": _format_checker(time),
-    "duration": _format_checker(timedelta),
-    "uuid": _format_checker(UUID),
-    "byte": _format_checker(bytes),
-}
+_EXAMPLES: dict[str, tuple[type, str]] = {
+    "date-time": (datetime, "2024-01-31T10:30:00Z"), "date": (date, "2024-01-31"), "time": (time, "10:30:00"),
+    "duration": (timedelta, "PT1H30M"), "uuid": (UUID, "123e4567-e89b-12d3-a456-426614174000"),
+    "byte": (bytes, "aGVsbG8="),
+}  # fmt: skip
+_FORMATS = {name: _format_checker(kind) for name, (kind, _) in _EXAMPLES.items()}
 
 
 def format_path(path: Iterable[str | int]) -> str:
@@ -316,8 +297,8 @@ def _describe_expected(error: _SchemaError) -> str:
         case "const":
             return f"expected {_format_value(kind.expected_value)}"
         case "format":
-            example = _EXAMPLES.get(kind.format)
-            return f"expected text in the format {kind.format}" + (f" such as {example}" if example else "")
+            example = f" such as {_EXAMPLES[kind.format][1]}" if kind.format in _EXAMPLES else ""
+            return f"expected text in the format {kind.format}{example}"
         case "pattern":
             return f"expected text that matches {kind.pattern}"
         case "anyOf" | "oneOf":

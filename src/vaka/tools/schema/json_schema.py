@@ -38,22 +38,17 @@ from vaka.tools.schema.json_types import (
 Schema: TypeAlias = dict[str, Any]
 
 _DECIMAL_SCHEMA = {"type": "string", "pattern": r"^-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?$"}
+_JSON_TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
+_FORMAT_NAMES: dict[type, str] = {
+    datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid",
+    **dict.fromkeys(PATH_TYPES, "path"),
+}  # fmt: skip
 _SCALAR_SCHEMAS: dict[type, Schema] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
-    NoneType: {"type": "null"},
-    datetime: {"type": "string", "format": "date-time"},
-    date: {"type": "string", "format": "date"},
-    time: {"type": "string", "format": "time"},
-    timedelta: {"type": "string", "format": "duration"},
-    UUID: {"type": "string", "format": "uuid"},
+    **{kind: {"type": name} for kind, name in _JSON_TYPE_NAMES.items()},
+    **{kind: {"type": "string", "format": name} for kind, name in _FORMAT_NAMES.items()},
     bytes: {"type": "string", "contentEncoding": "base64"},
     Decimal: {"anyOf": [{"type": "number"}, _DECIMAL_SCHEMA]},
-    **{kind: {"type": "string", "format": "path"} for kind in PATH_TYPES},
 }
-_JSON_TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _SUBSCHEMA_KEYWORDS = (
     "items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames", "unevaluatedItems",
     "unevaluatedProperties",
@@ -70,18 +65,11 @@ class SchemaWriter:
         self.defs: dict[str, Schema] = {}
         self._def_names: dict[int, tuple[Any, str]] = {}
         self._writers: dict[type, Callable[[Any], Schema]] = {
-            AnyType: lambda _: {},
-            ScalarType: self._write_scalar,
-            EnumType: lambda enum: enum_schema(plain for plain, _ in enum.values),
-            ArrayType: self._write_array,
-            TupleType: self._write_tuple,
-            MappingType: self._write_mapping,
-            RecordType: self._write_record,
-            UnionType: self._write_union,
-            PydanticType: self._write_pydantic,
-            AliasType: self._write_alias,
-            AnnotatedType: self._write_annotated,
-        }
+            AnyType: lambda _: {}, ScalarType: self._write_scalar, ArrayType: self._write_array,
+            EnumType: lambda enum: enum_schema(plain for plain, _ in enum.values), TupleType: self._write_tuple,
+            MappingType: self._write_mapping, RecordType: self._write_record, UnionType: self._write_union,
+            PydanticType: self._write_pydantic, AliasType: self._write_alias, AnnotatedType: self._write_annotated,
+        }  # fmt: skip
 
     def write(self, json_type: JsonType) -> Schema:
         return self._writers[type(json_type)](json_type)
@@ -91,10 +79,8 @@ class SchemaWriter:
     ) -> Schema:
         """Return the schema of an object; ``additional`` is its ``additionalProperties``."""
         members = tuple(members)
-        schema: Schema = {
-            "type": "object",
-            "properties": {member.name: self._write_member(member) for member in members},
-        }
+        properties = {member.name: self._write_member(member) for member in members}
+        schema: Schema = {"type": "object", "properties": properties}
         if required := [member.name for member in members if member.required or all_required]:
             schema["required"] = required
         if not self.output:

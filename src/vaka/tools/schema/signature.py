@@ -16,7 +16,7 @@ from vaka.core.types.message import Part, ToolResult
 from vaka.tools import validate
 from vaka.tools.schema import docstring
 from vaka.tools.schema.json_schema import SchemaWriter
-from vaka.tools.schema.json_types import MISSING, JsonType, TypeMember, UnsupportedType
+from vaka.tools.schema.json_types import JsonType, TypeMember, UnsupportedType
 from vaka.tools.schema.type_reader import TypeReader, make_member, resolve_hints
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -183,10 +183,8 @@ def _pydantic_field_of(parameter: inspect.Parameter) -> Any:
 def _default_of(parameter: inspect.Parameter) -> dict[str, Any]:
     field = _pydantic_field_of(parameter)
     if field is not None:
-        required = field.is_required()
-        return {"required": required, "default": MISSING if required else field.get_default(call_default_factory=True)}
-    required = parameter.default is inspect.Parameter.empty
-    return {"required": required, "default": MISSING if required else parameter.default}
+        return {"required": field.is_required(), "default": field.get_default(call_default_factory=True)}
+    return {"required": parameter.default is inspect.Parameter.empty, "default": parameter.default}
 
 
 def is_context_hint(hint: Any) -> bool:

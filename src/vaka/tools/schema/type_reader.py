@@ -93,10 +93,10 @@ def resolve_hints(target: Any, names: dict[str, Any] | None = None) -> dict[str,
 def make_member(
     name: str, json_type: JsonType, *, attribute: str, default: Any = MISSING, required: bool = True
 ) -> TypeMember:
-    """Return a member; one that may be null and has no default is optional and None when absent."""
+    """Return a member, ``default`` counting only if not ``required``; a required nullable one is None when absent."""
     if required and is_optional(json_type):
         return TypeMember(name, json_type, attribute, required=False, absent=None)
-    return TypeMember(name, json_type, attribute, required=required, default=default)
+    return TypeMember(name, json_type, attribute, required=required, default=MISSING if required else default)
 
 
 def _own_docstring(kind: type) -> str:
@@ -118,7 +118,7 @@ def _dataclass_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Iter
         if name in fields and fields[name].default_factory is not dataclasses.MISSING:
             default = _default_of_factory(fields[name].default_factory)
         required = parameter.default is inspect.Parameter.empty
-        yield make_member(name, read(hint), attribute=name, default=MISSING if required else default, required=required)
+        yield make_member(name, read(hint), attribute=name, default=default, required=required)
 
 
 def _attrs_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Iterator[TypeMember]:
@@ -129,13 +129,8 @@ def _attrs_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Iterator
         required = parameters[field.alias].default is inspect.Parameter.empty
         factory = getattr(field.default, "factory", None)
         default = field.default if factory is None else _default_of_factory(factory)
-        yield make_member(
-            field.alias,
-            read(hints.get(field.name, Any)),
-            attribute=field.alias,
-            default=MISSING if required else default,
-            required=required,
-        )
+        json_type = read(hints.get(field.name, Any))
+        yield make_member(field.alias, json_type, attribute=field.alias, default=default, required=required)
 
 
 def _struct_members(kind: type[msgspec.Struct], hints: dict[str, Any], read: ReadType) -> Iterator[TypeMember]:
@@ -143,13 +138,8 @@ def _struct_members(kind: type[msgspec.Struct], hints: dict[str, Any], read: Rea
         raise UnsupportedType(f"{kind.__name__} is array_like; use a Struct with named fields")
     for field in msgspec.structs.fields(kind):
         default = _default_of_factory(field.default_factory) if field.default is msgspec.NODEFAULT else field.default
-        yield make_member(
-            field.encode_name,
-            read(hints[field.name]),
-            attribute=field.name,
-            default=MISSING if field.required else default,
-            required=field.required,
-        )
+        name, json_type = field.encode_name, read(hints[field.name])
+        yield make_member(name, json_type, attribute=field.name, default=default, required=field.required)
 
 
 def _struct_tag_of(kind: type[msgspec.Struct]) -> tuple[str, str | int] | None:
@@ -168,11 +158,9 @@ def _typed_dict_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Ite
 
 
 _MEMBER_READERS: dict[str, Callable[[Any, dict[str, Any], ReadType], Iterator[TypeMember]]] = {
-    "dataclass": _dataclass_members,
-    "attrs": _attrs_members,
-    "struct": _struct_members,
+    "dataclass": _dataclass_members, "attrs": _attrs_members, "struct": _struct_members,
     "typeddict": _typed_dict_members,
-}
+}  # fmt: skip
 
 TypeVarMap: TypeAlias = dict[Any, Any]
 """The types that type variables are bound to."""
