@@ -95,7 +95,7 @@ async def test_an_automatic_clock_sleeps_in_no_time() -> None:
 
 def test_ids_count_for_each_prefix() -> None:
     ids = FakeIds()
-    assert [ids.new(prefix) for prefix in ("msg", "trn", "msg")] == ["msg_1", "trn_1", "msg_2"]
+    assert [ids.new_id(prefix) for prefix in ("msg", "trn", "msg")] == ["msg_1", "trn_1", "msg_2"]
 
 
 def test_chance_is_what_was_given_and_then_what_the_seed_gives() -> None:

@@ -181,7 +181,7 @@ class SessionDrivers:
         info = await self.store.sessions.find(session)
         if info is None or not info.live:
             return
-        key = self.env.ids.new("int")
+        key = self.env.ids.new_id("int")
         await self.offer(session, InterruptRequested(key=key, note="rewound"), key)
         head = info.head
         async with asyncio.timeout(INTERRUPT_TIMEOUT):

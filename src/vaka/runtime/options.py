@@ -54,7 +54,7 @@ class RandomIds:
         self._pool = ""
         self._offset = 0
 
-    def new(self, prefix: str) -> str:
+    def new_id(self, prefix: str) -> str:
         """Return ``prefix_`` with the time in milliseconds and 40 random bits."""
         if self._offset + 10 > len(self._pool):
             self._pool, self._offset = os.urandom(1000).hex(), 0  # one system call for two hundred names

@@ -184,7 +184,7 @@ class Runtime:
             raise InvalidInput(
                 "no agent: give one to open(), or to the runtime as Options(agent=…) or Options(model=…)"
             )
-        id = id or self.env.ids.new(f"ses_{self.options.entry_point}")
+        id = id or self.env.ids.new_id(f"ses_{self.options.entry_point}")
         return Session(self, self._drivers, agent, parse_session_id(id), metadata or {}, deps)
 
     async def run(self, request: Request) -> Response:
@@ -246,7 +246,7 @@ class Runtime:
 
     async def fork(self, origin: str, *, at: "Cursor | str | None" = None, id: str = "") -> SessionId:
         """Copy a session up to a cursor or checkpoint under a new id, and return that."""
-        made = parse_session_id(id or self.env.ids.new("ses_fork"))
+        made = parse_session_id(id or self.env.ids.new_id("ses_fork"))
         await fork(self.store, parse_session_id(origin), at, made, self._drivers.timestamp())
         return made
 

@@ -146,7 +146,7 @@ class Session(Generic[Deps]):
 
     async def interrupt(self, note: str = "", *, by: str = "") -> None:
         """Stop the running turn, in whichever process it runs; nothing when none is running."""
-        key = self._runtime.env.ids.new("int")
+        key = self._runtime.env.ids.new_id("int")
         await self._drivers.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
@@ -222,7 +222,7 @@ class Session(Generic[Deps]):
 
     async def _notify_close(self) -> None:
         collector, follower = TurnCollector(self.id), Follower(turn_ends_only=True)
-        over = InputAdded(key=self._runtime.env.ids.new("inp"), content=(), source="close")
+        over = InputAdded(key=self._runtime.env.ids.new_id("inp"), content=(), source="close")
         collector.key = over.key
         after = await self._drivers.submit(self, over, follower, reject=True, caller_key=False)
         async with TurnReader(self._drivers.hub, collector, after, follower) as reader:
@@ -245,7 +245,7 @@ class Session(Generic[Deps]):
         if model:
             self._runtime.models.find(model)  # a name that means nothing is told to whoever said it
         return InputAdded(
-            key=key or self._runtime.env.ids.new("inp"), content=content, policy=policy, model=model,
+            key=key or self._runtime.env.ids.new_id("inp"), content=content, policy=policy, model=model,
             options=dict(options or {}),
         )  # fmt: skip
 

@@ -221,7 +221,7 @@ class SessionDriver:
             if state.turn.interrupted is not None:
                 self._stop.trigger("interrupted", state.turn.interrupted)
         else:
-            place = EventScope(TurnId(self.env.ids.new("trn")))
+            place = EventScope(TurnId(self.env.ids.new_id("trn")))
             if self.log.head == 0:
                 self.log.defer(EventScope(), SessionOpened(agent=recipe.name, metadata=dict(self.metadata)))
         self._scope = place

@@ -87,7 +87,7 @@ class FakeIds:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def new(self, prefix: str) -> str:
+    def new_id(self, prefix: str) -> str:
         self._counts[prefix] += 1
         return f"{prefix}_{self._counts[prefix]}"
 

@@ -55,7 +55,7 @@ async def call_model(turn: Turn) -> list[OpenCall]:
     prompt = await _build_prompt(turn)
     value = await turn.middleware.before_model(turn, prompt)
     if isinstance(value, AssistantMessage):
-        said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new("msg")))
+        said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
         return await _record_answer(turn, prompt, prompt, _parse_changed_calls(turn, said, ()), Usage())
     with turn.stop.cancellable():
         hold = await reserve(turn, turn.recipe.model, value)
@@ -127,7 +127,7 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
 
 
 def _start_message(turn: Turn) -> MessageAssembly:
-    assembly = MessageAssembly(MessageId(turn.env.ids.new("msg")))
+    assembly = MessageAssembly(MessageId(turn.env.ids.new_id("msg")))
     turn.log.publish_live(
         turn.scope, progress.MessageStarted(message_id=assembly.message_id, model=turn.recipe.model.name)
     )

@@ -87,7 +87,7 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
         return Ending(kind="failed", code="blocked", message=value.reason, withdrawn=True)
     if isinstance(value, Answer):
         answer = progress.MessageCompleted(
-            message_id=MessageId(turn.env.ids.new("msg")), content=(Text(text=value.text),), model="", stop="end"
+            message_id=MessageId(turn.env.ids.new_id("msg")), content=(Text(text=value.text),), model="", stop="end"
         )
         turn.log.defer(turn.scope, answer)
         return Ending(text=value.text)

@@ -18,6 +18,6 @@ class Clock(Protocol):
 
 
 class IdGenerator(Protocol):
-    def new(self, prefix: str) -> str:
+    def new_id(self, prefix: str) -> str:
         """Return a unique id that begins with ``prefix``."""
         ...

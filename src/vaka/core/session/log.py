@@ -158,7 +158,9 @@ class Log:
 
     def _publish(self, scope: EventScope, body: Body) -> None:
         self.fanout.publish_live(
-            Event(data=body, session=self.session, ts=self._now(), turn=scope.turn, step=scope.step, path=scope.path)
+            Event(
+                data=body, session=self.session, ts=self._timestamp(), turn=scope.turn, step=scope.step, path=scope.path
+            )
         )
         self.store.live.touch(self.session)
 
@@ -217,9 +219,9 @@ class Log:
 
     def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
         last, secrets = before[-1] if before else self._last, self.secrets if self.secrets.json_forms else None
-        return seal_chain(self.session, last, entries, self._now(), secrets)
+        return seal_chain(self.session, last, entries, self._timestamp(), secrets)
 
-    def _now(self) -> str:
+    def _timestamp(self) -> str:
         """Return the timestamp of an event; cached, since many happen in one millisecond."""
         now = int(self.clock.time() * 1000)
         if now != self._cached_now[0]:

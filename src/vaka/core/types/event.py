@@ -53,7 +53,7 @@ class Progress(Body):
 
 
 class Control(Body):
-    """What someone must decide, or has decided."""
+    """Inputs, decisions, and changes of the session."""
 
     channel: ClassVar[Channel] = "control"
 

@@ -159,7 +159,7 @@ def build_request(turn: Turn, prepared: ApprovableCall, ask: Ask) -> ApprovalReq
     """Return the question to a person. Where the rules cannot keep what is allowed, a yes counts once."""
     ttl, spec, policy = turn.recipe.limits.approval_ttl, prepared.tool.spec, _granting_policy(turn)
     return ApprovalRequested(
-        approval=DecisionId(turn.env.ids.new("apr")),
+        approval=DecisionId(turn.env.ids.new_id("apr")),
         call=prepared.call,
         digest=digest_of(prepared.call.arguments),
         spec=spec.digest,
