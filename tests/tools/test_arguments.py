@@ -113,12 +113,13 @@ REFUSED: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "message"), REFUSED, ids=[repr(row[0][:60]) for row in REFUSED])
-def test_other_text_is_an_error_with_an_instruction_for_the_model(raw: str, message: str) -> None:
-    parsed = parse_json(raw)
-    assert isinstance(parsed, InvalidArguments)
-    assert message in parsed.message
-    assert len(parsed.message) < 300
+def test_other_text_is_an_error_with_an_instruction_for_the_model() -> None:
+    rows = [(raw[:60], message, parse_json(raw)) for raw, message in REFUSED]
+    assert [
+        (raw, message, parsed)
+        for raw, message, parsed in rows
+        if not isinstance(parsed, InvalidArguments) or message not in parsed.message or len(parsed.message) >= 300
+    ] == []
 
 
 def test_64_levels_are_accepted_with_brackets_in_strings() -> None:

@@ -179,9 +179,9 @@ TABLE: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "expected"), TABLE, ids=[str(hint) for hint, _ in TABLE])
-def test_each_type_has_its_schema(hint: Any, expected: dict[str, Any]) -> None:
-    assert schema_of(hint) == expected
+def test_each_type_has_its_schema() -> None:
+    rows = [(str(hint), schema_of(hint), expected) for hint, expected in TABLE]
+    assert [row for row in rows if row[1] != row[2]] == []
 
 
 NOTES: list[tuple[Any, dict[str, Any]]] = [

@@ -38,17 +38,19 @@ def match_with_python(pattern: str) -> list[str]:
     return [line for line in LINES if translated.search(line)]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_both_engines_find_the_same_lines(pattern: str) -> None:
+def match_with_ripgrep(program: str, pattern: str) -> list[str]:
+    command = [program, "--no-config", "--crlf", f"--regexp={translate_pattern(pattern).rust}", "-"]
+    process = subprocess.run(command, input="\n".join(LINES) + "\n", capture_output=True, text=True, check=False)
+    return [*process.stderr.splitlines(), *process.stdout.split("\n")[:-1]]
+
+
+def test_both_engines_find_the_same_lines() -> None:
     program = shutil.which("rg")
     if program is None:
         pytest.skip("ripgrep is not installed; scripts/system.sh ripgrep installs it")
-    rust = translate_pattern(pattern).rust
-    assert rust is not None
-    command = [program, "--no-config", "--crlf", f"--regexp={rust}", "-"]
-    process = subprocess.run(command, input="\n".join(LINES) + "\n", capture_output=True, text=True, check=False)
-    assert not process.stderr
-    assert match_with_python(pattern) == process.stdout.split("\n")[:-1]
+    assert [pattern for pattern in PATTERNS if translate_pattern(pattern).rust is None] == []
+    rows = [(pattern, match_with_python(pattern), match_with_ripgrep(program, pattern)) for pattern in PATTERNS]
+    assert [row for row in rows if row[1] != row[2]] == []
 
 
 @pytest.mark.parametrize(
