@@ -22,7 +22,7 @@ from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.observers import TurnObservers
 from vaka.runtime.options import ApprovalAnswer
-from vaka.runtime.session_driver import SessionDriver
+from vaka.runtime.session_driver import SessionDriver, SyncStarter
 from vaka.runtime.session_edits import write_event
 from vaka.runtime.turn_stream import TurnCollector
 
@@ -49,6 +49,7 @@ class SessionDrivers:
         self.active: dict[SessionId, SessionDriver] = {}
         self._observers = observers
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sync_starter = SyncStarter()
         self._closed = False
 
     async def close(self, *, cancel: bool) -> bool:
@@ -71,6 +72,7 @@ class SessionDrivers:
                 driver.finish("the runtime was closed")
             await asyncio.gather(*(driver.wait() for driver in drivers))
             await asyncio.sleep(0)
+        self._sync_starter.close()
         return True
 
     def require_open(self) -> None:
@@ -235,6 +237,7 @@ class SessionDrivers:
             self.env,
             self.hub,
             self.secrets,
+            self._sync_starter,
         )
         driver.metadata, driver.deps = session.metadata, session.deps
         if self._observers.active:

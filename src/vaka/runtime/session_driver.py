@@ -4,6 +4,7 @@ A driver lives only while there is work; an idle session has no writer, so any p
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,6 +30,35 @@ SYNC_DELAY = 0.02
 """Seconds a turn may take before this process starts to listen for what others offer to its session."""
 
 
+class SyncStarter:
+    """Starts the sync of drivers whose work takes longer than ``SYNC_DELAY``, with one timer for all of them."""
+
+    def __init__(self) -> None:
+        self._due: deque[tuple[float, SessionDriver]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def schedule(self, driver: "SessionDriver") -> None:
+        """Start a driver's sync after the delay."""
+        loop = asyncio.get_running_loop()
+        self._due.append((loop.time() + SYNC_DELAY, driver))
+        if self._timer is None:
+            self._timer = loop.call_later(SYNC_DELAY, self._start_due)
+
+    def _start_due(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        now = loop.time()
+        while self._due and self._due[0][0] <= now:
+            self._due.popleft()[1].start_sync()
+        if self._due:
+            self._timer = loop.call_at(self._due[0][0], self._start_due)
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class SessionDriver:
     """Runs the turns of one session, one after the other."""
 
@@ -39,9 +69,11 @@ class SessionDriver:
         env: Env,
         hub: FollowerHub,
         secrets: Secrets,
+        sync_starter: SyncStarter,
     ) -> None:
         self.session, self.recipe_for, self.env, self.hub = session, recipe_for, env, hub
         self.store: Store = hub.store
+        self._sync_starter = sync_starter
         self.log = Log(self.store, session, Fanout(session), env.clock, secrets)
         self.error: BaseException | None = None
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -58,7 +90,6 @@ class SessionDriver:
         self._stop = StopSignal()
         self._sync_task: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._sync_timer: asyncio.TimerHandle | None = None
         self._attached = False
         self._current_inputs: tuple[str, ...] = ()
         self._withdrawn: set[str] = set()
@@ -87,7 +118,7 @@ class SessionDriver:
 
     def start(self, done: "Callable[[SessionDriver], None]") -> None:
         """Work until nothing is left to do; then call ``done``."""
-        self._sync_timer = asyncio.get_running_loop().call_later(SYNC_DELAY, self._start_sync)
+        self._sync_starter.schedule(self)
         self._task = asyncio.create_task(self._run())
         self.ready.set_result(True)
         self._task.add_done_callback(lambda _: self._on_done(done))
@@ -246,8 +277,10 @@ class SessionDriver:
                 self._announced.add(queued.key)
                 self.log.defer(EventScope(), TurnQueued(input=queued.key))
 
-    def _start_sync(self) -> None:
-        self._sync_task = asyncio.create_task(self._sync_loop())
+    def start_sync(self) -> None:
+        """Begin to read what other processes offer to the session, unless its work has ended."""
+        if not self._ended:
+            self._sync_task = asyncio.create_task(self._sync_loop())
 
     async def _sync_loop(self) -> None:
         """Hear what others offer; when the store cannot be asked, the next write will say so."""
@@ -262,8 +295,6 @@ class SessionDriver:
 
     def _on_done(self, done: "Callable[[SessionDriver], None]") -> None:
         task, self.ending = self._task, True
-        if self._sync_timer is not None:
-            self._sync_timer.cancel()
         if self._sync_task is not None:
             self._sync_task.cancel()
         if task is not None and not task.cancelled() and task.exception() is not None:

@@ -39,12 +39,10 @@ class TurnCollector:
 
     def take_events(self, events: Sequence[Event]) -> list[Event]:
         """Return those of some events that belong to the turn."""
-        mine: list[Event] = []
-        for event in events:
-            if event.turn == self.turn if self.turn else self._belongs_to_turn(event):
-                mine.append(event)
-                if type(event.data) in _COUNTED_TYPES:
-                    self.record(event)
+        mine = [event for event in events if (event.turn == self.turn if self.turn else self._belongs_to_turn(event))]
+        for event in mine:
+            if type(event.data) in _COUNTED_TYPES:
+                self.record(event)
         return mine
 
     def _belongs_to_turn(self, event: Event) -> bool:
@@ -61,17 +59,17 @@ class TurnCollector:
 
     def record(self, event: Event) -> None:
         """Count an event of the turn."""
-        body = event.data
-        if type(body) not in _COUNTED_TYPES:
-            return
-        if isinstance(body, _TURN_ENDS) and not event.path:
-            self.end_event = event
-        elif isinstance(body, progress.StepStarted) and not event.path:
-            self.steps += 1
-        elif isinstance(body, progress.ToolCalled):
-            self.tool_names.append(body.call.name)
-        elif isinstance(body, progress.ToolFailed) and body.result.reason in _REFUSAL_REASONS:
-            self.denied_calls.append(body.result.call)
+        match event.data:
+            case progress.StepStarted():
+                self.steps += not event.path
+            case progress.ToolCalled(call=call):
+                self.tool_names.append(call.name)
+            case progress.ToolFailed(result=result):
+                if result.reason in _REFUSAL_REASONS:
+                    self.denied_calls.append(result.call)
+            case body:
+                if isinstance(body, _TURN_ENDS) and not event.path:
+                    self.end_event = event
 
     def summarize(self) -> Response:
         """Return the response of the turn, however it ended."""

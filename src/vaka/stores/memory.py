@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import msgspec
 
@@ -80,7 +79,7 @@ class MemoryLog:
             self._blobs.update(blobs_of(event))
 
 
-class MemoryClaim(NamedTuple):
+class MemoryClaim(msgspec.Struct, frozen=True, eq=False):
     """The current writer of a session."""
 
     hub: "MemoryHub"
@@ -316,7 +315,10 @@ class MemoryLive(_MemoryPort):
             share.touch()
 
     def touch(self, session: SessionId) -> None:
-        share = self._hub.shared.shares.get((self._namespace, session))
+        shared = self._hub.shared
+        if shared.hubs == [self._hub]:
+            return  # no other handle can watch
+        share = shared.shares.get((self._namespace, session))
         if share:
             share.touch()
 

@@ -21,7 +21,7 @@ from vaka.core.types.message import FailureReason, Part, Text, ToolResult, repla
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_schema import encode_unknown
-from vaka.tools.schema.json_types import UnsupportedType, is_object
+from vaka.tools.schema.json_types import CONVERSION_ERRORS, UnsupportedType, is_object
 from vaka.tools.schema.openai_strict import strict_schema
 from vaka.tools.schema.signature import (
     ToolSignature,
@@ -135,8 +135,6 @@ _UNSET: Any = object()
 
 _EFFECTS: tuple[str, ...] = get_args(Effect)
 
-_CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
-
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
@@ -240,7 +238,7 @@ class FunctionTool(Generic[P, R]):
         definition = self._load_definition()
         try:
             args, kwargs = definition.signature.bind(context, arguments)
-        except _CONVERSION_ERRORS as error:
+        except CONVERSION_ERRORS as error:
             return failed_result(
                 context.call, f"the arguments of {self.name} cannot be used: {error}", invalid_arguments=True
             )

@@ -257,24 +257,24 @@ async def write_simple_turn(log: Log, number: int = 1) -> None:
 
 def visible_texts(events: Iterable[Event]) -> list[str]:
     """Return the text of each message as a client assembles it from deltas, snapshots and completed messages."""
-    shown: dict[str, dict[int, str]] = {}
+    texts_by_message: dict[str, dict[int, str]] = {}
     for event in events:
-        apply_visible_text(shown, event)
-    return ["".join(block for _, block in sorted(blocks.items())) for blocks in shown.values()]
+        apply_visible_text(texts_by_message, event)
+    return ["".join(block for _, block in sorted(blocks.items())) for blocks in texts_by_message.values()]
 
 
-def apply_visible_text(shown: dict[str, dict[int, str]], event: Event) -> None:
+def apply_visible_text(texts_by_message: dict[str, dict[int, str]], event: Event) -> None:
     body = event.data
     match body:
         case progress.TextDelta():
-            blocks = shown.setdefault(body.message_id, {})
+            blocks = texts_by_message.setdefault(body.message_id, {})
             blocks[body.block] = blocks.get(body.block, "")[: body.offset] + body.text
         case progress.MessageSnapshot():
-            shown.setdefault(body.message_id, {})[body.block] = body.text
+            texts_by_message.setdefault(body.message_id, {})[body.block] = body.text
         case progress.MessageCompleted():
-            shown[body.message_id] = {0: text_of(body.content)}
+            texts_by_message[body.message_id] = {0: text_of(body.content)}
         case progress.MessageDiscarded():
-            shown.pop(body.message_id, None)
+            texts_by_message.pop(body.message_id, None)
         case _:
             return
 

@@ -58,11 +58,11 @@ class RandomSessionWriter:
         ]
 
     def _start_turn(self, choice: int) -> Entries:
-        place, waiting = scope_at(self._new_id("turn")), list(self._state().inputs)
+        scope, waiting = scope_at(self._new_id("turn")), list(self._state().inputs)
         if waiting and choice % 2:
-            return [(place, turn_started(waiting[choice % len(waiting)]))]
+            return [(scope, turn_started(waiting[choice % len(waiting)]))]
         key = self._new_id("key")
-        return [(EventScope(), input_added(f"question {choice}", key)), (place, turn_started(key))]
+        return [(EventScope(), input_added(f"question {choice}", key)), (scope, turn_started(key))]
 
     def _add_input(self, choice: int) -> Entries:
         policy: control.InputPolicy = ("queue", "steer", "interrupt")[choice % 3]
@@ -127,7 +127,7 @@ class RandomSessionWriter:
         if state.open_calls_of(path):
             return self._advance_call(choice)
         lane: AgentProgress = state.agent_progress(path)
-        place, message = EventScope(turn, lane.step + 1, path), self._new_id("msg")
+        scope, message = EventScope(turn, lane.step + 1, path), self._new_id("msg")
         steered = [queued.key for queued in state.inputs.values() if queued.policy == "steer"] if not path else []
         calls = [
             tool_called(
@@ -141,29 +141,29 @@ class RandomSessionWriter:
             message_completed(f"t{choice}", message),
             usage,
         ]
-        return [(place, body) for body in (*bodies, *calls)]
+        return [(scope, body) for body in (*bodies, *calls)]
 
     def _advance_call(self, choice: int) -> Entries:
         call = self._pick_open_call(choice)
-        place, id = EventScope(self._turn_id(), call.step, call.path), call.call.id
+        scope, id = EventScope(self._turn_id(), call.step, call.path), call.call.id
         if call.phase == "called":
-            return [(place, tool_started(id, EFFECTS[choice % 4], n=1))]
+            return [(scope, tool_started(id, EFFECTS[choice % 4], n=1))]
         if call.phase == "started" and choice % 3 == 0:
-            return [(place, progress.ToolReturned(result=tool_result(id, "raw")))]
+            return [(scope, progress.ToolReturned(result=tool_result(id, "raw")))]
         sealed = results_for_open_calls(self._state(), "sealed", "over", (*call.path, child_name(call.number)))
         below: Entries = [
-            (EventScope(place.turn, step, path), progress.ToolFailed(result=r)) for path, step, r in sealed
+            (EventScope(scope.turn, step, path), progress.ToolFailed(result=r)) for path, step, r in sealed
         ]
-        return [*below, (place, tool_completed(id, f"r{choice}") if choice % 2 else tool_failed(id))]
+        return [*below, (scope, tool_completed(id, f"r{choice}") if choice % 2 else tool_failed(id))]
 
     def _ask_person(self, choice: int) -> Entries:
         call = self._pick_open_call(choice)
-        place, id = EventScope(self._turn_id(), call.step, call.path), call.call.id
+        scope, id = EventScope(self._turn_id(), call.step, call.path), call.call.id
         if choice % 2:
             question = DecisionId(self._new_id("qst"))
-            return [(place, control.QuestionAsked(question=question, text="?", call=id))]
+            return [(scope, control.QuestionAsked(question=question, text="?", call=id))]
         expires = "2020-01-01T00:00:00.000Z" if choice % 8 == 0 else ""
-        return [(place, approval_requested(self._new_id("apr"), id, expires, rule=f"r{choice % 3}"))]
+        return [(scope, approval_requested(self._new_id("apr"), id, expires, rule=f"r{choice % 3}"))]
 
     def _decide(self, choice: int) -> Entries:
         waiting = [decision for decision in self._state().decisions.values() if decision.waiting]
@@ -183,17 +183,17 @@ class RandomSessionWriter:
 
     def _advance_child(self, choice: int) -> Entries:
         call = self._pick_open_call(choice)
-        place, name = EventScope(self._turn_id(), call.step, call.path), child_name(call.number, choice % 2 + 1)
+        scope, name = EventScope(self._turn_id(), call.step, call.path), child_name(call.number, choice % 2 + 1)
         lane = self._state().lanes.get("/".join((*call.path, name)))
         if len(call.path) > 2:
             return self._advance_call(choice)
         if lane is None:
-            return [(place, progress.SubagentStarted(call=call.call.id, agent="child", child=name))]
+            return [(scope, progress.SubagentStarted(call=call.call.id, agent="child", child=name))]
         path = (*call.path, name)
         if lane.done is not None or self._state().open_calls_of(path):
             return self._advance_call(choice)
         done = progress.SubagentCompleted(call=call.call.id, agent="child", child=name, text="found", value={"n": 1})
-        return [(place, done)]
+        return [(scope, done)]
 
     def _end_turn(self, choice: int) -> Entries:
         turn = self._turn_id()

@@ -39,11 +39,11 @@ from vaka.core.types.ids import CallId, DecisionId, Digest, EventScope, MessageI
 from vaka.core.types.message import AssistantMessage, Image, Stored, Text, ToolResult, Usage
 
 
-def sealed_events(*bodies: Body, place: EventScope = T1) -> list[Event]:
+def sealed_events(*bodies: Body, scope: EventScope = T1) -> list[Event]:
     """Seal bodies one after the other without checking the invariants."""
     events: list[Event] = []
     for seq, body in enumerate(bodies, 1):
-        event = Event(data=body, session=S, ts=NOW, turn=place.turn, step=place.step, path=place.path)
+        event = Event(data=body, session=S, ts=NOW, turn=scope.turn, step=scope.step, path=scope.path)
         events.append(seal(event, epoch=1, seq=seq, prev=events[-1].hash if events else ""))
     return events
 
@@ -220,9 +220,9 @@ class TestBranches:
         await log.append(T1, input_added("q"), turn_started("k"), tool_called(), tool_started())
         entries = end_turn_entries(log.state, "over")
         assert [body.type for _, body in entries] == ["tool.failed", "turn.interrupted"]
-        assert {place.turn for place, _ in entries} == {TurnId("t1")}
-        for place, body in entries:
-            log.defer(place, body)
+        assert {scope.turn for scope, _ in entries} == {TurnId("t1")}
+        for scope, body in entries:
+            log.defer(scope, body)
         await log.append(EventScope())
         assert end_turn_entries(log.state, "over") == []
         assert [body.type for _, body in fork_entries(log.state, S, "1.6")] == ["session.forked"]

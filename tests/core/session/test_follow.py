@@ -45,7 +45,7 @@ class EventReader:
     """Follows a session in a task of its own, and reads only while ``open`` is set."""
 
     def __init__(self, harness: LogHarness, after: Cursor | None = None) -> None:
-        self.seen: list[Event] = []
+        self.events: list[Event] = []
         self.open = asyncio.Event()
         self.open.set()
         self.error: BaseException | None = None
@@ -55,18 +55,18 @@ class EventReader:
         try:
             async with aclosing(harness.hub.follow(S, after)) as events:
                 async for event in events:
-                    self.seen.append(event)
+                    self.events.append(event)
                     await self.open.wait()
         except (Closed, Unavailable) as error:
             self.error = error
 
     @property
     def types(self) -> list[str]:
-        return [event.type for event in self.seen]
+        return [event.type for event in self.events]
 
     @property
     def seqs(self) -> list[int]:
-        return [event.seq for event in self.seen if event.seq]
+        return [event.seq for event in self.events if event.seq]
 
     async def stop(self) -> None:
         self.task.cancel()
@@ -115,11 +115,11 @@ class TestOneProcess:
         await run_event_loop()
         assert latest.types == ["message.snapshot"]
         for reader in (early, late, latest):
-            assert visible_texts(reader.seen) == ["Hello"]
+            assert visible_texts(reader.events) == ["Hello"]
         await log.append(T1, message_completed("Hello!"), turn_completed())
         await run_event_loop()
         for reader in (early, late, latest):
-            assert visible_texts(reader.seen) == ["Hello!"]
+            assert visible_texts(reader.events) == ["Hello!"]
             assert reader.seqs[-1] == log.head
             await reader.stop()
         after = EventReader(harness)
@@ -137,7 +137,7 @@ class TestOneProcess:
         await publish_text(log, "Yes", 0, "m2")
         late = EventReader(harness, Cursor(1, log.head))
         await run_event_loop()
-        assert visible_texts(reader.seen) == visible_texts(late.seen) == ["Yes"]
+        assert visible_texts(reader.events) == visible_texts(late.events) == ["Yes"]
         await reader.stop()
         await late.stop()
 
@@ -177,7 +177,7 @@ class TestOneProcess:
         slow.open.set()
         await run_event_loop(20)
         assert slow.seqs == list(range(1, log.head + 1))
-        assert sorted(map(len, visible_texts(slow.seen))) == [MAX_QUEUED * 10 // 3] * 2 + [MAX_QUEUED * 10 // 3 + 1]
+        assert sorted(map(len, visible_texts(slow.events))) == [MAX_QUEUED * 10 // 3] * 2 + [MAX_QUEUED * 10 // 3 + 1]
         assert slow.types.count("text.delta") < MAX_QUEUED + 10
         assert "message.snapshot" in slow.types
         await slow.stop()
@@ -239,7 +239,7 @@ class TestOneProcess:
         await log.append(T1, message_completed("Hello"), turn_completed())
         await run_event_loop(20)
         assert {tuple(reader.seqs)[-2:] for reader in readers} == {(4, 5)}
-        assert all(visible_texts(reader.seen) == ["Hello"] for reader in readers)
+        assert all(visible_texts(reader.events) == ["Hello"] for reader in readers)
         for reader in readers:
             await reader.stop()
         assert not log.fanout.followers
@@ -349,16 +349,16 @@ class TestTwoProcesses:
         log = await here.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
         await publish_text(log, "Hello")
-        while visible_texts(far.seen) != ["Hello"]:
+        while visible_texts(far.events) != ["Hello"]:
             await run_event_loop(1)
         late = EventReader(there, Cursor(1, 3))
         await run_event_loop()
-        assert visible_texts(late.seen) == ["Hello"], "although no further delta follows"
+        assert visible_texts(late.events) == ["Hello"], "although no further delta follows"
         assert late.types == ["message.snapshot"]
         await log.append(T1, message_completed("Hello!"), turn_completed())
         await run_event_loop()
         assert near.seqs == far.seqs == list(range(1, log.head + 1))
-        assert visible_texts(near.seen) == visible_texts(far.seen) == visible_texts(late.seen) == ["Hello!"]
+        assert visible_texts(near.events) == visible_texts(far.events) == visible_texts(late.events) == ["Hello!"]
         for reader in (near, far, late):
             await reader.stop()
 

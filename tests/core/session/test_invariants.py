@@ -141,8 +141,9 @@ class TestRule2OneWriterManyOffers:
         assert (info.live, info.term) == (False, log.term)
 
 
-async def open_log(*bodies: Body) -> Log:
-    log = await LogHarness().open()
+async def open_log(*bodies: Body, harness: LogHarness | None = None) -> Log:
+    """Return a log with a turn in its first step and these bodies."""
+    log = await (harness or LogHarness()).open()
     await log.append(T1, input_added("q"), turn_started("k"), step_started(), *bodies)
     return log
 
@@ -231,17 +232,8 @@ class TestRule3PairingIsAnInvariant:
         self, go_back: Callable[[LogHarness, int], object]
     ) -> None:
         harness = LogHarness()
-        log = await harness.open()
-        await log.append(
-            T1,
-            input_added("q"),
-            turn_started("k"),
-            step_started(),
-            message_completed("hm"),
-            tool_called(),
-            tool_called("call_2"),
-            tool_started(),
-        )
+        calls = (message_completed("hm"), tool_called(), tool_called("call_2"))
+        log = await open_log(*calls, tool_started(), harness=harness)
         cut = log.head
         await log.append(T1, tool_completed("call_1"), tool_completed("call_2"), step_started(2), tool_called("call_3"))
         await harness.release(log)
@@ -256,16 +248,7 @@ class TestRule3PairingIsAnInvariant:
 
     async def test_a_prompt_has_results_in_the_order_of_calls_and_then_new_inputs(self) -> None:
         harness = LogHarness()
-        log = await harness.open()
-        await log.append(
-            T1,
-            input_added("q"),
-            turn_started("k"),
-            step_started(),
-            message_completed("hm"),
-            tool_called(),
-            tool_called("call_2"),
-        )
+        log = await open_log(message_completed("hm"), tool_called(), tool_called("call_2"), harness=harness)
         await log.append(T1, tool_completed("call_2", "two"))
         await harness.offer(input_added("by the way", "k2", "steer"), "k2")
         await log.append(T1, tool_completed("call_1", "one"), step_started(2, "k2"))

@@ -105,13 +105,13 @@ async def test_deltas_of_every_kind_are_redacted_and_have_correct_offsets(secret
 
     async with runtime(secrets=(secret,)) as rt:
         events = await collect_turn(await rt.open(agent(FunctionModel(answer), look)))
-    shown: dict[tuple[str, str, int], str] = {}
+    text_by_block: dict[tuple[str, str, int], str] = {}
     for event in events:
         if isinstance(event.data, progress.Delta):
             key = (event.type, event.data.message_id, event.data.block)
-            assert event.data.offset == len(shown.get(key, ""))
-            shown[key] = shown.get(key, "") + event.data.text
-    texts = [(kind, text) for (kind, _, _), text in shown.items()]
+            assert event.data.offset == len(text_by_block.get(key, ""))
+            text_by_block[key] = text_by_block.get(key, "") + event.data.text
+    texts = [(kind, text) for (kind, _, _), text in text_by_block.items()]
     assert texts == [
         ("reasoning.delta", "I know [redacted], hunt"), ("text.delta", "It is [redacted]; hunter"),
         ("tool.args.delta", '{"at": "<[redacted]>"}'), ("tool.output.delta", "<[redacted]> and quot"),

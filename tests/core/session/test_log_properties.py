@@ -53,8 +53,8 @@ async def write_random_session(harness: LogHarness, numbers: Sequence[int]) -> l
     log = await harness.open()
     author = RandomSessionWriter(lambda: log.state)
     for number in numbers:
-        for place, body in author.next(number):
-            log.defer(place, body)
+        for scope, body in author.next(number):
+            log.defer(scope, body)
         await log.append(EventScope())
         if number % 10 == 0:
             await force_snapshot(harness, log)
@@ -203,8 +203,8 @@ def test_the_invariants_accept_only_calls_with_exactly_one_result(
             continue
         accepted += group
         assert calls_are_paired(accepted)
-        for place, body in entries:
-            event = seal(Event(data=body, session=S, ts=NOW, path=place.path), epoch=1, seq=state.seq + 1, prev=prev)
+        for scope, body in entries:
+            event = seal(Event(data=body, session=S, ts=NOW, path=scope.path), epoch=1, seq=state.seq + 1, prev=prev)
             prev = event.hash
             fold(state, [event])
 

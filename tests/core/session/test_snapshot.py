@@ -88,9 +88,9 @@ class TestInvalidSnapshots:
             scope_at("t99"), input_added("and now?", "k99"), turn_started("k99"), step_started(), tool_called("call_31")
         )
         await harness.release(log)
-        found = await harness.store.snapshots.load(S, version=FOLD_VERSION)
-        assert found is not None
-        return found[1], encode_state(log.state)
+        row = await harness.store.snapshots.load(S, version=FOLD_VERSION)
+        assert row is not None
+        return row[1], encode_state(log.state)
 
     async def test_a_snapshot_with_a_flipped_bit_is_ignored(self) -> None:
         harness = LogHarness()
@@ -116,16 +116,16 @@ class TestInvalidSnapshots:
         harness = LogHarness()
         data, state = await self._snapshot(harness)
         seq = (await snapshot_seqs(harness))[-1]
-        for place in (seq - 1, seq + 1, 10_000):
-            await harness.store.snapshots.save(S, seq=place, version=FOLD_VERSION, data=data)
+        for other_seq in (seq - 1, seq + 1, 10_000):
+            await harness.store.snapshots.save(S, seq=other_seq, version=FOLD_VERSION, data=data)
         assert encode_state((await reopen(harness.store, S)).state) == state
         other = SessionId("other")
         log = await harness.open(other)
         await log.append(EventScope(), *[log_line("something else")] * (seq + 3))
         await harness.store.snapshots.save(other, seq=seq, version=FOLD_VERSION, data=data)
         await assert_same_after_reopening(harness, log)
-        found = await reopen(harness.store, other, upto=seq)
-        assert encode_state(found.state) == encode_state(SessionState(seq=seq))
+        opened = await reopen(harness.store, other, upto=seq)
+        assert encode_state(opened.state) == encode_state(SessionState(seq=seq))
 
     async def test_a_snapshot_of_another_fold_version_is_ignored(self) -> None:
         harness = LogHarness()
@@ -146,8 +146,8 @@ class TestContextWindow:
         await assert_same_after_reopening(harness, log)
         await log.append(scope_at("t2"), turn_started("k2"))
         await assert_same_after_reopening(harness, log)
-        found = await reopen(harness.store, S)
-        assert build_messages(found.window.events_at(()), ())[-1] == UserMessage(content=(Text(text="meanwhile"),))
+        opened = await reopen(harness.store, S)
+        assert build_messages(opened.window.events_at(()), ())[-1] == UserMessage(content=(Text(text="meanwhile"),))
 
     async def test_a_window_that_starts_at_a_turn_has_the_input_of_that_turn(self) -> None:
         harness = LogHarness()
@@ -203,8 +203,8 @@ class TestCost:
             await log.append(EventScope(), *[log_line("x" * 20)] * 10)
         await log.append(scope_at("t"), input_added("still here?", "k"), turn_started("k"))
         events.rows = 0
-        found = await reopen(harness.store, S)
-        assert found.state.seq == log.head >= 99_992
+        opened = await reopen(harness.store, S)
+        assert opened.state.seq == log.head >= 99_992
         assert events.rows < 1_300
         await assert_same_after_reopening(harness, log)
 
@@ -252,11 +252,11 @@ class TestRewind:
         assert await snapshot_seqs(harness)
         await harness.release(log)
         await rewind_session(harness, before)
-        found = await reopen(harness.store, S)
+        opened = await reopen(harness.store, S)
         prefix = await reopen(harness.store, S, upto=before)
-        assert found.state.calls == 39
-        assert found.state.usage == prefix.state.usage
-        assert [e.seq for e in found.window.events] == [e.seq for e in prefix.window.events]
+        assert opened.state.calls == 39
+        assert opened.state.usage == prefix.state.usage
+        assert [e.seq for e in opened.window.events] == [e.seq for e in prefix.window.events]
         log = await harness.open()
         await write_simple_turn(log, 50)
         await assert_same_after_reopening(harness, log)
@@ -270,16 +270,16 @@ class TestRewind:
             await write_simple_turn(log, number)
             ends.append(log.head)
         await harness.release(log)
-        there = await reopen(harness.store, S, upto=ends[1])
+        branch = await reopen(harness.store, S, upto=ends[1])
         await rewind_session(harness, ends[0])
         log = await harness.open()
         await write_simple_turn(log, 4)
         await harness.release(log)
         await rewind_session(harness, ends[1])
-        found = await reopen(harness.store, S)
-        assert [e.seq for e in found.window.events] == [e.seq for e in there.window.events]
-        assert build_messages(found.window.events_at(()), ()) == build_messages(there.window.events_at(()), ())
-        assert found.state.calls == 4
+        opened = await reopen(harness.store, S)
+        assert [e.seq for e in opened.window.events] == [e.seq for e in branch.window.events]
+        assert build_messages(opened.window.events_at(()), ()) == build_messages(branch.window.events_at(()), ())
+        assert opened.state.calls == 4
         log = await harness.open()
         for number in range(5, 40):
             await write_simple_turn(log, number)
@@ -314,9 +314,9 @@ class TestRewind:
         await write_simple_turn(log)
         await harness.release(log)
         await rewind_session(harness, 0)
-        found = await reopen(harness.store, S)
-        assert found.window.events == []
-        assert found.state.calls == 1
+        opened = await reopen(harness.store, S)
+        assert opened.window.events == []
+        assert opened.state.calls == 1
 
 
 async def test_an_event_of_a_newer_version_is_reported() -> None:
@@ -332,5 +332,5 @@ async def test_an_event_of_a_newer_version_is_reported() -> None:
 
 
 async def test_a_session_without_events_is_empty() -> None:
-    found = await reopen(LogHarness().store, S)
-    assert (found.last, found.base, found.window.events, found.state.seq) == (None, 0, [], 0)
+    opened = await reopen(LogHarness().store, S)
+    assert (opened.last, opened.base, opened.window.events, opened.state.seq) == (None, 0, [], 0)

@@ -73,18 +73,21 @@ class MessageAssembly:
 
     def feed(self, chunk: Chunk) -> Body | None:
         """Take a chunk; return the live event that shows it, if it shows."""
-        if isinstance(chunk, TextChunk):
-            return self._add_text(replace_surrogates(chunk.text))
-        if isinstance(chunk, CallChunk):
-            return self._add_call(chunk)
-        if isinstance(chunk, ReasoningChunk):
-            return self._add_reasoning(chunk)
-        if isinstance(chunk, UsageChunk):
-            self.usage, self.model = chunk.usage, chunk.model or self.model
-        elif isinstance(chunk, StopChunk):
-            self.stop = chunk.reason
-        elif isinstance(chunk, CitationChunk):
-            self._current_block("text").citations.append(chunk.citation)
+        match chunk:
+            case TextChunk():
+                return self._add_text(replace_surrogates(chunk.text))
+            case CallChunk():
+                return self._add_call(chunk)
+            case ReasoningChunk():
+                return self._add_reasoning(chunk)
+            case UsageChunk():
+                self.usage, self.model = chunk.usage, chunk.model or self.model
+            case StopChunk():
+                self.stop = chunk.reason
+            case CitationChunk():
+                self._current_block("text").citations.append(chunk.citation)
+            case _:
+                pass
         return None
 
     def parts(self) -> list[Part | RawToolCall]:

@@ -28,6 +28,8 @@ from vaka.core.types.message import (
 )
 
 BLOB_THRESHOLD = 32 * 1024
+SMALL_TEXT = BLOB_THRESHOLD // 4
+"""Characters that are fewer bytes than that in any case."""
 """A part with more bytes than this becomes a blob."""
 PREVIEW_LENGTH = 1000
 MEDIA_PARTS = (Image, Audio, Document)
@@ -48,7 +50,10 @@ async def store_prompt_text(turn: Turn, prompt_text: DigestedText) -> Digest | N
 
 async def offload(turn: Turn, content: Content) -> Content:
     """Return ``content`` with its large parts put away as blobs."""
-    if not [part for part in content if _is_large(part)]:
+    for part in content:
+        if (len(part.text) > SMALL_TEXT) if type(part) is Text else _is_large(part):
+            break
+    else:
         return content
     return await offload_parts(turn.log.store.blobs, turn.log.secrets, content)
 
@@ -95,9 +100,14 @@ async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
 async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return ``messages`` with the parts that were put away back in their places."""
     for message in messages:
-        if _has_blobs(message):
-            return tuple([await _restore_message(blobs, message) for message in messages])
+        if type(message) is ToolMessage or not _is_plain_text(message.content):  # type: ignore[union-attr]  # the rest have content
+            if _has_blobs(message):
+                return tuple([await _restore_message(blobs, message) for message in messages])
     return messages
+
+
+def _is_plain_text(content: Content) -> bool:
+    return len(content) == 1 and type(content[0]) is Text
 
 
 def _has_blobs(message: Message) -> bool:

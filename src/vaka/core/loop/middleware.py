@@ -211,9 +211,12 @@ class MiddlewareChain:
         """
         bound = asyncio.timeout(self._timeout)
         try:
-            with turn.stop.cancellable() if turn else nullcontext():
-                async with bound:
-                    value = await work
+            if turn is None and self._timeout is None:
+                value = await work
+            else:
+                with turn.stop.cancellable() if turn else nullcontext():
+                    async with bound:
+                        value = await work
         except TimeoutError as error:
             if not bound.expired():
                 error.add_note(f"{ERROR_NOTE} {middleware.name!r}")

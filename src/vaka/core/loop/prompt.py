@@ -51,7 +51,7 @@ def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -
 def _since_compaction(events: list[Event], path: AgentPath) -> list[Event]:
     for at in range(len(events) - 1, -1, -1):
         body = events[at].data
-        if isinstance(body, control.ContextCompacted) and events[at].path == path:
+        if type(body) is control.ContextCompacted and events[at].path == path:
             kept = [e for e in events if (e.seq >= body.keep_from and e is not events[at]) or _is_input(e)]
             return [events[at], *kept]
     return events
@@ -132,10 +132,10 @@ class _MessageBuilder:
         """Put down the answer under construction, with the results its calls have."""
         if self._answer is None:
             return
-        calls = tuple(call for call in self._calls if call.id in self._results)
+        calls = tuple([call for call in self._calls if call.id in self._results])
         self.messages.append(msgspec.structs.replace(self._answer, calls=calls))
         if calls:
-            self.messages.append(ToolMessage(results=tuple(self._results[call.id] for call in calls)))
+            self.messages.append(ToolMessage(results=tuple([self._results[call.id] for call in calls])))
         self._answer, self._calls, self._results = None, [], {}
 
     def _add_user_message(self, content: Content) -> None:
@@ -143,7 +143,7 @@ class _MessageBuilder:
             self.messages.append(UserMessage(content=content))
 
     def _input_content(self, keys: Iterable[str]) -> Content:
-        return tuple(part for key in keys for part in self._inputs.get(key, ()))
+        return tuple([part for key in keys for part in self._inputs.get(key, ())])
 
 
 _HANDLERS: dict[type[Body], Callable[[_MessageBuilder, Event, Any], None]] = {

@@ -15,7 +15,7 @@ from vaka.core.loop.prompt import build_messages
 from vaka.core.loop.recipe import DigestedText, ToolMenu
 from vaka.core.loop.stop import TurnStopped
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
-from vaka.core.session.state import OpenCall, call_id, count_repeats
+from vaka.core.session.state import AgentProgress, OpenCall, call_id, count_repeats
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.event import Body
@@ -57,12 +57,16 @@ async def call_model(turn: Turn) -> list[OpenCall]:
     if isinstance(value, AssistantMessage):
         said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
         return await _record_answer(turn, prompt, prompt, _parse_changed_calls(turn, said, ()), Usage())
-    with turn.stop.cancellable():
-        hold = await reserve(turn, turn.recipe.model, value)
+    if turn.budget_turns:
+        with turn.stop.cancellable():
+            reservation = await reserve(turn, turn.recipe.model, value)
+    else:
+        turn.stop.check()
+        reservation = Reservation(value)
     try:
-        return await _receive_answer(turn, prompt, hold)
+        return await _receive_answer(turn, prompt, reservation)
     finally:
-        hold.release()
+        reservation.release()
 
 
 async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation) -> list[OpenCall]:
@@ -84,19 +88,18 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
 
 
 async def _build_prompt(turn: Turn) -> Prompt:
-    recipe, settings = turn.recipe, turn.recipe.settings
+    recipe, settings, lane = turn.recipe, turn.recipe.settings, turn.agent_progress
     said = await restore_messages(turn.log.store.blobs, build_messages(turn.log.window.events_at(turn.path), turn.path))
     return Prompt(
         messages=said, system=turn.system.text, tools=recipe.tool_menu(turn.env.policy).specs,
-        tool_choice=_effective_tool_choice(turn), options=dict(settings.options), agent=turn.agent, path=turn.path,
-        number=turn.agent_progress.number, session=turn.session,
+        tool_choice=_effective_tool_choice(settings.tool_choice, lane), options=dict(settings.options), agent=turn.agent, path=turn.path,
+        number=lane.number, session=turn.session,
     )  # fmt: skip
 
 
-def _effective_tool_choice(turn: Turn) -> ToolChoice:
-    """Return what the agent wants of its tools: a call that was wanted and came is not wanted for ever."""
-    choice = turn.recipe.settings.tool_choice
-    return choice if choice == "none" or not turn.agent_progress.tools else "auto"
+def _effective_tool_choice(choice: ToolChoice, lane: AgentProgress) -> ToolChoice:
+    """Return the tool choice of the next call: a required call is required until one was made."""
+    return choice if choice == "none" or not lane.tools else "auto"
 
 
 async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssembly:
@@ -105,16 +108,16 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
         with turn.stop.cancellable():
             async with aclosing(turn.recipe.model.stream(reservation.prompt)) as chunks:
                 async for chunk in chunks:
-                    if isinstance(chunk, RetryChunk):
-                        assembly = await _restart_message(turn, assembly, reservation, chunk)
-                        check_retry_budget(turn, turn.recipe.model, reservation)
-                        continue
-                    if isinstance(chunk, NoticeChunk):
-                        turn.log.defer(turn.scope, chunk.event)
-                        continue
-                    shown = assembly.feed(chunk)
-                    if shown is not None:
-                        turn.log.publish_live(turn.scope, shown)
+                    match chunk:
+                        case RetryChunk():
+                            assembly = await _restart_message(turn, assembly, reservation, chunk)
+                            check_retry_budget(turn, turn.recipe.model, reservation)
+                        case NoticeChunk():
+                            turn.log.defer(turn.scope, chunk.event)
+                        case _:
+                            delta = assembly.feed(chunk)
+                            if delta is not None:
+                                turn.log.publish_live(turn.scope, delta)
         if assembly.stop is None:
             raise StreamCut(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
     except TurnStopped:
@@ -252,7 +255,9 @@ async def _record_answer(
         else None,
     )
     turn.log.defer(turn.scope, body, _usage_event(turn, usage, said.model))
-    turn.log.defer(turn.scope, *(progress.ToolCalled(call=call, message_id=said.id) for call in calls))
+    if not calls:
+        return []
+    turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=said.id) for call in calls])
     return [
         OpenCall(call=call, path=turn.path, message=said.id, step=turn.scope.step, number=made + number, streak=streak)
         for number, (call, (_, streak)) in enumerate(
@@ -263,6 +268,8 @@ async def _record_answer(
 
 def _match_call_refs(content: Content, calls: list[ToolCall]) -> Content:
     """Make the content name exactly these calls: middleware may have added or removed some."""
+    if not calls and not [part for part in content if type(part) is CallRef]:
+        return content
     ids = {call.id for call in calls}
     kept = tuple(part for part in content if not isinstance(part, CallRef) or part.id in ids)
     named = {part.id for part in kept if isinstance(part, CallRef)}

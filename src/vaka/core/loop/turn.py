@@ -129,7 +129,7 @@ async def _run_steps(turn: Turn) -> Ending:
                 return ending
             if not asking:
                 events = await turn.middleware.before_step(turn)
-                limit = reached_limit(turn.recipe.limits, turn.agent_progress.step, turn.counted_usage)
+                limit = reached_limit(turn.recipe.limits, turn.scope.step, turn.counted_usage)
                 if limit := limit or exhausted_limit(turn):
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)

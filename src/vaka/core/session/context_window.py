@@ -19,6 +19,11 @@ _VISIBLE_BODIES = _SCRIPT_BODIES | {
 }  # fmt: skip
 
 
+_SPECIAL_BODIES = frozenset(
+    {progress.SubagentCompleted, monitor.ScriptAnswered, control.CheckpointSaved, progress.StepStarted}
+)
+
+
 class ContextWindow:
     def __init__(self, events: Iterable[Event], state: SessionState) -> None:
         self.events: list[Event] = []
@@ -32,16 +37,28 @@ class ContextWindow:
             kind = type(body)
             if kind not in _VISIBLE_BODIES:
                 continue
-            if isinstance(body, progress.SubagentCompleted):
-                self._drop_child((*event.path, body.child))
-            elif isinstance(body, monitor.ScriptAnswered) and body.name == SCRIPT_END:
-                self._drop_script(event)
-            elif isinstance(body, control.CheckpointSaved) and not body.told:
+            if kind in _SPECIAL_BODIES and not self._add_special(event):
                 continue
-            elif kind is not progress.StepStarted or body.inputs:  # type: ignore[attr-defined]  # a StepStarted has inputs
-                self.events.append(event)
-                if kind is control.ContextCompacted:
-                    self._trim(state)
+            self.events.append(event)
+            if kind is control.ContextCompacted:
+                self._trim(state)
+
+    def _add_special(self, event: Event) -> bool:
+        """Apply what an event ends; return whether the event itself is visible."""
+        match event.data:
+            case progress.StepStarted(inputs=inputs):
+                return bool(inputs)
+            case progress.SubagentCompleted(child=child):
+                self._drop_child((*event.path, child))
+                return False
+            case monitor.ScriptAnswered(name=name):
+                if name == SCRIPT_END:
+                    self._drop_script(event)
+                return name != SCRIPT_END
+            case control.CheckpointSaved(told=told):
+                return bool(told)
+            case _:
+                return True
 
     def events_at(self, path: AgentPath) -> Iterator[Event]:
         """Yield the events of one agent, and the ``subagent.started`` that holds its input."""

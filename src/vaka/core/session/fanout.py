@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,8 @@ _BLOCK_ENDS = frozenset[type](
     }
 )  # fmt: skip
 """Events that close blocks."""
+_MESSAGE_ENDS = frozenset[type]({progress.MessageCompleted, progress.MessageDiscarded})
+_CALL_ENDS = frozenset[type]({progress.ToolCompleted, progress.ToolFailed})
 
 
 class BlockBuffer:
@@ -137,7 +140,8 @@ class Fanout:
 
     def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
         """Publish the new head of the log; ``turn_ended`` is false only if certainly no turn has ended."""
-        self.head = max(self.head, head)
+        if head > self.head:
+            self.head = head
         for follower in self.followers:
             follower.advance_head(self.head, turn_ended=turn_ended)
 
@@ -181,12 +185,13 @@ class Fanout:
         """Drop the blocks that these events close; return whether one of them ends or resumes a turn."""
         turn_ended = False
         for event in events:
-            body = event.data
-            if type(body) not in _BLOCK_ENDS:
+            body: Any = event.data
+            kind = type(body)
+            if kind not in _BLOCK_ENDS:
                 continue
-            if isinstance(body, progress.MessageCompleted | progress.MessageDiscarded):
+            if kind in _MESSAGE_ENDS:
                 self._drop_message(body.message_id)
-            elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+            elif kind in _CALL_ENDS:
                 self._drop_message(MessageId(body.result.call))
             else:
                 turn_ended, remote = True, self.remote_blocks

@@ -253,7 +253,7 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
 
 
 def _agent_progress(state: SessionState, path: AgentPath, agent: str = "") -> AgentProgress:
-    key = agent_key(path)
+    key = agent_key(path) if path else ""
     lane = state.lanes.get(key)
     if lane is None:
         lane = state.lanes[key] = AgentProgress(agent=agent)

@@ -1,7 +1,9 @@
 """Group commit: appends requested at the same time are checked, sealed and written together."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.state import SessionState
@@ -42,7 +44,7 @@ class AppendGroup:
         return bool(self.entries)
 
 
-class WriteAttempt(NamedTuple):
+class WriteAttempt(msgspec.Struct, frozen=True, eq=False):
     """A write that was sent to the store and may have been committed."""
 
     group_events: Sequence[tuple[AppendGroup, Sequence[Event]]]
@@ -70,7 +72,7 @@ def seal_groups(
     checker = InvariantChecker(state)
     accepted: list[tuple[AppendGroup, Sequence[Event]]] = []
     events: list[Event] = []
-    queue = list(groups)
+    release, queue = False, list(groups)
     while queue:
         group = queue.pop(0)
         try:
@@ -85,4 +87,5 @@ def seal_groups(
         else:
             accepted.append((group, sealed))
             events += sealed
-    return WriteAttempt(accepted, events, any(group.release for group, _ in accepted))
+            release = release or group.release
+    return WriteAttempt(accepted, events, release)

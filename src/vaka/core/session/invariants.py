@@ -14,7 +14,9 @@ class InvariantChecker:
     """The part of a state that the invariants need, with the entries checked so far; the state is not changed."""
 
     def __init__(self, state: SessionState) -> None:
-        self.open_calls: dict[CallId, AgentPath] = {id: call.path for id, call in state.open.items()}
+        self.open_calls: dict[CallId, AgentPath] = {}
+        for id in state.open:
+            self.open_calls[id] = state.open[id].path
         self.state, self.turn_running, self.seq = state, state.turn is not None, state.seq
         self.calls_made: dict[AgentPath, int] = {}
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import aclosing
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -131,6 +132,9 @@ def _checksum(hash: str, data: bytes) -> str:
     return hashlib.sha256(hash.encode() + data).hexdigest()
 
 
+_STORED_BYTES = attrgetter("stored")
+
+
 class SnapshotTail:
     """Counts the events and bytes after the last snapshot."""
 
@@ -139,8 +143,7 @@ class SnapshotTail:
 
     def add(self, events: Sequence[Event]) -> None:
         self._events += len(events)
-        for event in events:
-            self._size += len(event.stored)
+        self._size += sum(map(len, map(_STORED_BYTES, events)))
 
     @property
     def is_due(self) -> bool:

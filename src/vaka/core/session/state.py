@@ -198,7 +198,7 @@ def decode_state(data: bytes) -> SessionState:
 
 def agent_key(path: AgentPath) -> str:
     """Return the key of a path in ``SessionState.lanes``."""
-    return "/".join(path)
+    return "/".join(path) if path else ""
 
 
 def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:

@@ -17,9 +17,9 @@ class UsageRecorded(Monitor, tag="usage"):
     usage: Usage
     agent: str = ""
     call: CallId | None = None
-    """The tool call that made it; an agent's own calls have none."""
+    """The tool call that called the model; ``None`` for a step of the agent."""
     number: int = 0
-    """Which model call of ``agent`` this is on the live branch, where nothing else says so."""
+    """The number of the model call among those of ``agent`` on the live branch; 0 for a step."""
 
 
 class ModelSelected(Monitor, tag="model.selected"):
@@ -40,9 +40,9 @@ class ModelFailed(Monitor, tag="model.failed"):
     message_id: MessageId | None = None
     retried: bool = False
     call: CallId | None = None
-    """The tool call that made it; an agent's own calls have none."""
+    """The tool call that called the model; ``None`` for a step of the agent."""
     number: int = 0
-    """Which model call of ``agent`` this is on the live branch, where nothing else says so."""
+    """The number of the model call among those of ``agent`` on the live branch; 0 for a step."""
 
 
 class HookRan(Monitor, tag="hook.ran"):

@@ -13,10 +13,9 @@ from typing import Annotated, Any
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Part, ToolResult
-from vaka.tools import validate
 from vaka.tools.schema import docstring
 from vaka.tools.schema.json_schema import SchemaWriter
-from vaka.tools.schema.json_types import JsonType, TypeMember, UnsupportedType
+from vaka.tools.schema.json_types import JsonType, TypeMember, UnsupportedType, convert_members
 from vaka.tools.schema.type_reader import TypeReader, make_member, resolve_hints
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -52,11 +51,11 @@ class ToolSignature:
 
     def bind(self, context: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and keyword arguments of the call."""
-        values = dict.fromkeys(self.context_names, context) | validate.convert_members(self.members, arguments)
+        values = dict.fromkeys(self.context_names, context) | convert_members(self.members, arguments)
         if self.extra_type is not None:
             known = {part.name for part in self.members}
             rest = {key: item for key, item in arguments.items() if key not in known}
-            values |= {key: validate.convert(self.extra_type, item) for key, item in rest.items()}
+            values |= {key: self.extra_type.convert(item) for key, item in rest.items()}
         defaults = {part.attribute: part.default for part in self.members}
         return [values.pop(name, defaults.get(name)) for name in self.positional], values
 

@@ -14,10 +14,13 @@ class InvalidCallLimit(Middleware):
 
     async def after_step(self, turn: Turn) -> str:
         """Return the limit's name when so many steps, this one included, had only invalid calls."""
-        most, steps = turn.recipe.limits.stop_invalid, dict[int, bool]()
-        pending = [(scope.step, result) for scope, result in turn.log.pending.results if scope.path == turn.path]
-        if not most or not all(result.reason == _INVALID_REASON for _, result in pending):
+        most, results, steps = turn.recipe.limits.stop_invalid, turn.log.pending.results, dict[int, bool]()
+        if not most:
             return ""
+        for scope, result in results:
+            if scope.path == turn.path and result.reason != _INVALID_REASON:
+                return ""
+        pending = [(scope.step, result) for scope, result in results if scope.path == turn.path]
         stored = [
             (event.step, event.data.result)
             for event in turn.log.window.events_at(turn.path)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
 
 import msgspec
 
@@ -207,7 +206,7 @@ def _warn_near_limit(turn: Turn, spent: Usage) -> None:
             turn.log.defer(turn.scope, BudgetWarning(budget=name, used=used, limit=limit))
 
 
-class UsageScope(NamedTuple):
+class UsageScope(msgspec.Struct, frozen=True):
     """A turn, and the call that its tool serves, if one does."""
 
     turn: Turn

@@ -43,8 +43,7 @@ class CallContext:
         self.stop = StopSignal(turn.stop)
         self.suspended: list[DecisionId] = []
         self._loop = asyncio.get_running_loop()
-        self.done_future: asyncio.Future[None] = self._loop.create_future()
-        """Done when the tool has ended or its time is over."""
+        self._done_future: asyncio.Future[None] | None = None
         self.timer = Timer(timeout, self.finish, turn.timer)
         self._children: list[asyncio.Task[Any]] = []
         self._question_count = self._model_question_count = 0
@@ -166,10 +165,17 @@ class CallContext:
         self.stop.close()
         self.closed = True
 
+    @property
+    def done_future(self) -> "asyncio.Future[None]":
+        """Done when the tool has ended or its time is over; made before either can happen."""
+        if self._done_future is None:
+            self._done_future = self._loop.create_future()
+        return self._done_future
+
     def finish(self, _: object = None) -> None:
         """There is nothing more to wait for."""
-        if not self.done_future.done():
-            self.done_future.set_result(None)
+        if self._done_future is not None and not self._done_future.done():
+            self._done_future.set_result(None)
 
     def _publish_output(self, text: str) -> None:
         if self.closed:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import copy_context
 from inspect import iscoroutine
 from types import TracebackType
 from typing import Any
@@ -134,12 +135,16 @@ async def rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> Tool
 
 async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallContext) -> ToolResult | AwaitingPerson:
     call = permitted.call.id
+    if getattr(permitted.tool, "never_suspends", False):
+        turn.stop.check()
+        return _run_at_once(_call_tool(turn, permitted, context), call)
+    done = context.done_future
     task = asyncio.create_task(_call_tool(turn, permitted, context))
     task.add_done_callback(context.finish)
     try:
         context.timer.start()
         with turn.stop.cancellable():
-            await context.done_future
+            await done
     except TurnStopped as stopped:
         await _cancel_task(turn, task, permitted.call.name)
         said = f"stopped before it was done: {stopped}{_unknown_outcome_text(permitted)}"
@@ -157,6 +162,19 @@ async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallCon
     if task.cancelled():
         return failed_result(call, "error", "the tool cancelled itself")
     return task.result()
+
+
+def _run_at_once(work: Coroutine[Any, Any, ToolResult], call: CallId) -> ToolResult:
+    """Run a tool without an ``await``: it needs no task, no timeout and no turn of the event loop."""
+    try:
+        copy_context().run(work.send, None)
+    except StopIteration as end:
+        result: ToolResult = end.value
+        return result
+    except asyncio.CancelledError:
+        return failed_result(call, "error", "the tool cancelled itself")
+    work.close()
+    raise RuntimeError("a tool that never suspends was suspended")
 
 
 def _stopped_result(task: "asyncio.Task[ToolResult]", call: CallId, reason: FailureReason, text: str) -> ToolResult:
