@@ -1,4 +1,4 @@
-"""Which tree a path belongs to, and what a folder above several shows."""
+"""Which tree a path belongs to, and what a folder above several trees lists."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def paths_of(entries: object) -> list[str]:
     return [info.path for info in entries]
 
 
-async def test_a_prefix_ends_where_a_name_ends() -> None:
+async def test_a_prefix_matches_whole_names() -> None:
     default, memories = MemoryFiles(), MemoryFiles()
     files = CompositeFiles(default, {"/memories/": memories})
     await files.write("memories/x", b"theirs")
@@ -45,7 +45,7 @@ async def test_the_longest_prefix_wins() -> None:
     assert (await outer.read("bc")).data == b"outer"
 
 
-async def test_a_folder_above_prefixes_shows_all_of_them_sorted() -> None:
+async def test_a_folder_above_prefixes_lists_them_sorted() -> None:
     default = MemoryFiles({"z": b"", "memories": b"a file that is shadowed", "deep/own": b""})
     twice = MemoryFiles({"x": b""})
     files = CompositeFiles(default, {"memories": twice, "again": twice, "deep/er/still": twice, "alone/here": twice})
@@ -63,7 +63,7 @@ async def test_a_folder_above_prefixes_shows_all_of_them_sorted() -> None:
         await files.entries("deep/nothing")
 
 
-async def test_folders_that_hold_trees_are_neither_written_nor_deleted() -> None:
+async def test_folders_with_mounted_trees_are_neither_written_nor_deleted() -> None:
     files = CompositeFiles(MemoryFiles({"deep/x": b""}), {"deep/er": MemoryFiles()})
     for attempt in (files.write("deep", b""), files.read("deep"), files.write("deep/er", b"")):
         with pytest.raises(FileError):
@@ -73,7 +73,7 @@ async def test_folders_that_hold_trees_are_neither_written_nor_deleted() -> None
             await files.delete(path)
 
 
-async def test_an_error_of_any_tree_is_an_error_and_says_where() -> None:
+async def test_an_error_of_a_tree_names_its_prefix() -> None:
     files = CompositeFiles(FailingFiles(), {"deep/er": MemoryFiles(), "bad": FailingFiles()})
     with pytest.raises(FileError, match=r"^the disk failed"):
         await files.entries("")
@@ -83,7 +83,7 @@ async def test_an_error_of_any_tree_is_an_error_and_says_where() -> None:
         await files.read("deep/er/x")
 
 
-def test_prefixes_are_told_apart() -> None:
+def test_the_root_and_duplicate_prefixes_are_refused() -> None:
     for routes in ({"": MemoryFiles()}, {"a/..": MemoryFiles()}, {"a": MemoryFiles(), "/a/": MemoryFiles()}):
         with pytest.raises(ConfigError, match="prefix"):
             CompositeFiles(MemoryFiles(), routes)

@@ -1,4 +1,4 @@
-"""What is particular to folders of this machine: what is protected, what strict means, what the system refuses."""
+"""Folders of this machine: protected paths, strict mode and errors of the system."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ async def assert_refused(files: DiskFiles, *paths: str) -> None:
 
 
 def list_open_in(folder: Path) -> list[str]:
-    """Return what of a folder this process has open."""
+    """Return the paths below a folder that this process has open."""
     links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     return sorted(name for name in links if str(folder) in name)
 
@@ -69,7 +69,7 @@ LOOKALIKES = [
 
 
 @pytest.mark.parametrize("path", LOOKALIKES, ids=ascii)
-async def test_names_that_may_be_taken_for_protected_ones_are_protected(tmp_path: Path, path: str) -> None:
+async def test_names_that_a_file_system_confuses_with_protected_ones_are_protected(tmp_path: Path, path: str) -> None:
     await assert_refused(DiskFiles(tmp_path, protected=PROTECTED), path)
 
 
@@ -91,7 +91,7 @@ async def test_a_hard_link_to_a_protected_file_is_protected(tmp_path: Path, way:
     assert ((tmp_path / "vaka.toml").read_text(), (tmp_path / "free").read_text()) == ("mine", "mine")
 
 
-async def test_a_link_to_what_is_protected_does_not_help(tmp_path: Path, way: OpenerName) -> None:
+async def test_a_protected_file_is_not_written_through_a_link(tmp_path: Path, way: OpenerName) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "settings.json").write_text("mine")
     (tmp_path / ".claude").symlink_to("real")
@@ -101,7 +101,7 @@ async def test_a_link_to_what_is_protected_does_not_help(tmp_path: Path, way: Op
     assert (tmp_path / "real" / "settings.json").read_text() == "mine"
 
 
-async def test_more_can_be_protected_by_a_rule_of_ones_own(tmp_path: Path) -> None:
+async def test_an_extra_rule_protects_more_paths(tmp_path: Path) -> None:
     (tmp_path / "a.lock").write_text("mine")
     os.link(tmp_path / "a.lock", tmp_path / "innocent")
     files = DiskFiles(tmp_path, protected=ProtectedFiles(extra_rule=lambda path: path.endswith(".lock")))
@@ -112,7 +112,7 @@ async def test_more_can_be_protected_by_a_rule_of_ones_own(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["", ".", "a/..", "../x", "/etc", "a\0", "**/", "**/.."])
-def test_what_cannot_be_protected_is_refused(path: str) -> None:
+def test_an_invalid_protected_path_is_refused(path: str) -> None:
     with pytest.raises(FileRefused):
         ProtectedFiles([path])
 
@@ -162,7 +162,7 @@ def test_a_root_is_a_folder(tmp_path: Path) -> None:
         DiskFiles(tmp_path / "gone")
 
 
-async def test_views_into_the_kernel_are_no_files(way: OpenerName) -> None:
+async def test_files_in_proc_and_devices_are_refused(way: OpenerName) -> None:
     files = DiskFiles("/", opener=way)
     for path in ("proc/self/environ", "proc/self/root/etc/passwd", "proc/self/mem", "proc", "proc/1/cmdline"):
         for action in (files.stat, files.entries, files.read):
@@ -173,7 +173,7 @@ async def test_views_into_the_kernel_are_no_files(way: OpenerName) -> None:
             await files.read(path)
 
 
-def test_descriptors_are_given_back(tmp_path: Path) -> None:
+def test_descriptors_are_closed(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
@@ -200,7 +200,7 @@ async def test_no_descriptor_stays_open(tmp_path: Path, way: OpenerName) -> None
     assert after == before
 
 
-async def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
+async def test_a_full_disk_is_an_error_and_keeps_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     files = DiskFiles(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -226,14 +226,14 @@ async def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> 
         (errno.EMFILE, FileError, "Too many open files"),
     ],
 )
-def test_what_the_system_says_is_told_in_words(number: int, kind: type[FileError], words: str) -> None:
+def test_system_errors_have_readable_messages(number: int, kind: type[FileError], words: str) -> None:
     told = as_file_error("caf\udce9", OSError(number, os.strerror(number)))
     assert type(told) is kind
     assert words in str(told)
     assert str(told).encode().startswith(b"'caf\\udce9'")
 
 
-async def test_the_owner_is_kept_by_whoever_may(tmp_path: Path) -> None:
+async def test_the_owner_of_a_file_is_kept_by_root(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     if os.geteuid() == 0:
@@ -245,7 +245,7 @@ async def test_the_owner_is_kept_by_whoever_may(tmp_path: Path) -> None:
     assert after.st_ino != before.st_ino
 
 
-async def test_a_program_that_runs_can_be_replaced(tmp_path: Path) -> None:
+async def test_a_running_program_can_be_replaced(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(Path(sys.executable).resolve().read_bytes())
     program.chmod(0o755)
@@ -263,7 +263,7 @@ async def test_a_program_that_runs_can_be_replaced(tmp_path: Path) -> None:
     assert program.read_bytes() == b"new"
 
 
-def test_a_way_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_system_without_openat_is_refused(tmp_path: Path) -> None:
     program = (
         "import os, sys; os.supports_dir_fd.clear()\n"
         "from vaka.files.disk import DiskFiles\n"

@@ -1,4 +1,4 @@
-"""How files lie in a key-value store, and what becomes of what lies there wrongly."""
+"""How files are stored in a key-value store, and how invalid records are handled."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from vaka.stores.memory import MemoryStore
 
 
 class CountingStore:
-    """A key-value store that remembers which values were asked for."""
+    """A key-value store that records which values were read."""
 
     def __init__(self, inner: KeyValueStore) -> None:
         self.inner = inner
@@ -40,7 +40,7 @@ async def test_only_the_parts_of_a_range_are_loaded(values: CountingStore) -> No
     assert [key.rpartition("/")[2] for key in values.requested_keys] == ["big", "1"]
 
 
-async def test_parts_of_what_was_replaced_or_deleted_go(values: CountingStore) -> None:
+async def test_the_parts_of_replaced_and_deleted_files_are_removed(values: CountingStore) -> None:
     files = KeyValueFiles(values)
     for data in (b"x" * (PART_BYTES * 3), b"y" * (PART_BYTES * 2), b"small", b"z" * (PART_BYTES + 1)):
         await files.write("file", data)
@@ -49,7 +49,7 @@ async def test_parts_of_what_was_replaced_or_deleted_go(values: CountingStore) -
     assert await values.keys() == []
 
 
-async def test_parts_that_a_crash_left_are_swept(values: CountingStore) -> None:
+async def test_parts_left_by_a_crash_are_removed(values: CountingStore) -> None:
     files = KeyValueFiles(values)
     await files.write("file", b"z" * (PART_BYTES + 1))
     await values.put("files/d/0123/0", "left")
@@ -59,7 +59,7 @@ async def test_parts_that_a_crash_left_are_swept(values: CountingStore) -> None:
     assert await files.remove_unused_parts() == 0
 
 
-async def test_two_trees_in_one_store_do_not_meet(values: CountingStore) -> None:
+async def test_two_trees_in_one_store_are_separate(values: CountingStore) -> None:
     one, other = KeyValueFiles(values, prefix="one/"), KeyValueFiles(values, prefix="one/n/")
     await one.write("a", b"1")
     await other.write("a", b"2")
@@ -71,7 +71,7 @@ async def test_two_trees_in_one_store_do_not_meet(values: CountingStore) -> None
                {"size": PART_BYTES * 2, "modified": 1, "digest": "d", "parts": 2, "id": "gone"},
                {"size": 1, "modified": 1, "digest": "d", "data": 7}],
 )  # fmt: skip
-async def test_what_was_not_written_by_us_is_corrupt(values: CountingStore, stored: JSON) -> None:
+async def test_invalid_records_are_corrupt(values: CountingStore, stored: JSON) -> None:
     await values.put("files/n/file", stored)
     with pytest.raises(Corrupt, match="file 'file'"):
         await KeyValueFiles(values).read("file")

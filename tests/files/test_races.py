@@ -1,4 +1,4 @@
-"""Whoever moves things meanwhile, and whenever the power goes: nothing leaks, nothing is half."""
+"""Races with other processes, and crashes: no path leaves the root, and no file is written in part."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def command_for(module: object, *arguments: object) -> list[str]:
 
 @contextmanager
 def swap_in_background(folder: Path, outside: Path) -> Generator[subprocess.Popen[bytes]]:
-    """Have another process swap a folder for a link to outside, again and again."""
+    """Run a process that repeatedly swaps a folder for a link to a folder outside the root."""
     command = command_for(swap_folder, folder, outside)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -40,7 +40,7 @@ def swap_in_background(folder: Path, outside: Path) -> Generator[subprocess.Pope
 
 
 async def attempt_operation(files: DiskFiles, number: int) -> str:
-    """Read, write or list what is now in the root and now outside; return what came of it."""
+    """Read, write or list a path that alternates between inside and outside the root; return the outcome."""
     path = "shared/file"
     try:
         match number % 4:
@@ -54,7 +54,7 @@ async def attempt_operation(files: DiskFiles, number: int) -> str:
     except FileRefused:
         return "refused"
     except FileError as error:
-        assert "keeps changing" in str(error)  # noqa: PT017  # the one thing else that may be said
+        assert "keeps changing" in str(error)  # noqa: PT017  # the only other message that is allowed
         return "busy"
     return "done"
 
@@ -128,20 +128,20 @@ async def test_a_write_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path, 
     assert {path.name for path in tmp_path.iterdir()} == {"other"} | ({"file"} if found is not None else set())
 
 
-async def test_what_another_process_is_still_writing_is_not_swept(tmp_path: Path) -> None:
+async def test_the_temporary_file_of_a_running_writer_is_not_removed(tmp_path: Path) -> None:
     files = DiskFiles(tmp_path)
     await asyncio.gather(*(DiskFiles(tmp_path).write(f"file{number}", b"x" * 100_000) for number in range(40)))
     assert len(await files.entries("")) == 40
 
 
-async def test_an_emptied_folder_is_deleted_with_what_a_crash_left_in_it(tmp_path: Path) -> None:
+async def test_an_empty_folder_is_deleted_with_stale_temporary_files(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     subprocess.run(command_for(crash_in_write, tmp_path, "folder/file", "write.after_data"), input=b"x", check=False)
     await DiskFiles(tmp_path).delete("folder")
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_processes_that_know_what_they_replace_lose_nothing(tmp_path: Path) -> None:
+async def test_concurrent_writes_with_known_lose_no_update(tmp_path: Path) -> None:
     (tmp_path / "number").write_text("0")
     command = command_for(increment, tmp_path, "number", 40)
     running = [subprocess.Popen(command) for _ in range(3)]
@@ -150,7 +150,7 @@ async def test_processes_that_know_what_they_replace_lose_nothing(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["number"]
 
 
-async def test_a_file_that_another_program_has_locked_is_replaced_when_it_lets_go(tmp_path: Path) -> None:
+async def test_a_locked_file_is_replaced_when_the_lock_is_released(tmp_path: Path) -> None:
     files, path = DiskFiles(tmp_path), tmp_path / "file"
     path.write_text("x")
     holding = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, 2); print('held', flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""Going back brings files back, and nothing that somebody else did is lost."""
+"""A restore brings files back and does not overwrite changes by others."""
 
 from pathlib import Path
 
@@ -27,13 +27,13 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
 
 
 async def write_with_snapshot(files: Files, snapshots: FileSnapshots, path: str, data: bytes) -> JSON:
-    """Write as a tool does: the token is in the log first."""
+    """Write as a tool does: the token is stored before the change."""
     token = await snapshots.back_up(path, becomes=sha256_digest(data))
     await files.write(path, data)
     return msgspec.json.decode(msgspec.json.encode(token))
 
 
-async def test_files_are_what_they_were_before_the_first_change(files: Files, blobs: BlobStore) -> None:
+async def test_files_are_restored_to_before_the_first_change(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs)
     await files.write("old", b"one")
     await files.write("doomed", b"kept")
@@ -52,7 +52,7 @@ async def test_files_are_what_they_were_before_the_first_change(files: Files, bl
     assert await snapshots.restore(tokens) == []
 
 
-async def test_part_of_the_way_can_be_taken_back(files: Files, blobs: BlobStore) -> None:
+async def test_only_the_last_changes_can_be_restored(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs)
     tokens = [await write_with_snapshot(files, snapshots, "file", b"%d" % number) for number in range(4)]
     await snapshots.restore(tokens[2:])
@@ -62,7 +62,7 @@ async def test_part_of_the_way_can_be_taken_back(files: Files, blobs: BlobStore)
         await files.read("file")
 
 
-async def test_what_somebody_else_changed_is_not_overwritten_unless_told(files: Files, blobs: BlobStore) -> None:
+async def test_changes_by_others_are_not_overwritten_unless_forced(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs)
     await files.write("mine", b"1")
     await files.write("theirs", b"1")
@@ -78,7 +78,7 @@ async def test_what_somebody_else_changed_is_not_overwritten_unless_told(files: 
     assert [(await files.read(path)).data for path in ("mine", "theirs")] == [b"1", b"1"]
 
 
-async def test_a_change_that_did_not_say_what_it_would_be_is_closed_afterwards(files: Files, blobs: BlobStore) -> None:
+async def test_a_change_of_unknown_content_is_completed_by_after(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs)
     await files.write("file", b"1")
     token = await snapshots.back_up("file")
@@ -89,7 +89,7 @@ async def test_a_change_that_did_not_say_what_it_would_be_is_closed_afterwards(f
     assert (await files.read("file")).data == b"1"
 
 
-async def test_a_file_too_large_to_keep_is_said_to_be_lost(files: Files, blobs: BlobStore) -> None:
+async def test_a_file_too_large_to_copy_is_reported_as_lost(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs, max_bytes=10)
     await files.write("small", b"1")
     await files.write("large", b"x" * 11)
@@ -102,7 +102,7 @@ async def test_a_file_too_large_to_keep_is_said_to_be_lost(files: Files, blobs: 
     assert (await files.read("small")).data == b"2"
 
 
-async def test_a_copy_that_is_kept_no_more_stops_everything(files: Files, blobs: BlobStore) -> None:
+async def test_a_missing_copy_stops_the_restore(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs)
     lost = {"path": "b", "root": files.root, "was": "0" * 64, "becomes": NO_FILE}
     tokens = [await write_with_snapshot(files, snapshots, "a", b"2"), lost]
@@ -111,7 +111,7 @@ async def test_a_copy_that_is_kept_no_more_stops_everything(files: Files, blobs:
     assert (await files.read("a")).data == b"2"
 
 
-async def test_names_that_are_no_utf_8_fit_in_a_log(files: Files, blobs: BlobStore) -> None:
+async def test_names_that_are_not_utf_8_fit_in_a_token(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs)
     await files.write("caf\udce9", b"1")
     token = await write_with_snapshot(files, snapshots, "caf\udce9", b"2")
@@ -119,7 +119,7 @@ async def test_names_that_are_no_utf_8_fit_in_a_log(files: Files, blobs: BlobSto
     assert (await files.read("caf\udce9")).data == b"1"
 
 
-async def test_a_large_file_is_compared_piece_by_piece(files: Files, blobs: BlobStore) -> None:
+async def test_a_large_file_is_compared_in_chunks(files: Files, blobs: BlobStore) -> None:
     snapshots, large = FileSnapshots(files, blobs), b"x" * (9 * 1024**2)
     await files.write("large", b"1")
     token = await write_with_snapshot(files, snapshots, "large", large)
@@ -128,6 +128,6 @@ async def test_a_large_file_is_compared_piece_by_piece(files: Files, blobs: Blob
 
 @pytest.mark.parametrize("token", [None, {}, {"path": "a"}, {"path": "a", "was": 1}, {"raw": "!", "was": "gone"},
                                    {"path": "a", "was": "gone", "more": 1}])  # fmt: skip
-async def test_what_is_no_token_is_refused(files: Files, blobs: BlobStore, token: JSON) -> None:
+async def test_an_invalid_token_is_refused(files: Files, blobs: BlobStore, token: JSON) -> None:
     with pytest.raises(InvalidInput, match="not a valid snapshot token"):
         await FileSnapshots(files, blobs).restore([token])

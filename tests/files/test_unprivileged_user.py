@@ -1,4 +1,4 @@
-"""What the system forbids a plain user is told, and nothing is left half-done. As root, rights are given up first."""
+"""Missing permissions are errors, and nothing is left half-done; root drops its privileges first."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def root() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("way", ["openat2", "walk"])
-def test_what_a_plain_user_may_not_do_is_told(root: Path, way: str) -> None:
+def test_missing_permissions_are_reported(root: Path, way: str) -> None:
     command = [sys.executable, attempts.__file__, str(root), str(USER), way]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

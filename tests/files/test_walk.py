@@ -1,4 +1,4 @@
-"""A walk finds what git would, whatever tree it walks."""
+"""A walk yields the files that git would list, in every kind of tree."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ def run_git(folder: Path, *arguments: str) -> bytes:
 
 
 def init_and_list(folder: Path) -> list[str]:
-    """Make a repository of a folder, and return the files git does not ignore."""
+    """Make a folder a repository and return the files that git does not ignore."""
     run_git(folder, "init", "-q")
     return list_not_ignored(folder)
 
@@ -51,7 +51,7 @@ async def list_walked(files: Files, start: str = "", *, hidden: bool = True, fol
 
 async def collect_into(seen: list[str], entries: AsyncGenerator[FileInfo]) -> None:
     async for info in entries:
-        seen.append(info.path)  # noqa: PERF401  # what came before an error counts
+        seen.append(info.path)  # noqa: PERF401  # entries before an error count
 
 
 def count_open_fds() -> int:
@@ -92,7 +92,7 @@ IGNORE_CASES: list[tuple[dict[str, str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("ignores", "paths"), IGNORE_CASES, ids=lambda value: repr(value)[:60])
-async def test_what_git_ignores_is_left_out(tmp_path: Path, ignores: dict[str, str], paths: list[str]) -> None:
+async def test_files_that_git_ignores_are_left_out(tmp_path: Path, ignores: dict[str, str], paths: list[str]) -> None:
     write_files(tmp_path, {**dict.fromkeys(paths, ""), **ignores})
     expected = init_and_list(tmp_path)
     assert await list_walked(DiskFiles(tmp_path)) == expected
@@ -101,7 +101,7 @@ async def test_what_git_ignores_is_left_out(tmp_path: Path, ignores: dict[str, s
     assert await list_walked(memory) == expected
 
 
-# git itself is of two minds about `**` beside other letters, so it is drawn as a whole name only.
+# git is inconsistent about `**` beside other letters, so it is generated as a whole name only.
 PATTERN_PIECES = st.sampled_from(["a", "b", "ab", "*", "?", "[ab]", "[!a]", "\\a", "a*", "*b", "#", " "])
 NAMES = st.just("**") | st.lists(PATTERN_PIECES, max_size=3).map("".join)
 PATTERNS = st.tuples(
@@ -125,12 +125,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(top=LINES, deeper=LINES)
 @example(top="a/**/**/b\n!**", deeper="/**")
 @example(top="", deeper="**/**")
-async def test_drawn_rules_are_read_as_git_reads_them(repository: Path, top: str, deeper: str) -> None:
+async def test_generated_rules_match_as_in_git(repository: Path, top: str, deeper: str) -> None:
     write_files(repository, {".gitignore": top, "b/.gitignore": deeper})
     assert await list_walked(DiskFiles(repository)) == list_not_ignored(repository)
 
 
-async def test_rules_above_the_start_hold_and_it_is_walked_even_if_they_name_it(tmp_path: Path) -> None:
+async def test_rules_above_the_start_apply_but_not_to_the_start_itself(tmp_path: Path) -> None:
     write_files(
         tmp_path,
         {".gitignore": "*.log\nvendor/\n", "src/a.log": "", "src/a.py": "", "vendor/x.py": "", "vendor/y.log": ""},
@@ -139,14 +139,14 @@ async def test_rules_above_the_start_hold_and_it_is_walked_even_if_they_name_it(
     assert await list_walked(DiskFiles(tmp_path), "vendor") == ["vendor/x.py"]
 
 
-async def test_what_is_excluded_for_one_clone_is_left_out(tmp_path: Path) -> None:
+async def test_the_exclude_file_of_a_clone_applies(tmp_path: Path) -> None:
     write_files(tmp_path, {"a": "", "b": "", "d/a": ""})
     run_git(tmp_path, "init", "-q")
     write_files(tmp_path, {".git/info/exclude": "a\n"})
     assert await list_walked(DiskFiles(tmp_path)) == ["b"]
 
 
-async def test_a_repository_inside_has_rules_of_its_own(tmp_path: Path) -> None:
+async def test_a_nested_repository_has_only_its_own_rules(tmp_path: Path) -> None:
     write_files(
         tmp_path, {".gitignore": "*.log\n", "inner/.git/HEAD": "ref", "inner/a.log": "", "inner/.gitignore": "*.txt\n"}
     )
@@ -154,7 +154,7 @@ async def test_a_repository_inside_has_rules_of_its_own(tmp_path: Path) -> None:
     assert await list_walked(DiskFiles(tmp_path)) == [".gitignore", "inner/.gitignore", "inner/a.log"]
 
 
-async def test_without_rules_everything_is_found(tmp_path: Path) -> None:
+async def test_without_ignore_everything_is_yielded(tmp_path: Path) -> None:
     write_files(tmp_path, {".gitignore": "*\n", ".git/HEAD": "", "a/b": "", ".h/c": ""})
     async with aclosing(walk(DiskFiles(tmp_path), ignore=False, hidden=True)) as entries:
         everything = [(info.path, info.kind) async for info in entries]
@@ -165,7 +165,7 @@ async def test_without_rules_everything_is_found(tmp_path: Path) -> None:
     assert await list_walked(MemoryFiles({".h": b"", "a": b"", ".d/x": b""}), hidden=False) == ["a"]
 
 
-async def test_links_are_told_and_followed_only_if_asked(tmp_path: Path) -> None:
+async def test_links_are_followed_only_with_follow(tmp_path: Path) -> None:
     write_files(tmp_path, {"real/x": "x"})
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real" / "loop").symlink_to("..")
@@ -189,7 +189,7 @@ async def test_details_are_those_of_stat(tmp_path: Path) -> None:
                 assert await files.stat(info.path) == info
 
 
-async def test_a_walk_that_finds_too_much_says_so_at_the_end(tmp_path: Path) -> None:
+async def test_a_walk_with_too_many_entries_is_an_error_at_the_end(tmp_path: Path) -> None:
     write_files(tmp_path, {f"{number % 7}/{number}": "" for number in range(50)})
     seen: list[str] = []
     with pytest.raises(FileError, match="more than 20 entries"):
@@ -199,7 +199,7 @@ async def test_a_walk_that_finds_too_much_says_so_at_the_end(tmp_path: Path) -> 
 
 
 class BrokenFiles:
-    """A tree of which some folders cannot be listed, and that knows no scan."""
+    """A tree without ``scan``, in which some folders cannot be listed."""
 
     root = ""
 
@@ -224,7 +224,7 @@ class BrokenFiles:
         await self.inner.delete(path)
 
 
-async def test_folders_that_cannot_be_listed_are_named_after_the_rest() -> None:
+async def test_folders_that_cannot_be_listed_are_named_at_the_end() -> None:
     inner = MemoryFiles(
         {".gitignore": b"*.o\n", **{f"{name}/{file}": b"" for name in "abcdefgh" for file in ("x", "y.o")}}
     )
@@ -237,7 +237,7 @@ async def test_folders_that_cannot_be_listed_are_named_after_the_rest() -> None:
     assert [path for path in seen if "/" in path] == ["h/x"]
 
 
-async def test_a_start_that_is_no_folder_is_an_error_at_once(tmp_path: Path) -> None:
+async def test_a_start_that_is_not_a_folder_is_an_error_at_once(tmp_path: Path) -> None:
     write_files(tmp_path, {"file": ""})
     for start, kind in (("file", FileError), ("gone", FileMissing)):
         with pytest.raises(kind):
@@ -246,7 +246,7 @@ async def test_a_start_that_is_no_folder_is_an_error_at_once(tmp_path: Path) -> 
         await list_walked(BrokenFiles(MemoryFiles(), {"": FileError("denied")}))
 
 
-async def test_a_walk_may_be_left_at_any_time(tmp_path: Path) -> None:
+async def test_a_walk_can_be_closed_at_any_time(tmp_path: Path) -> None:
     write_files(tmp_path, {f"{number}/{number}": "" for number in range(200)})
     before = count_open_fds()
     entries = walk(DiskFiles(tmp_path))
@@ -264,7 +264,7 @@ async def test_a_walk_may_be_left_at_any_time(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await walking
     await list_walked(DiskFiles(tmp_path))
-    assert count_open_fds() <= before + 1  # what the last thread still holds
+    assert count_open_fds() <= before + 1  # the last thread may still have one open
 
 
 async def test_several_trees_are_walked_as_one(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ async def test_several_trees_are_walked_as_one(tmp_path: Path) -> None:
     assert await list_walked(files, "a/deep") == ["a/deep/er/z"]
 
 
-async def test_a_walk_of_a_workspace_tells_paths_as_it_does(tmp_path: Path) -> None:
+async def test_a_walk_of_a_workspace_has_its_paths(tmp_path: Path) -> None:
     write_files(tmp_path, {"repo/cwd/x": "", "repo/y": "", "other/z": ""})
     files = Workspace(tmp_path / "repo" / "cwd", [tmp_path / "repo", tmp_path / "other"])
     assert [info.path async for info in files.walk()] == ["x"]
@@ -305,6 +305,6 @@ def test_wildcards_match_names(pattern: str, yes: list[str], no: list[str]) -> N
     assert [name for name in no if matches(name)] == []
 
 
-def test_a_pattern_made_to_be_slow_is_not() -> None:
-    assert not compile_name_pattern("*a" * 100 + "b")("a" * 255)  # a matcher that tries everything would never end
+def test_a_pattern_with_many_stars_takes_linear_time() -> None:
+    assert not compile_name_pattern("*a" * 100 + "b")("a" * 255)  # a backtracking matcher would not end
     assert compile_name_pattern("*a" * 100)("a" * 255)

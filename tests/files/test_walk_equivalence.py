@@ -1,4 +1,4 @@
-"""Whatever keeps a tree, a walk through it tells the same: the same paths, in the same order, with the same rules."""
+"""A walk yields the same paths in the same order in every kind of tree."""
 
 import tempfile
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ trees = st.dictionaries(
 
 
 def drop_conflicts(tree: dict[str, str]) -> dict[str, str]:
-    """Leave out what cannot be: a file where another one needs a folder."""
+    """Leave out files whose path is a folder of another file."""
     return {path: text for path, text in tree.items() if not any(other.startswith(f"{path}/") for other in tree)}
 
 
@@ -55,12 +55,14 @@ async def collect_walk(files: Files, start: str, *, ignore: bool, hidden: bool) 
 
 @given(trees, st.sampled_from(("", "a", "a/b", "build", "nowhere")), st.booleans(), st.booleans())
 @settings(max_examples=20)
-async def test_every_kind_tells_the_same(tree: dict[str, str], start: str, ignore: bool, hidden: bool) -> None:
+async def test_every_kind_of_tree_yields_the_same_walk(
+    tree: dict[str, str], start: str, ignore: bool, hidden: bool
+) -> None:
     tree = {path: text for path, text in drop_conflicts(tree).items() if path != "a"}
     with tempfile.TemporaryDirectory() as folder:
         told: dict[str, Sequence[tuple[str, str, int]] | str] = {}
         for name, files in make_trees(Path(folder)).items():
-            await files.write("a/always", b"here")  # a place where another tree begins is always there
+            await files.write("a/always", b"here")  # a folder in which a tree is mounted always exists
             for path, text in tree.items():
                 await files.write(path, text.encode())
             told[name] = await collect_walk(files, start, ignore=ignore, hidden=hidden)

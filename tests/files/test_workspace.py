@@ -24,7 +24,7 @@ def files(home: Path) -> Workspace:
     return Workspace(home / "project", [home / "notes", home.parent / "other"], home=home)
 
 
-async def test_every_way_to_write_a_path_is_understood(files: Workspace, home: Path) -> None:
+async def test_every_spelling_of_a_path_is_accepted(files: Workspace, home: Path) -> None:
     for path in ("src/x", "./src/x", f"{home}/project/src/x", "~/project/src/x", "../project/src/x", "src/../src//x",
                  f"{home}/./project/src/../src/x"):  # fmt: skip
         found = await files.read(path)
@@ -34,13 +34,13 @@ async def test_every_way_to_write_a_path_is_understood(files: Workspace, home: P
         assert (found.data, found.info.path) == (b"home/notes/n", f"{home}/notes/n")
 
 
-async def test_what_is_told_can_be_asked_for_again(files: Workspace, home: Path) -> None:
+async def test_paths_in_results_are_accepted_again(files: Workspace, home: Path) -> None:
     for folder in ("", "src", "~/notes", str(home.parent / "other")):
         for info in await files.entries(folder):
             assert await files.stat(info.path) == info
 
 
-async def test_many_looked_at_together_are_what_each_is_alone(files: Workspace, home: Path) -> None:
+async def test_stat_many_equals_single_stats(files: Workspace, home: Path) -> None:
     paths = [
         "src/x",
         "~/notes/n",
@@ -62,7 +62,7 @@ async def test_many_looked_at_together_are_what_each_is_alone(files: Workspace, 
     assert [info is None for info in alone] == [False, False, False, True, True, False, True, True, False]
 
 
-async def test_outside_of_the_roots_is_refused_and_they_are_named(files: Workspace, home: Path) -> None:
+async def test_a_path_outside_the_roots_is_refused_and_the_roots_are_named(files: Workspace, home: Path) -> None:
     outside = [
         "../../outside/secret",
         str(home.parent / "outside" / "secret"),
@@ -127,14 +127,14 @@ async def test_a_root_inside_another_is_part_of_it(home: Path) -> None:
         await files.delete(".")
 
 
-async def test_errors_say_which_root_they_are_about(files: Workspace, home: Path) -> None:
+async def test_errors_name_the_root(files: Workspace, home: Path) -> None:
     with pytest.raises(FileMissing, match=r"^in '.*/notes': 'gone'"):
         await files.read("~/notes/gone")
     with pytest.raises(FileMissing, match=r"^'gone'"):
         await files.read("gone")
 
 
-async def test_what_is_protected_is_written_as_paths_are_here(home: Path) -> None:
+async def test_protected_paths_may_have_any_spelling(home: Path) -> None:
     rules = ["**/.git", "vaka.toml", "~/notes/keep", str(home.parent / "other"), "/elsewhere"]
     files = Workspace(home / "project", [home / "notes", home.parent / "other"], home=home, protected=rules)
     refused = [".git/config", "a/.git/x", "vaka.toml", "~/notes/.git/x", "~/notes/keep", "~/notes/keep/x",
@@ -147,7 +147,7 @@ async def test_what_is_protected_is_written_as_paths_are_here(home: Path) -> Non
     assert (await files.read(f"{home.parent}/other/o")).data == b"other/o"
 
 
-def test_a_working_folder_is_there(tmp_path: Path) -> None:
+def test_the_working_folder_must_exist(tmp_path: Path) -> None:
     with pytest.raises(FileMissing):
         Workspace(tmp_path / "gone")
     (tmp_path / "file").touch()
@@ -155,7 +155,7 @@ def test_a_working_folder_is_there(tmp_path: Path) -> None:
         Workspace(tmp_path, [tmp_path.parent / "gone"])
 
 
-async def test_names_that_are_no_utf_8_may_stand_above_the_root(tmp_path: Path) -> None:
+async def test_names_above_the_root_may_not_be_utf_8(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"caf\xe9")
     odd.mkdir()
     files = Workspace(odd)

@@ -43,7 +43,7 @@ class RunningServer:
 def encode_response(
     body: bytes = b"", status: str = "200 OK", headers: Sequence[tuple[str, str]] = (), length: bool = True
 ) -> bytes:
-    """An answer as it goes over the wire."""
+    """Return a response as bytes."""
     lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
     if length:
         lines.append(f"Content-Length: {len(body)}")
@@ -51,7 +51,7 @@ def encode_response(
 
 
 def respond_with(*answers: bytes) -> Handler:
-    """Give these answers one after the other, the last one for ever."""
+    """Send these responses one after the other, then the last one again and again."""
     left = list(answers)
 
     async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
@@ -61,7 +61,7 @@ def respond_with(*answers: bytes) -> Handler:
 
 
 def respond_by_path(answers: dict[str, bytes]) -> Handler:
-    """Answer by the target of the request."""
+    """Send the response for the target of the request."""
 
     async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(answers.get(request.target, encode_response(b"no such page", "404 Not Found")))
@@ -70,7 +70,7 @@ def respond_by_path(answers: dict[str, bytes]) -> Handler:
 
 
 async def never_respond(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
-    """Never answer."""
+    """Send nothing."""
 
 
 async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest | None:
@@ -87,7 +87,7 @@ async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest | None:
 
 @asynccontextmanager
 async def serve(handler: Handler, context: SSLContext | None = None) -> AsyncGenerator[RunningServer]:
-    """Serve ``script`` until the block ends; then every connection is gone."""
+    """Serve ``script`` until the block ends; then close every connection."""
     server = RunningServer()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -121,7 +121,7 @@ async def serve(handler: Handler, context: SSLContext | None = None) -> AsyncGen
 
 
 def make_resolver(table: Mapping[str, Sequence[str]], asked: list[str] | None = None) -> Resolver:
-    """A resolver with a table of its own, which notes what it was asked."""
+    """A resolver with a table, which records the names it resolves."""
 
     async def resolver(name: str) -> Sequence[str]:
         if asked is not None:

@@ -1,4 +1,4 @@
-"""Requests over real sockets: what is sent, what comes back, whom it reaches."""
+"""Requests over real sockets: what is sent, what is returned and which addresses are connected to."""
 
 import asyncio
 import subprocess
@@ -23,7 +23,7 @@ from vaka.net.connector import Connector
 from vaka.net.rules import NetworkLimits, NetworkRules
 
 
-async def test_a_request_is_sent_and_answered() -> None:
+async def test_a_request_is_sent_and_its_response_returned() -> None:
     reply = encode_response(
         b"hi", "201 Created", [("Content-Type", "text/plain"), ("Set-Cookie", "a=1"), ("set-cookie", "b=2")]
     )
@@ -54,26 +54,26 @@ async def test_a_request_is_sent_and_answered() -> None:
     ]
 
 
-async def test_a_connector_is_a_network() -> None:
+async def test_a_connector_implements_the_network_port() -> None:
     async with Connector() as net:
         network: Network = net
         assert network.decide("https://example.com/").allowed
 
 
-async def test_an_error_status_is_an_answer() -> None:
+async def test_an_error_status_is_a_response() -> None:
     async with serve(respond_with(encode_response(b"gone", "500 Oops"))) as server, connector_to(server) as net:
         response = await net.send(NetRequest(url=server.url()))
     assert (response.status, response.body) == (500, b"gone")
 
 
-async def test_a_head_has_no_body_whatever_it_announces() -> None:
+async def test_the_response_to_head_has_no_body() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\nContent-Encoding: br\r\n\r\n"
     async with serve(respond_with(head)) as server, connector_to(server) as net:
         response = await net.send(NetRequest(method="HEAD", url=server.url(), max_bytes=10))
     assert (response.status, response.body) == (200, b"")
 
 
-async def test_connections_are_kept_and_names_are_not_looked_up_again_for_them() -> None:
+async def test_connections_are_reused_without_resolving_the_name_again() -> None:
     asked: list[str] = []
     async with (
         serve(respond_with(encode_response(b"hi"))) as server,
@@ -85,7 +85,7 @@ async def test_connections_are_kept_and_names_are_not_looked_up_again_for_them()
     assert server.requests[0].header("host") == f"a.example:{server.port}"
 
 
-async def test_requests_at_once_each_get_their_own_answer() -> None:
+async def test_concurrent_requests_get_their_own_responses() -> None:
     async def echo(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(encode_response(request.target.encode()))
 
@@ -114,7 +114,7 @@ async def test_a_body_can_be_read_as_it_arrives() -> None:
     assert server.connections == 1
 
 
-async def test_leaving_a_stream_early_hangs_up() -> None:
+async def test_leaving_a_stream_early_closes_its_connection() -> None:
     async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
 
@@ -126,7 +126,7 @@ async def test_leaving_a_stream_early_hangs_up() -> None:
         await server.client_closed.wait()
 
 
-async def test_cancelling_a_request_hangs_up() -> None:
+async def test_cancelling_a_request_closes_its_connection() -> None:
     arrived = asyncio.Event()
 
     async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
@@ -141,7 +141,7 @@ async def test_cancelling_a_request_hangs_up() -> None:
         await server.client_closed.wait()
 
 
-async def test_cancelling_while_the_body_arrives_hangs_up() -> None:
+async def test_cancelling_while_the_body_arrives_closes_the_connection() -> None:
     async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")
 
@@ -161,7 +161,7 @@ async def test_cancelling_while_the_body_arrives_hangs_up() -> None:
         await server.client_closed.wait()
 
 
-async def test_a_closed_connector_hangs_up_and_sends_no_more() -> None:
+async def test_a_closed_connector_closes_connections_and_refuses_requests() -> None:
     async with serve(respond_with(encode_response(b"hi"))) as server:
         net = connector_to(server)
         await net.send(NetRequest(url=server.url()))
@@ -171,7 +171,7 @@ async def test_a_closed_connector_hangs_up_and_sends_no_more() -> None:
             await net.send(NetRequest(url=server.url()))
 
 
-async def test_closing_ends_requests_under_way() -> None:
+async def test_closing_fails_running_requests() -> None:
     arrived = asyncio.Event()
 
     async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
@@ -202,7 +202,7 @@ async def test_closing_ends_requests_under_way() -> None:
         (["fe80::1%lo"], "link_local"),
     ],
 )
-async def test_a_name_with_one_address_that_is_not_public_is_refused_whole(addresses: list[str], reason: str) -> None:
+async def test_a_name_with_one_address_that_is_not_public_is_refused(addresses: list[str], reason: str) -> None:
     async with Connector(resolver=make_resolver({"a.example": addresses})) as net:
         with pytest.raises(NetworkRefused) as caught:
             await net.send(NetRequest(url="http://a.example/"))
@@ -210,35 +210,35 @@ async def test_a_name_with_one_address_that_is_not_public_is_refused_whole(addre
     assert "a.example" in str(caught.value)
 
 
-async def test_a_name_that_changes_its_mind_is_asked_only_once() -> None:
+async def test_a_name_whose_address_changes_is_resolved_once() -> None:
     async with serve(respond_with(encode_response(b"hi"))) as server:
         answers = [["127.0.0.1"], ["10.0.0.1"]]
         asked: list[str] = []
 
-        async def rebinding(name: str) -> Sequence[str]:
+        async def resolve_and_rebind(name: str) -> Sequence[str]:
             asked.append(name)
             return answers.pop(0)
 
-        async with connector_to(server, resolver=rebinding) as net:
+        async with connector_to(server, resolver=resolve_and_rebind) as net:
             assert (await net.send(NetRequest(url=server.url(host="a.example")))).body == b"hi"
     assert asked == ["a.example"]
 
 
-async def test_a_new_connection_is_vetted_anew() -> None:
+async def test_a_new_connection_is_checked_again() -> None:
     hang_up = encode_response(b"hi", headers=[("Connection", "close")])
     async with serve(respond_with(hang_up)) as server:
         answers = [["127.0.0.1"], ["10.0.0.1"]]
 
-        async def rebinding(name: str) -> Sequence[str]:
+        async def resolve_and_rebind(name: str) -> Sequence[str]:
             return answers.pop(0)
 
-        async with connector_to(server, resolver=rebinding) as net:
+        async with connector_to(server, resolver=resolve_and_rebind) as net:
             await net.send(NetRequest(url=server.url(host="a.example")))
             with pytest.raises(NetworkRefused, match=r"10\.0\.0\.1"):
                 await net.send(NetRequest(url=server.url(host="a.example")))
 
 
-async def test_a_denied_network_binds_what_a_name_turns_out_to_be() -> None:
+async def test_a_denied_network_applies_to_resolved_addresses() -> None:
     async with serve(respond_with(encode_response(b"hi"))) as server:
         rules = NetworkRules(allow_loopback=True, deny_hosts=("127.0.0.0/8",))
         async with Connector(rules, resolver=make_resolver({"a.example": ["127.0.0.1"]})) as net:
@@ -254,7 +254,7 @@ async def test_the_addresses_of_a_name_are_tried_in_order() -> None:
             assert (await net.send(NetRequest(url=server.url(host="a.example")))).body == b"hi"
 
 
-async def test_nobody_listening_is_said() -> None:
+async def test_a_refused_connection_is_reported() -> None:
     async with serve(never_respond) as server:
         pass
     async with connector_to(server) as net:
@@ -264,7 +264,7 @@ async def test_nobody_listening_is_said() -> None:
 
 
 @pytest.mark.parametrize("addresses", [None, [], ["not an address"], [f"8.8.{n}.8" for n in range(100)]])
-async def test_a_name_without_a_usable_address_is_said(addresses: list[str] | None) -> None:
+async def test_a_name_without_a_valid_address_is_reported(addresses: list[str] | None) -> None:
     table: dict[str, Sequence[str]] = {} if addresses is None else {"a.example": addresses}
     async with Connector(resolver=make_resolver(table)) as net:
         with pytest.raises(NetworkUnreachable) as caught:
@@ -272,7 +272,7 @@ async def test_a_name_without_a_usable_address_is_said(addresses: list[str] | No
     assert caught.value.reason == "dns"
 
 
-async def test_the_operating_system_is_asked_by_default() -> None:
+async def test_names_are_resolved_by_the_system_by_default() -> None:
     async with (
         serve(respond_with(encode_response(b"hi"))) as server,
         Connector(NetworkRules(trusted=(f"localhost:{server.port}",))) as net,
@@ -280,7 +280,7 @@ async def test_the_operating_system_is_asked_by_default() -> None:
         assert (await net.send(NetRequest(url=server.url(host="localhost")))).body == b"hi"
 
 
-async def test_nothing_is_dialed_for_a_url_that_is_refused() -> None:
+async def test_a_refused_url_causes_no_network_access() -> None:
     async with serve(respond_with(encode_response(b"hi"))) as server, Connector() as net:
         with pytest.raises(NetworkRefused) as caught:
             await net.send(NetRequest(url=server.url()))
@@ -313,7 +313,7 @@ async def test_nothing_is_dialed_for_a_url_that_is_refused() -> None:
     ],
     ids=str,
 )
-async def test_a_request_that_makes_no_sense_is_not_sent(request_: NetRequest) -> None:
+async def test_an_invalid_request_is_not_sent(request_: NetRequest) -> None:
     asked: list[str] = []
     async with Connector(resolver=make_resolver({}, asked)) as net:
         with pytest.raises(InvalidInput):
@@ -322,9 +322,9 @@ async def test_a_request_that_makes_no_sense_is_not_sent(request_: NetRequest) -
 
 
 @pytest.mark.parametrize("limits", [{"connect": 0}, {"read": -1}, {"total": float("nan")}, {"redirects": -1}])
-def test_limits_that_make_no_sense_are_an_error(limits: dict[str, float]) -> None:
+def test_invalid_limits_are_an_error(limits: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(limits))):
-        NetworkLimits(**limits)  # type: ignore[arg-type]  # what configuration may hold
+        NetworkLimits(**limits)  # type: ignore[arg-type]  # as configuration may have them
 
 
 def test_importing_the_connector_does_not_load_the_http_library() -> None:
@@ -333,6 +333,6 @@ def test_importing_the_connector_does_not_load_the_http_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-async def test_routes_that_do_not_exist_are_answered_too() -> None:
+async def test_the_test_server_answers_unknown_routes() -> None:
     async with serve(respond_by_path({})) as server, connector_to(server) as net:
         assert (await net.send(NetRequest(url=server.url("/x")))).status == 404

@@ -1,4 +1,4 @@
-"""Servers that send too much, too slowly or nonsense."""
+"""Servers that send too much, too slowly or invalid data."""
 
 import asyncio
 import gzip
@@ -47,7 +47,7 @@ def respond_endlessly(head: bytes, chunk: bytes) -> Handler:
 async def send_and_catch(
     script: Handler, request: NetRequest | None = None, limits: NetworkLimits = NetworkLimits()
 ) -> NetworkError:
-    """Return how a request to a server that misbehaves fails."""
+    """Return the error of a request to a misbehaving server."""
     async with serve(script) as server, connector_to(server, limits=limits) as net:
         request = request or NetRequest(url="/")
         asked = NetRequest(url=server.url(), timeout=request.timeout, max_bytes=request.max_bytes)
@@ -61,14 +61,14 @@ async def send_and_catch(
 # ------------------------------------------------------------------------------------------------------------ size
 
 
-async def test_a_body_may_be_as_large_as_allowed_and_no_larger() -> None:
+async def test_a_body_larger_than_allowed_is_an_error() -> None:
     async with serve(respond_with(encode_response(b"x" * 1000))) as server, connector_to(server) as net:
         assert len((await net.send(NetRequest(url=server.url(), max_bytes=1000))).body) == 1000
         with pytest.raises(NetworkTooLarge, match="999"):
             await net.send(NetRequest(url=server.url(), max_bytes=999))
 
 
-async def test_the_connectors_limit_holds_where_a_request_asks_for_more() -> None:
+async def test_the_size_limit_of_the_connector_applies_to_larger_requests() -> None:
     error = await send_and_catch(respond_with(encode_response(b"x" * 1000)), limits=NetworkLimits(max_bytes=999))
     assert (type(error), error.reason) == (NetworkTooLarge, "body")
 
@@ -81,13 +81,13 @@ async def test_the_connectors_limit_holds_where_a_request_asks_for_more() -> Non
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", b"abcd" * KIB),
     ],
 )
-async def test_an_endless_body_is_cut(head: bytes, chunk: bytes) -> None:
+async def test_an_endless_body_ends_at_the_limit(head: bytes, chunk: bytes) -> None:
     error = await send_and_catch(respond_endlessly(head, chunk), NetRequest(url="/", max_bytes=32 * KIB))
     assert (type(error), error.reason) == (NetworkTooLarge, "body")
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-async def test_a_bomb_is_not_unpacked(coding: str) -> None:
+async def test_a_decompression_bomb_ends_at_the_limit(coding: str) -> None:
     zeros = b"\0" * (64 * KIB * KIB)
     bomb = gzip.compress(zeros) if coding == "gzip" else zlib.compress(zeros)
     assert len(bomb) < 100 * KIB
@@ -98,7 +98,7 @@ async def test_a_bomb_is_not_unpacked(coding: str) -> None:
     assert "unpacks to 1114112 bytes" in str(error)
 
 
-async def test_packed_nothing_without_end_is_cut_too() -> None:
+async def test_endless_compressed_data_without_output_ends_at_the_limit() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
     error = await send_and_catch(
         respond_endlessly(head, gzip.compress(b"", mtime=0) * 100), NetRequest(url="/", max_bytes=64 * KIB)
@@ -115,14 +115,14 @@ async def test_packed_nothing_without_end_is_cut_too() -> None:
         (b"".join(b"X-%d: y\r\n" % n for n in range(50_000)), NetworkLimits(headers=10**9, header_bytes=10**9)),
     ],
 )
-async def test_a_flood_of_headers_is_cut(head: bytes, limits: NetworkLimits) -> None:
+async def test_too_many_headers_are_an_error(head: bytes, limits: NetworkLimits) -> None:
     error = await send_and_catch(
         respond_with(b"HTTP/1.1 200 OK\r\n" + head + b"Content-Length: 0\r\n\r\n"), limits=limits
     )
     assert (type(error), error.reason) == (NetworkTooLarge, "headers")
 
 
-async def test_headers_without_end_are_cut() -> None:
+async def test_an_endless_head_is_an_error() -> None:
     error = await send_and_catch(respond_endlessly(b"HTTP/1.1 200 OK\r\n", b"X-Header: value\r\n" * 100))
     assert (type(error), error.reason) == (NetworkTooLarge, "headers")
 
@@ -142,12 +142,12 @@ async def test_headers_without_end_are_cut() -> None:
     ],
     ids=["gzip", "gzip in two members", "deflate", "deflate without its header", "identity", "nothing"],
 )
-async def test_a_packed_body_is_unpacked(body: bytes, coding: str) -> None:
+async def test_a_compressed_body_is_decompressed(body: bytes, coding: str) -> None:
     async with serve(respond_with(compressed_response(body, coding))) as server, connector_to(server) as net:
         assert (await net.send(NetRequest(url=server.url()))).body == b"hello" * 100_000
 
 
-async def test_a_packed_body_may_come_byte_by_byte() -> None:
+async def test_a_compressed_body_may_arrive_byte_by_byte() -> None:
     body = gzip.compress(b"hello", mtime=0)
     chunks = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in body) + b"0\r\n\r\n"
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -156,7 +156,7 @@ async def test_a_packed_body_may_come_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("size", [64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 128 * KIB])
-async def test_a_body_that_unpacks_to_whole_pieces_is_complete(size: int) -> None:
+async def test_a_body_of_whole_chunks_is_decompressed_completely(size: int) -> None:
     async with (
         serve(respond_with(compressed_response(gzip.compress(b"\0" * size), "gzip"))) as server,
         connector_to(server) as net,
@@ -178,7 +178,7 @@ async def test_a_body_that_unpacks_to_whole_pieces_is_complete(size: int) -> Non
         (zlib.compress(b"hello")[:-2], "deflate", "cut"),
     ],
 )
-async def test_a_body_that_cannot_be_unpacked_is_an_error(body: bytes, coding: str, reason: str) -> None:
+async def test_an_invalid_compressed_body_is_an_error(body: bytes, coding: str, reason: str) -> None:
     async with serve(respond_with(compressed_response(body, coding))) as server, connector_to(server) as net:
         with pytest.raises(NetworkError) as caught:
             await net.send(NetRequest(url=server.url()))
@@ -188,29 +188,29 @@ async def test_a_body_that_cannot_be_unpacked_is_an_error(body: bytes, coding: s
 # ------------------------------------------------------------------------------------------------------------ time
 
 
-async def test_a_server_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_server_times_out() -> None:
     error = await send_and_catch(never_respond, limits=NetworkLimits(read=0.05))
     assert (type(error), error.reason) == (NetworkTimeout, "read")
 
 
-async def test_a_server_that_stops_halfway_is_given_up() -> None:
+async def test_a_server_that_stops_in_the_body_times_out() -> None:
     error = await send_and_catch(
         respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), limits=NetworkLimits(read=0.05)
     )
     assert (type(error), error.reason) == (NetworkTimeout, "read")
 
 
-async def test_a_request_has_a_time_of_its_own() -> None:
+async def test_the_timeout_of_a_request_applies() -> None:
     error = await send_and_catch(never_respond, NetRequest(url="/", timeout=0.05))
     assert (type(error), error.reason) == (NetworkTimeout, "total")
 
 
-async def test_the_connectors_time_holds_where_a_request_asks_for_more() -> None:
+async def test_the_total_time_of_the_connector_applies_to_longer_requests() -> None:
     error = await send_and_catch(never_respond, NetRequest(url="/", timeout=1e9), NetworkLimits(total=0.05))
     assert (type(error), error.reason) == (NetworkTimeout, "total")
 
 
-async def test_a_server_that_always_sends_a_little_is_given_up_in_the_end() -> None:
+async def test_a_slow_body_times_out_in_total() -> None:
     async def drip(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
         while True:
@@ -222,7 +222,7 @@ async def test_a_server_that_always_sends_a_little_is_given_up_in_the_end() -> N
     assert (type(error), error.reason) == (NetworkTimeout, "total")
 
 
-async def test_a_server_that_is_always_about_to_answer_is_given_up() -> None:
+async def test_a_slow_head_times_out_in_total() -> None:
     error = await send_and_catch(
         respond_endlessly(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10), NetRequest(url="/", timeout=0.1)
     )
@@ -232,7 +232,7 @@ async def test_a_server_that_is_always_about_to_answer_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"), [(NetworkLimits(connect=0.05), "dns"), (NetworkLimits(total=0.05), "total")]
 )
-async def test_a_name_that_takes_for_ever_is_given_up(limits: NetworkLimits, reason: str) -> None:
+async def test_a_slow_name_resolution_times_out(limits: NetworkLimits, reason: str) -> None:
     async def never(name: str) -> Sequence[str]:
         await asyncio.Event().wait()
         return []
@@ -258,13 +258,13 @@ async def test_a_name_that_takes_for_ever_is_given_up(limits: NetworkLimits, rea
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "protocol"),
     ],
 )
-async def test_what_is_not_http_is_an_error(reply: bytes, reason: str) -> None:
+async def test_an_invalid_http_response_is_an_error(reply: bytes, reason: str) -> None:
     error = await send_and_catch(respond_with(reply))
     assert (type(error), error.reason) == (NetworkError, reason)
 
 
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
-async def test_a_connection_that_is_cut_is_an_error_never_a_short_body(reply: bytes) -> None:
+async def test_a_broken_connection_is_an_error_and_not_a_short_body(reply: bytes) -> None:
     async def cut(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(reply)
         await writer.drain()
@@ -274,7 +274,7 @@ async def test_a_connection_that_is_cut_is_an_error_never_a_short_body(reply: by
     assert error.reason in ("protocol", "cut")
 
 
-async def test_after_a_failure_the_connector_goes_on() -> None:
+async def test_the_connector_works_after_a_failure() -> None:
     async with (
         serve(respond_with(b"nonsense\r\n\r\n", encode_response(b"hi"))) as server,
         connector_to(server, resolver=make_resolver({})) as net,

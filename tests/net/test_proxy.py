@@ -24,7 +24,7 @@ async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.Monkey
     assert proxy.connections == 0
 
 
-async def test_a_configured_proxy_is_asked_and_looks_names_up_itself() -> None:
+async def test_a_configured_proxy_resolves_names_itself() -> None:
     asked: list[str] = []
     async with serve(respond_with(encode_response(b"proxied"))) as proxy:
         address = f"http://me:pass%20word@127.0.0.1:{proxy.port}"  # not a secret
@@ -36,7 +36,7 @@ async def test_a_configured_proxy_is_asked_and_looks_names_up_itself() -> None:
     assert asked == []
 
 
-async def test_encrypted_requests_ask_the_proxy_for_a_tunnel() -> None:
+async def test_https_requests_use_a_tunnel_through_the_proxy() -> None:
     async def refuse(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(encode_response(b"", "403 Forbidden"))
 
@@ -47,7 +47,7 @@ async def test_encrypted_requests_ask_the_proxy_for_a_tunnel() -> None:
     assert [(request.method, request.target) for request in proxy.requests] == [("CONNECT", "a.example:443")]
 
 
-async def test_an_ipv6_address_is_not_put_to_a_proxy_that_would_misread_it() -> None:
+async def test_an_ipv6_address_is_refused_with_a_proxy() -> None:
     async with serve(respond_with(encode_response(b"proxied"))) as proxy, Connector(proxy=proxy.url("")) as net:
         with pytest.raises(NetworkRefused, match="IPv6"):
             await net.send(NetRequest(url="http://[2606:4700::1111]/"))
@@ -55,14 +55,14 @@ async def test_an_ipv6_address_is_not_put_to_a_proxy_that_would_misread_it() -> 
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.1/", "http://localhost/", "http://metadata.google.internal/"])
-async def test_what_a_url_says_is_judged_before_the_proxy_is_asked(url: str) -> None:
+async def test_the_url_is_checked_before_the_proxy_is_used(url: str) -> None:
     async with serve(respond_with(encode_response(b"proxied"))) as proxy, Connector(proxy=proxy.url()) as net:
         with pytest.raises(NetworkRefused):
             await net.send(NetRequest(url=url))
     assert proxy.connections == 0
 
 
-async def test_rules_about_hosts_hold_with_a_proxy() -> None:
+async def test_host_rules_apply_with_a_proxy() -> None:
     rules = NetworkRules(allow_hosts=("a.example",))
     async with serve(respond_with(encode_response(b"proxied"))) as proxy, Connector(rules, proxy=proxy.url()) as net:
         with pytest.raises(NetworkRefused):
@@ -73,6 +73,6 @@ async def test_rules_about_hosts_hold_with_a_proxy() -> None:
 @pytest.mark.parametrize(
     "proxy", ["", "proxy:3128", "socks5://proxy:1080", "http://", "http://proxy:99999", "http://["]
 )
-def test_a_proxy_that_cannot_be_one_is_an_error_at_once(proxy: str) -> None:
+def test_an_invalid_proxy_address_is_an_error_at_once(proxy: str) -> None:
     with pytest.raises(ConfigError, match="proxy"):
         Connector(proxy=proxy)

@@ -1,4 +1,4 @@
-"""Redirects: each hop is judged like a first request, and a stranger gets no secrets."""
+"""Redirects: each one is checked like a first request, and another origin gets no secrets."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def requests_of(server: RunningServer) -> list[str]:
         ("/ä", "/%C3%A4"),
     ],
 )
-async def test_a_redirect_is_followed_relative_to_where_it_came_from(location: str, path: str) -> None:
+async def test_a_relative_redirect_is_resolved_against_its_source(location: str, path: str) -> None:
     async with (
         serve(respond_with(redirect_response(location, body=b"moved"), encode_response(b"here"))) as server,
         connector_to(server) as net,
@@ -67,7 +67,7 @@ async def test_a_redirect_is_followed_relative_to_where_it_came_from(location: s
         (308, "PATCH", "PATCH", True),
     ],
 )
-async def test_the_method_after_a_redirect_is_what_browsers_make_it(
+async def test_the_method_after_a_redirect_is_that_of_browsers(
     status: int, method: str, then: str, keeps_body: bool
 ) -> None:
     body = b"" if method == "HEAD" else b"body"
@@ -83,7 +83,7 @@ async def test_the_method_after_a_redirect_is_what_browsers_make_it(
     assert (last.header("Content-Type") is not None) == (keeps_body or method == "HEAD")
 
 
-async def test_secrets_stay_within_an_origin() -> None:
+async def test_secret_headers_are_not_sent_to_another_origin() -> None:
     async with serve(respond_with(encode_response())) as other:
         pages = {"/a": redirect_response("/b"), "/b": redirect_response(other.url("/c"))}
         async with serve(respond_by_path(pages)) as server, connector_to(server, other) as net:
@@ -92,7 +92,7 @@ async def test_secrets_stay_within_an_origin() -> None:
     assert [other.requests[0].header(name) for name, _ in SECRETS] == [None] * 5 + ["text/plain"]
 
 
-async def test_another_name_for_the_same_server_is_a_stranger_too() -> None:
+async def test_another_name_of_the_same_server_is_another_origin() -> None:
     async with serve(respond_with(encode_response())) as other:
         table = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
         there, back = other.url("/1", host="b.example"), other.url("/2", host="a.example")
@@ -123,7 +123,7 @@ async def test_another_name_for_the_same_server_is_a_stranger_too() -> None:
         ("http://inside.example/", "private"),
     ],
 )
-async def test_a_redirect_to_where_nobody_may_go_is_refused(location: str, reason: str) -> None:
+async def test_a_redirect_to_a_forbidden_target_is_refused(location: str, reason: str) -> None:
     resolver = make_resolver({"inside.example": ["192.168.0.1"]})
     async with (
         serve(respond_with(redirect_response(location))) as server,
@@ -145,7 +145,7 @@ async def test_a_redirect_to_another_port_of_a_trusted_address_is_refused() -> N
     assert inner.connections == 0
 
 
-async def test_redirects_come_to_an_end() -> None:
+async def test_the_number_of_redirects_is_limited() -> None:
     async with serve(respond_with(redirect_response("/again"))) as server, connector_to(server) as net:
         with pytest.raises(NetworkRefused) as caught:
             await net.send(NetRequest(url=server.url(), redirects=3))
@@ -159,7 +159,7 @@ async def test_redirects_come_to_an_end() -> None:
         assert len(server.requests) == 2
 
 
-async def test_who_follows_no_redirects_gets_the_redirect() -> None:
+async def test_without_redirects_the_redirect_itself_is_returned() -> None:
     async with (
         serve(respond_with(redirect_response("http://10.0.0.1/", body=b"moved"))) as server,
         connector_to(server) as net,
@@ -168,7 +168,7 @@ async def test_who_follows_no_redirects_gets_the_redirect() -> None:
     assert (response.status, response.header("Location"), response.body) == (302, "http://10.0.0.1/", b"moved")
 
 
-async def test_a_redirect_without_a_place_or_of_another_status_is_an_answer() -> None:
+async def test_a_redirect_without_location_is_returned_as_a_response() -> None:
     replies = (encode_response(b"a", "302 Found"), encode_response(b"b", "300 Many", [("Location", "/x")]))
     for reply in replies:
         async with serve(respond_with(reply)) as server, connector_to(server) as net:
@@ -176,7 +176,7 @@ async def test_a_redirect_without_a_place_or_of_another_status_is_an_answer() ->
         assert len(server.requests) == 1
 
 
-async def test_a_redirect_to_two_places_goes_to_none() -> None:
+async def test_a_redirect_with_two_locations_is_an_error() -> None:
     reply = encode_response(b"", "302 Found", [("Location", "/a"), ("Location", "/b")])
     async with serve(respond_with(reply)) as server, connector_to(server) as net:
         with pytest.raises(NetworkError) as caught:
@@ -184,14 +184,14 @@ async def test_a_redirect_to_two_places_goes_to_none() -> None:
     assert (caught.value.reason, len(server.requests)) == ("protocol", 1)
 
 
-async def test_the_long_text_of_a_redirect_is_not_read() -> None:
+async def test_the_long_body_of_a_redirect_is_not_read() -> None:
     endless = b"HTTP/1.1 302 Found\r\nLocation: /b\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
     async with serve(respond_with(endless, encode_response(b"here"))) as server, connector_to(server) as net:
         assert (await net.send(NetRequest(url=server.url()))).body == b"here"
     assert server.connections == 2
 
 
-def test_leaving_the_encrypted_web_is_refused_unless_allowed() -> None:
+def test_a_redirect_from_https_to_http_is_refused_unless_allowed() -> None:
     source, target = parse_url("https://example.com/"), parse_url("http://example.com/")
     with pytest.raises(NetworkRefused) as caught:
         RuleChecker(NetworkRules()).check_redirect(source, target)
@@ -200,7 +200,7 @@ def test_leaving_the_encrypted_web_is_refused_unless_allowed() -> None:
     RuleChecker(NetworkRules()).check_redirect(target, source)
 
 
-async def test_rules_about_hosts_bind_redirects() -> None:
+async def test_host_rules_apply_to_redirects() -> None:
     async with serve(respond_with(redirect_response("http://b.example/"))) as server:
         rules = NetworkRules(trusted=(server.authority,), allow_hosts=("a.example",))
         async with Connector(rules, resolver=make_resolver({})) as net:

@@ -1,4 +1,4 @@
-"""Encrypted connections: the certificate must be the name's, although an address is dialed."""
+"""TLS: the certificate is checked for the name, although the connection is made to an address."""
 
 import shutil
 import ssl
@@ -18,7 +18,7 @@ HOSTS = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for a.example and 127.0.0.1 that it signed itself, with its key in the same file."""
+    """A self-signed certificate for a.example and 127.0.0.1, with its key in the same file."""
     openssl = shutil.which("openssl")
     assert openssl, "openssl is missing; install the package openssl"
     folder = tmp_path_factory.mktemp("certificate")
@@ -43,9 +43,7 @@ def trust(certificate: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(certificate))
 
 
-async def test_the_name_is_what_the_certificate_is_checked_for(
-    server_context: ssl.SSLContext, trust: ssl.SSLContext
-) -> None:
+async def test_the_certificate_is_checked_for_the_name(server_context: ssl.SSLContext, trust: ssl.SSLContext) -> None:
     asked_for: list[str | None] = []
 
     def note(connection: object, name: str | None, context: object) -> None:
@@ -65,7 +63,7 @@ async def test_the_name_is_what_the_certificate_is_checked_for(
     assert server.requests[0].header("host") == f"a.example:{server.port}"
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(server_context: ssl.SSLContext) -> None:
+async def test_an_untrusted_certificate_is_refused(server_context: ssl.SSLContext) -> None:
     async with serve(respond_with(encode_response(b"hi")), server_context) as server:
         rules = NetworkRules(trusted=(server.authority,))
         async with Connector(rules, resolver=make_resolver(HOSTS)) as net:
@@ -74,7 +72,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(server_context: 
     assert (caught.value.reason, server.requests) == ("tls", [])
 
 
-async def test_a_redirect_out_of_encryption_is_refused(server_context: ssl.SSLContext, trust: ssl.SSLContext) -> None:
+async def test_a_redirect_from_https_to_http_is_refused(server_context: ssl.SSLContext, trust: ssl.SSLContext) -> None:
     async with serve(respond_with(encode_response(b"plain"))) as plain:
         moved = encode_response(b"", "302 Found", [("Location", plain.url())])
         async with serve(respond_with(moved), server_context) as server:

@@ -1,6 +1,4 @@
-"""What is said of a URL without looking anything up."""
-
-import pytest
+"""The verdict on a URL, without any network access."""
 
 from vaka.net.connector import Connector
 
@@ -142,17 +140,22 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("url", ALLOWED)
-def test_a_url_is_allowed_and_normalised(url: str) -> None:
-    verdict = Connector().decide(url)
-    assert (verdict.reason, verdict.url, verdict.allowed) == ("", ALLOWED[url], True)
+def test_a_url_is_allowed_and_normalised() -> None:
+    verdicts = {url: Connector().decide(url) for url in ALLOWED}
+    assert [
+        (url, verdict.reason, verdict.url)
+        for url, verdict in verdicts.items()
+        if (verdict.reason, verdict.url, verdict.allowed) != ("", ALLOWED[url], True)
+    ] == []
 
 
-@pytest.mark.parametrize("url", REFUSED, ids=lambda url: ascii(url[:60]))
-def test_a_hostile_url_is_refused_for_a_reason(url: str) -> None:
-    verdict = Connector().decide(url)
-    assert (verdict.reason, verdict.allowed) == (REFUSED[url], False)
-    assert verdict.message
+def test_a_hostile_url_is_refused_for_a_reason() -> None:
+    verdicts = {url: Connector().decide(url) for url in REFUSED}
+    assert [
+        (url[:60], verdict.reason)
+        for url, verdict in verdicts.items()
+        if (verdict.reason, verdict.allowed, bool(verdict.message)) != (REFUSED[url], False, True)
+    ] == []
 
 
 def test_a_refusal_never_quotes_a_password() -> None:

@@ -1,6 +1,4 @@
-"""What a command is told of the world."""
-
-import pytest
+"""The environment variables of a command."""
 
 from vaka.sandbox.environment import build_command_environment, is_secret, scrub_environment
 
@@ -24,51 +22,34 @@ SECRET_VALUES = [
     "https://user:pass@proxy:8080", "redis://:pw@host",
 ]  # fmt: skip
 HARMLESS_VALUES = [
-    "",
-    "yes",
-    "/usr/bin:/bin",
-    "https://example.org/a:b@c",
-    "postgres://host/db",
-    "ask-me",
-    "sk-short",
-    "a@b",
-]
+    "", "yes", "/usr/bin:/bin", "https://example.org/a:b@c", "postgres://host/db", "ask-me", "sk-short", "a@b",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SECRET_NAMES)
-def test_names_of_secrets(name: str) -> None:
-    assert is_secret(name, "x")
+def test_variables_with_secret_names_are_dropped() -> None:
+    assert [name for name in SECRET_NAMES if not is_secret(name, "x")] == []
+    assert [name for name in HARMLESS_NAMES if is_secret(name, "x")] == []
 
 
-@pytest.mark.parametrize("name", HARMLESS_NAMES)
-def test_names_of_other_things(name: str) -> None:
-    assert not is_secret(name, "x")
+def test_variables_with_secret_values_are_dropped() -> None:
+    assert [value for value in SECRET_VALUES if not is_secret("SETTING", value)] == []
+    assert [value for value in HARMLESS_VALUES if is_secret("SETTING", value)] == []
 
 
-@pytest.mark.parametrize("value", SECRET_VALUES)
-def test_values_that_are_secrets_whatever_they_are_called(value: str) -> None:
-    assert is_secret("SETTING", value)
-
-
-@pytest.mark.parametrize("value", HARMLESS_VALUES)
-def test_values_that_are_none(value: str) -> None:
-    assert not is_secret("SETTING", value)
-
-
-def test_what_is_allowed_passes() -> None:
+def test_allowed_variables_are_kept() -> None:
     environ = {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "THEIR_TOKEN": "3", "PLAIN": "4", "": "5", "A=B": "6"}
     assert scrub_environment(environ) == {"PLAIN": "4"}
     assert scrub_environment(environ, ["MY_TOKEN"]) == {"MY_TOKEN": "1", "PLAIN": "4"}
     assert scrub_environment(environ, ["MY_*"]) == {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "PLAIN": "4"}
 
 
-def test_there_is_always_a_path_a_home_and_a_language() -> None:
+def test_path_home_and_language_have_defaults() -> None:
     made = build_command_environment({}, {})
     assert {"PATH", "HOME", "LANG"} <= made.keys()
     assert build_command_environment({"HOME": "/home/me", "LANG": "de"}, {"LANG": "fr"})["LANG"] == "fr"
 
 
-def test_a_proxy_is_named_where_programs_look_for_it() -> None:
+def test_the_proxy_variables_name_the_proxy() -> None:
     made = build_command_environment({"HTTP_PROXY": "http://other"}, {}, proxy="http://127.0.0.1:3128")
     assert made["HTTP_PROXY"] == made["https_proxy"] == "http://127.0.0.1:3128"
     assert "localhost" in made["NO_PROXY"]

@@ -1,4 +1,4 @@
-"""What a command leaves in a repository makes the git of its owner run nothing; in the sandbox it works as ever."""
+"""Git, run by the owner of a repository, executes nothing that a command left there; git works inside the sandbox."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ BARE_ATTACKS = {
 
 @pytest.mark.parametrize("attack", list(ATTACKS))
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_git_runs_nothing_that_a_command_left(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+async def test_git_executes_nothing_that_a_command_left(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
     run_git("init", "-q", ".", at=tmp_path)
     await run_script(kind(), f"{ATTACKS[attack]}; true", tmp_path)
     run_git("status", at=tmp_path)
@@ -59,7 +59,7 @@ async def test_git_runs_nothing_that_a_command_left(kind: type[Bubblewrap], atta
 
 @pytest.mark.parametrize("attack", list(ATTACKS))
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_nor_while_it_runs(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+async def test_git_executes_nothing_while_the_command_runs(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
     run_git("init", "-q", ".", at=tmp_path)
     async with run_and_keep_running(kind(), ATTACKS[attack], tmp_path):
         run_git("status", at=tmp_path)
@@ -67,7 +67,7 @@ async def test_nor_while_it_runs(kind: type[Bubblewrap], attack: str, tmp_path: 
 
 
 @pytest.mark.parametrize("there", [["refs"], ["refs", "objects"], ["HEAD", "refs"], ["HEAD", "objects"]])
-async def test_nor_where_some_names_of_a_repository_are_taken(there: list[str], tmp_path: Path) -> None:
+async def test_git_executes_nothing_where_some_names_of_a_repository_exist(there: list[str], tmp_path: Path) -> None:
     run_git("init", "-q", ".", at=tmp_path)
     for name in there:
         subprocess.run(["cp", "-r", f".git/{name}", "."], cwd=tmp_path, check=True)
@@ -79,7 +79,7 @@ async def test_nor_where_some_names_of_a_repository_are_taken(there: list[str], 
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_what_is_no_repository_does_not_become_one(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_a_folder_does_not_become_a_repository(kind: type[Bubblewrap], tmp_path: Path) -> None:
     (tmp_path / "below/it").mkdir(parents=True)
     async with run_and_keep_running(kind(), "true", tmp_path):
         for folder in ("", "below", "below/it"):
@@ -87,9 +87,7 @@ async def test_what_is_no_repository_does_not_become_one(kind: type[Bubblewrap],
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_what_holds_a_place_is_nothing_to_git_and_no_package_to_python(
-    kind: type[Bubblewrap], tmp_path: Path
-) -> None:
+async def test_placeholders_are_ignored_by_git_and_python(kind: type[Bubblewrap], tmp_path: Path) -> None:
     run_git("init", "-q", ".", at=tmp_path)
     look = "import os; print([name for name in os.listdir() if os.path.isdir(name) and name.isidentifier()])"
     script = f"mkdir package && touch package/file && git add -A && git status --short && {PYTHON} -c '{look}'"
@@ -97,7 +95,7 @@ async def test_what_holds_a_place_is_nothing_to_git_and_no_package_to_python(
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_who_ends_first_leaves_the_others_protected(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_protection_lasts_until_the_last_command_ends(kind: type[Bubblewrap], tmp_path: Path) -> None:
     attack = "echo evil > commondir; mkdir refs; rm -rf refs commondir; mv refs was; ls -d refs commondir"
     async with run_and_keep_running(kind(), "true", tmp_path):
         for _ in range(2):
@@ -106,7 +104,7 @@ async def test_who_ends_first_leaves_the_others_protected(kind: type[Bubblewrap]
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_holds_a_place_and_was_left_behind_goes_with_the_next_command(tmp_path: Path) -> None:
+async def test_a_stale_placeholder_is_removed_with_the_next_command(tmp_path: Path) -> None:
     async with run_and_keep_running(Bubblewrap(), "true", tmp_path):
         left = {path: path.stat() for path in tmp_path.iterdir()}
     assert list(tmp_path.iterdir()) == []
@@ -119,7 +117,7 @@ async def test_what_holds_a_place_and_was_left_behind_goes_with_the_next_command
 
 @pytest.mark.parametrize("attack", list(BARE_ATTACKS))
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_nor_in_a_repository_without_a_work_tree(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
+async def test_git_executes_nothing_in_a_bare_repository(kind: type[Bubblewrap], attack: str, tmp_path: Path) -> None:
     run_git("init", "-q", "--bare", ".", at=tmp_path)
     await run_script(kind(), f"{BARE_ATTACKS[attack]}; true", tmp_path)
     use_bare_repository(tmp_path)
@@ -135,7 +133,7 @@ def test_without_a_sandbox_these_attacks_work(attack: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("attack", list(BARE_ATTACKS))
-def test_without_a_sandbox_those_work_too(attack: str, tmp_path: Path) -> None:
+def test_without_a_sandbox_attacks_on_bare_repositories_work(attack: str, tmp_path: Path) -> None:
     run_git("init", "-q", "--bare", ".", at=tmp_path)
     subprocess.run(["bash", "-c", BARE_ATTACKS[attack]], cwd=tmp_path, check=False, capture_output=True)
     use_bare_repository(tmp_path)
@@ -143,7 +141,7 @@ def test_without_a_sandbox_those_work_too(attack: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_all_that_is_usual_works(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_usual_git_commands_work(kind: type[Bubblewrap], tmp_path: Path) -> None:
     run_git("init", "-q", "-b", "main", ".", at=tmp_path)
     script = (
         "export GIT_AUTHOR_NAME=kim GIT_AUTHOR_EMAIL=k@example.org"
@@ -163,18 +161,18 @@ async def run_script(sandbox: Sandbox, script: str, workspace: Path) -> Complete
     )
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="it takes a folder of somebody else's")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a folder of another user")
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_where_the_command_can_make_nothing_nothing_need_be_held(kind: type[Bubblewrap]) -> None:
+async def test_a_read_only_workspace_needs_no_placeholders(kind: type[Bubblewrap]) -> None:
     with temporary_home() as folder:
-        (folder / ".git").mkdir(mode=0o755)  # of root, in the home of somebody else
+        (folder / ".git").mkdir(mode=0o755)  # a folder of root in the home of another user
         ended = await run_script(kind(), "echo x > free && cat free && id -u; mkdir .git/hooks; mv .git was", folder)
         assert ended.stdout == f"x\n{USER_ID}\n"
         assert "mkdir" in ended.stderr
         assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == [Path(".git"), Path("free")]
 
 
-async def test_where_its_owner_could_allow_it_that_is_refused() -> None:
+async def test_a_workspace_that_its_owner_could_make_writable_is_refused() -> None:
     with temporary_home() as folder:
         (folder / ".git").mkdir(mode=0o555)
         os.chown(folder / ".git", folder.stat().st_uid, -1)
@@ -185,7 +183,7 @@ async def test_where_its_owner_could_allow_it_that_is_refused() -> None:
 
 @contextlib.asynccontextmanager
 async def run_and_keep_running(sandbox: Sandbox, script: str, workspace: Path) -> AsyncGenerator[None]:
-    """Have a script done by a command that still runs."""
+    """Run a script in a command that is still running."""
     command = shell_command(
         f"({script}); echo done; exec sleep 600", workspace, protected=protected_paths(str(workspace))
     )
@@ -201,11 +199,11 @@ async def run_and_keep_running(sandbox: Sandbox, script: str, workspace: Path) -
 
 
 def run_git(*words: str, at: Path) -> bytes:
-    """Do something as the owner of the repository would; return what it has to complain about."""
+    """Use the repository as its owner; return what git prints to stderr."""
     return subprocess.run(["git", *words], cwd=at, check=False, capture_output=True).stderr
 
 
 def use_bare_repository(folder: Path) -> None:
-    """Use a repository that has no work tree."""
+    """Use a bare repository."""
     run_git("status", at=folder)
     run_git("--work-tree=.", "add", "HEAD", at=folder)

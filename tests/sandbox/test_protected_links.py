@@ -15,13 +15,13 @@ from vaka.sandbox.warden import process_tree
 from vaka.sandbox.warden_client import WARDEN
 from vaka.testing.sandboxes import CompletedCommand, run_to_end, shell_command, wait_for_file
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch users")
 SANDBOXES = [Bubblewrap, Landlock]
 
 
 @pytest.fixture
-def owned() -> Iterator[Path]:
-    """A workspace of somebody who is not root, with a link."""
+def owned_workspace() -> Iterator[Path]:
+    """A workspace with a link, owned by another user than root."""
     with tempfile.TemporaryDirectory(prefix="vaka-test-") as folder:
         (Path(folder) / "real").mkdir()
         (Path(folder) / "real/file").write_text("as it was")
@@ -34,16 +34,20 @@ def owned() -> Iterator[Path]:
 
 @needs_root
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_whoever_root_becomes_cannot_change_a_protected_link(kind: type[Bubblewrap], owned: Path) -> None:
+async def test_a_protected_link_cannot_be_changed_as_another_user(
+    kind: type[Bubblewrap], owned_workspace: Path
+) -> None:
     sandbox: Sandbox = kind()
     script = (
         "id -u; cat .claude/file; rm .claude; ln -sfn x .claude; echo x > real/file; mv real was; rm -rf real; ls -A"
     )
     ended = await run_to_end(
-        await sandbox.start(shell_command(f"{script} 2>/dev/null", owned, protected=(f"{owned}/.claude",)))
+        await sandbox.start(
+            shell_command(f"{script} 2>/dev/null", owned_workspace, protected=(f"{owned_workspace}/.claude",))
+        )
     )
-    assert (ended.stdout, (owned / ".claude").readlink()) == ("65534\nas it was.claude\nreal\n", Path("real"))
-    assert (owned / "real/file").read_text() == "as it was"
+    assert (ended.stdout, (owned_workspace / ".claude").readlink()) == ("65534\nas it was.claude\nreal\n", Path("real"))
+    assert (owned_workspace / "real/file").read_text() == "as it was"
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
@@ -67,7 +71,7 @@ async def test_two_commands_can_hold_the_same_link_at_once(kind: type[Bubblewrap
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_a_command_that_is_refused_half_way_leaves_nothing(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_a_refused_command_leaves_no_processes(kind: type[Bubblewrap], tmp_path: Path) -> None:
     sandbox: Sandbox = kind()
     WARDEN.close()
     (tmp_path / ".claude").symlink_to(".")

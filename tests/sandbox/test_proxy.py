@@ -1,4 +1,4 @@
-"""The only way out: whom it lets through, whom not, and that there is no other."""
+"""The proxy: which hosts it allows, and that a confined command has no other network."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ ALLOW_PUBLIC = RuleChecker(NetworkRules()).decide
 
 
 def make_resolver(**known: str) -> Any:
-    """Return a name service that knows these."""
+    """Return a resolver that knows these names."""
 
     async def resolve(name: str) -> Sequence[str]:
         if name.replace(".", "_") not in known:
@@ -32,7 +32,7 @@ def make_resolver(**known: str) -> Any:
 
 
 class RecordingServer:
-    """Somebody to talk to: answers with what it was asked."""
+    """A server that records requests."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -99,7 +99,7 @@ async def test_names_match_by_whole_labels(pattern: str, host: str, passes: bool
     assert await vet_host(proxy, host) == ("93.184.216.34" if passes else "403")
 
 
-async def test_a_network_is_for_addresses_and_a_name_that_is_not_listed_is_not_even_looked_up() -> None:
+async def test_a_network_matches_addresses_and_an_unlisted_name_is_not_resolved() -> None:
     asked: list[str] = []
 
     async def inside(name: str) -> Sequence[str]:
@@ -112,7 +112,7 @@ async def test_a_network_is_for_addresses_and_a_name_that_is_not_listed_is_not_e
     assert asked == []
 
 
-async def test_a_listed_name_that_leads_inside_is_refused() -> None:
+async def test_a_listed_name_with_a_private_address_is_refused() -> None:
     inside = (
         "127.0.0.1",
         "10.0.0.1",
@@ -128,7 +128,7 @@ async def test_a_listed_name_that_leads_inside_is_refused() -> None:
         assert await vet_host(proxy, "example.org") == "403", address
 
 
-async def test_the_rules_of_the_network_hold_too() -> None:
+async def test_the_network_rules_apply_as_well() -> None:
     def decide(url: str) -> NetVerdict:
         return NetVerdict(url=url, reason="denied" if "bad" in url else "", message="no")
 
@@ -154,17 +154,17 @@ async def test_ports_must_be_listed(port: int) -> None:
     ["127.1", "0x7f000001", "2130706433", "0177.0.0.1", "127.0.0.1.", "a..b", "", "ex ample.org",
      "exämple.org", "a\0b", "x" * 300],
 )  # fmt: skip
-async def test_hosts_with_more_than_one_reading_are_refused(host: str) -> None:
+async def test_ambiguous_hosts_are_refused(host: str) -> None:
     assert await vet_host(Proxy(["*.org", "example.org"], ALLOW_PUBLIC), host) in {"400", "403"}
 
 
 @pytest.mark.parametrize("text", ["", "*", "a b", "http://x", "ex/ample", "a..b", "host:99999", "10.0.0.1/8"])
-def test_lists_that_make_no_sense_are_refused(text: str) -> None:
+def test_invalid_host_patterns_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_allowed_host(text)
 
 
-async def test_a_request_is_sent_on_with_the_host_it_was_judged_for(server: RecordingServer) -> None:
+async def test_a_request_is_forwarded_with_the_host_that_was_checked(server: RecordingServer) -> None:
     async with Proxy([f"127.0.0.1:{server.port}"], ALLOW_LOCAL) as proxy:
         answer = await send_raw(
             proxy,
@@ -179,7 +179,7 @@ async def test_a_request_is_sent_on_with_the_host_it_was_judged_for(server: Reco
     ]
 
 
-async def test_a_tunnel_carries_both_ways(server: RecordingServer) -> None:
+async def test_a_tunnel_relays_in_both_directions(server: RecordingServer) -> None:
     async with Proxy([f"127.0.0.1:{server.port}"], ALLOW_LOCAL) as proxy:
         answer = await send_raw(
             proxy, f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n".encode()
@@ -188,14 +188,14 @@ async def test_a_tunnel_carries_both_ways(server: RecordingServer) -> None:
     assert server.requests == [b"GET / HTTP/1.1\r\n\r\n"]
 
 
-async def test_a_name_is_looked_up_once_and_that_address_is_dialed(server: RecordingServer) -> None:
+async def test_a_name_is_resolved_once_and_that_address_is_used(server: RecordingServer) -> None:
     asked: list[str] = []
 
-    async def changing(name: str) -> Sequence[str]:
+    async def resolve_and_change(name: str) -> Sequence[str]:
         asked.append(name)
         return ["127.0.0.1" if len(asked) == 1 else "127.0.0.2"]
 
-    async with Proxy([f"name.test:{server.port}"], ALLOW_LOCAL, resolve=changing) as proxy:
+    async with Proxy([f"name.test:{server.port}"], ALLOW_LOCAL, resolve=resolve_and_change) as proxy:
         answer = await send_raw(proxy, f"GET http://name.test:{server.port}/ HTTP/1.1\r\n\r\n".encode())
         assert answer.endswith(b"hello")
         assert asked == ["name.test"]
@@ -219,13 +219,13 @@ async def test_a_name_is_looked_up_once_and_that_address_is_dialed(server: Recor
         (b"GET http://down.test/ HTTP/1.1\r\n\r\n", b"502"),
     ],
 )  # fmt: skip
-async def test_bad_requests_get_a_clear_answer(request_: bytes, status: bytes) -> None:
+async def test_invalid_requests_get_an_error_response(request_: bytes, status: bytes) -> None:
     async with Proxy([".test"], ALLOW_LOCAL, resolve=make_resolver(down_test="127.0.0.1"), timeout=20) as proxy:
         answer = await send_raw(proxy, request_)
     assert answer.split()[1] == status
 
 
-async def test_refusals_are_heard(server: RecordingServer) -> None:
+async def test_refusals_are_reported_to_the_callback(server: RecordingServer) -> None:
     heard: list[tuple[str, str]] = []
     async with Proxy(["example.org"], ALLOW_PUBLIC, on_refused=lambda host, why: heard.append((host, why))) as proxy:
         await send_raw(proxy, b"CONNECT 9.9.9.9:443 HTTP/1.1\r\n\r\n")
@@ -258,14 +258,14 @@ async def test_a_command_reaches_the_proxy_and_nothing_else(kind: Any, server: R
         assert (len(server.requests), other.requests) == (1, [])
 
 
-async def test_a_proxy_on_a_port_will_do(server: RecordingServer, tmp_path: Path) -> None:
-    # A server that answers everybody stands in for a proxy.
+async def test_a_proxy_may_listen_on_a_tcp_port(server: RecordingServer, tmp_path: Path) -> None:
+    # Any HTTP server can stand in for a proxy here.
     script = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://x/ HTTP/1.1\\r\\n\\r\\n' >&3; tail -c 5 <&3"
     command = shell_command(script, tmp_path, proxy=f"http://127.0.0.1:{server.port}")
     assert (await run_to_end(await Bubblewrap().start(command))).stdout == "hello"
 
 
-async def test_where_there_can_be_no_single_way_out_there_is_none(tmp_path: Path) -> None:
+async def test_a_proxy_is_refused_where_the_network_cannot_be_confined(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="namespace"):
         await Landlock(namespaces=False).start(shell_command("true", tmp_path, proxy="http://127.0.0.1:1"))
     with pytest.raises(SandboxError, match="without a sandbox"):
@@ -275,6 +275,6 @@ async def test_where_there_can_be_no_single_way_out_there_is_none(tmp_path: Path
 @pytest.mark.parametrize(
     "address", ["", "127.0.0.1:80", "https://x:1", "http://x", "unix:relative", "http://x:1/path", "http://x:y"]
 )
-def test_addresses_of_proxies_are_checked(address: str) -> None:
+def test_invalid_proxy_addresses_are_refused(address: str) -> None:
     with pytest.raises(SandboxError):
         parse_proxy_address(address)

@@ -1,4 +1,4 @@
-"""Processes and memory: each bound by itself, as root and as whoever root becomes."""
+"""Limits on processes and memory, each alone, for root and for the user that root switches to."""
 
 import os
 import signal
@@ -20,12 +20,12 @@ FORK_PROGRAM = (
     " if pid == 0:\n  os.read(0, 1); os._exit(0)\n made += 1\nprint(made, flush=True)\nos.kill(0, 9)"
 )
 FORK_SCRIPT = f"sleep 600 | /usr/bin/python3 -c '{FORK_PROGRAM}'"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch users")
 
 
 @pytest.fixture
-def owned() -> Iterator[Path]:
-    """A workspace of somebody who is not root."""
+def owned_workspace() -> Iterator[Path]:
+    """A workspace owned by another user than root."""
     with tempfile.TemporaryDirectory(prefix="vaka-test-") as folder:
         os.chown(folder, 65534, 65534)
         Path(folder).chmod(0o755)
@@ -41,7 +41,7 @@ async def run_script(sandbox: Sandbox, script: str, workspace: Path, **bounds: i
     "pids" not in detect_capabilities().cgroup_controllers, reason="no control group for processes can be made here"
 )
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_root_is_bound_by_a_control_group(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_processes_of_root_are_limited_by_a_control_group(kind: type[Bubblewrap], tmp_path: Path) -> None:
     ended = await run_script(kind(), FORK_SCRIPT, tmp_path, processes=30)
     assert "processes" in kind().enforces
     assert 0 < int(ended.stdout) < 31
@@ -49,16 +49,18 @@ async def test_root_is_bound_by_a_control_group(kind: type[Bubblewrap], tmp_path
 
 @needs_root
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_root_that_becomes_somebody_else_is_bound_as_they_are(kind: type[Bubblewrap], owned: Path) -> None:
+async def test_processes_of_root_are_limited_as_another_user(kind: type[Bubblewrap], owned_workspace: Path) -> None:
     sandbox = kind(cgroups=False, user=(65534, 65534))
     assert "processes" in sandbox.enforces
-    ended = await run_script(sandbox, FORK_SCRIPT, owned, processes=30)
+    ended = await run_script(sandbox, FORK_SCRIPT, owned_workspace, processes=30)
     assert 0 < int(ended.stdout) < 31
 
 
 @needs_root
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_root_with_neither_is_watched_by_its_keeper(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_processes_of_root_are_otherwise_limited_by_the_supervisor(
+    kind: type[Bubblewrap], tmp_path: Path
+) -> None:
     sandbox = kind(cgroups=False)
     assert "processes" not in sandbox.enforces
     many = "for n in $(seq 100); do sleep 600 & done; wait"
@@ -68,13 +70,15 @@ async def test_root_with_neither_is_watched_by_its_keeper(kind: type[Bubblewrap]
 
 @needs_root
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_root_works_as_the_owner_of_the_workspace(kind: type[Bubblewrap], owned: Path) -> None:
-    ended = await run_script(kind(), "id -u; id -G; touch made; echo x > made; cat made", owned)
+async def test_commands_of_root_run_as_the_owner_of_the_workspace(
+    kind: type[Bubblewrap], owned_workspace: Path
+) -> None:
+    ended = await run_script(kind(), "id -u; id -G; touch made; echo x > made; cat made", owned_workspace)
     assert ended == CompletedCommand(0, "65534\n65534\nx\n", "")
-    assert (owned / "made").stat().st_uid == 65534
+    assert (owned_workspace / "made").stat().st_uid == 65534
 
 
-async def test_no_bound_means_none(tmp_path: Path) -> None:
+async def test_without_limits_nothing_is_limited(tmp_path: Path) -> None:
     free = ResourceLimits(memory_bytes=None, processes=None, file_bytes=None, open_files=None)
     for sandbox in (Bubblewrap(), Landlock(), Unconfined()):
         process = await sandbox.start(
@@ -83,7 +87,7 @@ async def test_no_bound_means_none(tmp_path: Path) -> None:
         assert (await run_to_end(process)).stdout == "done\n"
 
 
-async def test_a_bound_above_what_there_is_harms_nobody(tmp_path: Path) -> None:
+async def test_a_limit_above_the_hard_limit_is_accepted(tmp_path: Path) -> None:
     ended = await run_script(Unconfined(), "ulimit -n", tmp_path, open_files=10**9)
     assert ended.code == 0
 
@@ -92,7 +96,7 @@ async def test_a_bound_above_what_there_is_harms_nobody(tmp_path: Path) -> None:
 
 
 def write_cgroup_files(folder: Path, controllers: str, place: str = "user/app") -> tuple[Path, Path]:
-    """Write the files of a system whose own group is ``place``, with controllers handed down to its parent."""
+    """Write the files of a system whose own group is ``place``, with controllers delegated to its parent."""
     group = folder / "fs" / place
     group.mkdir(parents=True)
     for path in (group, *group.parents):
@@ -106,18 +110,18 @@ def write_cgroup_files(folder: Path, controllers: str, place: str = "user/app") 
     return mounts, own
 
 
-def test_groups_of_the_second_version_are_made_beside_ours(tmp_path: Path) -> None:
+def test_version_2_groups_are_made_beside_the_own_group(tmp_path: Path) -> None:
     found = resource_limits.find_cgroup_bases(*write_cgroup_files(tmp_path, "cpu memory pids"))
     assert found == (resource_limits.CgroupBase(tmp_path / "fs/user", frozenset({"memory", "pids"})),)
     assert resource_limits.controllers_of(found) == {"memory", "pids"}
 
 
 @pytest.mark.parametrize("controllers", ["", "cpu", "hugetlb io"])
-def test_groups_that_bound_nothing_are_not_used(tmp_path: Path, controllers: str) -> None:
+def test_groups_without_controllers_are_not_used(tmp_path: Path, controllers: str) -> None:
     assert resource_limits.find_cgroup_bases(*write_cgroup_files(tmp_path, controllers)) == ()
 
 
-def test_a_group_is_bounded_when_it_is_known_how(tmp_path: Path) -> None:
+def test_limits_of_a_group_are_set_and_lifted(tmp_path: Path) -> None:
     found = resource_limits.find_cgroup_bases(*write_cgroup_files(tmp_path, "memory pids"))
     groups = resource_limits.Cgroups(found, "12")
     made = tmp_path / "fs/user/vaka-12"
@@ -129,13 +133,13 @@ def test_a_group_is_bounded_when_it_is_known_how(tmp_path: Path) -> None:
     assert texts == {"pids.max": "7", "memory.max": "9", "memory.swap.max": "0"}
 
 
-def test_a_group_that_cannot_be_made_bounds_nothing(tmp_path: Path) -> None:
+def test_a_group_that_cannot_be_made_limits_nothing(tmp_path: Path) -> None:
     (tmp_path / "vaka-12").mkdir()
     base = resource_limits.CgroupBase(tmp_path, frozenset({"pids"}))
     assert resource_limits.Cgroups((base,), "12").set_limits(pids=7, memory=9) == frozenset()
 
 
-def test_groups_that_nobody_removed_are_swept(tmp_path: Path) -> None:
+def test_stale_groups_are_removed(tmp_path: Path) -> None:
     for name in ("vaka-1", "vaka-999999999", "vaka-other", "mine-999999999"):
         (tmp_path / name).mkdir()
     resource_limits.remove_stale_cgroups((resource_limits.CgroupBase(tmp_path, frozenset({"pids"})),))
@@ -146,7 +150,7 @@ def test_groups_that_nobody_removed_are_swept(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     "memory" not in detect_capabilities().cgroup_controllers, reason="the memory controller is not handed down here"
 )
-async def test_memory_is_bound_by_a_control_group(tmp_path: Path) -> None:
+async def test_memory_is_limited_by_a_control_group(tmp_path: Path) -> None:
     hog = "/usr/bin/python3 -c 'import mmap; m = mmap.mmap(-1, 300 << 20); m.write(bytes(300 << 20))'"
     ended = await run_script(Bubblewrap(), hog, tmp_path, memory_bytes=100 << 20)
     assert ended.code != 0

@@ -1,4 +1,4 @@
-"""The filter of system calls, asked from inside."""
+"""The seccomp filter, tested from inside a sandbox."""
 
 import json
 import os
@@ -33,7 +33,7 @@ CALL_PROGRAM = (
     " ctypes.set_errno(0); result = libc.syscall(number, -1, -1, -1, -1, -1, -1)\n"
     " found[name] = ctypes.get_errno() if result < 0 else 0\nprint(json.dumps(found))"
 )
-"""Every argument is -1, which none of these calls accepts: without a filter they would fail in another way."""
+"""All arguments are -1, which none of these calls accepts: without a filter they fail with another error."""
 
 pytestmark = pytest.mark.skipif(
     not seccomp.is_supported(syscalls.ARCHITECTURE), reason=f"there is no filter for {syscalls.ARCHITECTURE}"
@@ -46,14 +46,14 @@ async def run_python(sandbox: Sandbox, script: str, workspace: Path, *words: str
 
 
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_calls_that_escapes_begin_with_are_refused(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_dangerous_system_calls_are_refused(kind: type[Bubblewrap], tmp_path: Path) -> None:
     numbers = {name: pair[COLUMN] for name, pair in DENIED.items()} | REPORTED_AS_MISSING
     found = json.loads(await run_python(kind(), CALL_PROGRAM, tmp_path, json.dumps(numbers)))
     assert found == dict.fromkeys(DENIED, 1) | dict.fromkeys(REPORTED_AS_MISSING, 38)
 
 
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_new_namespaces_are_refused_also_by_clone(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_new_namespaces_are_refused_in_clone(kind: type[Bubblewrap], tmp_path: Path) -> None:
     clone = (56, 220)[COLUMN]
     script = (
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
@@ -76,9 +76,7 @@ async def test_only_ordinary_sockets_can_be_made(kind: type[Bubblewrap], tmp_pat
 
 
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_no_program_is_left_that_others_would_run_as_the_owner_of_the_workspace(
-    kind: type[Bubblewrap], tmp_path: Path
-) -> None:
+async def test_setuid_programs_cannot_be_made(kind: type[Bubblewrap], tmp_path: Path) -> None:
     script = (
         "import os, stat\nopen('f', 'w').close(); f = os.open('f', os.O_RDONLY)\n"
         "ways = {\n"
@@ -96,7 +94,9 @@ async def test_no_program_is_left_that_others_would_run_as_the_owner_of_the_work
 
 
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_processes_outside_keep_their_limits_and_their_turn(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_limits_and_priorities_of_other_processes_cannot_be_changed(
+    kind: type[Bubblewrap], tmp_path: Path
+) -> None:
     script = (
         "import os, resource, sys\nfiles = resource.RLIMIT_NOFILE\n"
         "for way in (lambda: resource.prlimit(int(sys.argv[1]), files, (40, 40)),\n"
@@ -116,7 +116,7 @@ async def test_processes_outside_keep_their_limits_and_their_turn(kind: type[Bub
     assert after == before
 
 
-async def test_without_namespaces_there_are_only_pairs_of_sockets(tmp_path: Path) -> None:
+async def test_without_namespaces_only_socket_pairs_can_be_made(tmp_path: Path) -> None:
     script = (
         "import socket\nfor family in (1, 2, 10, 16, 40):\n try: socket.socket(family, 1); print(family)\n"
         " except OSError as error: print(error.errno)\nsocket.socketpair(); print('pair')"
@@ -124,7 +124,7 @@ async def test_without_namespaces_there_are_only_pairs_of_sockets(tmp_path: Path
     assert await run_python(Landlock(namespaces=False), script, tmp_path) == "13\n" * 5 + "pair\n"
 
 
-async def test_without_namespaces_nothing_is_shared_with_others_nor_left_behind(tmp_path: Path) -> None:
+async def test_without_namespaces_system_v_ipc_is_refused(tmp_path: Path) -> None:
     numbers = {
         "shmget": (29, 194),
         "semget": (64, 190),
@@ -163,7 +163,7 @@ def test_a_path_with_a_link_in_it_is_not_opened(opened: Callable[[str, int], int
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_a_filter_is_a_program_that_ends(machine: str) -> None:
+def test_every_filter_is_a_valid_program(machine: str) -> None:
     for sockets in ("network", "none"):
         program = seccomp.build_filter(machine, "network" if sockets == "network" else "none")
         assert len(program) % 8 == 0
@@ -175,13 +175,13 @@ def test_a_filter_is_a_program_that_ends(machine: str) -> None:
                 assert at + 1 + max(yes, no) < count
 
 
-def test_other_processors_have_none() -> None:
+def test_other_processors_have_no_filter() -> None:
     assert not seccomp.is_supported("riscv64")
     with pytest.raises(KeyError):
         seccomp.build_filter("riscv64", "network")
 
 
-async def test_ordinary_programs_notice_nothing(tmp_path: Path) -> None:
+async def test_ordinary_programs_work_under_the_filter(tmp_path: Path) -> None:
     script = (
         "import asyncio, multiprocessing, subprocess, threading, socket, tempfile, sqlite3\n"
         "def work(n): return n * n\n"
@@ -197,6 +197,6 @@ async def test_ordinary_programs_notice_nothing(tmp_path: Path) -> None:
         assert await run_python(sandbox, script, tmp_path) == told
 
 
-def test_the_filter_fits_this_machine() -> None:
+def test_there_is_a_filter_for_this_machine() -> None:
     assert bytes.fromhex(build_seccomp_filter_hex())[:8] != b""
     assert os.uname().machine == syscalls.ARCHITECTURE

@@ -25,7 +25,7 @@ async def collect_walk(files: DiskFiles) -> list[str]:
     seen: list[str] = []
     try:
         async for info in walk(files):
-            seen.append(info.path)  # noqa: PERF401  # what came before an error counts
+            seen.append(info.path)  # noqa: PERF401  # entries before an error count
     except FileError as error:
         seen.append(str(error))
     return seen
@@ -53,7 +53,7 @@ async def main(root: str, opener: OpenerName) -> dict[str, object]:
 if __name__ == "__main__":
     asyncio.run(
         collect_walk(DiskFiles(sys.argv[1]))
-    )  # loads what Python loads late, which a plain user may not be able to
+    )  # loads modules that Python imports late and that an unprivileged user may not be able to read
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(int(sys.argv[2]))

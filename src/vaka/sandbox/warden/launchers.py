@@ -60,7 +60,7 @@ def launch_job(job: JobSpec, streams: Streams) -> StartedJob:
 
 
 def user_of(job: JobSpec) -> tuple[int, int] | None:
-    """Return the user that a command of root runs as: the owner of its first writable folder, unless the job says."""
+    """Return the user that a command of root runs as: by default the owner of its first writable folder."""
     if os.geteuid() != 0:
         return None
     if job.user is not None:

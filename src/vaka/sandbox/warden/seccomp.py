@@ -1,8 +1,7 @@
-"""The filter for system calls: what no command needs and every escape begins with.
+"""The seccomp filter: it refuses system calls that commands do not need and that escapes begin with.
 
-Refused are: looking into other processes, mounts and namespaces, keys of the kernel, loading code into it, its clock
-and its logs, ways around this filter, kinds of sockets that a network namespace does not hold back, and programs that
-whoever runs them, outside as well, runs as the owner of the workspace.
+Refused are: tracing other processes, mounts and namespaces, kernel keys and modules, clocks and logs, calls that bypass
+this filter, socket families that a network namespace does not confine, and setuid bits on files.
 """
 
 import errno
@@ -10,8 +9,8 @@ import struct
 from typing import Literal, NamedTuple, TypeAlias
 
 SocketRule: TypeAlias = Literal["network", "none"]
-"""``network``: unix and internet sockets, which namespaces and rules see to. ``none``: only pairs, and nothing
-else that namespaces would hold apart."""
+"""``network``: unix and internet sockets, which namespaces confine. ``none``, for commands without namespaces: only
+socket pairs, and no System V IPC."""
 
 
 class _Architecture(NamedTuple):
@@ -40,31 +39,31 @@ _REPORTED_AS_MISSING: dict[str, tuple[int, int]] = {
     "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "openat2": (437, 437),
 }  # fmt: skip
-"""Said to be unknown, so that programs fall back to what can be filtered."""
+"""Fail with ENOSYS, so that programs fall back to calls that can be filtered."""
 _SYSTEM_V_IPC: dict[str, tuple[int, int]] = {
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
     "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
     "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
 }  # fmt: skip
-"""Memory and queues that belong to no process: without a namespace they are everybody's, and outlive a command."""
+"""Without an IPC namespace these are shared with all processes of the user, and outlive a command."""
 _CLONE, _SOCKET, _SOCKETPAIR, _IOCTL = (56, 220), (41, 198), (53, 199), (16, 29)
 
 _MODE_CALLS: dict[str, tuple[int, int, int]] = {
     "chmod": (90, _ABSENT, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2), "fchmodat2": (452, 452, 2),
     "mknod": (133, _ABSENT, 1), "mknodat": (259, 33, 2), "creat": (85, _ABSENT, 1),
 }  # fmt: skip
-"""Calls that give a file its mode, and which argument that is."""
+"""Calls that set the mode of a file, with the index of the mode argument."""
 _OPEN_CALLS: dict[str, tuple[int, int, int]] = {"open": (2, _ABSENT, 1), "openat": (257, 56, 2)}
-"""The same, if their flags say that they make one; the mode comes right behind the flags."""
+"""Calls that set a mode if their flags create a file, with the index of the flags; the mode follows them."""
 _PRLIMIT, _SETPRIORITY = (302, 261), (141, 140)
-"""Calls that reach any process of the same person, whatever it may look at: they are for oneself."""
+"""Calls that affect any process of the same user; they are allowed for the calling process only."""
 _PRIO_USER = 2
 _CREATE_FLAGS = 0x400040
 _SETUID_BIT = 0o4000
 
 _NEW_NAMESPACES = 0x7E020000
 _TERMINAL_INPUT_REQUESTS = (0x5412, 0x541C)
-"""Requests that type into the terminal of somebody else."""
+"""Requests that insert input into a terminal."""
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _X32 = 0x40000000
 
@@ -78,12 +77,11 @@ _Instruction: TypeAlias = tuple[int, int, int]
 
 
 def is_supported(architecture: str) -> bool:
-    """Whether there is a filter for this kind of processor."""
     return architecture in _ARCHITECTURES
 
 
 def build_filter(architecture: str, sockets: SocketRule) -> bytes:
-    """Return the filter as the kernel reads it. Raises ``KeyError`` for a processor that is not ``supported``."""
+    """Return the filter program. Raises ``KeyError`` for an architecture that is not supported."""
     audit, column = _ARCHITECTURES[architecture]
     code = _FilterCode()
     code.load(_ARCH)
@@ -118,7 +116,7 @@ def build_filter(architecture: str, sockets: SocketRule) -> bytes:
 
 
 def _refuse_setuid_modes(code: "_FilterCode", column: int) -> None:
-    """Refuse to make a program that runs as its owner."""
+    """Refuse to set the setuid bit."""
     owned: _Instruction = (_ANY_BIT, _SETUID_BIT, _errno_action(errno.EPERM))
     for *numbers, at in _MODE_CALLS.values():
         if numbers[column] != _ABSENT:
@@ -134,7 +132,7 @@ def _errno_action(number: int) -> int:
 
 
 def _load_argument(at: int, *, upper: bool = False) -> list[_Instruction]:
-    """Look at an argument, of which the machine sees one half at a time."""
+    """Load 32 of the 64 bits of an argument."""
     return [(_LOAD, 16 + 8 * at + 4 * upper, 0)]
 
 
@@ -146,20 +144,14 @@ def _socket_instructions(sockets: SocketRule) -> list[_Instruction]:
     if sockets == "none":
         return [_return_errno(errno.EACCES)]
     families = [(_EQUAL, family, _ALLOW) for family in (_UNIX, _INET, _INET6)]
-    # Of the kernel's own sockets only the one that lists addresses and routes: protocol 0.
+    # Of netlink only protocol 0, which lists addresses and routes.
     other: _Instruction = (_UNLESS_EQUAL, _NETLINK, _errno_action(errno.EAFNOSUPPORT))
-    return [
-        *_load_argument(0),
-        *families,
-        other,
-        *_load_argument(2),
-        (_EQUAL, 0, _ALLOW),
-        _return_errno(errno.EAFNOSUPPORT),
-    ]
+    protocol = [*_load_argument(2), (_EQUAL, 0, _ALLOW), _return_errno(errno.EAFNOSUPPORT)]
+    return [*_load_argument(0), *families, other, *protocol]
 
 
 class _FilterCode:
-    """A program of the filter's little machine; it only ever jumps over the next answer."""
+    """A program in classic BPF whose jumps only skip the following return."""
 
     def __init__(self) -> None:
         self.words = bytearray()
@@ -171,7 +163,7 @@ class _FilterCode:
         self._emit(_RETURN, answer)
 
     def return_if(self, operation: int, value: int, answer: int) -> None:
-        """Give the answer if the value loaded last is as said."""
+        """Return ``answer`` if the loaded value matches; a negative operation negates the test."""
         if operation < 0:
             self._emit(-operation, value, 1, 0)
         else:
@@ -179,7 +171,7 @@ class _FilterCode:
         self.return_action(answer)
 
     def match_call(self, number: int, steps: list[_Instruction]) -> None:
-        """Look at the arguments of one call; what none of the steps answers is allowed."""
+        """Add tests of the arguments of one call; a call that no test answers is allowed."""
         length = sum(1 if operation in _UNCONDITIONAL else 2 for operation, _, _ in steps)
         self._emit(_EQUAL, number, 0, length + 1)
         for operation, value, answer in steps:

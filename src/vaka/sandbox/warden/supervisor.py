@@ -1,7 +1,7 @@
 """Supervise a command: start it, watch its limits, end all its processes, clean up.
 
-The supervisor is the subreaper, so orphaned descendants become its children. It ends the command when its owner goes.
-Then it may run another job: forking a process and moving it into control groups takes longer than everything else.
+The supervisor is the subreaper, so orphaned descendants become its children. It ends the command when its owner ends.
+Then it may run another job: a fork and a move into control groups take longer than the rest of a start.
 """
 
 import contextlib
