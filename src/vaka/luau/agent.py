@@ -26,7 +26,7 @@ from vaka.core.types.ids import JSON, MessageId
 from vaka.core.types.message import Content, Part, Text, ToolResult, text_of
 from vaka.core.types.monitor import Logged, ScriptAnswered
 from vaka.core.types.progress import MessageCompleted, MessageStarted, TextDelta
-from vaka.luau.host.compat import surface_functions
+from vaka.luau.host import surface_functions
 from vaka.luau.host.host_services import ScriptIo
 from vaka.luau.host.io import chunk_of_content, parse_chunk
 from vaka.luau.program import Program

@@ -174,7 +174,7 @@ class VmPool:
 
     def _create_vm(self, limits: ScriptLimits, limits_key: tuple[int | None, int]) -> PooledVm:
         buffer = PrintBuffer()
-        state: State = load_pyluau().State(limits=native_limits(limits), key=self.bytecode.key, print=buffer.add)
+        state: State = load_pyluau().State(limits=native_limits(limits), print=buffer.add)
         return PooledVm(state, limits_key, state.memory_used, buffer)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,14 @@ from vaka.luau.require import FindPackage, Library, read_library
 MIB = 1 << 20
 MIN_MEMORY = MIB
 MAX_DEPTH = 500
-_BYTE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
-_TIME_UNITS = {"": 1.0, "S": 1.0, "MS": 1e-3, "M": 60.0}
+_COUNT_UNITS: dict[str, float] = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+_LIMIT_UNITS: dict[str, dict[str, float]] = {
+    "memory": {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30},
+    "seconds": {"": 1.0, "S": 1.0, "MS": 1e-3, "M": 60.0},
+    "instructions": _COUNT_UNITS,
+    "coroutines": _COUNT_UNITS,
+    "depth": {"": 1},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,11 @@ class ScriptLimits:
         limits: dict[str, Any] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (word.strip() for word in part.partition("="))
-            parse = _LIMIT_PARSERS.get(name)
-            if parse is None or not equals:
+            if name not in _LIMIT_UNITS or not equals:
                 raise InvalidInput(f"limit {part!r} is unknown; expected {_LIMIT_SYNTAX}")
             if name in limits:
                 raise InvalidInput(f"limit {name!r} is given twice")
-            limits[name] = None if value == "none" and name != "depth" else parse(part, value)
+            limits[name] = None if value == "none" and name != "depth" else _parse_limit(name, part, value)
         return cls(**limits)
 
 
@@ -72,29 +76,20 @@ def _is_int_at_least(value: object, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _parse_number(part: str, text: str, units: Mapping[str, float], integer: bool) -> float:
-    matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
-    unit = units.get(matched[2].upper()) if matched else None
-    if matched is None or unit is None:
+def _parse_limit(name: str, part: str, text: str) -> float:
+    units = _LIMIT_UNITS[name]
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
+    unit = units.get(match[2].upper()) if match else None
+    if match is None or unit is None:
         known = ", ".join(sorted(filter(None, units)))
         raise InvalidInput(f"limit {part!r} is not a number with a unit such as {known}; expected {_LIMIT_SYNTAX}")
-    number = float(matched[1]) * unit
-    if integer and not number.is_integer():
+    number = float(match[1]) * unit
+    if name == "seconds":
+        return number
+    if not number.is_integer():
         raise InvalidInput(f"limit {part!r} is not a whole number")
-    return number
+    return int(number)
 
-
-def _int_parser(units: Mapping[str, float]) -> Callable[[str, str], int]:
-    return lambda part, text: int(_parse_number(part, text, units, integer=True))
-
-
-_LIMIT_PARSERS: dict[str, Callable[[str, str], float]] = {
-    "memory": _int_parser(_BYTE_UNITS),
-    "seconds": lambda part, text: _parse_number(part, text, _TIME_UNITS, integer=False),
-    "instructions": _int_parser(_COUNT_UNITS),
-    "coroutines": _int_parser(_COUNT_UNITS),
-    "depth": _int_parser({"": 1}),
-}
 
 _LIMIT_SYNTAX = (
     "memory=64M, seconds=5, instructions=10M, coroutines=10K or depth=100 (or none), with commas between them"
@@ -132,14 +127,6 @@ class Program:
             aliases,
         ]  # fmt: skip
         return Digest(hashlib.sha256(msgspec.json.encode(content)).hexdigest())
-
-    def check(self, bytecode: BytecodeCache | None = None) -> None:
-        """Compile the script and its library; raise ``ScriptError`` with ``file:line: what is wrong``, one a line."""
-        sources = [(self.name, self.source), ("main", self.main)]
-        sources += [(module.file, module.source) for module in self.library.modules.values()]
-        errors = (bytecode or BytecodeCache()).precompile(sources, self.opt)
-        if errors:
-            raise ScriptError("\n".join(map(str, errors)))
 
     @classmethod
     async def load(

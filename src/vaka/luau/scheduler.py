@@ -9,7 +9,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from vaka.core.loop.children.script_journal import (
     mismatch_error,
 )  # fmt: skip
 from vaka.core.loop.stop import TurnStopped
-from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
+from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
 from vaka.core.types.message import ToolResult
 from vaka.luau.protocol import (
@@ -49,14 +49,6 @@ _UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped
 _CATCHABLE_ERRORS = (
     VakaError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, OSError, MemoryError,
 )  # fmt: skip
-
-
-class StructuredScriptError(ScriptError):
-    """An error of a host function whose value is not a string."""
-
-    def __init__(self, message: str, value: JSON) -> None:
-        super().__init__(message)
-        self.value = value
 
 
 class NullJournal:
@@ -86,31 +78,17 @@ class NullJournal:
 
 async def drive(
     script: Script, functions: HostFunctions, journal: ReplayJournal, arguments: Sequence[JSON] = (), *,
-    detail: dict[str, JSON] | None = None, max_answers: int = MAX_ANSWERS, deadline: float | None = None,
+    max_answers: int = MAX_ANSWERS,
 ) -> Sequence[JSON]:  # fmt: skip
     """Run a script to its end, close it, and return its results.
 
-    ``detail`` is recorded with its start. ``deadline`` is in seconds from now, waiting included. Raises the script's
-    error, ``ScriptLimit``, ``ReplayError``, and ``DecisionPending`` when only a person's decision can continue it.
+    Raises the script's error, ``ScriptLimit``, ``ReplayError``, and ``DecisionPending`` when it needs a person's decision.
     """
     driver = _Driver(script, functions, journal, max_answers)
     try:
-        if deadline is None:
-            return await driver.run(arguments, detail or {})
-        return await _run_until(deadline, driver.run(arguments, detail or {}))
+        return await driver.run(arguments)
     finally:
         await driver.close()
-
-
-async def _run_until(deadline: float, work: Coroutine[Any, Any, Sequence[JSON]]) -> Sequence[JSON]:
-    timeout = asyncio.timeout(deadline)
-    try:
-        async with timeout:
-            return await work
-    except TimeoutError:
-        if not timeout.expired():
-            raise
-        raise ScriptLimit(f"the script was not done within {deadline} s") from None
 
 
 class _PendingCall(NamedTuple):
@@ -141,8 +119,8 @@ class _Driver:
         self.decisions: dict[int, Sequence[DecisionId]] = {}
         self.wakeup: asyncio.Future[None] | None = None
 
-    async def run(self, arguments: Sequence[JSON], detail: dict[str, JSON]) -> Sequence[JSON]:
-        start = self.journal.record_start({"seed": secrets.randbits(53), **detail})
+    async def run(self, arguments: Sequence[JSON]) -> Sequence[JSON]:
+        start = self.journal.record_start({"seed": secrets.randbits(53)})
         self.clock_ms = start.at
         await self.process_step(await self.script.start(arguments, seed=start.value["seed"], at=self.clock_ms))
         async with aclosing(self.journal.replay()) as answers:
@@ -217,9 +195,7 @@ class _Driver:
         except _UNCATCHABLE_ERRORS:
             raise
         except _CATCHABLE_ERRORS as error:
-            value = _packed_error_value(error)
-            value = describe_host_error(call.name, error) if value is None else unpack(value)
-            return await self.script.fail(call.id, value, at=self.clock_ms)
+            return await self.script.fail(call.id, describe_host_error(call.name, error), at=self.clock_ms)
         return await self.script.answer(call.id, unpack_results(value), at=self.clock_ms)
 
     def describe_unknown_function(self, name: str) -> str:
@@ -294,9 +270,7 @@ class _Driver:
                 packed = pack(value)
             except ScriptError as fault:
                 error = ScriptError(f"{name} returned an invalid value: {fault}")
-        message = ""
-        if error is not None:
-            packed, message = _packed_error_value(error), describe_host_error(name, error)
+        message = "" if error is None else describe_host_error(name, error)
         answer = await self.journal.record_answer(pending.request, packed, message, result)
         if pending.function.durable:
             await self.journal.commit()
@@ -346,16 +320,6 @@ def describe_host_error(name: str, error: BaseException) -> str:
     if isinstance(error, VakaError):
         return text or error.code
     return f"{name}: {type(error).__name__}: {text}" if text else f"{name}: {type(error).__name__}"
-
-
-def _packed_error_value(error: BaseException) -> JSON:
-    """Return the packed value of a ``StructuredScriptError``, ``None`` for any other error."""
-    if not isinstance(error, StructuredScriptError):
-        return None
-    try:
-        return pack(error.value)
-    except ScriptError:
-        return None  # the script receives the message instead
 
 
 def _argument_counts(function: HostFunction) -> tuple[int, int | None]:

@@ -15,7 +15,7 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text
 from vaka.luau import prelude
 from vaka.luau.bytecode import load_pyluau
-from vaka.luau.host.compat import surface_functions
+from vaka.luau.host import surface_functions
 from vaka.luau.host.host_services import (
     AgentMemory,
     HostServices,
@@ -192,7 +192,7 @@ class _ThreadedVmPool(VmPool):
 
     def _create_vm(self, limits: ScriptLimits, limits_key: tuple[int | None, int]) -> PooledVm:
         printed = _LivePrintBuffer(self.print_line)
-        state = load_pyluau().State(limits=native_limits(limits), key=self.bytecode.key, print=printed.add)
+        state = load_pyluau().State(limits=native_limits(limits), print=printed.add)
         printed.cancel_script = state.cancel
         return PooledVm(state, limits_key, state.memory_used, printed)
 

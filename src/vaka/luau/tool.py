@@ -16,7 +16,7 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau import prelude
 from vaka.luau.bytecode import BytecodeCache
-from vaka.luau.host.compat import surface_functions
+from vaka.luau.host import surface_functions
 from vaka.luau.host.host_services import ScriptIo
 from vaka.luau.packages.install import package_finder
 from vaka.luau.program import BUILTIN_LIBRARY, Program, ScriptLimits, read_source

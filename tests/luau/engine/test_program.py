@@ -69,12 +69,6 @@ async def test_the_error_of_an_unreadable_script_names_the_file(tmp_path: Path) 
         await Program.load(tmp_path / "large.luau")
 
 
-def test_check_collects_all_syntax_errors() -> None:
-    program = Program("return (", "a.luau", Library({"x": Module("x", "if"), "y": Module("y", "return 1")}))
-    with pytest.raises(ScriptError, match=r"(?s)a\.luau:1: .*\nx\.luau:1: "):
-        program.check()
-
-
 async def test_main_can_call_functions_that_the_script_defined() -> None:
     program = Program(
         "function invoke(n) return n * 2 end", "a.luau", main="local script, n = ... script() return invoke(n)"

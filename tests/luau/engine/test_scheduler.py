@@ -19,7 +19,7 @@ from vaka.core.types.errors import NetworkTimeout, ReplayError, ScriptError
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import Text, ToolResult
 from vaka.luau.protocol import HostFunction, HostFunctions, MultipleResults
-from vaka.luau.scheduler import StructuredScriptError, drive
+from vaka.luau.scheduler import drive
 
 
 async def test_a_call_gets_its_answer() -> None:
@@ -83,24 +83,6 @@ async def test_an_error_of_a_host_function_can_be_caught_by_the_script(error: Ex
     for local in (False, True):
         functions = {"refuse": HostFunction(refuse, local=local)}
         assert await run_source("return pcall(ask, 'refuse')", functions) == [False, message]
-
-
-async def test_an_error_can_be_a_table() -> None:
-    async def refuse() -> None:
-        raise StructuredScriptError("no", {"code": 7})
-
-    for local in (False, True):
-        source = "local ok, e = pcall(ask, 'refuse'); return ok, e.code"
-        assert await run_source(source, {"refuse": HostFunction(refuse, local=local)}) == [False, 7]
-
-
-async def test_an_error_whose_value_cannot_be_packed_is_its_message() -> None:
-    async def refuse() -> None:
-        raise StructuredScriptError("no \ud800", {"code": {1, 2}})
-
-    for local in (False, True):
-        functions = {"refuse": HostFunction(refuse, local=local)}
-        assert await run_source("return pcall(ask, 'refuse')", functions) == [False, "no ?"]
 
 
 async def test_an_uncaught_error_names_the_line_of_the_call() -> None:
@@ -230,14 +212,6 @@ async def test_the_clock_and_the_random_seed_come_from_the_journal() -> None:
     assert first[:2] == [1, 1]
     again = MemoryJournal(book.first, [book.answers[0]._replace(at=61_000)])
     assert await run_source(source, DOUBLE_FUNCTIONS, journal=again) == [1, 61, first[2]]
-
-
-async def test_detail_is_recorded_with_the_start() -> None:
-    book = MemoryJournal()
-    await run_source("return 1", {}, journal=book, detail={"input": "x"})
-    assert book.first is not None
-    assert book.first.value["input"] == "x"
-    assert 0 <= book.first.value["seed"] < 2**53
 
 
 # ---------------------------------------------------------------------------------------------------- replay

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vaka.core.ports.net import Network
 from vaka.core.types.ids import JSON
-from vaka.luau.host.compat import surface_functions
+from vaka.luau.host import surface_functions
 from vaka.luau.host.host_services import HostServices, ScriptEnvironment, ScriptStorage
 from vaka.luau.prelude import main_source, prelude_source
 from vaka.luau.program import Program

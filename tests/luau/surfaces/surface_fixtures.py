@@ -8,7 +8,7 @@ from vaka.core.ports.net import NetRequest, NetResponse, NetVerdict
 from vaka.core.types.errors import NetworkUnreachable
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult
-from vaka.luau.host.compat import surface_functions
+from vaka.luau.host import surface_functions
 from vaka.luau.host.host_services import HostServices, ScriptIo
 from vaka.luau.host.memory import stored_memory
 from vaka.luau.prelude import main_source, prelude_source

@@ -13,7 +13,8 @@ from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON, CallId, Digest
 from vaka.core.types.message import Audio, CallRef, Document, Image, Reasoning, Stored, Text
 from vaka.core.types.tool import InvalidArguments, ParsedArguments
-from vaka.luau.host.compat import MemoryCache, surface_functions
+from vaka.luau.host import surface_functions
+from vaka.luau.host.compat import MemoryCache
 from vaka.luau.host.host_services import (
     HostServices,
     ModelAccess,

@@ -19,7 +19,7 @@ from vaka.core.ports.net import NetResponse
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import SubagentCompleted, ToolStarted
-from vaka.luau.host.compat import surface_functions
+from vaka.luau.host import surface_functions
 from vaka.luau.host.host_services import HostServices, ModelAccess
 from vaka.luau.host.http import http_tools
 from vaka.luau.prelude import main_source, prelude_source

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
-from vaka.luau.host import ctx_functions
 from vaka.luau.host.host_services import HostServices, unavailable_function
 from vaka.luau.host.prompt_args import as_string
 from vaka.luau.protocol import HostFunction, HostFunctions, pack, unpack
@@ -100,13 +99,3 @@ def env_functions(services: HostServices) -> HostFunctions:
         return services.env.variables.get(as_string(key, "key")) or None
 
     return {"env": HostFunction(env, local=True)}
-
-
-def surface_functions(services: HostServices) -> HostFunctions:
-    """Return the host functions of the three surfaces: ``ctx``, ``__builtin`` and ``rt``."""
-    return {
-        **ctx_functions(services),
-        **kvs_functions(services),
-        **cache_functions(services),
-        **env_functions(services),
-    }
