@@ -1,4 +1,7 @@
-"""The types JSON can express, the constraints that ``Annotated`` adds to them, and type guards for JSON values."""
+"""The types JSON can express, the constraints that ``Annotated`` adds to them, and the conversion of values.
+
+``convert`` of a type returns JSON data as a Python value of that type; errors of the type's constructor are passed on.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +13,19 @@ from types import NoneType
 from typing import Any, TypeAlias, TypeGuard
 from uuid import UUID
 
+import msgspec
+
 
 class UnsupportedType(Exception):
     """An annotation that JSON cannot express; the message names the alternatives."""
+
+
+class TypeMismatch(ValueError):
+    """A value that does not fit its type."""
+
+
+CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
+"""What ``convert`` raises for a value that does not fit: its own error, or those of a type's constructor."""
 
 
 class _Missing:
@@ -36,6 +49,9 @@ PATH_TYPES: frozenset[type] = frozenset({Path, PurePath, PurePosixPath, PureWind
 class AnyType:
     """Any JSON value, passed on unchanged."""
 
+    def convert(self, value: Any) -> Any:
+        return value
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
@@ -44,12 +60,22 @@ class ScalarType:
     kind: type
     make: type | None = None
 
+    def convert(self, value: Any) -> Any:
+        plain = _convert_scalar(self.kind, value)
+        return plain if self.make is None else self.make(plain)
+
 
 @dataclass(frozen=True, slots=True)
 class EnumType:
     """An enumeration: pairs of a JSON value and its Python value."""
 
     values: tuple[tuple[Any, Any], ...]
+
+    def convert(self, value: Any) -> Any:
+        for plain, member in self.values:
+            if plain == value and isinstance(plain, bool) is isinstance(value, bool):
+                return member
+        raise TypeMismatch(f"{value!r} is not one of {', '.join(repr(plain) for plain, _ in self.values)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +85,11 @@ class ArrayType:
     item: "JsonType"
     make: Callable[[list[Any]], Any] = list
     unique: bool = False
+
+    def convert(self, value: Any) -> Any:
+        if not is_array(value):
+            raise TypeMismatch(f"expected an array, got {value!r}")
+        return self.make([self.item.convert(item) for item in value])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +101,11 @@ class TupleType:
     make: Callable[[list[Any]], Any] = tuple
     names: tuple[str, ...] = ()
 
+    def convert(self, value: Any) -> Any:
+        if not is_array(value) or not self.min_length <= len(value) <= len(self.items):
+            raise TypeMismatch(f"expected an array of {len(self.items)}, got {value!r}")
+        return self.make([part.convert(item) for part, item in zip(self.items, value, strict=False)])
+
 
 @dataclass(frozen=True, slots=True)
 class MappingType:
@@ -78,6 +114,19 @@ class MappingType:
     key: "JsonType"
     value: "JsonType"
     make: Callable[[dict[Any, Any]], Any] = dict
+
+    def convert(self, value: Any) -> Any:
+        if not is_object(value):
+            raise TypeMismatch(f"expected an object, got {value!r}")
+        return self.make({self._convert_key(key): self.value.convert(item) for key, item in value.items()})
+
+    def _convert_key(self, key: str) -> Any:
+        inner = unwrap_type(self.key)
+        if isinstance(inner, EnumType):
+            for plain, member in inner.values:
+                if str(plain) == key:
+                    return member
+        return int(key) if isinstance(inner, ScalarType) and inner.kind is int else inner.convert(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +155,38 @@ class RecordType:
     sparse: bool = False
     """Whether a value may lack members."""
 
+    def convert(self, value: Any) -> Any:
+        if not is_object(value):
+            raise TypeMismatch(f"expected an object, got {value!r}")
+        known = {part.name for part in self.members}
+        if self.tag is not None:
+            tag, expected = self.tag
+            if value.get(tag) != expected:
+                raise TypeMismatch(f"{tag} is not {expected!r}")
+            known.add(tag)
+        if unknown := value.keys() - known:
+            raise TypeMismatch(f"{self.name} has no {min(unknown)!r}")
+        return self.make(**convert_members(self.members, value))
+
 
 @dataclass(frozen=True, slots=True)
 class UnionType:
     """A value of any one of several types."""
 
     options: tuple["JsonType", ...]
+
+    def convert(self, value: Any) -> Any:
+        """Convert to the option whose scalar type is the value's own, or to the first that accepts the value."""
+        for option in self.options:
+            inner = unwrap_type(option)
+            if isinstance(inner, ScalarType) and inner.kind is type(value) and not isinstance(value, str):
+                return option.convert(value)
+        for option in self.options:
+            try:
+                return option.convert(value)
+            except CONVERSION_ERRORS:
+                continue
+        raise TypeMismatch(f"{value!r} fits no option of its union type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +195,12 @@ class PydanticType:
 
     name: str
     adapter: Any
+
+    def convert(self, value: Any) -> Any:
+        try:
+            return self.adapter.validate_json(msgspec.json.encode(value))
+        except ValueError as error:
+            raise TypeMismatch("; ".join(_pydantic_errors(error))) from error
 
 
 @dataclass(eq=False, slots=True)
@@ -130,6 +211,9 @@ class AliasType:
     target: "JsonType" = field(default_factory=AnyType)
     recursive: bool = False
 
+    def convert(self, value: Any) -> Any:
+        return self.target.convert(value)
+
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedType:
@@ -138,11 +222,51 @@ class AnnotatedType:
     inner: "JsonType"
     keywords: dict[str, Any]
 
+    def convert(self, value: Any) -> Any:
+        return self.inner.convert(value)
+
 
 JsonType: TypeAlias = (
     AnyType | ScalarType | EnumType | ArrayType | TupleType | MappingType | RecordType | UnionType | PydanticType
     | AliasType | AnnotatedType
 )  # fmt: skip
+
+
+def convert_members(members: Iterable[TypeMember], value: dict[str, Any]) -> dict[str, Any]:
+    """Return the members present in an object, converted, under their Python names."""
+    converted: dict[str, Any] = {}
+    for member in members:
+        if member.name in value:
+            converted[member.attribute] = member.json_type.convert(value[member.name])
+        elif member.absent is not MISSING:
+            converted[member.attribute] = member.absent
+        elif member.required:
+            raise TypeMismatch(f"{member.name!r} is missing")
+    return converted
+
+
+def _convert_scalar(kind: Any, value: Any) -> Any:
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind is Decimal and isinstance(value, int | float) and not isinstance(value, bool):
+        return Decimal(repr(value))
+    if kind in PATH_TYPES:
+        return kind(_convert_scalar(str, value))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind in {str, int, float, bool, NoneType} and type(value) is kind:
+        return value
+    return msgspec.convert(value, kind)
+
+
+def _pydantic_errors(error: Any) -> Iterator[str]:
+    """Yield the errors pydantic reports, without links and without the input."""
+    if not hasattr(error, "errors"):  # not a ValidationError of pydantic
+        yield str(error)
+        return
+    for fault in error.errors(include_url=False, include_input=False):
+        path = ".".join(str(step) for step in fault["loc"])
+        yield f"{path}: {fault['msg']}" if path else fault["msg"]
 
 
 def first_line_of(error: Exception) -> str:
