@@ -1,4 +1,4 @@
-"""An agent works on this machine, is killed half-way, and goes on where it was. No key, no network.
+"""An agent works on this machine, is killed half-way, and resumes where it was. No key, no network.
 
 What it does is real: it looks at this folder, writes ``vaka-demo/report.md`` and signs ``vaka-demo/guests.txt``, once.
 Only the model is scripted, by ``examples/demo/answers.jsonl``; at the end a real one answers, if it is installed.
@@ -39,7 +39,7 @@ def run(*arguments: str) -> list[str]:
 
 
 def say(text: str) -> None:
-    """Tell the reader what is going on."""
+    """Print a heading for the reader."""
     print(f"\n{BOLD}{text}{PLAIN}", flush=True)
 
 

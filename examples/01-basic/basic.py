@@ -1,4 +1,4 @@
-"""One agent, one tool, and a session that is kept: run it twice and it remembers."""
+"""One agent, one tool, and a stored session: run it twice and it remembers."""
 
 import asyncio
 import sys
@@ -28,7 +28,7 @@ AGENT = vaka.Agent("counter", model=MODEL, instructions="Be brief.", tools=[word
 
 
 async def main(store: str) -> None:
-    """Ask once, print what happens, and what was said so far."""
+    """Ask once, print the events, and the conversation so far."""
     async with vaka.Runtime(store=store) as runtime:
         session = await runtime.open(AGENT, id="basic")
         async for event in session.stream("How long is the README?"):

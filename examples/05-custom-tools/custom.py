@@ -1,4 +1,4 @@
-"""A tool of one's own, and of the built-in ones only those that are wanted."""
+"""A custom tool beside selected built-in tools."""
 
 import asyncio
 import tempfile
@@ -25,7 +25,7 @@ async def word_count(
     path: Annotated[str, "The file, inside the workspace."],
     word: Annotated[str, "The word to look for."],
 ) -> int:
-    """Count how often a word stands in a file."""
+    """Count how often a word occurs in a file."""
     found = await context.files.read(path)
     return found.data.decode("utf-8").lower().split().count(word.lower())
 
@@ -45,6 +45,6 @@ async def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        Path(made, "story.txt").write_text(STORY, "utf-8")
-        asyncio.run(main(made))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "story.txt").write_text(STORY, "utf-8")
+        asyncio.run(main(folder))

@@ -1,4 +1,4 @@
-"""A model asks a person two questions, and goes on with the answers."""
+"""A model asks a person two questions, and continues with the answers."""
 
 import asyncio
 import sys
@@ -51,7 +51,7 @@ async def main() -> None:
             if event.type == "question.asked":
                 await runtime.answer(body.question, await answer(body.text, body.options), by="you")
             elif event.type == "tool.completed":
-                print(f"\nThe model is told:\n{body.result.text}\n")
+                print(f"\nThe model reads:\n{body.result.text}\n")
         last: Any = (await session.messages())[-1]
         print(last.text)
 

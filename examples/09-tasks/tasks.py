@@ -1,4 +1,4 @@
-"""Three tasks in a row: what waits is blocked, and is free when the last thing before it is done."""
+"""Three tasks in a row: each is blocked until the one before it is done."""
 
 import asyncio
 import sys
@@ -16,17 +16,17 @@ PLAN = ("Write the code", "Run the tests", "Ship it")
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
-    """Return what a model says to call a tool."""
+    """Return a model's answer that calls a tool."""
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
 class Planner:
-    """Stands for a model: it makes three tasks, puts them in order by their ids, and works them off."""
+    """A stand-in for a model: it creates three tasks, orders them by their ids, and completes them."""
 
     name = "planner"
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Say what comes next, by what is known so far."""
+        """Choose the next call by the results so far."""
         results = [
             result for message in prompt.messages if isinstance(message, ToolMessage) for result in message.results
         ]
@@ -39,7 +39,9 @@ class Planner:
             steps += [
                 call("TaskUpdate", taskId=test, addBlockedBy=[code]),
                 call("TaskUpdate", taskId=ship, addBlockedBy=[test]),
-                call("TaskUpdate", taskId=ship, status="in_progress"),  # too early: it is refused, and told why
+                call(
+                    "TaskUpdate", taskId=ship, status="in_progress"
+                ),  # too early: refused, with the reason
                 call("TaskList"),
                 *(call("TaskUpdate", taskId=id, status="completed") for id in ids),
                 call("TaskList"),
@@ -50,7 +52,7 @@ class Planner:
 
 
 async def main(store: str) -> None:
-    """Run it, and print what the tools say."""
+    """Run the agent, and print the results of its tools."""
     agent = vaka.Agent("planner", model=Planner(), tools=builtin_tools(BOARD))
     async with vaka.Runtime(store=store, allow=BOARD) as runtime:
         session = await runtime.open(agent, id="release")

@@ -1,4 +1,4 @@
-"""A model that thinks before it speaks: its thoughts are events of their own, shown apart from its words."""
+"""A reasoning model: its reasoning arrives as events of its own, shown apart from the answer."""
 
 import argparse
 import asyncio
@@ -37,13 +37,13 @@ async def current(place: str) -> str:
 
 
 class Page:
-    """Writes thoughts and words, each under its own head."""
+    """Prints reasoning and answer, each under its own heading."""
 
     def __init__(self) -> None:
         self.thinking: bool | None = None
 
     def write(self, text: str, *, thinking: bool) -> None:
-        """Add a piece; whether it is a thought or a word decides where."""
+        """Add a piece of reasoning or of the answer."""
         if thinking is not self.thinking:
             self.thinking = thinking
             print(f"\n{DIM}[thinks]" if thinking else f"\n{PLAIN}[says]")
@@ -56,7 +56,7 @@ class Page:
 
 
 async def main(model: str) -> None:
-    """Ask, and show what was thought and what was said."""
+    """Ask, and show reasoning and answer."""
     agent = vaka.Agent(
         "navigator",
         model=model or STAND_IN,
@@ -68,14 +68,14 @@ async def main(model: str) -> None:
     async with vaka.Runtime() as runtime:
         session = await runtime.open(agent)
         async for event in session.stream(QUESTION):
-            said = event.data
-            if isinstance(said, ReasoningDelta | TextDelta):
-                page.write(said.text, thinking=isinstance(said, ReasoningDelta))
-            elif isinstance(said, ToolCompleted):
-                page.note(f"[tool] {said.result.text}")
-            elif isinstance(said, UsageRecorded):
-                thought += said.usage.reasoning
-        # The log keeps thoughts with the signatures their provider gave them, and sends them back to it unchanged.
+            body = event.data
+            if isinstance(body, ReasoningDelta | TextDelta):
+                page.write(body.text, thinking=isinstance(body, ReasoningDelta))
+            elif isinstance(body, ToolCompleted):
+                page.note(f"[tool] {body.result.text}")
+            elif isinstance(body, UsageRecorded):
+                thought += body.usage.reasoning
+        # The log stores reasoning with the provider's signatures, and it is sent back unchanged.
         answers = [message for message in await session.messages() if isinstance(message, AssistantMessage)]
         kept = [part for answer in answers for part in answer.content if isinstance(part, Reasoning)]
     page.note(f"\n{len(kept)} thoughts are kept in the log; {thought} tokens went into thinking.")

@@ -1,4 +1,4 @@
-"""A picture and a document with a question; the stand-in provider answers from what reached it."""
+"""A picture and a document with a question; the stand-in provider answers from the request it received."""
 
 import argparse
 import asyncio
@@ -52,7 +52,7 @@ def pdf(text: str) -> bytes:
 
 
 def question() -> list[Part]:
-    """Return what is asked: parts of one message, in the order in which they are to be read."""
+    """Return the parts of one message, in order."""
     picture, plan = png(200, 30, 30), pdf("We sail on Friday at 06:00.")
     return [
         Image(media_type="image/png", data=base64.b64encode(picture).decode()),
@@ -62,20 +62,20 @@ def question() -> list[Part]:
 
 
 def look(request: ProviderRequest) -> ScriptLine:
-    """Answer as a provider would that can look, from nothing but what came over the wire."""
+    """Answer as a provider with vision would, from the request alone."""
     parts: list[dict[str, Any]] = request.body["messages"][-1]["content"]
     kinds = [part["type"] for part in parts]
     picture, plan = (
         base64.b64decode(address.partition(",")[2])
         for address in (parts[0]["image_url"]["url"], parts[1]["file"]["file_data"])
     )
-    pixel = zlib.decompress(picture[41:-16])[1:4]  # between the heads before it and the sums behind it
+    pixel = zlib.decompress(picture[41:-16])[1:4]  # between the header chunks and the checksums
     words = plan.partition(b"Td (")[2].partition(b")")[0].decode()
     return say(f"I was sent {', '.join(kinds)}. The picture is {tuple(pixel)}; the document says: {words}")
 
 
 async def ask(model: "OpenAIChat | str") -> str:
-    """Ask a model, whichever it is: the question is the same for all of them."""
+    """Ask a model; the question is the same for all of them."""
     agent = vaka.Agent("reader", model=model, instructions="Answer in one sentence.")
     async with vaka.Runtime() as runtime:
         session = await runtime.open(agent)

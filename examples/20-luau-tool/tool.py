@@ -35,7 +35,7 @@ async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def main() -> None:
-    """Start the service, and let an agent use the tool. Scripts reach this machine only because the rules say so."""
+    """Start the service, and let an agent use the tool. Scripts reach this machine only because the rules allow it."""
     server = await asyncio.start_server(service, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, Connector(NetworkRules(trusted=(address,))) as network:

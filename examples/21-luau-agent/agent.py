@@ -1,4 +1,4 @@
-"""An agent that is a Luau script, in a session that is kept: each turn goes on where the last one ended."""
+"""An agent that is a Luau script, in a stored session: each turn continues where the last one ended."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ AGENT = vaka.LuauAgent("chat", HERE / "chat.luau", model=MODEL)
 
 
 async def main(store: str) -> None:
-    """Say three things, each to a runtime of its own, as if the program had ended in between."""
+    """Send three inputs, each with a runtime of its own, as if the program had been restarted in between."""
     for words in ("What is a vaka?", "Does it stay upright?", "count"):
         async with vaka.Runtime(store=store) as runtime:
             session = await runtime.open(AGENT, id="chat")

@@ -15,7 +15,7 @@ everybody = asyncio.Event()
 
 @vaka.tool(effect="read")
 async def tide(harbour: str) -> float:
-    """Return the tide of a harbour in metres; nobody is answered before three have asked."""
+    """Return the tide of a harbour in metres; no call returns before three are waiting."""
     asked.append(harbour)
     print(f"{len(asked)} asked: {harbour}")
     if len(asked) == 3:

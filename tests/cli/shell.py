@@ -1,4 +1,4 @@
-"""A folder of its own in which commands are run as real processes, and a terminal for those that want one."""
+"""Run commands as real processes in a folder of their own, with pipes or with a terminal."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 TIMEOUT = 60
-"""Seconds after which a command is said to hang. Nothing else here depends on time."""
+"""Seconds after which a command counts as hanging. Nothing else here depends on time."""
 
 AGENT_FILE = '''
 import asyncio
@@ -45,7 +45,7 @@ async def hang() -> str:
 
 @vaka.tool(effect="read")
 def gate(path: str) -> str:
-    """Wait until somebody writes to a pipe."""
+    """Wait for a writer of a pipe."""
     with open(path) as pipe:
         return pipe.read()
 
@@ -63,7 +63,7 @@ def boom() -> str:
 
 
 class Careful(vaka.Middleware):
-    """Money is asked about."""
+    """Asks before a payment."""
 
     async def before_tool(self, turn, call):
         return vaka.Ask("money is involved", rule="money") if call.name == "pay" else call
@@ -98,17 +98,17 @@ locked = vaka.Agent("locked", model=LockedModel())
 
 
 def call_line(name: str, **arguments: Any) -> dict[str, Any]:
-    """A line of a script that calls a tool."""
+    """Return a line of a scripted model that calls a tool."""
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
 def say_line(text: str) -> dict[str, Any]:
-    """A line of a script that says something."""
+    """Return a line of a scripted model that answers with a text."""
     return {"text": text}
 
 
 class CommandResult:
-    """What a command left behind."""
+    """The exit code and output of a command."""
 
     def __init__(self, code: int, out: bytes, err: bytes) -> None:
         self.code, self.raw_out = code, out
@@ -124,7 +124,7 @@ class CommandResult:
 
 
 class RunningCommand:
-    """A command at work."""
+    """A command that runs in the background."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
@@ -144,7 +144,7 @@ class RunningCommand:
         self.process.send_signal(number)
 
     def wait_result(self) -> CommandResult:
-        """Wait for the end; what was read before is in front."""
+        """Wait for the end; return its whole output."""
         out, err = self.process.communicate(timeout=TIMEOUT)
         before = b"".join(json.dumps(line).encode() + b"\n" for line in self.events)
         return CommandResult(self.process.returncode, before + out, err)
@@ -198,7 +198,7 @@ class Shell:
         self, *words: str, stdin: Any = subprocess.DEVNULL, model: str = "scripted:script.jsonl",
         agent: str = "agent.py",
     ) -> RunningCommand:  # fmt: skip
-        """Begin a turn."""
+        """Start a turn in the background."""
         command = [sys.executable, "-m", "vaka", "run", *words, "--agent", agent, "--model", model]
         command += ["--output", "stream-json"]
         pipe = subprocess.PIPE
@@ -219,12 +219,10 @@ class Shell:
         return Terminal([sys.executable, "-m", "vaka", *words], self.folder, self.env | env)
 
     def pending_decisions(self) -> list[Any]:
-        """What waits for a person."""
-        found: list[Any] = self.vaka("approvals", "list", "--json").json["decisions"]
-        return found
+        decisions: list[Any] = self.vaka("approvals", "list", "--json").json["decisions"]
+        return decisions
 
     def events(self, session: str) -> list[Any]:
-        """A session's log."""
         return self.vaka("sessions", "export", session).lines
 
     def event_types(self, session: str) -> list[str]:
@@ -247,7 +245,7 @@ class Terminal:
         """Read until ``text`` is on the screen; return what came before it."""
         while text not in self.screen[self._offset :]:
             if not self._read():
-                raise AssertionError(f"{text!r} never came; the screen is {self.screen!r}")
+                raise AssertionError(f"{text!r} did not appear; the screen is {self.screen!r}")
         place = self.screen.index(text, self._offset)
         before, self._offset = self.screen[self._offset : place], place + len(text)
         return before
@@ -268,7 +266,7 @@ class Terminal:
             return False
         try:
             data = os.read(self.master, 65536)
-        except OSError:  # the other side is gone
+        except OSError:  # the process has exited
             return False
         self.screen += data.decode(errors="replace")
         return bool(data)

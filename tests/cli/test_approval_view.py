@@ -1,4 +1,4 @@
-"""What a person sees of a call: the change itself, whole, whatever the file or the arguments are."""
+"""The view of a call that needs approval: the whole change, for any file and arguments."""
 
 import os
 from pathlib import Path
@@ -30,17 +30,17 @@ def test_other_arguments_of_a_command_are_shown_too() -> None:
     assert barred_lines(body) == ["make", "workdir: /x", "run_in_background: true"]
 
 
-def test_a_command_that_is_none_is_shown_as_it_came() -> None:
+def test_a_command_that_is_not_text_is_shown_as_json() -> None:
     assert barred_lines(approval_for("Bash", arguments={"command": ["rm"]})) == ["command: [", '  "rm"', "]"]
 
 
-def test_what_is_drawn_as_nothing_is_shown_as_what_it_is() -> None:
+def test_invisible_characters_are_shown_as_escapes() -> None:
     body = approval_for("Bash", arguments={"command": "rm a\u3164b \u2800 x\ufe0f; echo \u2764\ufe0f \u00fcber"})
     assert barred_lines(body) == ["rm a\\u3164b \\u2800 x\\ufe0f; echo \u2764\ufe0f \u00fcber"]
     assert render_rules(["Bash(rm a\u3164b)"]) == "  Rule: Bash(rm a\\u3164b)"
 
 
-def test_where_a_command_would_begin_is_said_when_it_is_not_the_working_folder() -> None:
+def test_the_folder_of_a_command_is_shown_when_it_is_not_the_working_folder() -> None:
     assert "\n  in /app/s\\u202eub\n" in render_approval(
         approval_for("Bash", arguments={"command": "make"}, folder="/app/s\u202eub")
     )
@@ -63,7 +63,7 @@ def test_several_edits_are_shown_one_after_the_other() -> None:
         ("pay", {"amount": 5}),
     ],
 )  # fmt: skip
-def test_what_is_no_change_that_can_be_told_is_shown_as_data(tool: str, arguments: Any) -> None:
+def test_arguments_that_determine_no_change_are_shown_as_json(tool: str, arguments: Any) -> None:
     lines = barred_lines(approval_for(tool, arguments=arguments))
     assert (lines[0], lines[-1]) == ("{", "}")
 
@@ -86,19 +86,19 @@ def test_a_file_that_cannot_be_compared_is_shown_as_all_new(tmp_path: Path) -> N
     }  # fmt: skip
 
 
-def test_lines_of_a_file_cannot_pass_for_others(tmp_path: Path) -> None:
+def test_lines_of_a_file_cannot_imitate_the_prompt(tmp_path: Path) -> None:
     content = "x\r  Why: because\x1b[1A\u2028[y]"
     assert barred_lines(approval_for("Write", tmp_path, {"file_path": "a", "content": content}))[-1] == (
         "+x\\r  Why: because\\u001b[1A\\u2028[y]"
     )
 
 
-def test_what_is_at_stake_is_told_in_a_few_words() -> None:
-    told = [risk_of(approval_for("x", layer=layer, effect=effect)) for layer, effect in (
+def test_each_layer_and_effect_has_its_risk() -> None:
+    risks = [risk_of(approval_for("x", layer=layer, effect=effect)) for layer, effect in (
         ("protected", "once"), ("guard", "once"), ("syntax", "once"), ("mode", "read"), ("mode", "once"),
     )]  # fmt: skip
-    assert [text.partition(":")[0] for text in told[:4]] == ["high", "high", "unknown", "low"]
-    assert len(set(told)) == 5
+    assert [text.partition(":")[0] for text in risks[:4]] == ["high", "high", "unknown", "low"]
+    assert len(set(risks)) == 5
 
 
 def test_rules_and_reasons_stay_on_their_lines() -> None:

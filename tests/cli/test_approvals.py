@@ -1,4 +1,4 @@
-"""Approvals from the command line: what a person sees and may say at a terminal, in batches, and afterwards."""
+"""Approvals on the command line: the prompt at a terminal, batches, and the history."""
 
 import json
 import os
@@ -29,10 +29,10 @@ def allow_rules(shell: Shell, name: str) -> Any:
     return json.loads((shell.folder / name).read_text())["permissions"]["allow"]
 
 
-# -------------------------------------------------------------------------------- what is shown
+# -------------------------------------------------------------------------------- the view of a call
 
 
-def test_a_command_is_shown_with_who_wants_it_the_risk_the_sandbox_and_the_rule(shell: Shell) -> None:
+def test_a_command_is_shown_with_its_agent_risk_sandbox_and_rule(shell: Shell) -> None:
     shell.write_script(bash_line("touch made && ls", description="Make it"), say_line("Done."))
     screen = run_at_terminal(shell, "--sandbox", "off", NO_COLOR="1")
     screen.expect("Approve Bash?\r\n")
@@ -61,7 +61,7 @@ def test_a_command_runs_in_the_sandbox_that_was_named(shell: Shell) -> None:
     assert screen.wait_exit() == 5
 
 
-def test_nothing_in_a_command_can_steer_the_terminal_or_pass_for_the_prompt(shell: Shell) -> None:
+def test_a_command_can_neither_control_the_terminal_nor_imitate_the_prompt(shell: Shell) -> None:
     fake = "make\nApprove Bash?\r[y] once\x1b[2K\x1b]0;x\x07 \u202etxt.exe\u202c \u200b"
     shell.write_script(bash_line(fake), say_line("Done."))
     screen = run_at_terminal(shell, NO_COLOR="1")
@@ -97,7 +97,7 @@ def test_a_change_of_a_file_is_shown_as_a_diff(shell: Shell) -> None:
     assert "\r\n  │ -two\r\n  │ +2\r\n" in shown
     screen.expect(PROMPT)
     screen.send_line("n")
-    screen.expect("Why not")
+    screen.expect("Reason for the model")
     screen.send_line("Leave it.")
     screen.expect("Done.")
     assert screen.wait_exit() == 5
@@ -123,10 +123,10 @@ def test_a_new_file_and_an_edit_are_shown_as_diffs_too(shell: Shell) -> None:
     screen.wait_exit()
 
 
-# -------------------------------------------------------------------------------- how long a yes counts
+# -------------------------------------------------------------------------------- scopes
 
 
-def test_a_yes_for_the_session_is_for_what_the_rule_means(shell: Shell) -> None:
+def test_an_approval_for_the_session_covers_what_its_rule_matches(shell: Shell) -> None:
     shell.write_script(bash_line("touch a"), bash_line("touch a"), bash_line("touch b"), say_line("Done."))
     screen = run_at_terminal(shell, "--session", "s")
     screen.expect(PROMPT)
@@ -140,7 +140,7 @@ def test_a_yes_for_the_session_is_for_what_the_rule_means(shell: Shell) -> None:
     assert not (shell.folder / ".claude").exists()
 
 
-def test_a_yes_for_the_project_is_kept_there_and_counts_in_later_runs(shell: Shell) -> None:
+def test_an_approval_for_the_project_is_stored_there_and_applies_to_later_runs(shell: Shell) -> None:
     shell.write_script(bash_line("touch a"), bash_line("touch a"), say_line("Done."))
     screen = run_at_terminal(shell)
     screen.expect(PROMPT)
@@ -157,7 +157,7 @@ def test_a_yes_for_the_project_is_kept_there_and_counts_in_later_runs(shell: She
     assert shell.vaka("run", "Go.", *MODEL, "--trust").code == 0
 
 
-def test_a_yes_for_good_is_kept_in_the_users_settings_with_the_rule_they_wrote(shell: Shell) -> None:
+def test_an_approval_for_the_user_stores_the_edited_rule_in_their_settings(shell: Shell) -> None:
     shell.write_script(bash_line("touch a && mkdir b"), say_line("Done."))
     screen = run_at_terminal(shell)
     screen.expect("Rule: Bash(touch a)\r\n  Rule: Bash(mkdir b)\r\n")
@@ -196,7 +196,7 @@ def test_settings_that_cannot_be_written_leave_the_question_open(shell: Shell) -
     assert (shell.folder / ".claude/settings.local.json").read_text() == "{broken"
 
 
-def test_where_a_rule_asks_or_something_is_protected_only_what_helps_is_offered(shell: Shell) -> None:
+def test_only_scopes_that_would_apply_are_offered(shell: Shell) -> None:
     shell.write_script(
         bash_line("touch a"), call_line("Write", file_path=".git/config", content="x"), say_line("Done.")
     )
@@ -216,7 +216,7 @@ def test_where_a_rule_asks_or_something_is_protected_only_what_helps_is_offered(
 # -------------------------------------------------------------------------------- several
 
 
-def test_several_are_asked_about_one_after_the_other_and_counted(shell: Shell) -> None:
+def test_several_approvals_are_prompted_one_by_one_and_counted(shell: Shell) -> None:
     shell.write_script(
         parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch a; ls")), say_line("Done.")
     )
@@ -243,10 +243,10 @@ def test_ctrl_c_at_the_prompt_interrupts_the_turn(shell: Shell) -> None:
     assert shell.pending_decisions() == []
 
 
-# -------------------------------------------------------------------------------- nobody to ask
+# -------------------------------------------------------------------------------- without a terminal
 
 
-def test_without_a_terminal_the_model_is_told_and_the_exit_code_says_so(shell: Shell) -> None:
+def test_without_a_terminal_the_call_is_refused_and_the_exit_code_is_5(shell: Shell) -> None:
     shell.write_script(bash_line("touch a"), say_line("I could not."))
     done = shell.vaka("run", "Go.", *MODEL, "--session", "s")
     assert (done.code, done.out) == (5, "I could not.\n")
@@ -255,7 +255,7 @@ def test_without_a_terminal_the_model_is_told_and_the_exit_code_says_so(shell: S
     assert not (shell.folder / "a").exists()
 
 
-def test_a_turn_that_recovered_from_a_no_ended_well(shell: Shell) -> None:
+def test_a_turn_that_recovered_from_a_rejection_completes(shell: Shell) -> None:
     shell.write_script(bash_line("touch a"), bash_line("ls"), say_line("Looked instead."))
     assert shell.vaka("run", "Go.", *MODEL).code == 0
 
@@ -265,7 +265,7 @@ def test_a_turn_that_recovered_from_a_no_ended_well(shell: Shell) -> None:
 
 @pytest.fixture
 def waiting(shell: Shell) -> Shell:
-    """A turn that waits for three answers."""
+    """A turn that waits for three approvals."""
     shell.write_script(
         parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch c")), say_line("Done.")
     )
@@ -277,7 +277,7 @@ def resume_run(shell: Shell) -> Any:
     return shell.vaka("run", "--session", "s", "--resume", *MODEL, "--ask", "suspend")
 
 
-def test_several_are_resolved_at_once_and_each_says_what_came_of_it(waiting: Shell) -> None:
+def test_several_approvals_are_resolved_at_once_each_with_its_outcome(waiting: Shell) -> None:
     first, second, third = [row["id"] for row in waiting.pending_decisions()]
     assert waiting.vaka("approvals", "resolve", second, "--reject", "--message", "Not b.", "--by", "ann").code == 0
     done = waiting.vaka("approvals", "resolve", first, second, "apr_none", third, "--approve", "--by", "bob")
@@ -294,7 +294,7 @@ def test_several_are_resolved_at_once_and_each_says_what_came_of_it(waiting: She
     assert failed["content"][0]["text"] == "a person refused this call: Not b."
 
 
-def test_all_of_a_session_are_resolved_at_once(waiting: Shell) -> None:
+def test_all_approvals_of_a_session_are_resolved_at_once(waiting: Shell) -> None:
     rule = ("--scope", "session", "--rule", "Bash(touch:*)")
     done = waiting.vaka("approvals", "resolve", "--all", "--session", "s", "--approve", *rule)
     assert done.code == 0, done.err
@@ -307,7 +307,7 @@ def test_all_of_a_session_are_resolved_at_once(waiting: Shell) -> None:
     assert resume_run(waiting).code == 0
 
 
-def test_what_is_allowed_for_some_time_says_until_when(waiting: Shell) -> None:
+def test_an_approval_with_a_ttl_prints_until_when_it_applies(waiting: Shell) -> None:
     id = waiting.pending_decisions()[0]["id"]
     done = waiting.vaka("approvals", "resolve", id, "--approve", "--scope", "session", "--ttl", "1h")
     assert done.code == 0, done.err
@@ -318,10 +318,13 @@ def test_what_is_allowed_for_some_time_says_until_when(waiting: Shell) -> None:
     assert f": {id} for the session until {row['until']}: Bash(touch a)" in waiting.vaka("sessions", "show", "s").out
 
 
-def test_at_the_terminal_a_time_may_stand_behind_session_and_nothing_behind_another_yes(shell: Shell) -> None:
+def test_at_the_terminal_only_an_approval_for_the_session_takes_a_time(shell: Shell) -> None:
     shell.write_script(bash_line("touch a"), bash_line("touch a"), say_line("Done."))
     screen = run_at_terminal(shell, "--session", "s")
-    for word, why in (("y please", "expected nothing behind it"), ("s soon", "expected a time span such as 90, 5m")):
+    for word, why in (
+        ("y please", "expected nothing after the key"),
+        ("s soon", "expected a time span such as 90, 5m"),
+    ):
         screen.expect(PROMPT)
         screen.send_line(word)
         screen.expect(why)
@@ -344,7 +347,7 @@ def test_arguments_that_do_not_fit_are_refused_and_the_question_stays(waiting: S
     assert waiting.vaka("approvals", "resolve", id, "--approve", "--edit", '{"command": "touch d"}').code == 0
 
 
-def test_a_no_without_a_reason_to_all_that_a_running_turn_asks_ends_it(shell: Shell) -> None:
+def test_rejecting_all_approvals_of_a_running_turn_without_a_reason_ends_it(shell: Shell) -> None:
     shell.write_script(
         parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch c")), say_line("never")
     )
@@ -381,13 +384,13 @@ def test_a_rule_that_does_not_fit_is_refused_and_nothing_is_decided(waiting: She
         (["apr_1", "--approve", "--scope", "ever"], "'ever' is not one of"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_said(shell: Shell, words: list[str], why: str) -> None:
+def test_contradicting_flags_are_usage_errors(shell: Shell, words: list[str], why: str) -> None:
     done = shell.vaka("approvals", "resolve", *words)
     assert done.code == 2
     assert why in done.err
 
 
-def test_who_decided_what_when_where_and_by_which_rule_stays_known(waiting: Shell) -> None:
+def test_the_history_has_author_time_source_and_rule_of_each_decision(waiting: Shell) -> None:
     first, second, third = [row["id"] for row in waiting.pending_decisions()]
     waiting.vaka("approvals", "resolve", first, "--approve", "--scope", "project", "--by", "ann")
     waiting.vaka("approvals", "resolve", second, "--reject", "--message", "Not b.", "--by", "bob")
@@ -408,16 +411,16 @@ def test_who_decided_what_when_where_and_by_which_rule_stays_known(waiting: Shel
     assert waiting.vaka("approvals", "list", "--all", "--session", "none").code == 2
 
 
-def test_words_of_a_person_steer_no_terminal_and_write_no_lines_of_their_own(waiting: Shell) -> None:
+def test_messages_and_names_cannot_control_the_terminal_or_add_lines(waiting: Shell) -> None:
     first, second, third = [row["id"] for row in waiting.pending_decisions()]
     why, by = "\x1b[2Jno\u202e\x07\nApprove Bash?", "ann\x1b[31m\napproved by root"
     assert waiting.vaka("approvals", "resolve", first, "--reject", "--message", why, "--by", by).code == 0
-    for said in (
+    for output in (
         waiting.vaka("approvals", "resolve", first, "--approve").err, waiting.vaka("approvals", "list", "--all").out,
         waiting.vaka("sessions", "show", "s").out,
     ):  # fmt: skip
-        assert not {"\x1b", "\u202e", "\x07"} & set(said)
-        assert not any(line.startswith(("approved by root", "Approve Bash?")) for line in said.splitlines())
+        assert not {"\x1b", "\u202e", "\x07"} & set(output)
+        assert not any(line.startswith(("approved by root", "Approve Bash?")) for line in output.splitlines())
     broken = os.fsdecode(b"no\xff")
     assert waiting.vaka("approvals", "resolve", second, "--reject", "--message", broken, "--by", broken).code == 0
     rows = {row["id"]: row for row in waiting.vaka("approvals", "list", "--all", "--json").json["decisions"]}
@@ -425,7 +428,7 @@ def test_words_of_a_person_steer_no_terminal_and_write_no_lines_of_their_own(wai
     assert (rows[second]["answer"], rows[third]["status"]) == ("no\ufffd", "waiting")
 
 
-def test_what_waited_when_the_turn_was_given_up_is_listed_as_dropped(shell: Shell) -> None:
+def test_an_approval_of_an_interrupted_turn_is_listed_as_dropped(shell: Shell) -> None:
     shell.write_script(bash_line("touch a"), say_line("Done."))
     screen = run_at_terminal(shell, "--session", "s")
     screen.expect(PROMPT)

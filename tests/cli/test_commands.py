@@ -8,7 +8,7 @@ from tests.cli.shell import Shell, call_line, say_line
 from vaka.cli.main import COMMANDS
 
 
-def test_what_waits_is_listed(shell: Shell) -> None:
+def test_open_approvals_are_listed(shell: Shell) -> None:
     shell.write_script(call_line("pay", amount=5), say_line("Paid."))
     shell.run("Pay.", "--session", "s", "--ask", "suspend")
     (row,) = shell.pending_decisions()
@@ -31,12 +31,12 @@ def test_what_waits_is_listed(shell: Shell) -> None:
         ["answer", "qst_x", "blue"],
     ],
 )
-def test_decisions_that_cannot_be_are_2(shell: Shell, words: list[str]) -> None:
+def test_invalid_decisions_exit_with_2(shell: Shell, words: list[str]) -> None:
     done = shell.vaka("approvals", *words)
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
-def test_an_answered_question_is_named(shell: Shell) -> None:
+def test_a_second_answer_prints_who_gave_the_first(shell: Shell) -> None:
     shell.write_script(call_line("colour"), say_line("Nice."))
     id = shell.run("Ask.", "--session", "s", "--ask", "suspend", "--output", "json").json["decisions"][0]["id"]
     assert shell.vaka("approvals", "answer", id, '"blue"', "--by", "ann").code == 0
@@ -56,7 +56,7 @@ def test_tools_are_listed_with_their_schemas(shell: Shell) -> None:
     assert len(shell.vaka("tools", "list", "--json").json["tools"]) > 15
 
 
-def test_one_call_is_governed_and_kept(shell: Shell) -> None:
+def test_one_call_is_governed_and_logged(shell: Shell) -> None:
     done = shell.vaka("tools", "call", "add", '{"a": 1, "b": 2}', "--tools", "agent.py", "--session", "s")
     assert (done.code, done.json) == (
         0,
@@ -67,7 +67,7 @@ def test_one_call_is_governed_and_kept(shell: Shell) -> None:
     assert shell.event_types("s").count("tool.completed") == 2
 
 
-def test_a_call_tells_what_a_model_would_be_told(shell: Shell) -> None:
+def test_a_call_prints_the_text_a_model_would_read(shell: Shell) -> None:
     shell.write_file("a.txt", "one\ntwo\n")
     read = shell.vaka("tools", "call", "Read", '{"file_path": "a.txt", "limit": 1}', "-q").json
     assert (read["text"], read["result"]["total_lines"]) == (
@@ -139,7 +139,7 @@ def test_a_password_is_never_shown(shell: Shell) -> None:
     assert done.code == 1
 
 
-def test_files_are_named(shell: Shell) -> None:
+def test_config_path_prints_the_files(shell: Shell) -> None:
     done = shell.vaka("config", "path")
     assert done.out == f"{shell.folder}/conf/vaka/config.toml (missing)\n"
     assert "no project file" in done.err
@@ -147,7 +147,7 @@ def test_files_are_named(shell: Shell) -> None:
     assert shell.vaka("config", "path", "--json").json["project"] == f"{shell.folder}/vaka.toml"
 
 
-def test_files_are_checked(shell: Shell) -> None:
+def test_config_validate_checks_files(shell: Shell) -> None:
     shell.write_file("good.toml", 'model = "local"\n')
     assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok, 1 of 31 settings\n"
     shell.write_file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
@@ -193,7 +193,7 @@ def test_the_doctor_names_what_is_wrong(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-def test_completion_scripts_call_us_back(shell: Shell, name: str) -> None:
+def test_completion_scripts_call_vaka(shell: Shell, name: str) -> None:
     assert "_VAKA_COMPLETE" in shell.vaka("completion", name).out
 
 
@@ -208,7 +208,7 @@ def test_both_names_are_installed(shell: Shell) -> None:
     assert "Usage: agentctl run" in shell.bash("agentctl run --help").out
 
 
-def test_versions(shell: Shell) -> None:
+def test_versions_are_printed_as_text_and_json(shell: Shell) -> None:
     assert shell.vaka("version", "--json").json["events"] == 1
     assert shell.vaka("version").out.startswith("vaka ")
 
@@ -245,7 +245,7 @@ agent = Odd("x")
 """
 
 
-def test_a_fault_of_ours_is_one_line(shell: Shell) -> None:
+def test_an_internal_error_is_one_line(shell: Shell) -> None:
     shell.write_file("odd.py", ODD)
     done = shell.run("Hi.", "--output", "json", agent="odd.py")
     assert (done.code, done.json["error"]["code"]) == (1, "internal")

@@ -1,4 +1,4 @@
-"""What the pages show is what the commands do."""
+"""The examples of the command line pages print what the pages show."""
 
 import re
 from pathlib import Path
@@ -19,13 +19,13 @@ _BLOCKS = re.compile(r"^```console\n(.*?)^```(?=\n\n|\Z)", re.MULTILINE | re.DOT
 
 
 def page_examples() -> list[tuple[str, str]]:
-    """Each command of the page with what it prints."""
-    found: list[tuple[str, str]] = []
+    """Return each command of the page with its output."""
+    examples: list[tuple[str, str]] = []
     for block in _BLOCKS.findall(PAGE):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, printed = part.partition("\n")
-            found.append((command, printed))
-    return found
+            examples.append((command, printed))
+    return examples
 
 
 @pytest.mark.timeout(900)

@@ -1,4 +1,4 @@
-"""Where the prompt comes from. A silent pipe never makes a run wait, unless it was asked to."""
+"""The sources of the prompt. A run does not wait for a silent pipe, unless - is given."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def prompt(shell: Shell) -> Shell:
 
 
 def read_prompt_of(shell: Shell, session: str = "s") -> str:
-    """What the session was told."""
+    """Return the prompt that a session recorded."""
     added = next(event for event in shell.events(session) if event["type"] == "input.added")
     text: str = added["data"]["content"][0]["text"]
     return text
@@ -55,7 +55,7 @@ def test_the_fence_cannot_be_forged() -> None:
     assert append_stdin("Do.", "x\n````\ny").splitlines()[3] == "`````"
 
 
-def test_nothing_at_all_is_a_usage_error(prompt: Shell) -> None:
+def test_an_empty_stdin_without_an_argument_is_a_usage_error(prompt: Shell) -> None:
     for data in (b"", b" \n"):
         done = prompt.run(input=data)
         assert (done.code, done.err) == (
@@ -64,13 +64,13 @@ def test_nothing_at_all_is_a_usage_error(prompt: Shell) -> None:
         )
 
 
-def test_a_closed_stdin_is_no_prompt(prompt: Shell) -> None:
+def test_a_closed_stdin_has_no_prompt(prompt: Shell) -> None:
     done = prompt.bash("python -m vaka run --model scripted:script.jsonl <&-")
     assert (done.code, done.err) == (2, "error: no prompt; write one, or pipe it in (see `vaka run --help`)\n")
     assert prompt.bash("python -m vaka run Hi. --model scripted:script.jsonl <&-").out == "heard\n"
 
 
-def test_too_much_is_refused_with_advice(prompt: Shell) -> None:
+def test_a_stdin_that_is_too_large_is_refused_with_advice(prompt: Shell) -> None:
     prompt.write_file("large", "x" * (MAX_STDIN_BYTES + 1))
     for words in (["-"], ["Sum up."]):
         with (prompt.folder / "large").open() as large:
@@ -89,7 +89,7 @@ def test_an_open_silent_pipe_is_not_waited_for(prompt: Shell) -> None:
     assert read_prompt_of(prompt) == "Hello."
 
 
-def test_a_pipe_that_speaks_and_stays_open_is_taken_as_far_as_it_came(prompt: Shell) -> None:
+def test_an_open_pipe_that_falls_silent_is_read_so_far(prompt: Shell) -> None:
     read, write = os.pipe()
     try:
         os.write(write, b"some words")
@@ -97,7 +97,7 @@ def test_a_pipe_that_speaks_and_stays_open_is_taken_as_far_as_it_came(prompt: Sh
     finally:
         os.close(read)
         os.close(write)
-    assert (done.code, "10 bytes that came" in done.err) == (0, True)
+    assert (done.code, "with its 10 bytes" in done.err) == (0, True)
     assert "some words" in read_prompt_of(prompt)
 
 
@@ -108,12 +108,12 @@ def test_a_dash_beside_an_argument_waits_for_the_end(prompt: Shell) -> None:
     assert b"late words" in out
 
 
-def test_bytes_that_are_no_text_do_no_harm(prompt: Shell) -> None:
+def test_bytes_that_are_not_utf8_are_replaced(prompt: Shell) -> None:
     assert prompt.run("--session", "s", input=b"\xef\xbb\xbfa\xff\x00b\xed\xa0\x80").code == 0
     assert read_prompt_of(prompt).startswith("a\ufffd\x00b")
 
 
-def test_more_than_one_prompt_wants_quotes(shell: Shell) -> None:
+def test_more_than_one_prompt_is_a_usage_error(shell: Shell) -> None:
     shell.write_script(say_line("never"))
     assert "put it in quotes" in shell.run("one", "two").err
     assert shell.run("one", "-", "-").code == 2

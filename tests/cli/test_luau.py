@@ -92,7 +92,7 @@ def test_a_plain_script_prints_to_stdout_and_has_all_three_surfaces(shell: Shell
         __builtin.kvs_set("k", { deep = true })
         print("builtin", __builtin.kvs_get("k").deep)
         print("rt", (rt:json_encode({ a = 1 })))
-        __builtin.log("told", 1)
+        __builtin.log("logged", 1)
         ctx.log.warn("careful")
         """,
     )
@@ -159,7 +159,7 @@ def test_a_tool_that_asks_for_more_gets_the_next_values_of_stdin(shell: Shell, w
     assert done.err == '{"question":"how many?"}\nwhich colour?\n'
 
 
-def test_a_tool_that_asks_when_nobody_is_there_is_told_so(shell: Shell) -> None:
+def test_a_tool_that_asks_at_the_end_of_stdin_gets_an_error(shell: Shell) -> None:
     shell.write_file("asks.luau", ASKS)
     done = shell.vaka("luau", "asks.luau", "--mode", "tool", "--input", "{}")
     assert (done.code, done.out) == (1, "")
@@ -183,7 +183,7 @@ def test_what_a_tool_returns_is_json(shell: Shell, source: str, wanted: str | No
     assert (done.code, done.out) == ((0, wanted) if wanted else (1, ""))
 
 
-def test_a_tool_that_puts_out_nothing_or_an_error_has_failed(shell: Shell) -> None:
+def test_a_tool_that_returns_nothing_or_an_error_has_failed(shell: Shell) -> None:
     shell.write_file("a.luau", "local nothing = 1")
     shell.write_file("b.luau", "rt:output(nil, 'no such city')")
     assert shell.vaka("luau", "a.luau", "--mode", "tool").err == "script error: tool did not call output\n"
@@ -202,7 +202,7 @@ def test_a_tool_that_puts_out_nothing_or_an_error_has_failed(shell: Shell) -> No
         ([], b"\n", [""]),
     ],
 )
-def test_an_agent_hears_line_by_line_until_stdin_ends(
+def test_an_agent_reads_line_by_line_until_stdin_ends(
     shell: Shell, words: list[str], input: bytes | None, heard: list[str]
 ) -> None:
     shell.write_file("chat.luau", CHAT)
@@ -228,7 +228,7 @@ def test_an_agent_answers_a_pipe_before_it_ends(shell: Shell) -> None:
     assert done.out.splitlines()[1:3] == ["You said: one", "You said: two"]
 
 
-def test_a_person_types_to_an_agent_and_answers_a_tool(shell: Shell) -> None:
+def test_a_terminal_prompts_for_input_of_agents_and_tools(shell: Shell) -> None:
     shell.write_file("chat.luau", CHAT)
     terminal = shell.terminal("luau", "chat.luau", "--mode", "agent")
     terminal.expect("> ")
@@ -247,7 +247,7 @@ def test_a_person_types_to_an_agent_and_answers_a_tool(shell: Shell) -> None:
     assert terminal.wait_exit() == 0
 
 
-def test_require_looks_beside_the_script_in_the_folders_given_and_in_what_comes_with_vaka(shell: Shell) -> None:
+def test_require_searches_the_script_folder_the_libs_and_the_libraries_of_vaka(shell: Shell) -> None:
     shell.write_file("scripts/a.luau", "print(require('greet'), type(require('haivivi').pal))")
     shell.write_file("libs/greet/init.luau", "return 'from beside'")
     shell.write_file("mine/greet.luau", "return 'from mine'")
@@ -259,7 +259,7 @@ def test_require_looks_beside_the_script_in_the_folders_given_and_in_what_comes_
     assert shell.vaka("luau", "scripts/a.luau", "--libs", "nowhere").code == 2
 
 
-def test_require_finds_the_packages_installed_in_the_project_the_script_stands_in(shell: Shell) -> None:
+def test_require_finds_the_packages_installed_in_the_project_of_the_script(shell: Shell) -> None:
     for version in ("1.0.0", "1.2.0", "2.0.0"):
         folder = f"luau_packages/@sea/words/{version}"
         shell.write_file(f"{folder}/pkg.json", json.dumps({"name": "@sea/words", "version": version}))
@@ -286,7 +286,7 @@ def test_a_script_sees_only_the_variables_it_is_given(shell: Shell) -> None:
     assert shell.vaka("luau", "a.luau", "--env", "SHOWN", "--env", "ABSENT", SHOWN="yes").out == "nil\tyes\tnil\n"
 
 
-def test_a_script_asks_the_model_it_is_given_or_names(shell: Shell) -> None:
+def test_a_script_uses_the_default_model_or_one_by_name(shell: Shell) -> None:
     model = shell.write_script(say_line("Aloha!"), say_line("Aloha again!"))
     shell.write_file("a.luau", "print(ctx.generate('default', 'Hello?'), ctx.agent.model)")
     assert shell.vaka("luau", "a.luau", "--model", model).out == f"Aloha!\t{model}\n"
@@ -295,9 +295,9 @@ def test_a_script_asks_the_model_it_is_given_or_names(shell: Shell) -> None:
     assert shell.vaka("luau", "b.luau").out == "Aloha!\tnil\n"
 
 
-def test_a_script_without_a_model_is_told_so_and_a_strangers_opens_no_files(shell: Shell) -> None:
+def test_a_script_without_a_model_gets_an_error_and_an_untrusted_one_opens_no_files(shell: Shell) -> None:
     model = shell.write_script(say_line("secret"))
-    shell.write_file("a.luau", "print(rt:generate('nobody', 'Hello?')) print(pcall(ctx.generate, 'default', 'Hello?'))")
+    shell.write_file("a.luau", "print(rt:generate('x', 'Hello?')) print(pcall(ctx.generate, 'default', 'Hello?'))")
     done = shell.vaka("luau", "a.luau")
     assert done.out.startswith("nil\tgenerator not configured\nfalse\t")
     assert "there is no model 'default'; give one with --model" in done.out
@@ -305,7 +305,7 @@ def test_a_script_without_a_model_is_told_so_and_a_strangers_opens_no_files(shel
     assert shell.vaka("luau", "b.luau", "--untrusted").out == "nil\tgenerator not configured\n"
 
 
-def test_a_profile_says_where_the_time_went(shell: Shell) -> None:
+def test_a_profile_prints_timings(shell: Shell) -> None:
     shell.write_file("a.luau", "ctx.uuid() ctx.uuid() ctx.sleep(0) print('done')")
     done = shell.vaka("luau", "a.luau", "--profile")
     lines = done.err.splitlines()
@@ -319,7 +319,7 @@ def test_a_profile_says_where_the_time_went(shell: Shell) -> None:
     assert len(away) == len(lines)
 
 
-def test_what_a_script_keeps_is_gone_when_it_ends(shell: Shell) -> None:
+def test_values_a_script_stores_are_gone_when_it_ends(shell: Shell) -> None:
     shell.write_file("a.luau", "print(__builtin.kvs_get('k')) __builtin.kvs_set('k', 1) print(__builtin.kvs_get('k'))")
     assert [shell.vaka("luau", "a.luau").out for _ in range(2)] == ["nil\n1\n"] * 2
     assert not (shell.folder / "data").exists()

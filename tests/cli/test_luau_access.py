@@ -19,14 +19,14 @@ end
 
 
 class Service(http.server.BaseHTTPRequestHandler):
-    """Says which key it was given."""
+    """Answers with the key of the request, reversed."""
 
     def do_GET(self) -> None:
-        said = (self.headers["X-Key"] or "").upper()[::-1].encode()
+        body = (self.headers["X-Key"] or "").upper()[::-1].encode()
         self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
@@ -51,14 +51,14 @@ def tool_texts(shell: Shell) -> list[Any]:
 def test_a_script_reaches_the_hosts_and_variables_it_was_given(shell: Shell, service: str) -> None:
     shell.write_file("ask.luau", SCRIPT)
     shell.write_script(call_line("ask", url=f"http://{service}/"), say_line("done"))
-    given = ("--allow-host", service, "--env", "SERVICE_API_KEY")
-    done = shell.run("Go.", "--tools", "ask.luau", *given, "--session", "s", SERVICE_API_KEY="abcdef-123456")
+    flags = ("--allow-host", service, "--env", "SERVICE_API_KEY")
+    done = shell.run("Go.", "--tools", "ask.luau", *flags, "--session", "s", SERVICE_API_KEY="abcdef-123456")
     assert done.code == 0
     assert tool_texts(shell)[0]["value"] == {"status": 200, "body": "654321-FEDCBA", "home": "nothing"}
     assert "abcdef-123456" not in shell.vaka("sessions", "export", "s").out
 
 
-def test_without_that_it_reaches_neither(shell: Shell, service: str) -> None:
+def test_without_flags_a_script_reaches_neither_host_nor_variable(shell: Shell, service: str) -> None:
     shell.write_file("ask.luau", SCRIPT)
     shell.write_file("vaka.toml", f'allow_host = ["{service}"]\n')
     shell.write_script(call_line("ask", url=f"http://{service}/"), say_line("done"))

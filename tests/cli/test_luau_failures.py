@@ -45,7 +45,7 @@ def test_the_traceback_is_shown_when_asked_for(shell: Shell) -> None:
     assert frames == ["[C] function error", "a.luau:2 function inner", "a.luau:4"]
 
 
-def test_a_script_that_cannot_be_compiled_runs_not_at_all(shell: Shell) -> None:
+def test_a_script_that_does_not_compile_is_not_run(shell: Shell) -> None:
     shell.write_file("a.luau", "print('before')\nlocal = 1")
     done = shell.vaka("luau", "a.luau")
     assert (done.code, done.out) == (1, "")
@@ -54,7 +54,7 @@ def test_a_script_that_cannot_be_compiled_runs_not_at_all(shell: Shell) -> None:
     assert shell.vaka("luau", "a.luau").err == "script error: a.luau:2: the script is not UTF-8\n"
 
 
-def test_an_error_cannot_steer_the_terminal(shell: Shell) -> None:
+def test_an_error_cannot_control_the_terminal(shell: Shell) -> None:
     shell.write_file("a.luau", "error('\\27]0;gotcha\\7\\nscript error: b.luau:1: a lie')")
     assert shell.vaka("luau", "a.luau").err.count("\n") == 1
     assert "\x1b" not in shell.vaka("luau", "a.luau", "-v").err
@@ -75,7 +75,7 @@ def test_an_error_cannot_steer_the_terminal(shell: Shell) -> None:
         ([], "Missing argument 'FILE'"),
     ],
 )
-def test_what_cannot_be_meant_is_2(shell: Shell, words: list[str], why: str) -> None:
+def test_invalid_flags_exit_with_2(shell: Shell, words: list[str], why: str) -> None:
     shell.write_file("a.luau", "print('ran')")
     done = shell.vaka("luau", *words)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
@@ -83,14 +83,14 @@ def test_what_cannot_be_meant_is_2(shell: Shell, words: list[str], why: str) -> 
 
 
 @pytest.mark.parametrize("input", [b"{", b'{"a": 1', b"nope", b'{"a": "', b"]"])
-def test_arguments_on_stdin_that_are_no_json_are_2(shell: Shell, input: bytes) -> None:
+def test_arguments_on_stdin_that_are_not_json_exit_with_2(shell: Shell, input: bytes) -> None:
     shell.write_file("a.luau", "rt:output(1)")
     done = shell.vaka("luau", "a.luau", "--mode", "tool", input=input)
     assert (done.code, done.out) == (2, "")
     assert "expected the arguments of the tool as JSON" in done.err
 
 
-def test_without_pyluau_it_says_what_to_install(shell: Shell) -> None:
+def test_without_pyluau_the_error_names_what_to_install(shell: Shell) -> None:
     shell.write_file("a.luau", "print('ran')")
     shell.write_file("absent/pyluau.py", "raise ImportError('not here')")
     done = shell.vaka("luau", "a.luau", PYTHONPATH=str(shell.folder / "absent"))
@@ -104,13 +104,13 @@ def test_without_pyluau_it_says_what_to_install(shell: Shell) -> None:
         "function run(ctx) while true do pcall(ctx.log.info, 'y') end end",
     ],
 )
-def test_when_nobody_reads_an_agent_any_more_it_ends(shell: Shell, source: str) -> None:
+def test_an_agent_ends_when_its_output_is_closed(shell: Shell, source: str) -> None:
     shell.write_file("yes.luau", source)
     done = shell.bash("vaka luau yes.luau --mode agent --limits seconds=none 2>&1 | head -2; echo ${PIPESTATUS[0]}")
     assert done.out.replace("info: ", "") == "y\ny\n141\n"
 
 
-def test_when_nobody_reads_what_a_script_prints_it_ends(shell: Shell) -> None:
+def test_a_plain_script_ends_when_its_output_is_closed(shell: Shell) -> None:
     shell.write_file("yes.luau", "while true do pcall(print, 'y') end")
     done = shell.bash("vaka luau yes.luau --limits seconds=none | head -2; echo ${PIPESTATUS[0]}")
     assert (done.out, done.err) == ("y\ny\n141\n", "")

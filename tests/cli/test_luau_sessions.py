@@ -31,7 +31,7 @@ def pay(amount: int) -> str:
 
 @vaka.tool(effect="read")
 def gate(path: str) -> str:
-    """Wait until somebody writes to a pipe."""
+    """Wait for a writer of a pipe."""
     with open(path) as pipe:
         return pipe.read()
 '''
@@ -81,7 +81,7 @@ def test_a_script_finds_its_libraries_beside_its_folder(shell: Shell) -> None:
     assert done.json["result"] == "Aloha"
 
 
-def test_tools_that_are_scripts_can_stand_in_a_python_file(shell: Shell) -> None:
+def test_a_python_file_can_define_script_tools(shell: Shell) -> None:
     shell.write_file("weather.luau", WEATHER)
     shell.write_file("all.py", "import vaka\nfrom vaka import LuauTool\nsky = LuauTool('weather.luau', name='sky')\n")
     done = shell.vaka("tools", "call", "sky", '{"city": "Hana"}', "--tools", "all.py", "-q")
@@ -89,7 +89,7 @@ def test_tools_that_are_scripts_can_stand_in_a_python_file(shell: Shell) -> None
 
 
 @pytest.mark.parametrize("option", ["--tools", "--agent"])
-def test_a_script_that_is_wrong_is_a_wrong_configuration(shell: Shell, option: str) -> None:
+def test_a_script_that_does_not_compile_is_a_configuration_error(shell: Shell, option: str) -> None:
     shell.write_file("wrong.luau", "print('a')\nlocal = 1")
     model = shell.write_script(say_line("Never said."))
     for file, why in (("wrong.luau", "error: wrong.luau:2: "), ("absent.luau", "error: absent.luau: there is no")):
@@ -98,7 +98,7 @@ def test_a_script_that_is_wrong_is_a_wrong_configuration(shell: Shell, option: s
         assert done.err.startswith(why)
 
 
-def test_names_that_clash_or_cannot_be_are_a_wrong_configuration(shell: Shell) -> None:
+def test_clashing_or_invalid_names_are_configuration_errors(shell: Shell) -> None:
     shell.write_file("a/weather.luau", WEATHER)
     shell.write_file("b/weather.luau", WEATHER)
     shell.write_file("b/sky watch.luau", WEATHER)
@@ -109,8 +109,8 @@ def test_names_that_clash_or_cannot_be_are_a_wrong_configuration(shell: Shell) -
 
 def test_a_script_is_an_agent_that_needs_no_model_and_remembers(shell: Shell) -> None:
     shell.write_file("count.luau", AGENT)
-    said = [shell.vaka("run", word, "--agent", "count.luau", "--session", "s").out for word in ("one", "two")]
-    assert said == ["1: one\n", "2: two\n"]
+    answers = [shell.vaka("run", word, "--agent", "count.luau", "--session", "s").out for word in ("one", "two")]
+    assert answers == ["1: one\n", "2: two\n"]
     assert json.loads(shell.vaka("sessions", "list", "--json").out)["sessions"][0]["agent"] == "count"
 
 
@@ -120,7 +120,7 @@ def test_an_agent_that_is_a_script_can_be_made_in_a_python_file(shell: Shell) ->
     assert shell.vaka("run", "one", "--agent", "made.py").out == "1: one\n"
 
 
-def test_a_run_that_is_killed_inside_a_script_goes_on_and_pays_once(shell: Shell) -> None:
+def test_a_run_killed_inside_a_script_resumes_and_pays_once(shell: Shell) -> None:
     shell.write_file("money.py", MONEY)
     shell.write_file("steps.luau", STEPS)
     model = shell.write_script(call_line("steps"), say_line("All paid."))

@@ -16,21 +16,21 @@ from tests.cli.shell import CommandResult, Shell, call_line, say_line
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import say as answer
 
-KEY = "sk-a-key-nobody-may-see"
+KEY = "sk-a-key-to-hide"
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
 SCHEMA = {"type": "object", "properties": {"boats": {"type": "integer"}}, "required": ["boats"]}
 
 
 async def run_vaka(shell: Shell, provider: FakeProvider, *words: str, **env: str) -> CommandResult:
     """Run a command while the provider answers; every provider is that one."""
-    given = {
+    variables = {
         "OPENAI_BASE_URL": provider.url, "ANTHROPIC_BASE_URL": provider.url, "GEMINI_BASE_URL": provider.url,
         "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, **env,
     }  # fmt: skip
-    return await asyncio.to_thread(lambda: shell.vaka(*words, **given, input=None))
+    return await asyncio.to_thread(lambda: shell.vaka(*words, **variables, input=None))
 
 
-def test_the_list_tells_of_keys_and_never_shows_them(shell: Shell) -> None:
+def test_the_list_shows_whether_keys_are_set_and_never_their_values(shell: Shell) -> None:
     shell.write_file("models/house.json", json.dumps({
         "schema": "openai/chat/v1", "type": "generator", "api_key": "$HOUSE_KEY",
         "models": [{"name": "house/small", "model": "small-1"}],
@@ -69,7 +69,7 @@ def test_the_list_tells_of_keys_and_never_shows_them(shell: Shell) -> None:
     assert "note: " in plain.err
 
 
-def test_what_an_untrusted_folder_says_of_keys_is_listed_and_ignored(shell: Shell) -> None:
+def test_key_settings_of_an_untrusted_folder_are_noted_and_ignored(shell: Shell) -> None:
     shell.write_file(
         "vaka.toml", "[models.away]\nprovider = 'openai'\nmodel = 'm'\nbase_url = 'https://evil.example/v1'\n"
     )
@@ -98,7 +98,7 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "told"),
+    ("fault", "code", "expected"),
     [
         (Fault(status=401, body=b'{"error": {"message": "bad key"}}'), 4, "set the variable of the key"),
         (Fault(status=404, body=b'{"error": {"message": "no such model"}}'), 6, "check the name of the model"),
@@ -107,19 +107,19 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
         (Fault(cut=60), 75, "something between here and the provider"),
     ],
 )
-async def test_a_model_that_fails_its_test_says_what_to_do(shell: Shell, fault: Fault, code: int, told: str) -> None:
+async def test_a_failed_model_test_prints_advice(shell: Shell, fault: Fault, code: int, expected: str) -> None:
     async with FakeProvider(answer("ready"), fault=fault) as provider:
         done = await run_vaka(shell, provider, "models", "test", "anthropic/claude-x")
         data = await run_vaka(shell, provider, "models", "test", "anthropic/claude-x", "--json")
     assert (done.code, data.code, done.out, data.json["ok"]) == (code, code, "", False)
-    assert told in done.err
+    assert expected in done.err
     assert data.json["trials"][0]["exit_code"] == code
     assert KEY not in done.err + data.out
     assert len(provider.requests) == 2
 
 
 async def test_a_model_that_does_not_call_what_it_must_fails_its_test(shell: Shell) -> None:
-    for wrong, told in (
+    for wrong, expected in (
         (answer("It is warm."), "the answer does not call report_temperature"),
         (
             {"tool_calls": [{"name": "report_temperature", "arguments": {"celsius": "warm"}}]},
@@ -129,13 +129,13 @@ async def test_a_model_that_does_not_call_what_it_must_fails_its_test(shell: She
     ):
         async with FakeProvider(answer("ready"), wrong) as provider:
             done = await run_vaka(shell, provider, "models", "test", "openai-chat/x", "--tools")
-        assert (done.code, told in done.err) == (6, True), done.err
+        assert (done.code, expected in done.err) == (6, True), done.err
     async with FakeProvider(answer("")) as provider:
         done = await run_vaka(shell, provider, "models", "test", "openai-chat/x")
     assert (done.code, "the answer is empty (stop: end)" in done.err) == (6, True)
 
 
-def test_a_model_without_a_key_or_a_meaning_is_told_at_once(shell: Shell) -> None:
+def test_a_model_without_a_key_or_with_an_unknown_name_fails_at_once(shell: Shell) -> None:
     for words in (("models", "test"), ("run", "Hi.", "--model")):
         missing = shell.vaka(*words, "openai/x")
         assert missing.code == 4
@@ -162,12 +162,12 @@ async def test_a_run_asks_the_provider_its_model_names(shell: Shell, name: str, 
     assert KEY not in shell.vaka("sessions", "export", "s").out
 
 
-async def test_a_session_changes_its_model_from_run_to_run_and_usage_tells_both(shell: Shell) -> None:
+async def test_a_session_changes_its_model_from_run_to_run_and_usage_has_both(shell: Shell) -> None:
     async with FakeProvider(answer("One."), answer("Two.")) as provider:
         await run_vaka(shell, provider, "run", "First.", "--model", "anthropic/claude-sonnet-5", "--session", "s")
         await run_vaka(shell, provider, "run", "Second.", "--model", "openai-chat/gpt-5-mini", "--session", "s")
-    said = [message["content"] for message in provider.requests[1].body["messages"]]
-    assert said == ["First.", "One.", "Second."]
+    texts = [message["content"] for message in provider.requests[1].body["messages"]]
+    assert texts == ["First.", "One.", "Second."]
     usage = shell.vaka("sessions", "show", "s", "--usage")
     assert re.findall(r"^(\S+) +(\d+) ", usage.out, re.MULTILINE) == [
         ("claude-sonnet-5", "1"), ("gpt-5-mini", "1"), ("all", "2"),
@@ -195,12 +195,15 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("--option", "temprature=0"), "there is no model option 'temprature'; did you mean 'temperature'?"),
         (("--option", "temperature=warm"), "expected a number from 0 on, got 'warm'"),
         (("--option", "reasoning=hgh"), "expected none, minimal, low, medium, high, max, or a number of tokens"),
-        (("--option", "stop=a", "--option", "stop=b"), 'given twice; leave one of them out; several texts are stop=["'),
+        (
+            ("--option", "stop=a", "--option", "stop=b"),
+            'leave one of them out; for several texts write stop=["',
+        ),
         (("--option", "high"), "--option high: expected KEY=VALUE"),
         (("--tool-choice", "ad"), "agent 'payer' has no tool 'ad' to be called; did you mean 'add'?"),
         (("--output-schema", "none.json"), "--output-schema none.json: No such file"),
@@ -218,7 +221,7 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
         (("--attach", *(["most.txt", "--attach"] * 3), "most.txt"), "all files together are larger than 50 MB"),
     ],
 )
-def test_what_cannot_be_asked_is_told_before_anything_runs(shell: Shell, words: tuple[str, ...], told: str) -> None:
+def test_invalid_model_flags_fail_before_anything_runs(shell: Shell, words: tuple[str, ...], expected: str) -> None:
     shell.write_script(say_line("Hi."))
     shell.write_file("bad.json", '{"type": "nonsense"}')
     shell.write_file("good.json", json.dumps(SCHEMA))
@@ -232,7 +235,7 @@ def test_what_cannot_be_asked_is_told_before_anything_runs(shell: Shell, words: 
         file.write(b"x" * (13 * 1024 * 1024))
     done = shell.run("Hi.", *words, agent="agent.py:agent")
     assert done.code == (3 if "tool-choice" in words[0] else 2)
-    assert told in done.err
+    assert expected in done.err
     assert shell.vaka("sessions", "list", "--json").json["sessions"] == []
 
 
@@ -257,7 +260,7 @@ async def test_files_and_addresses_go_with_the_prompt(shell: Shell) -> None:
     assert [part["source"]["url"] for part in (link, other)] == ["https://h.example/a.png", "https://h.example/b"]
 
 
-async def test_sound_is_sound_and_a_drawing_in_words_is_text(shell: Shell) -> None:
+async def test_audio_is_attached_as_audio_and_svg_as_text(shell: Shell) -> None:
     (shell.folder / "hi").write_bytes(b"RIFF\4\0\0\0WAVEfmt ")
     shell.write_file("boat.svg", "<svg/>")
     async with FakeProvider(answer("Heard.")) as provider:
@@ -269,14 +272,14 @@ async def test_sound_is_sound_and_a_drawing_in_words_is_text(shell: Shell) -> No
     assert drawing == {"text": "boat.svg:\n```\n<svg/>\n```"}
 
 
-def test_what_a_model_cannot_take_is_told(shell: Shell) -> None:
+def test_an_attachment_the_model_cannot_take_is_an_error(shell: Shell) -> None:
     (shell.folder / "dot.png").write_bytes(PNG)
     done = shell.vaka("run", "Look.", "--attach", "dot.png", "--model", "local", "-q")
     assert (done.code, "local cannot take this image: it reads text only" in done.err) == (6, True)
     assert shell.vaka("run", "--session", "s", "--resume", "--attach", "dot.png").code == 2
 
 
-def test_an_answer_of_a_given_shape_is_checked(shell: Shell) -> None:
+def test_an_answer_is_checked_against_the_output_schema(shell: Shell) -> None:
     shell.write_file("boats.json", json.dumps(SCHEMA))
     shell.write_script(say_line('```json\n{"boats": 3}\n```'), say_line('{"boats": "three"}'), say_line("Three boats."))
     words = ("How many?", "--output-schema", "boats.json", "--session", "s")
@@ -289,7 +292,7 @@ def test_an_answer_of_a_given_shape_is_checked(shell: Shell) -> None:
     assert none.json["error"]["code"] == "invalid_output"
 
 
-def test_an_agent_that_says_what_its_answers_are_gives_data_too(shell: Shell) -> None:
+def test_the_output_type_of_an_agent_gives_structured_output_too(shell: Shell) -> None:
     shell.write_file(
         "harbour.py",
         """
@@ -321,17 +324,17 @@ hull = vaka.Agent("hull", output=Hull)
     assert shell.run("Which?", agent="harbour.py").code == 6
 
 
-async def test_the_shape_is_told_to_the_model_and_the_answer_comes_as_data(shell: Shell) -> None:
+async def test_the_output_schema_is_sent_and_the_answer_parsed(shell: Shell) -> None:
     shell.write_file("boats.json", json.dumps(SCHEMA))
     async with FakeProvider(answer('{"boats": 3}')) as provider:
         words = ("run", "How many?", "--model", "openai-chat/x", "--output-schema", "boats.json", "--output", "json")
         done = await run_vaka(shell, provider, *words)
     assert (done.code, done.json["structured_output"]) == (0, {"boats": 3}), done.err
-    told = provider.requests[0].body["response_format"]["json_schema"]
-    assert (told["name"], told["schema"]["properties"]) == ("boats", SCHEMA["properties"])
+    sent = provider.requests[0].body["response_format"]["json_schema"]
+    assert (sent["name"], sent["schema"]["properties"]) == ("boats", SCHEMA["properties"])
 
 
-def test_what_a_model_thinks_is_shown_beside_the_answer_when_asked(shell: Shell) -> None:
+def test_verbose_shows_reasoning_beside_the_answer(shell: Shell) -> None:
     shell.write_script({"reasoning": "Let me see.", "text": "It is 3."})
     loud, plain = shell.run("Add.", "-v"), shell.run("Add.")
     assert (loud.out, plain.out) == ("It is 3.\n", "It is 3.\n")
@@ -339,7 +342,7 @@ def test_what_a_model_thinks_is_shown_beside_the_answer_when_asked(shell: Shell)
     assert "Let me see." not in plain.err
 
 
-def test_thoughts_and_words_do_not_share_a_line_of_a_terminal(shell: Shell) -> None:
+def test_reasoning_and_answer_do_not_share_a_line_of_a_terminal(shell: Shell) -> None:
     shell.write_script({"reasoning": "Let me see.", "text": "It is 3."})
     terminal = shell.terminal("run", "Add.", "--model", "scripted:script.jsonl", "-v", "--ask", "deny")
     assert terminal.wait_exit() == 0
@@ -348,20 +351,20 @@ def test_thoughts_and_words_do_not_share_a_line_of_a_terminal(shell: Shell) -> N
     assert "It is 3." in lines
 
 
-async def test_a_session_goes_on_with_a_model_that_cannot_see_and_says_so(shell: Shell) -> None:
+async def test_a_session_continues_with_a_model_without_vision_and_warns_once(shell: Shell) -> None:
     (shell.folder / "photo.png").write_bytes(PNG)
     async with FakeProvider(answer("A canoe.")) as provider:
         await run_vaka(
             shell, provider, "run", "Look.", "--attach", "photo.png", "--model", "openai/x", "--session", "s"
         )
         words = ("run", "And?", "--model", "deepseek/y", "--session", "s")
-        told = [(await run_vaka(shell, provider, *words, DEEPSEEK_BASE_URL=provider.url)) for _ in range(2)]
-    assert [(one.code, one.out.strip()) for one in told] == [(0, "A canoe.")] * 2
-    assert "warning: deepseek/y cannot take 1 image of this conversation" in told[0].err
-    assert "warning" not in told[1].err
+        results = [(await run_vaka(shell, provider, *words, DEEPSEEK_BASE_URL=provider.url)) for _ in range(2)]
+    assert [(one.code, one.out.strip()) for one in results] == [(0, "A canoe.")] * 2
+    assert "warning: deepseek/y cannot take 1 image of this conversation" in results[0].err
+    assert "warning" not in results[1].err
 
 
-async def test_a_budget_in_money_needs_a_price_and_says_how_to_give_it(shell: Shell) -> None:
+async def test_a_budget_in_money_needs_a_price(shell: Shell) -> None:
     words = ("run", "Hi.", "--model", "openai/unheard-of", "--max-budget-usd", "1")
     async with FakeProvider(answer("Hi.")) as provider:
         unpriced = await run_vaka(shell, provider, *words)
@@ -400,7 +403,7 @@ options = {{ temperature = 0.5 }}
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_model_of_this_machine_is_served_to_others(shell: Shell, as_json: bool) -> None:
+def test_the_local_model_is_served_to_other_programs(shell: Shell, as_json: bool) -> None:
     more = ("--json",) if as_json else ("--key-env", "SERVED_KEY")
     command = [sys.executable, "-m", "vaka", "models", "serve-local", *more]
     pipe, env = subprocess.PIPE, {**shell.env, "SERVED_KEY": KEY}
@@ -419,7 +422,7 @@ def test_the_model_of_this_machine_is_served_to_others(shell: Shell, as_json: bo
         assert serving.wait(60) == 130
 
 
-def test_a_key_to_serve_with_must_be_there(shell: Shell) -> None:
+def test_the_variable_of_key_env_must_be_set(shell: Shell) -> None:
     refused = shell.vaka("models", "serve-local", "--key-env", "NOT_SET")
     assert (refused.code, "--key-env NOT_SET: the variable is not set" in refused.err) == (3, True)
 
@@ -442,7 +445,7 @@ def test_scripts_of_the_shell_still_run_without_a_model(shell: Shell) -> None:
     assert shell.run("Add.").out == "3.\n"
 
 
-def test_files_are_checked_for_models_that_cannot_be_had(shell: Shell) -> None:
+def test_config_validate_finds_models_that_cannot_be_built(shell: Shell) -> None:
     shell.write_file("vaka.toml", "[models.good]\nmodel = 'openai/x'\n\n[models.bad]\nmodel = 'opnai/x'\n")
     done = shell.vaka("config", "validate", "vaka.toml")
     assert done.code == 3

@@ -21,7 +21,7 @@ def settings_json(**lists: Any) -> str:
     return json.dumps({"permissions": lists})
 
 
-def test_one_decision_is_one_object_with_who_made_it(shell: Shell) -> None:
+def test_a_decision_is_one_object_with_its_rule_and_layer(shell: Shell) -> None:
     done = check_call(shell, "Read", {"file_path": ".env"}, "--deny", "Read(.env)")
     assert (done.code, done.err) == (0, "")
     assert done.json == {
@@ -30,7 +30,7 @@ def test_one_decision_is_one_object_with_who_made_it(shell: Shell) -> None:
     }  # fmt: skip
 
 
-def test_each_part_of_a_command_is_told(shell: Shell) -> None:
+def test_each_part_of_a_command_has_its_decision(shell: Shell) -> None:
     done = check_call(shell, "Bash", {"command": "git push && ls"}, "--confirm", "Bash(git push:*)")
     found = done.json
     assert (found["decision"], found["rule"], found["layer"]) == ("ask", "Bash(git push:*)", "flag")
@@ -40,7 +40,7 @@ def test_each_part_of_a_command_is_told(shell: Shell) -> None:
     assert set(found["subcommands"][0]) == {"command", "decision", "rule", "layer", "reason"}
 
 
-def test_with_nobody_to_ask_a_question_is_a_no(shell: Shell) -> None:
+def test_non_interactive_turns_ask_into_deny(shell: Shell) -> None:
     asked = check_call(shell, "Write", {"file_path": "a"}).json
     assert (asked["decision"], asked["rule"], asked["layer"]) == ("ask", "default", "mode")
     alone = check_call(shell, "Write", {"file_path": "a"}, "--non-interactive").json
@@ -55,18 +55,22 @@ def test_files_of_every_layer_count(shell: Shell) -> None:
     shell.write_file(".claude/settings.local.json", settings_json(ask=["WebSearch"]))
     strict = shell.write_file("strict.json", settings_json(deny=["WebFetch"], defaultMode="plan"))
 
-    def said(tool: str, arguments: Any, *words: str) -> tuple[str, str, str]:
+    def decide(tool: str, arguments: Any, *words: str) -> tuple[str, str, str]:
         found = check_call(shell, tool, arguments, *words).json
         return found["decision"], found["rule"], found["layer"]
 
-    assert said("Bash", {"command": "curl x"}) == ("deny", "Bash(curl:*)", "user")
-    assert said("Read", {"path": "~/.claude/notes"}) == ("ask", "Read(/notes)", "user")
-    assert said("Read", {"path": "secrets/a"}) == ("deny", "Read(/secrets/**)", "project")
-    assert said("WebSearch", {"query": "x"}) == ("ask", "WebSearch", "local")
-    assert said("WebFetch", {"url": "https://a.example"}, "--settings", str(strict)) == ("deny", "WebFetch", "settings")
-    assert said("Write", {"path": "a"}, "--settings", "strict.json") == ("deny", "plan", "mode")
-    assert said("Bash", {"command": "make"}) == ("ask", "default", "mode"), "the folder is not trusted"
-    assert said("Bash", {"command": "make"}, "--trust") == ("allow", "Bash(make:*)", "project")
+    assert decide("Bash", {"command": "curl x"}) == ("deny", "Bash(curl:*)", "user")
+    assert decide("Read", {"path": "~/.claude/notes"}) == ("ask", "Read(/notes)", "user")
+    assert decide("Read", {"path": "secrets/a"}) == ("deny", "Read(/secrets/**)", "project")
+    assert decide("WebSearch", {"query": "x"}) == ("ask", "WebSearch", "local")
+    assert decide("WebFetch", {"url": "https://a.io"}, "--settings", str(strict)) == (
+        "deny",
+        "WebFetch",
+        "settings",
+    )
+    assert decide("Write", {"path": "a"}, "--settings", "strict.json") == ("deny", "plan", "mode")
+    assert decide("Bash", {"command": "make"}) == ("ask", "default", "mode"), "the folder is not trusted"
+    assert decide("Bash", {"command": "make"}, "--trust") == ("allow", "Bash(make:*)", "project")
     note = check_call(shell, "Bash", {"command": "make"}).err
     assert note.count("\n") == 1
     assert "allow rule 'Bash(make:*)' does not count: this folder is not trusted; --trust counts it" in note
@@ -94,7 +98,7 @@ def test_another_folder_need_not_exist(shell: Shell) -> None:
         (["--tool", "Bash", "--settings", "agent.py"], 3, "agent.py:2: not JSON"),
     ]
 )  # fmt: skip
-def test_what_makes_no_sense_is_one_line_and_a_code(shell: Shell, words: list[str], code: int, why: str) -> None:
+def test_invalid_input_is_one_line_and_an_exit_code(shell: Shell, words: list[str], code: int, why: str) -> None:
     done = shell.vaka("permissions", "check", *words)
     assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
     assert why in done.err
@@ -140,7 +144,7 @@ def test_each_line_is_answered_by_one_line(shell: Shell) -> None:
     ]
 
 
-def test_a_bad_line_spoils_only_itself(shell: Shell) -> None:
+def test_an_invalid_line_does_not_affect_the_others(shell: Shell) -> None:
     good = {"tool": "Read", "input": {"file_path": "a"}}
     done = check_batch(
         shell, good, b"{", b"[]", b"\xff", b"", {"tol": "Read"}, {"tool": 5}, {"tool": "Read", "input": []},
@@ -155,7 +159,7 @@ def test_a_bad_line_spoils_only_itself(shell: Shell) -> None:
     assert "did you mean" in done.lines[7]["error"] or "the modes are" in done.lines[7]["error"]
 
 
-def test_flags_and_files_hold_for_every_line(shell: Shell) -> None:
+def test_flags_and_files_apply_to_every_line(shell: Shell) -> None:
     shell.write_file("strict.json", settings_json(deny=["WebFetch"]))
     calls = [{"tool": "WebFetch", "input": {"url": "https://a.example"}}, {"tool": "Write", "input": {"path": "a"}}]
     words = ("--settings", "strict.json", "--mode", "plan", "--non-interactive")
@@ -165,7 +169,7 @@ def test_flags_and_files_hold_for_every_line(shell: Shell) -> None:
     ]  # fmt: skip
 
 
-def test_nothing_is_run_and_nothing_is_kept(shell: Shell) -> None:
+def test_checking_runs_and_stores_nothing(shell: Shell) -> None:
     before = sorted(str(path) for path in shell.folder.rglob("*"))
     done = check_batch(shell, {"tool": "Bash", "input": {"command": "touch made"}, "mode": "bypassPermissions"})
     assert done.lines[0]["decision"] == "allow"
@@ -235,14 +239,14 @@ def test_broken_settings_stop_a_run_and_nothing_else(shell: Shell) -> None:
     assert shell.vaka("sessions", "list").code == 0
 
 
-def test_a_folder_that_cannot_be_one_costs_its_own_line_only(shell: Shell) -> None:
+def test_an_invalid_folder_fails_its_own_line_only(shell: Shell) -> None:
     call = {"tool": "Bash", "input": {"command": "ls"}}
     done = check_batch(shell, {**call, "cwd": "a\0b"}, {**call, "cwd": "a/" * 5000}, {**call, "cwd": "\ud800"}, call)
     assert done.code == 2
     assert [line.get("decision", line.get("error", "")[:4]) for line in done.lines] == ["cwd ", "cwd ", "cwd ", "allow"]
 
 
-def test_a_line_that_makes_no_sense_says_which_it_is_and_the_rest_go_on(shell: Shell) -> None:
+def test_an_invalid_line_is_named_and_the_rest_are_answered(shell: Shell) -> None:
     call = {"tool": "Read", "input": {"file_path": "a"}}
     done = check_batch(
         shell, b"\xef\xbb\xbf" + json.dumps(call).encode(), b"", b"{", b'{"tool": "Read", "input": NaN}', b"\xff", call

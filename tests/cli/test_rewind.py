@@ -44,7 +44,7 @@ def read_files(shell: Shell) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(shell.folder.glob("*.txt"))}
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(wrote: Shell) -> None:
+def test_a_dry_run_prints_the_changes_and_makes_none(wrote: Shell) -> None:
     events = wrote.events("s")
     done = wrote.vaka("sessions", "rewind", "s@before", "--files", "--dry-run")
     assert (done.code, done.out) == (0, "would restore a.txt\nwould remove b.txt\n")
@@ -52,7 +52,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(wrote: Shell) -> Non
     assert wrote.events("s") == events
 
 
-def test_files_go_back_with_the_session(wrote: Shell) -> None:
+def test_files_are_restored_with_the_session(wrote: Shell) -> None:
     done = wrote.vaka("sessions", "rewind", "s@before", "--files")
     assert (done.code, done.out) == (0, "restored a.txt\nremoved b.txt\n")
     assert "s continues from" in done.err
@@ -60,23 +60,23 @@ def test_files_go_back_with_the_session(wrote: Shell) -> None:
     assert wrote.event_types("s")[-1] == "session.reverted"
 
 
-def test_what_somebody_else_changed_needs_force(wrote: Shell) -> None:
+def test_files_changed_since_need_force(wrote: Shell) -> None:
     (wrote.folder / "a.txt").write_text("mine")
     done = wrote.vaka("sessions", "rewind", "s", "before", "--files")
     assert done.code != 0
     assert "not overwritten: 'a.txt'" in done.err
     assert read_files(wrote) == {"a.txt": "mine", "b.txt": "new"}
-    told = wrote.vaka("sessions", "rewind", "s", "before", "--files", "--dry-run", "--json").json["files"]
-    assert (told["changed"], told["restored"], told["removed"]) == (["a.txt"], ["a.txt"], ["b.txt"])
+    files = wrote.vaka("sessions", "rewind", "s", "before", "--files", "--dry-run", "--json").json["files"]
+    assert (files["changed"], files["restored"], files["removed"]) == (["a.txt"], ["a.txt"], ["b.txt"])
     assert wrote.vaka("sessions", "rewind", "s", "before", "--files", "--force").code == 0
     assert read_files(wrote) == {"a.txt": "one"}
 
 
-def test_without_files_they_stay(wrote: Shell) -> None:
+def test_without_the_flag_files_stay_as_they_are(wrote: Shell) -> None:
     assert wrote.vaka("sessions", "rewind", "s@before").code == 0
     assert read_files(wrote) == {"a.txt": "two", "b.txt": "new"}
 
 
 @pytest.mark.parametrize("words", [["s"], ["s@before", "--force"], ["s@before", "--dry-run"]])
-def test_what_makes_no_sense_is_2(wrote: Shell, words: list[str]) -> None:
+def test_invalid_arguments_exit_with_2(wrote: Shell, words: list[str]) -> None:
     assert wrote.vaka("sessions", "rewind", *words).code == 2

@@ -19,13 +19,13 @@ def test_the_answer_goes_to_stdout_and_progress_to_stderr(shell: Shell) -> None:
     assert done.err == '→ add {"a":1,"b":2}\n← add: 3\n'
 
 
-def test_quiet_says_nothing_but_the_answer(shell: Shell) -> None:
+def test_quiet_prints_only_the_answer(shell: Shell) -> None:
     shell.write_script(*ADD)
     done = shell.run("Add.", "-q")
     assert (done.out, done.err) == ("It is 3.\n", "")
 
 
-def test_verbose_tells_of_steps_and_tokens(shell: Shell) -> None:
+def test_verbose_prints_steps_and_tokens(shell: Shell) -> None:
     shell.write_script(*ADD)
     done = shell.run("Add.", "-v")
     assert "step 1 (scripted)" in done.err
@@ -142,7 +142,7 @@ def run_failing(shell: Shell, *words: str, **more: Any) -> tuple[int, str]:
     assert lines[0]["type"] == "session"
     assert lines[-1]["type"] == "result"
     assert lines[-1]["exit_code"] == done.code
-    assert done.err.splitlines()[-1].startswith(("error: ", "waiting: ", "then go on"))
+    assert done.err.splitlines()[-1].startswith(("error: ", "waiting: ", "then continue"))
     return done.code, (lines[-1]["error"] or {"code": lines[-1]["status"]})["code"]
 
 
@@ -151,16 +151,16 @@ def test_a_failed_task_is_1(shell: Shell) -> None:
     assert run_failing(shell, agent="agent.py:broken") == (1, "middleware")
 
 
-def test_what_makes_no_sense_is_2(shell: Shell) -> None:
+def test_invalid_arguments_exit_with_2(shell: Shell) -> None:
     shell.write_script(say_line("never"))
     assert run_failing(shell, "--session", " padded ") == (2, "invalid_input")
-    assert run_failing(shell, "--fork", "nobody@3") == (2, "not_found")
+    assert run_failing(shell, "--fork", "missing@3") == (2, "not_found")
     assert run_failing(shell, "--allow", "*") == (2, "invalid_input")
     assert run_failing(shell, "-o", "no/such/folder") == (2, "usage")
 
 
 def test_configuration_is_3(shell: Shell) -> None:
-    assert run_failing(shell, model="nobody/none") == (3, "config")
+    assert run_failing(shell, model="missing/none") == (3, "config")
     assert run_failing(shell, "--store", "mysql://x") == (3, "config")
     assert run_failing(shell, agent="missing.py") == (3, "config")
     shell.write_file("vaka.toml", "modle = 'x'\n")
@@ -224,8 +224,8 @@ def test_the_answer_can_go_to_a_file_too(shell: Shell) -> None:
 def test_instructions_come_as_text_or_from_a_file(shell: Shell) -> None:
     model = shell.write_script({**say_line("ok"), "repeat": True})
     shell.write_file("how.md", "Be brief and kind.")
-    for given in ("Be brief and kind.", "@how.md"):
-        done = shell.run("Hi.", "--instructions", given, "--output", "stream-json", model=model)
+    for instructions in ("Be brief and kind.", "@how.md"):
+        done = shell.run("Hi.", "--instructions", instructions, "--output", "stream-json", model=model)
         step = next(line for line in done.lines if line["type"] == "step.started")
         assert step["data"]["system"]
     assert shell.run("Hi.", "--instructions", "@missing.md").code == 2
@@ -240,7 +240,7 @@ def test_tools_come_from_files(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("import vaka\n\ndef add(:\n", "bad.py:3: SyntaxError"),
         ("import vaka\n\nx = 1 / 0\n", "bad.py:3: ZeroDivisionError"),
@@ -250,15 +250,15 @@ def test_tools_come_from_files(shell: Shell) -> None:
         ("import vaka\n\n@vaka.tool\ndef add(a: int) -> int:\n    return a\n", "bad.py:3: InvalidInput"),
     ],
 )
-def test_a_tool_file_that_is_wrong_is_named_with_its_line(shell: Shell, text: str, told: str) -> None:
+def test_a_tool_file_that_is_wrong_is_named_with_its_line(shell: Shell, text: str, expected: str) -> None:
     shell.write_file("bad.py", text)
     done = shell.vaka("run", "Hi.", "--tools", "bad.py", "--model", shell.write_script(say_line("x")))
     assert done.code == 3
-    assert told in done.err
+    assert expected in done.err
     assert done.err.count("\n") == 1
 
 
-def test_which_agent_of_a_file_is_meant_must_be_clear(shell: Shell) -> None:
+def test_a_file_with_several_agents_needs_an_object_name(shell: Shell) -> None:
     shell.write_file("two.py", "import vaka\na = vaka.Agent('a')\nb = vaka.Agent('b')\n")
     model = shell.write_script(say_line("ok"))
     assert "expected one vaka.Agent, not a, b" in shell.run("Hi.", agent="two.py").err
@@ -309,7 +309,7 @@ def test_secrets_of_the_environment_never_reach_the_log(shell: Shell) -> None:
         ["Hi.", "--max-steps", "0"],
         ["Hi.", "--last"],
         ["", "-q"],
-        ["--resume", "--session", "nobody"],
+        ["--resume", "--session", "missing"],
         ["Hi.", "--permission-mode", "yolo"],
     ],
 )
@@ -321,7 +321,7 @@ def test_usage_errors_are_2_in_one_line(shell: Shell, words: list[str]) -> None:
     assert done.err.count("\n") == 1
 
 
-def test_a_closed_pipe_ends_the_run_without_a_word(shell: Shell) -> None:
+def test_a_closed_pipe_ends_the_run_without_output(shell: Shell) -> None:
     shell.write_script(call_line("add", a=1, b=2), say_line("word " * 20_000))
     run = "python -m vaka run Go. --agent agent.py --model scripted:script.jsonl -q --output stream-json"
     done = shell.bash(f'{run} | head -1; echo "${{PIPESTATUS[0]}}"')
@@ -340,7 +340,7 @@ def test_an_output_that_is_closed_or_full_does_no_harm(shell: Shell) -> None:
     assert (full.code, full.err) == (1, "error: [Errno 28] No space left on device\n")
 
 
-def test_a_name_that_is_no_text_is_told_all_the_same(shell: Shell) -> None:
+def test_a_file_name_that_is_not_utf8_can_be_printed(shell: Shell) -> None:
     done = shell.bash("python -m vaka run Hi. --agent $'\\xff.py' --output json")
     assert (done.code, json.loads(done.out)["error"]["code"]) == (3, "config")
 

@@ -50,7 +50,7 @@ def text(result: Any) -> str:
     return "".join(part.get("text", part.get("preview", "")) for part in result["content"])
 
 
-def test_it_finds_a_bug_mends_it_and_runs_the_tests(repository: Shell) -> None:
+def test_an_agent_finds_a_bug_fixes_it_and_runs_the_tests(repository: Shell) -> None:
     write_answers(
         repository,
         call_line("Bash", command=RUN),
@@ -76,7 +76,7 @@ def test_it_finds_a_bug_mends_it_and_runs_the_tests(repository: Shell) -> None:
     assert repository.vaka("sessions", "verify", "s").code == 0
 
 
-def test_git_sees_nothing_of_what_holds_protected_places(repository: Shell) -> None:
+def test_git_does_not_see_the_mounts_of_protected_paths(repository: Shell) -> None:
     repository.write_file("attack.sh", "echo x > vaka.toml || mkdir vaka.toml/x || rm -rf .mcp.json || mv .envrc other")
     commit = (
         "git add -A; git -c user.name=k -c user.email=k@example.org commit -qm more; git show --name-only --format="
@@ -115,7 +115,7 @@ def test_a_log_that_lies_in_the_workspace_can_neither_be_replaced_nor_given_a_jo
     assert sorted(path.name for path in (repository.folder / "kept").glob("log.db*")) == ["log.db", "log.db-live"]
 
 
-def test_what_it_changed_goes_back_with_the_session(repository: Shell) -> None:
+def test_a_rewind_restores_the_files_the_agent_changed(repository: Shell) -> None:
     edit = call_line("Edit", file_path="calc.py", old_string="a - b", new_string="a + b")
     write_answers(
         repository,
@@ -131,7 +131,7 @@ def test_what_it_changed_goes_back_with_the_session(repository: Shell) -> None:
     assert not (repository.folder / "n/new.txt").exists()
 
 
-def test_what_it_must_not_read_it_does_not_find_either(repository: Shell) -> None:
+def test_files_that_must_not_be_read_are_not_found_either(repository: Shell) -> None:
     repository.write_file("secrets/key.txt", "canary")
     write_answers(
         repository, call_line("Grep", pattern="canary"), call_line("Glob", pattern="**/*.txt"), say_line("Nothing.")
@@ -140,7 +140,7 @@ def test_what_it_must_not_read_it_does_not_find_either(repository: Shell) -> Non
     assert ["key.txt" in text(result) for result in tool_results(repository)] == [False, False]
 
 
-def test_what_nobody_allowed_is_not_run_and_told(repository: Shell) -> None:
+def test_a_call_without_approval_is_refused_and_reported(repository: Shell) -> None:
     write_answers(
         repository,
         call_line("Bash", command="rm calc.py"),
@@ -185,7 +185,7 @@ def test_commands_cannot_leave_the_sandbox(repository: Shell, tmp_path: Path) ->
     assert (repository.folder / "inside").read_text() == "x\n"
 
 
-def test_a_turn_that_was_killed_in_a_command_goes_on_and_leaves_nothing_running(repository: Shell) -> None:
+def test_a_turn_killed_in_a_command_resumes_and_leaves_no_process(repository: Shell) -> None:
     write_answers(
         repository,
         call_line("Bash", command=f"{RUN} 2>&1; echo $$ > pid; mkfifo gate; cat gate"),

@@ -54,7 +54,7 @@ def test_a_session_is_shown_as_a_conversation(kept: Shell) -> None:
     assert kept.vaka("sessions", "show", "sums", "--json").raw_out == kept.vaka("sessions", "export", "sums").raw_out
 
 
-def test_what_goes_wrong_is_part_of_the_conversation(shell: Shell) -> None:
+def test_failures_are_part_of_the_conversation(shell: Shell) -> None:
     shell.write_script(
         call_line("boom"), {"error": {"status": 400, "message": "no"}}, call_line("hang"), say_line("never")
     )
@@ -94,12 +94,12 @@ def test_an_export_is_the_stored_bytes(kept: Shell) -> None:
 @pytest.mark.parametrize("command", ["show", "export", "verify", "delete", "fork", "rewind"])
 def test_an_unknown_session_is_2(kept: Shell, command: str) -> None:
     more = {"delete": ["--yes"], "rewind": ["1"]}.get(command, [])
-    done = kept.vaka("sessions", command, "nobody", *more)
+    done = kept.vaka("sessions", command, "missing", *more)
     assert (done.code, done.out) == (2, "")
-    assert "there is no session 'nobody'" in done.err
+    assert "there is no session 'missing'" in done.err
 
 
-def test_a_fork_goes_its_own_way(kept: Shell) -> None:
+def test_a_fork_does_not_change_its_origin(kept: Shell) -> None:
     assert kept.vaka("sessions", "fork", "sums", "--id", "copy").out == "copy\n"
     assert kept.vaka("sessions", "fork", "sums@3", "--json").json["session_id"].startswith("ses_fork")
     assert kept.vaka("sessions", "fork", "sums", "--id", "copy").code == 2
@@ -117,7 +117,7 @@ def test_an_id_may_hold_an_at_sign(kept: Shell) -> None:
     assert len(kept.events("b")) < len(kept.events("a"))
 
 
-def test_a_rewound_session_goes_on_from_there(shell: Shell) -> None:
+def test_a_rewound_session_continues_from_there(shell: Shell) -> None:
     shell.write_script(say_line("First."), say_line("Second."))
     shell.run("One.", "--session", "s")
     head = str(len(shell.events("s")))
@@ -162,7 +162,7 @@ def test_old_sessions_are_collected(kept: Shell) -> None:
     assert kept.vaka("sessions", "list", "--json").json["sessions"] == []
 
 
-def test_deleting_without_a_terminal_wants_a_yes(kept: Shell) -> None:
+def test_deleting_without_a_terminal_needs_yes(kept: Shell) -> None:
     assert kept.vaka("sessions", "delete", "sums").code == 2
     assert kept.vaka("sessions", "delete", "sums", "--yes").err == "deleted sums\n"
     assert kept.vaka("sessions", "show", "sums").code == 2

@@ -42,10 +42,10 @@ def test_resume_with_nothing_unfinished_prints_the_last_result(shell: Shell) -> 
         done = shell.run("--session", "s", "--resume", "--output", "json", model=model)
         assert (done.code, done.json["text"], done.json["steps"]) == (0, "It is 3.", 2)
     assert shell.run("--session", "s", "--resume", "--output", "stream-json").lines[-1]["type"] == "result"
-    assert shell.run("--session", "nobody", "--resume").code == 2
+    assert shell.run("--session", "missing", "--resume").code == 2
 
 
-def test_the_last_result_is_that_of_the_branch_that_counts(shell: Shell) -> None:
+def test_the_last_result_is_that_of_the_current_branch(shell: Shell) -> None:
     shell.write_script(say_line("First."), say_line("Second."))
     shell.run("One.", "--session", "s")
     head = str(len(shell.events("s")))
@@ -104,7 +104,7 @@ def test_an_approval_is_left_in_one_process_decided_in_another_and_acted_on_in_a
     assert (shell.folder / "ledger").read_text() == "5\n"
 
 
-def test_a_rejection_is_told_to_the_model(shell: Shell) -> None:
+def test_a_rejection_reaches_the_model(shell: Shell) -> None:
     shell.write_script(call_line("pay", amount=5), say_line("Then not."))
     id = shell.run("Pay.", "--session", "s", "--ask", "suspend", "--output", "json").json["decisions"][0]["id"]
     assert shell.vaka("approvals", "resolve", id, "--reject", "--message", "Too much.").code == 0
@@ -130,7 +130,7 @@ def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_goes_on(she
 
 
 @pytest.mark.parametrize("output", ["json", "stream-json", "text"])
-def test_a_turn_that_a_no_has_ended_gives_no_data_and_says_so(shell: Shell, output: str) -> None:
+def test_a_rejected_turn_has_no_structured_output(shell: Shell, output: str) -> None:
     """What is missing then is not the model's fault."""
     (shell.folder / "data.json").write_text('{"type": "object"}')
     shell.write_script({"text": "I will pay.", **call_line("pay", amount=5)}, say_line("never"))
@@ -169,7 +169,7 @@ def test_the_first_decision_counts_and_is_named(shell: Shell) -> None:
     assert shell.vaka("approvals", "answer", id, "x").code == 1
 
 
-def test_what_happened_to_a_lost_call_is_asked(shell: Shell) -> None:
+def test_the_outcome_of_a_lost_call_is_asked(shell: Shell) -> None:
     shell.write_file(
         "once.py",
         "import os, signal, vaka\n\n@vaka.tool(timeout=0.05)\ndef shoot() -> str:\n    'Shoot.'\n"
@@ -234,7 +234,7 @@ import vaka
 
 @vaka.tool(effect="read")
 async def stubborn() -> str:
-    "Never leaves, whoever asks."
+    "Ignores its cancellation."
     while True:
         try:
             await asyncio.Event().wait()
@@ -255,7 +255,7 @@ def test_a_tool_that_will_not_stop_does_not_keep_the_process(shell: Shell) -> No
     )  # fmt: skip
 
 
-def test_a_second_ctrl_c_leaves_at_once(shell: Shell) -> None:
+def test_a_second_ctrl_c_exits_at_once(shell: Shell) -> None:
     shell.write_file("stubborn.py", STUBBORN_TOOL)
     shell.write_script(call_line("stubborn"), say_line("never"))
     running = shell.start_run("Go.", "--tools", "stubborn.py", "--session", "s")
@@ -284,7 +284,7 @@ def test_a_signal_while_stdin_is_awaited_still_gives_a_result(shell: Shell, numb
     assert (done.code, [line["type"] for line in done.lines]) == (code, ["session", "result"])
 
 
-def test_a_waiting_visitor_that_is_stopped_leaves_the_turn_alone(shell: Shell) -> None:
+def test_stopping_a_run_that_waits_does_not_stop_the_turn_of_another_process(shell: Shell) -> None:
     pipe = make_gate(shell)
     shell.write_script(call_line("gate", path="pipe"), say_line("First."), say_line("Second."))
     first = shell.start_run("One.", "--session", "s")

@@ -19,12 +19,12 @@ def printed_steps(screen: StringIO, *steps: str) -> str:
     return screen.getvalue()
 
 
-def test_a_file_gets_how_it_began_and_how_it_ended() -> None:
+def test_a_file_gets_the_first_step_and_the_end() -> None:
     assert printed_steps(StringIO(), *STEPS, *STEPS) == "loading it …\nit is ready (1.2 s)\n" * 2
     assert printed_steps(StringIO(), *STEPS[:2]) == "loading it …\n"
 
 
-def test_a_terminal_gets_one_line_that_is_written_anew_and_always_whole() -> None:
+def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
     once = printed_steps(FakeTerminal(), *STEPS)
     assert once.count("\x1b[1A\x1b[2K") == 3
     assert [line.count("loading") for line in once.splitlines()] == [1, 1, 1, 0]

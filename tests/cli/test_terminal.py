@@ -30,14 +30,14 @@ def test_yes_lets_the_call_run(paying: Shell) -> None:
     assert (resolved["decision"], resolved["by"]) == ("approve", "kim")
 
 
-def test_no_is_told_with_its_reason(paying: Shell) -> None:
+def test_a_rejection_reaches_the_model_with_its_reason(paying: Shell) -> None:
     screen = run_at_terminal(paying, "Pay.", "--session", "s")
     screen.expect("with feedback > ")
     screen.send_line("what?")
     screen.expect("Answer y, s, e or n, or a to edit the arguments.")
     screen.expect("with feedback > ")
     screen.send_line("n")
-    screen.expect("Why not")
+    screen.expect("Reason for the model")
     screen.expect("> ")
     screen.send_line("Too much.")
     screen.expect("All done.")
@@ -60,7 +60,7 @@ def test_arguments_can_be_edited(paying: Shell) -> None:
     assert (paying.folder / "ledger").read_text() == "7\n"
 
 
-def test_a_yes_for_the_session_is_asked_for_once(shell: Shell) -> None:
+def test_an_approval_for_the_session_is_prompted_once(shell: Shell) -> None:
     shell.write_script(call_line("pay", amount=5), call_line("pay", amount=6), say_line("Both."))
     screen = run_at_terminal(shell, "Pay twice.")
     screen.expect("with feedback > ")
@@ -131,17 +131,17 @@ def test_no_without_a_reason_ends_the_turn_and_the_next_prompt_goes_on(paying: S
     assert not (paying.folder / "ledger").exists()
 
 
-def test_the_end_of_input_is_a_no_without_a_reason(paying: Shell) -> None:
+def test_the_end_of_input_is_a_rejection_without_a_reason(paying: Shell) -> None:
     screen = run_at_terminal(paying, "Pay.")
     screen.expect("with feedback > ")
     os.write(screen.master, b"\x04")
-    screen.expect("Why not")
+    screen.expect("Reason for the model")
     os.write(screen.master, b"\x04")
     screen.expect("said nothing more")
     assert screen.wait_exit() == 5
 
 
-def test_nobody_is_asked_when_told_not_to(paying: Shell) -> None:
+def test_ask_deny_prompts_for_nothing(paying: Shell) -> None:
     screen = run_at_terminal(paying, "Pay.", "--ask", "deny")
     screen.expect("nobody can be asked here")
     screen.expect("All done.")
@@ -178,7 +178,7 @@ def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
         assert ("\x1b[" in screen.screen) is coloured
 
 
-def test_a_terminal_is_not_steered_by_what_a_model_says(shell: Shell) -> None:
+def test_model_output_cannot_control_the_terminal(shell: Shell) -> None:
     shell.write_script(say_line("red \x1b[31malert\x07"))
     screen = run_at_terminal(shell, "Hi.")
     screen.wait_exit()

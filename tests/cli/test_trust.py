@@ -1,4 +1,4 @@
-"""A folder is asked about once; what was said holds from then on, for its repository and for no other."""
+"""Trust is asked for once; the decision covers the repository of the folder and no other."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.cli.shell import Shell, call_line, say_line
 
 @pytest.fixture
 def guest(shell: Shell) -> Shell:
-    """A folder that would allow itself something."""
+    """A folder with settings that allow a call."""
     shell.write_file("vaka.toml", 'model = "scripted:script.jsonl"\nconfirm = ["add"]\n')
     shell.write_file(".claude/settings.json", '{"permissions": {"allow": ["Bash(touch made)"]}}')
     shell.write_script(call_line("Bash", command="touch made"), say_line("Done."))
@@ -29,10 +29,10 @@ def test_a_folder_counts_once_it_is_trusted_and_no_longer_when_it_is_not(guest: 
     assert guest.vaka("trust", "--no").err == f"{guest.folder}: not trusted\n"
     assert (guest.vaka(*run).code, was_file_made(guest)) == (5, False)
     assert guest.vaka("trust", "--forget", "--json").json == {"folder": str(guest.folder), "trusted": None}
-    assert "nothing was said" in guest.vaka("trust", "--forget").err
+    assert "there was no decision" in guest.vaka("trust", "--forget").err
 
 
-def test_what_is_said_of_a_repository_holds_in_its_folders_and_not_in_other_repositories(guest: Shell) -> None:
+def test_a_decision_covers_the_folders_of_a_repository_and_no_other_repository(guest: Shell) -> None:
     guest.vaka("trust")
     for name in ("inner/deep", "other/.git"):
         (guest.folder / name).mkdir(parents=True)
@@ -43,7 +43,7 @@ def test_what_is_said_of_a_repository_holds_in_its_folders_and_not_in_other_repo
     assert guest.vaka("trust", "--list").out.split() == ["FOLDER", "TRUSTED", str(guest.folder), "yes"]
 
 
-def test_at_a_terminal_it_is_asked_once(guest: Shell) -> None:
+def test_a_terminal_prompts_once(guest: Shell) -> None:
     screen = guest.terminal("run", "Go.", "--ephemeral", "--builtin-tools", "Bash")
     screen.expect("has settings of its own")
     screen.expect("vaka.toml")
@@ -56,7 +56,7 @@ def test_at_a_terminal_it_is_asked_once(guest: Shell) -> None:
     assert (again.wait_exit(), "Trust" in again.screen) == (0, False)
 
 
-def test_a_no_is_remembered_too(guest: Shell) -> None:
+def test_a_refusal_is_remembered_too(guest: Shell) -> None:
     for number in range(2):
         screen = guest.terminal("run", "Go.", "--ephemeral", "--builtin-tools", "Bash", "--ask", "deny")
         if not number:
@@ -65,13 +65,13 @@ def test_a_no_is_remembered_too(guest: Shell) -> None:
         assert (screen.wait_exit(), was_file_made(guest), "Trust this" in screen.screen) == (5, False, not number)
 
 
-def test_a_folder_that_brings_nothing_is_not_asked_about(shell: Shell) -> None:
+def test_a_folder_without_settings_is_not_prompted_for(shell: Shell) -> None:
     shell.write_script(say_line("Hi."))
     screen = shell.terminal("run", "Go.", "--ephemeral", "--model", "scripted:script.jsonl")
     assert (screen.wait_exit(), "Trust" in screen.screen) == (0, False)
 
 
-def test_where_keys_are_sent_is_not_for_a_trusted_folder_to_say(guest: Shell) -> None:
+def test_a_trusted_folder_cannot_choose_where_keys_are_sent(guest: Shell) -> None:
     entry = '[models.fast]\nwire = "chat"\nmodel = "x"\nbase_url = "http://evil.example"\n'
     guest.write_file("vaka.toml", f'model_files = ["m.yaml"]\n{entry}')
     guest.vaka("trust")
@@ -79,7 +79,7 @@ def test_where_keys_are_sent_is_not_for_a_trusted_folder_to_say(guest: Shell) ->
     assert (shown.err.count("does not count"), "evil.example" in shown.out) == (2, False)
 
 
-def test_a_file_further_up_is_not_what_was_trusted(shell: Shell, tmp_path: Path) -> None:
+def test_trust_does_not_cover_a_file_further_up(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / ".git/HEAD").unlink()
     (tmp_path / ".git").rmdir()
     shell.write_file("vaka.toml", 'permission_mode = "acceptEdits"\n')
@@ -89,7 +89,7 @@ def test_a_file_further_up_is_not_what_was_trusted(shell: Shell, tmp_path: Path)
     assert shell.vaka("config", "get", "permission_mode").out == "default\n"
 
 
-def test_what_was_written_by_nobody_we_know_is_no_yes(guest: Shell) -> None:
+def test_an_unreadable_or_foreign_decision_is_not_trust(guest: Shell) -> None:
     guest.vaka("trust")
     (file,) = (guest.folder / "conf/vaka/trust").iterdir()
     for text in ("", "{", '{"folder": "/elsewhere", "trusted": true}', "\xff"):

@@ -1,4 +1,4 @@
-"""Permissions in .claude settings: which files count, in which order, and what is said of a broken one."""
+"""Permissions in .claude settings: the files, their order, and errors."""
 
 import os
 from pathlib import Path
@@ -70,17 +70,17 @@ def test_every_layer_is_read_in_its_place(place: ConfigContext) -> None:
     assert named.exists()
 
 
-def test_a_folder_is_not_trusted_unless_somebody_says_so(place: ConfigContext) -> None:
+def test_a_folder_is_not_trusted_by_default(place: ConfigContext) -> None:
     write_file(place.cwd / ".claude" / "settings.json", '{"permissions": {"allow": ["Bash"]}}')
     (layer,) = load_layers(place)
     assert (layer.trusted, layer.project, layer.allow) == (False, True, ("Bash",))
 
 
-def test_where_nothing_is_said_there_are_no_layers(place: ConfigContext) -> None:
+def test_without_settings_there_are_no_layers(place: ConfigContext) -> None:
     assert load_layers(place, flags=load_settings(place)) == ()
 
 
-def test_what_vakas_own_files_say_counts_as_what_it_is(place: ConfigContext) -> None:
+def test_vakas_own_settings_are_layers_of_their_origin(place: ConfigContext) -> None:
     file = write_file(place.cwd / "vaka.toml", 'deny = ["WebFetch"]\nallow = ["Bash"]\npermission_mode = "plan"\n')
     assert load_layers(place, flags=load_settings(place)) == (
         PermissionLayer(name="project", origin=f"{file}:1", deny=("WebFetch",), project=True, trusted=False),
@@ -101,7 +101,7 @@ def test_a_folder_below_the_projects_has_the_projects_settings(place: ConfigCont
     assert find_project_folder(place.home, place.home) is None, "the user's own are not a project's"
 
 
-def test_a_settings_file_is_anchored_where_it_lies(place: ConfigContext) -> None:
+def test_a_settings_file_is_relative_to_its_folder(place: ConfigContext) -> None:
     def folder(path: Path) -> str:
         write_file(path, "{}")
         return load_layers(place, settings=path)[-1].folder
@@ -139,7 +139,7 @@ def test_a_broken_file_is_an_error_with_its_name(place: ConfigContext, text: str
         path.unlink()
 
 
-def test_an_empty_file_a_mark_and_null_say_nothing(place: ConfigContext) -> None:
+def test_an_empty_file_a_bom_and_null_set_nothing(place: ConfigContext) -> None:
     path = place.home / ".claude" / "settings.json"
     for text in (
         "",
@@ -152,7 +152,7 @@ def test_an_empty_file_a_mark_and_null_say_nothing(place: ConfigContext) -> None
         assert load_layers(place) == (PermissionLayer(name="user", origin=str(path), folder=str(path.parent)),)
 
 
-def test_what_is_no_ordinary_file_is_refused_and_nobody_waits_for_it(place: ConfigContext) -> None:
+def test_a_file_that_is_not_regular_is_refused_without_blocking(place: ConfigContext) -> None:
     path = place.cwd / ".claude" / "settings.json"
     os.mkfifo(path)
     with pytest.raises(ConfigError, match="cannot be read: it is not a regular file"):
@@ -167,14 +167,14 @@ def test_what_is_no_ordinary_file_is_refused_and_nobody_waits_for_it(place: Conf
         load_layers(place)
 
 
-def test_a_file_that_is_named_must_be_there(place: ConfigContext) -> None:
+def test_a_file_of_the_settings_flag_must_exist(place: ConfigContext) -> None:
     with pytest.raises(ConfigError, match=r"none\.json: there is no such file"):
         load_layers(place, settings=Path("none.json"))
     assert read_document(place.cwd / "none.json") is None
     assert read_document(place.cwd / "vaka.toml" / "none.json") is None
 
 
-def test_a_key_nobody_knows_is_noted(place: ConfigContext) -> None:
+def test_an_unknown_key_is_noted(place: ConfigContext) -> None:
     notes: list[str] = []
     layer = parse_permission_layer(
         {"permissions": {"denny": ["Bash"]}, "model": "x"}, "user", origin="s.json", notes=notes
@@ -183,13 +183,13 @@ def test_a_key_nobody_knows_is_noted(place: ConfigContext) -> None:
     assert notes == ["s.json: permissions.denny is not known; did you mean 'deny'?"]
 
 
-def test_only_a_manager_can_keep_the_others_from_allowing() -> None:
+def test_only_managed_settings_can_be_exclusive() -> None:
     document = parse_document('{"allowManagedPermissionRulesOnly": true}', "s.json")
     assert parse_permission_layer(document, "managed").exclusive
     assert not parse_permission_layer(document, "project").exclusive
 
 
-def test_managers_have_places_that_no_variable_moves() -> None:
+def test_managed_folders_do_not_depend_on_variables() -> None:
     assert all(folder.is_absolute() for folder in managed_folders())
 
 
@@ -197,7 +197,7 @@ def test_a_layer_here_has_the_fields_of_a_layer_of_the_policy() -> None:
     assert PermissionLayer.__struct_fields__ == Layer.__struct_fields__
 
 
-def test_a_folders_vaka_toml_cannot_make_a_careful_user_less_so(place: ConfigContext) -> None:
+def test_an_untrusted_vaka_toml_cannot_loosen_the_users_mode(place: ConfigContext) -> None:
     write_file(place.cwd / "vaka.toml", 'permission_mode = "default"\n')
     (guest,) = load_layers(place, flags=load_settings(place))
     assert (guest.mode, guest.project, guest.trusted) == ("default", True, False)
@@ -210,7 +210,7 @@ def test_a_folders_vaka_toml_cannot_make_a_careful_user_less_so(place: ConfigCon
     assert load_settings(place, trust=True)["permission_mode"] == "default"
 
 
-def test_tools_that_are_not_to_be_used_are_denied_and_an_old_list_is_told_of() -> None:
+def test_disallowed_tools_are_denied_and_allowed_tools_noted() -> None:
     notes: list[str] = []
     document = {"disallowedTools": ["WebFetch"], "allowedTools": ["Bash"], "permissions": {"deny": ["Read(.env)"]}}
     layer = parse_permission_layer(document, "user", origin="settings.json", notes=notes)
@@ -221,7 +221,7 @@ def test_tools_that_are_not_to_be_used_are_denied_and_an_old_list_is_told_of() -
         parse_permission_layer({"disallowedTools": "Bash"}, "user", origin="settings.json")
 
 
-def test_keys_that_claude_code_knows_are_taken_without_a_word() -> None:
+def test_keys_of_claude_code_are_accepted_without_a_note() -> None:
     notes: list[str] = []
     document = {
         "$schema": "x", "env": {"A": "b"}, "statusLine": {"type": "command", "padding": 0}, "model": "opus",

@@ -22,7 +22,7 @@ def write_file(folder: Path, name: str, text: str) -> Path:
 
 
 def write_model_file(folder: Path, **changes: Any) -> Path:
-    """A file with one model, in which ``changes`` are made."""
+    """Write a file with one model and ``changes``."""
     table = {
         "schema": "openai/chat/v1",
         "type": "generator",
@@ -47,9 +47,9 @@ def config_error(path: Path) -> str:
 
 
 def read_notes(path: Path) -> list[str]:
-    definitions, said = read_model_files([path], ENVIRON)
+    definitions, notes = read_model_files([path], ENVIRON)
     assert definitions == ()
-    return [note.replace(str(path), path.name) for note in said]
+    return [note.replace(str(path), path.name) for note in notes]
 
 
 def test_a_whole_file_becomes_definitions(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_whole_file_becomes_definitions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wire"),
+    ("fields", "wire"),
     [
         ({"schema": "openai/chat/v1"}, "chat"),
         ({"schema": "OpenAI/Chat/v1"}, "chat"),
@@ -109,13 +109,13 @@ def test_a_whole_file_becomes_definitions(tmp_path: Path) -> None:
         ({"type": None}, "chat"),
     ],
 )
-def test_a_schema_or_an_old_kind_names_the_wire(said: dict[str, Any], wire: str, tmp_path: Path) -> None:
-    (definition,), said_in_vain = read_model_files([write_model_file(tmp_path, **said)], {})
-    assert (definition.wire, said_in_vain) == (wire, ())
+def test_a_schema_or_an_old_kind_names_the_wire(fields: dict[str, Any], wire: str, tmp_path: Path) -> None:
+    (definition,), notes = read_model_files([write_model_file(tmp_path, **fields)], {})
+    assert (definition.wire, notes) == (wire, ())
 
 
 @pytest.mark.parametrize(
-    ("said", "note"),
+    ("fields", "note"),
     [
         ({"schema": "doubao/chat/v1"}, "schema 'doubao/chat/v1' is not known; expected one such as 'openai/chat/v1'"),
         (
@@ -132,17 +132,17 @@ def test_a_schema_or_an_old_kind_names_the_wire(said: dict[str, Any], wire: str,
         ({"api_key": "${EMPTY}"}, "the variable EMPTY of its api_key is not set"),
     ],
 )
-def test_what_cannot_be_used_is_left_out_with_a_note(said: dict[str, Any], note: str, tmp_path: Path) -> None:
-    assert read_notes(write_model_file(tmp_path, **said)) == [f"models.json: left out: {note}"]
+def test_an_unusable_file_is_left_out_with_a_note(fields: dict[str, Any], note: str, tmp_path: Path) -> None:
+    assert read_notes(write_model_file(tmp_path, **fields)) == [f"models.json: left out: {note}"]
 
 
-@pytest.mark.parametrize("said", ["$CHAT_KEY", "${CHAT_KEY}", f" {SECRET}\n"])
-def test_a_key_is_a_variable_or_itself(said: str, tmp_path: Path) -> None:
-    (definition,), _ = read_model_files([write_model_file(tmp_path, api_key=said)], ENVIRON)
+@pytest.mark.parametrize("text", ["$CHAT_KEY", "${CHAT_KEY}", f" {SECRET}\n"])
+def test_a_key_is_a_variable_or_itself(text: str, tmp_path: Path) -> None:
+    (definition,), _ = read_model_files([write_model_file(tmp_path, api_key=text)], ENVIRON)
     assert definition.key == SECRET
 
 
-def test_only_a_reference_at_the_beginning_is_one(tmp_path: Path) -> None:
+def test_only_a_leading_dollar_is_a_reference(tmp_path: Path) -> None:
     (definition,), _ = read_model_files([write_model_file(tmp_path, api_key="x-$CHAT_KEY")], ENVIRON)
     assert definition.key == "x-$CHAT_KEY"
 
@@ -157,30 +157,30 @@ def test_a_key_is_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://[::1]:80/"])
 def test_a_server_on_this_machine_needs_no_key(address: str, tmp_path: Path) -> None:
     path = write_model_file(tmp_path, api_key="$OTHER_KEY", base_url=address)
-    (definition,), said = read_model_files([path], ENVIRON)
-    assert (definition.key, definition.base_url, said) == ("", address, ())
+    (definition,), notes = read_model_files([path], ENVIRON)
+    assert (definition.key, definition.base_url, notes) == ("", address, ())
 
 
 def test_an_address_can_be_in_a_variable_and_falls_back_to_the_usual_one(tmp_path: Path) -> None:
     path = write_model_file(tmp_path, base_url="$ADDRESS")
-    (given,), _ = read_model_files([path], {"ADDRESS": "https://api.example.com/v1"})
+    (named,), _ = read_model_files([path], {"ADDRESS": "https://api.example.com/v1"})
     (usual,), _ = read_model_files([path], {})
-    assert (given.base_url, usual.base_url) == ("https://api.example.com/v1", "")
+    assert (named.base_url, usual.base_url) == ("https://api.example.com/v1", "")
 
 
-def test_extras_of_other_kinds_of_file_do_no_harm(tmp_path: Path) -> None:
+def test_keys_of_other_kinds_of_file_are_accepted(tmp_path: Path) -> None:
     path = write_model_file(tmp_path, app_id="$APP", token="t", cluster="c", voices=[], default_params={"speed": 1})
-    (definition,), said = read_model_files([path], ENVIRON)
-    assert (definition.name, said) == ("a", ())
+    (definition,), notes = read_model_files([path], ENVIRON)
+    assert (definition.name, notes) == ("a", ())
 
 
-def test_a_word_that_means_nothing_is_told_with_the_near_one(tmp_path: Path) -> None:
+def test_an_unknown_key_is_noted_with_the_nearest_one(tmp_path: Path) -> None:
     path = write_model_file(
         tmp_path, base_ulr="x", models=[{"name": "a", "model": "m", "use_systemrole": True, "zzz": 1}]
     )
-    definitions, said = read_model_files([path], ENVIRON)
+    definitions, notes = read_model_files([path], ENVIRON)
     assert [definition.facts for definition in definitions] == [{}]
-    assert said == (
+    assert notes == (
         f"{path}: 'base_ulr' is not a known key; did you mean 'base_url'?",
         f"{path}: models[0]: 'use_systemrole' is not a known key; did you mean 'use_system_role'?",
         f"{path}: models[0]: 'zzz' is not a known key",
@@ -200,13 +200,13 @@ def test_folders_are_read_in_order_and_the_first_of_a_name_counts(tmp_path: Path
         tmp_path, "deep/c.json", json.dumps({"kind": "gemini", "api_key": "k", "models": [{"name": "y", "model": "g"}]})
     )
     write_file(tmp_path, "notes.txt", "{")
-    definitions, said = read_model_files([tmp_path, str(other), first], {})
+    definitions, notes = read_model_files([tmp_path, str(other), first], {})
     assert [(one.name, one.model, one.wire) for one in definitions] == [("x", "one", "chat"), ("y", "g", "gemini")]
-    assert said == (f"{again}: models[0]: 'x' does not count: {first}: models[0] has it already",)
+    assert notes == (f"{again}: models[0]: 'x' does not count: {first}: models[0] has it already",)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"name": None}, "models[0]: name is missing"),
         ({"model": " "}, "models[0]: model is missing"),
@@ -234,16 +234,18 @@ def test_folders_are_read_in_order_and_the_first_of_a_name_counts(tmp_path: Path
         ({"extra_fields": {"a": [1, {"b": float("inf")}]}}, "not JSON: Infinity is not a number"),
     ],
 )
-def test_a_wrong_entry_is_told_with_its_place(changes: dict[str, Any], told: str | None, tmp_path: Path) -> None:
+def test_an_invalid_entry_is_an_error_with_its_place(
+    changes: dict[str, Any], expected: str | None, tmp_path: Path
+) -> None:
     path = write_model_file(tmp_path, models=[{"name": "a", "model": "m"} | changes])
-    if told is None:
+    if expected is None:
         assert read_model_file(path, {}).models[0].options == {}
     else:
-        assert config_error(path) == f"models.json: {told}"
+        assert config_error(path) == f"models.json: {expected}"
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"schema": 1}, "schema: expected a text, got a whole number"),
         ({"api_key": ["sesame-open-up"]}, "api_key: expected a text, got a list"),
@@ -259,8 +261,8 @@ def test_a_wrong_entry_is_told_with_its_place(changes: dict[str, Any], told: str
         ({"models": ["a"]}, "models[0]: expected a table, got a text"),
     ],
 )
-def test_a_wrong_file_is_told_with_its_place(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
-    assert config_error(write_model_file(tmp_path, **changes)) == f"models.json: {told}"
+def test_an_invalid_file_is_an_error_with_its_place(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    assert config_error(write_model_file(tmp_path, **changes)) == f"models.json: {expected}"
 
 
 YAML = "kind: openai\napi_key: sesame-open-up\n"
@@ -269,7 +271,7 @@ MERGES = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}\n" for 
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "expected"),
     [
         (
             "m.json",
@@ -315,8 +317,10 @@ MERGES = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}\n" for 
         ("m.toml", "", "m.toml: expected a file that ends in .json, .yaml, .yml"),
     ],
 )
-def test_a_file_that_is_none_is_told_with_its_line(name: str, text: str, told: str, tmp_path: Path) -> None:
-    assert config_error(write_file(tmp_path, name, text)) == told
+def test_a_file_that_does_not_parse_is_an_error_with_its_line(
+    name: str, text: str, expected: str, tmp_path: Path
+) -> None:
+    assert config_error(write_file(tmp_path, name, text)) == expected
 
 
 def test_aliases_and_merges_are_fine(tmp_path: Path) -> None:
@@ -330,7 +334,7 @@ def test_aliases_and_merges_are_fine(tmp_path: Path) -> None:
     assert first.options == second.options == second.facts["invoke_params"] == {"temperature": 0.5}
 
 
-def test_what_is_not_there_not_text_or_too_large_is_told(tmp_path: Path) -> None:
+def test_a_missing_binary_or_large_file_is_an_error(tmp_path: Path) -> None:
     assert config_error(tmp_path / "none.json") == "none.json: there is no such file or folder"
     binary = tmp_path / "b.json"
     binary.write_bytes(b'{"a": "\xff"}')
@@ -339,19 +343,19 @@ def test_what_is_not_there_not_text_or_too_large_is_told(tmp_path: Path) -> None
     assert config_error(large) == f"l.yaml: larger than the {MAX_FILE_BYTES} bytes a model file may have"
 
 
-def test_what_only_a_provider_knows_is_handed_on_and_fields_win(tmp_path: Path) -> None:
+def test_unknown_parameters_are_passed_on_and_extra_fields_win(tmp_path: Path) -> None:
     definition = read_entry(tmp_path, generate_params={"n": 2, "a": 1, "top_p": None}, extra_fields={"a": 3})
     assert definition.options == {"extra": {"n": 2, "a": 3}}
 
 
-def test_a_seed_and_stop_texts_are_told_in_the_words_of_each_wire(tmp_path: Path) -> None:
+def test_a_seed_and_stop_texts_become_options(tmp_path: Path) -> None:
     definition = read_entry(tmp_path, generate_params={"seed": 4, "stop": ["END"]}, invoke_params={"stop": "."})
     assert definition.options == {"seed": 4, "stop": ["END"]}
     assert definition.facts["invoke_params"] == {"stop": "."}
 
 
 @pytest.mark.parametrize("name", ["local", "low", "Sonnet", "default"])
-def test_a_name_that_means_something_already_is_left_out_with_a_note(name: str, tmp_path: Path) -> None:
+def test_a_reserved_name_is_left_out_with_a_note(name: str, tmp_path: Path) -> None:
     path = write_model_file(tmp_path, models=[{"name": name, "model": "m"}, {"name": "mine", "model": "m"}])
     found = read_model_file(path, {})
     assert [definition.name for definition in found.models] == ["mine"]

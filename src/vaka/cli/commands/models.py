@@ -140,7 +140,7 @@ def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json
         if not key:
             raise ConfigError(f"--key-env {key_env}: the variable is not set")
 
-    def ready(serving: "ServedModel") -> None:
+    def print_address(serving: "ServedModel") -> None:
         if as_json:
             print_json({"url": serving.url, "key": serving.key or None, "model": serving.model})
             return
@@ -150,7 +150,7 @@ def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json
         )
         click.echo('        then: vaka run "Say hello." --model openai-chat/local', err=True)
 
-    run_loop(lazy.serve_local(host, port, key=key, progress=StatusLine(), ready=ready))
+    run_loop(lazy.serve_local(host, port, key=key, progress=StatusLine(), ready=print_address))
 
 
 def _provider_row(provider: Provider) -> dict[str, Any]:

@@ -48,11 +48,9 @@ class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-@sessions.command(
-    epilog=options.format_examples(
-        "vaka sessions verify demo", "vaka sessions verify demo --expect 9f86d0…", "vaka sessions verify --all"
-    )
-)
+@sessions.command(epilog=options.format_examples(
+    "vaka sessions verify demo", "vaka sessions verify demo --expect 9f86d0…", "vaka sessions verify --all"
+))  # fmt: skip
 @click.argument("session", metavar="[ID]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every session of the store.")
 @click.option("--expect", metavar="HASH", help="A head stored elsewhere: it must be the hash of an event of this log.")
@@ -121,14 +119,12 @@ def _print_check(check: LogCheck, *, as_json: bool) -> None:
     click.echo(f"{as_printable(check.session_id)}  {check.head}  {check.hash}  {state}")
 
 
-@sessions.command(
-    epilog=options.format_examples(
-        "vaka sessions rewind demo 12",
-        "vaka sessions rewind demo@before-refactoring",
-        "vaka sessions rewind demo@12 --files --dry-run",
-        "vaka sessions rewind demo@12 --files",
-    )
-)
+@sessions.command(epilog=options.format_examples(
+    "vaka sessions rewind demo 12",
+    "vaka sessions rewind demo@before-refactoring",
+    "vaka sessions rewind demo@12 --files --dry-run",
+    "vaka sessions rewind demo@12 --files",
+))  # fmt: skip
 @click.argument("session", metavar="ID[@SEQ|@LABEL]")
 @click.argument("place", metavar="[SEQ|LABEL]", default="")
 @click.option(
@@ -214,11 +210,9 @@ def list_(**flags: Any) -> None:
         click.echo(f"more: vaka sessions list --after {page.next}", err=True)
 
 
-@sessions.command(
-    epilog=options.format_examples(
-        "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
-    )
-)
+@sessions.command(epilog=options.format_examples(
+    "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
+))  # fmt: skip
 @click.argument("session", metavar="ID")
 @click.option("--usage", is_flag=True, help="Its usage instead: calls, tokens and money, model by model.")
 @click.option("--events", is_flag=True, help="Every event on a line of its own.")

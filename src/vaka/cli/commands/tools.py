@@ -38,12 +38,9 @@ def tools() -> None:
     """List tools, or make one governed call."""
 
 
-@tools.command(
-    "list",
-    epilog=options.format_examples(
-        "vaka tools list --tools review.py", "vaka tools list --tools review.py --json --strict"
-    ),
-)
+@tools.command("list", epilog=options.format_examples(
+    "vaka tools list --tools review.py", "vaka tools list --tools review.py --json --strict"
+))  # fmt: skip
 @options.agent_options
 @options.world_options
 @click.option("--strict", is_flag=True, help="With --json: schemas in OpenAI's strict dialect.")

@@ -13,11 +13,9 @@ from vaka.config.claude_settings import project_settings_files
 from vaka.config.settings import ConfigContext, trust_root_of
 
 
-@click.command(
-    epilog=options.format_examples(
-        "vaka trust", "vaka trust ~/work/boat", "vaka trust --no", "vaka trust --list --json"
-    )
-)
+@click.command(epilog=options.format_examples(
+    "vaka trust", "vaka trust ~/work/boat", "vaka trust --no", "vaka trust --list --json"
+))  # fmt: skip
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False), metavar="[DIR]")
 @click.option("--no", "refused", is_flag=True, help="Do not trust it, and do not ask again.")
 @click.option("--forget", is_flag=True, help="Delete the decision; the next run at a terminal asks again.")
