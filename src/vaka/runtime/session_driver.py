@@ -23,7 +23,6 @@ from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
-from vaka.core.types.message import Content
 from vaka.core.types.progress import TurnQueued, TurnStarted
 
 SYNC_DELAY = 0.02
@@ -219,10 +218,10 @@ class SessionDriver:
         if waiting:
             first = waiting[0]
             return TurnInput(content=first.content, keys=(first.key,))
-        fresh = tuple(self.new_inputs[:1])
-        del self.new_inputs[:1]
-        content: Content = tuple(part for added in fresh for part in added.content)
-        return TurnInput(content=content, keys=tuple(added.key for added in fresh), fresh=fresh)
+        if not self.new_inputs:
+            return TurnInput(content=())
+        added = self.new_inputs.pop(0)
+        return TurnInput(content=added.content, keys=(added.key,), fresh=(added,))
 
     def _unfinished_inputs(self) -> tuple[str, ...]:
         """Return the inputs the unfinished turn began with."""

@@ -47,15 +47,16 @@ class TurnCollector:
 
     def _belongs_to_turn(self, event: Event) -> bool:
         """Whether an event belongs to the turn, which is known from the event that takes the input on."""
-        body = event.data
-        if isinstance(body, progress.TurnStarted | progress.StepStarted) and self.key in body.inputs:
-            self.turn = event.turn
-            return True
-        if isinstance(body, InputAdded):
-            return body.key == self.key
-        if isinstance(body, progress.TurnQueued):
-            return body.input == self.key
-        return isinstance(body, SessionOpened)
+        match event.data:
+            case progress.TurnStarted(inputs=inputs) | progress.StepStarted(inputs=inputs) if self.key in inputs:
+                self.turn = event.turn
+                return True
+            case InputAdded(key=key) | progress.TurnQueued(input=key):
+                return key == self.key
+            case SessionOpened():
+                return True
+            case _:
+                return False
 
     def record(self, event: Event) -> None:
         """Count an event of the turn."""

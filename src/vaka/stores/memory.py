@@ -175,7 +175,8 @@ class MemoryEvents(_MemoryPort):
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
     ) -> int:
         shared, key = self._shared, (self._namespace, session)
-        if not self.is_held(session, term):
+        claim = shared.claims.get(key)
+        if claim is None or claim.hub is not self._hub or claim.term != term:
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
         log = shared.logs.get(key) or MemoryLog(session, term)
         current = len(log.events)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 
 from vaka.core.loop.blobs import offload, restore_content
-from vaka.core.loop.budget.limits import reached_limit
 from vaka.core.loop.budget.spending import charge_to_turn, exhausted_limit
 from vaka.core.loop.context import Turn
 from vaka.core.loop.finish import Ending, closing_event, ending_of_rejection, ending_of_stop, seal_open_calls
@@ -129,8 +128,8 @@ async def _run_steps(turn: Turn) -> Ending:
                 return ending
             if not asking:
                 events = await turn.middleware.before_step(turn)
-                limit = reached_limit(turn.recipe.limits, turn.scope.step, turn.counted_usage)
-                if limit := limit or exhausted_limit(turn):
+                most = turn.recipe.limits.max_steps
+                if limit := "steps" if most is not None and turn.scope.step >= most else exhausted_limit(turn):
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)
             calls = await call_model(turn)

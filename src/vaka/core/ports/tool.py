@@ -31,7 +31,7 @@ CHANGED_FILE_KEY = "files.changed"
 
 def shell_folder_key(path: AgentPath) -> str:
     """Return the key of the shell folder of the agent at ``path``: every agent has its own."""
-    return "/".join((SHELL_FOLDER_KEY, *path))
+    return "/".join((SHELL_FOLDER_KEY, *path)) if path else SHELL_FOLDER_KEY
 
 
 class BackgroundTasks(Protocol):

@@ -177,8 +177,7 @@ class Fanout:
 
     def clear_open_blocks(self) -> None:
         """Forget open blocks and recent events: the writer has changed."""
-        self.blocks.clear()
-        self.remote_blocks.clear()
+        self.blocks, self.remote_blocks = {}, {}
         self.recent_events.clear()
 
     def close_blocks(self, events: Iterable[Event]) -> bool:

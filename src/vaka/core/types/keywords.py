@@ -22,10 +22,10 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
     known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
     @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call_checked(*args: P.args, **kwargs: P.kwargs) -> R:
         if not known.issuperset(kwargs):
             unknown = next(name for name in kwargs if name not in known)
             raise unknown_keyword_error(function.__qualname__.removesuffix(".__init__"), unknown, known)
         return function(*args, **kwargs)
 
-    return checked
+    return call_checked

@@ -45,10 +45,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_tokens is not None or self.max_cost is not None
 
 
-def reached_limit(limits: Limits, steps: int, usage: Usage) -> str:
-    """Return the name of the limit the next step would break, ``""`` when there is none."""
-    if limits.max_steps is not None and steps >= limits.max_steps:
-        return "steps"
+def reached_budget(limits: Limits, usage: Usage) -> str:
+    """Return the budget that ``usage`` has used up: ``tokens``, ``cost`` or ``""``."""
     if limits.max_tokens is not None and usage.total >= limits.max_tokens:
         return "tokens"
     if limits.max_cost is not None and usage.cost >= limits.max_cost:

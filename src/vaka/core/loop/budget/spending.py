@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import msgspec
 
-from vaka.core.loop.budget.limits import Limits, reached_limit
+from vaka.core.loop.budget.limits import Limits, reached_budget
 from vaka.core.loop.budget.reservations import Reservation
 from vaka.core.loop.context import Turn
 from vaka.core.loop.stop import TurnStopped
@@ -37,9 +37,10 @@ _WARNED_KEY = "vaka.budget.warned"
 
 def exhausted_limit(turn: Turn) -> str:
     """Return the budget of this agent or of one above it that has nothing left, ``""`` when all have."""
-    return next(
-        filter(None, (reached_limit(payer.recipe.limits, -1, payer.counted_usage) for payer in turn.budget_turns)), ""
-    )
+    for payer in turn.budget_turns:
+        if limit := reached_budget(payer.recipe.limits, payer.counted_usage):
+            return limit
+    return ""
 
 
 async def wait_for_budget(turn: Turn, usage: Usage, unpriced: str = "") -> None:

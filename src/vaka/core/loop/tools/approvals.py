@@ -38,11 +38,8 @@ def policy_for(turn: Turn, spec: ToolSpec) -> Policy:
 
     They look at paths from where the session's next command begins.
     """
-    policy, grants, folder = _granting_policy(turn), _active_grants(turn, spec), turn.shell_folder
-    if policy is not None:
-        return policy.with_grants(grants) if grants else policy
-    rules = turn.env.policy
-    return cast("FolderAwarePolicy", rules).in_folder(folder) if folder and hasattr(rules, "in_folder") else rules
+    rules, grants = _policy_in_folder(turn), _active_grants(turn, spec)
+    return cast("GrantingPolicy", rules).with_grants(grants) if grants and hasattr(rules, "with_grants") else rules
 
 
 def is_approved(turn: Turn, prepared: ApprovableCall, ask: Ask, decisions: list[DecisionRecord]) -> bool:
@@ -94,13 +91,12 @@ def _active_grants(turn: Turn, spec: ToolSpec) -> list[Grant]:
 
 
 def _granting_policy(turn: Turn) -> GrantingPolicy | None:
+    return cast("GrantingPolicy", _policy_in_folder(turn)) if hasattr(turn.env.policy, "with_grants") else None
+
+
+def _policy_in_folder(turn: Turn) -> Policy:
     policy, folder = turn.env.policy, turn.shell_folder
-    if not hasattr(policy, "with_grants"):
-        return None
-    return cast(
-        "GrantingPolicy",
-        cast("FolderAwarePolicy", policy).in_folder(folder) if folder and hasattr(policy, "in_folder") else policy,
-    )
+    return cast("FolderAwarePolicy", policy).in_folder(folder) if folder and hasattr(policy, "in_folder") else policy
 
 
 def rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResult | None:
