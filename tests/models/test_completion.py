@@ -168,7 +168,7 @@ async def test_a_place_that_names_no_call_or_one_twice_is_passed_over() -> None:
     ]  # fmt: skip
 
 
-async def test_an_empty_answer_is_an_answer() -> None:
+async def test_an_empty_answer_ends_with_a_stop() -> None:
     assert await chunks_of(Completion()) == [SIMULATED_NOTICE, UsageChunk(Usage()), StopChunk()]
 
 

@@ -205,7 +205,7 @@ async def test_what_will_not_get_better_is_not_asked_again(status: int, kind: ty
         ({"data": [{"embedding": "AAAA", "index": 0}, {"embedding": "AAAA", "index": 1}]}, "base64"),
         (
             {"data": [{"embedding": pack_vector([float("nan")])}, {"embedding": pack_vector([1.0])}]},
-            "numbers that are none",
+            "not finite",
         ),
         ({"data": [{"embedding": ["x"]}, {"embedding": [1.0]}]}, "cannot be read"),
         ({"object": "list"}, "without any"),

@@ -128,7 +128,7 @@ async def test_an_empty_text_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
-async def test_trouble_that_passes_is_unavailable(status: int) -> None:
+async def test_a_transient_error_is_model_unavailable(status: int) -> None:
     model = Scripted([{"error": {"status": status, "message": "busy", "retry_after": 2.5}}])
     with pytest.raises(ModelUnavailable) as caught:
         await drain_stream(model, prompt_of())
@@ -144,7 +144,7 @@ async def test_trouble_that_passes_is_unavailable(status: int) -> None:
         (404, "no (status 404)"),
     ]
 )  # fmt: skip
-async def test_trouble_that_stays_is_refused(status: int, message: str) -> None:
+async def test_a_permanent_error_is_model_refused(status: int, message: str) -> None:
     assert await refusal_of(Scripted([{"error": {"status": status, "message": "no"}}]), prompt_of()) == message
 
 

@@ -320,7 +320,7 @@ def test_no_call_of_an_answer_that_ended_early_counts() -> None:
     assert decode_valid_events([*begun, ended])[-1] == StopChunk("length")
 
 
-def test_an_empty_answer_is_an_answer() -> None:
+def test_an_empty_answer_ends_with_a_stop() -> None:
     assert decode_valid_events([completed_event()]) == [SPENT, StopChunk("end")]
     assert decode_events([{"type": "response.completed"}]) == [UsageChunk(Usage()), StopChunk("end")]
 

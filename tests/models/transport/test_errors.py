@@ -93,7 +93,7 @@ def test_an_account_without_credit_is_told_however_the_provider_puts_it(status: 
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(404, "check the name of the model, and the address if you gave one"), (405, "check the address"),
+    [(404, "check the name of the model, and the base URL if you set one"), (405, "check the base URL"),
      (413, "send less: attach less, or compact the session")],
 )  # fmt: skip
 def test_a_page_instead_of_an_answer_and_a_request_too_large_say_what_to_do(status: int, hint: str) -> None:

@@ -28,7 +28,7 @@ def read_strict(body: bytes) -> tuple[list[bytes], str]:
     ],
 )
 def test_a_line_that_was_garbled_ends_the_stream(body: bytes, before: list[bytes]) -> None:
-    assert read_strict(body) == (before, "the stream is garbled: a line of it is none of an event stream")
+    assert read_strict(body) == (before, "the stream is garbled: one of its lines is not a line of an event stream")
 
 
 def test_all_that_the_standard_knows_is_read() -> None:

@@ -69,7 +69,7 @@ async def test_while_one_call_finds_out_the_others_are_told_to_wait() -> None:
     async with aclosing(model.stream(PROMPT)) as probe:
         assert await anext(probe) == TextChunk("Yes.")
         error = await error_of(model)
-        assert (error.retry_after, "another call finds out" in str(error)) == (1, True)
+        assert (error.retry_after, "another call probes" in str(error)) == (1, True)
         assert [chunk async for chunk in probe] == GOOD[1:]
     assert model.state == "closed"
 

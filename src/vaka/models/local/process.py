@@ -17,7 +17,7 @@ from vaka.core.types.errors import ConfigError, ModelUnavailable
 from vaka.models.local.protocol import LaunchReport, LaunchSpec, LocalSettings, ServerReady
 
 GRACE_SECONDS = 3.0
-"""Seconds between a request to end and the end."""
+"""Seconds between SIGTERM and SIGKILL."""
 MAX_STDERR = 8192
 MAX_LINE = 300
 _REPORT_DECODER: "msgspec.json.Decoder[LaunchReport]" = msgspec.json.Decoder(LaunchReport)
@@ -25,12 +25,12 @@ _T = TypeVar("_T")
 
 
 class ModelProcess:
-    """Starts at once, without blocking anyone. ``ready`` has the address of its server, ``gone`` how it ended."""
+    """A server process, started in a thread. ``ready`` has the URL of its server, ``exit_reason`` how it ended."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
         self.ready: Future[str] = _uncancellable_future()
-        """Raises ``ConfigError`` when it cannot be started like this, ``ModelUnavailable`` when it did not start."""
+        """Raises ``ConfigError`` when the server rejects its settings, ``ModelUnavailable`` when it did not start."""
         self.exit_reason: Future[str] = _uncancellable_future()
         self._child: subprocess.Popen[bytes] | None = None
         self._end_requested = False
@@ -40,36 +40,35 @@ class ModelProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process, when there is one."""
         return self._child.pid if self._child is not None else None
 
     def terminate(self, *, force: bool = False) -> None:
-        """Ask it to end, or with ``now`` make it; does not wait."""
+        """Send SIGTERM, or with ``force`` SIGKILL; does not wait."""
         with self._lock:
             self._end_requested = True
             if self._child is not None:
                 (self._child.kill if force else self._child.terminate)()
 
     async def stop(self) -> None:
-        """End it, by force if it must be, and wait until it is gone."""
+        """Terminate the process, by force after ``GRACE_SECONDS``, and wait until it has exited."""
         self.terminate()
         if not await wait_for_future(self.exit_reason, GRACE_SECONDS):
             self.terminate(force=True)
             await wait_for_future(self.exit_reason, None)
 
     def _supervise(self) -> None:
-        """Start the process, hear what it reports, and wait for its end."""
+        """Start the process, read its report, and wait for its exit."""
         try:
             child = self._start()
         except OSError as error:
             self._set_exit(f"could not be started: {error.strerror or error}", "")
             return
         with child:
-            ears = threading.Thread(target=self._read_stderr, args=(child.stderr,), daemon=True)
-            ears.start()
+            stderr_reader = threading.Thread(target=self._read_stderr, args=(child.stderr,), daemon=True)
+            stderr_reader.start()
             failure = self._read_report(child.stdout)
             code = child.wait()
-            ears.join()
+            stderr_reader.join()
         self._set_exit(_describe_exit(code), failure)
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -86,11 +85,11 @@ class ModelProcess:
             if child.stdin is not None:
                 child.stdin.write(msgspec.json.encode(self.spec) + b"\n")
         except BrokenPipeError:
-            return child  # how it ended is told by what comes next
+            return child  # its exit code and stderr have the reason
         return child
 
     def _read_report(self, reports: IO[bytes] | None) -> str:
-        """Return why it could not be started, in its own words."""
+        """Set ``ready``, or return why the server could not be started."""
         line = reports.readline() if reports is not None else b""
         try:
             report = _REPORT_DECODER.decode(line)
@@ -106,14 +105,11 @@ class ModelProcess:
             self._stderr_tail = (self._stderr_tail + piece)[-MAX_STDERR:]
 
     def _set_exit(self, how: str, failure: str) -> None:
-        lines = [
-            _strip_log_prefix(line)
-            for line in self._stderr_tail.decode("utf-8", "replace").splitlines()
-            if line.strip()
-        ]
+        stderr = self._stderr_tail.decode("utf-8", "replace")
+        lines = [_strip_log_prefix(line) for line in stderr.splitlines() if line.strip()]
         if failure:
-            words = f": {lines[0]}" if lines else ""
-            self.ready.set_exception(ConfigError(f"the local model cannot be started: {failure}{words}"))
+            reason = f": {lines[0]}" if lines else ""
+            self.ready.set_exception(ConfigError(f"the local model cannot be started: {failure}{reason}"))
         else:
             how = f"{how}: {lines[-1]}" if lines else how
             if not self.ready.done():
@@ -122,7 +118,7 @@ class ModelProcess:
 
 
 class ProcessRegistry:
-    """The processes of this Python process: one for each way to run the model, shared by all who hold it."""
+    """The server processes of this Python process: one for each settings, shared by all holders."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -130,7 +126,7 @@ class ProcessRegistry:
         self._owner = 0
 
     def acquire(self, spec: LaunchSpec, holder: object) -> ModelProcess:
-        """Return the process that runs the model as ``order`` says, another one when the last has ended."""
+        """Return the process for the settings of ``spec``, a new one if the last has exited."""
         with self._lock:
             if self._owner != spec.owner:  # after a fork the processes are those of the parent
                 self._processes, self._owner = {}, spec.owner
@@ -143,12 +139,12 @@ class ProcessRegistry:
             return process
 
     async def release(self, holder: object) -> None:
-        """End the processes that nobody else holds, and wait for that."""
+        """Stop the processes that have no other holder, and wait until they have exited."""
         for process in self._drop_holder(holder):
             await process.stop()
 
     def end_all(self) -> None:
-        """End all of them and wait; for the end of the program."""
+        """Stop all processes and wait; called at the exit of the program."""
         if self._owner != os.getpid():
             return
         for process, _ in self._processes.values():
@@ -162,7 +158,7 @@ class ProcessRegistry:
 
     def _drop_holder(self, holder: object) -> list[ModelProcess]:
         with self._lock:
-            held = {key: made for key, made in self._processes.items() if holder in made[1]}
+            held = {key: entry for key, entry in self._processes.items() if holder in entry[1]}
             for _, holders in held.values():
                 holders.discard(holder)
             return [self._processes.pop(key)[0] for key, (_, holders) in held.items() if not holders]
@@ -173,24 +169,24 @@ atexit.register(PROCESSES.end_all)
 
 
 async def wait_for_future(future: "Future[_T]", seconds: float | None) -> bool:
-    """Wait for a future of another thread, at most so long; giving up changes nothing for others who wait."""
-    mine = asyncio.wrap_future(future)
+    """Wait for a future of another thread, at most ``seconds``; a timeout does not cancel it for other waiters."""
+    waiter = asyncio.wrap_future(future)
     try:
-        done, _ = await asyncio.wait([mine], timeout=seconds)
+        done, _ = await asyncio.wait([waiter], timeout=seconds)
         return bool(done)
     finally:
-        if not mine.cancel():
-            mine.exception()  # it was looked at, whoever asks
+        if not waiter.cancel():
+            waiter.exception()  # marks the exception as retrieved
 
 
 def _uncancellable_future() -> "Future[str]":
     future: Future[str] = Future()
-    future.set_running_or_notify_cancel()  # from here on, nobody who waits for it can cancel it for the others
+    future.set_running_or_notify_cancel()  # a running future cannot be cancelled by one of its waiters
     return future
 
 
 def _environment() -> dict[str, str]:
-    """Return what the process is given: where to find its code, and on Windows what no program starts without."""
+    """Return the environment of the process: the import path, and on Windows the variable that programs need."""
     needed = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
     return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed}
 
@@ -205,7 +201,7 @@ def _describe_exit(code: int) -> str:
 
 
 def _strip_log_prefix(line: str) -> str:
-    """Return a line of the server's log without its clock and level."""
-    clock, _, rest = line.partition(" ")
-    words = rest.lstrip() if clock.replace(".", "").isdigit() else line
-    return words.removeprefix("E ").strip()[:MAX_LINE]
+    """Return a line of the server's log without its time and level."""
+    time, _, rest = line.partition(" ")
+    message = rest.lstrip() if time.replace(".", "").isdigit() else line
+    return message.removeprefix("E ").strip()[:MAX_LINE]

@@ -5,9 +5,9 @@ import msgspec
 from vaka.core.types.errors import InvalidInput
 
 DEFAULT_CONTEXT = 8192
-"""Tokens that SmolLM2 was made for; more would be noise."""
+"""The context of SmolLM2; beyond it answers are noise."""
 DEFAULT_MAX_TOKENS = 512
-"""Tokens of an answer for which nobody set another limit: a model this small does not know when to stop."""
+"""The length limit of an answer whose request has none: a model this small may not stop by itself."""
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,13 +16,13 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
     context: int = DEFAULT_CONTEXT
     """Tokens of a conversation."""
     max_tokens: int = DEFAULT_MAX_TOKENS
-    """Tokens of an answer whose request says nothing about it."""
+    """Tokens of an answer whose request has no limit."""
     threads: int = 1
-    """Processors to use: on a busy machine more of them make it slower."""
+    """CPU threads: on a busy machine more of them make it slower."""
     parallel: int = 1
-    """Answers that are written at the same time; others wait. Each has the whole context, and costs its memory."""
+    """Concurrent answers; further requests wait. Each needs the memory of a whole context."""
     weights: str = ""
-    """A GGUF file of another model that talks ChatML; by default SmolLM2-135M."""
+    """A GGUF file of another model with the ChatML format; by default SmolLM2-135M."""
 
     def __post_init__(self) -> None:
         for name in ("context", "max_tokens", "threads", "parallel"):
@@ -32,10 +32,10 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line on stdin. It has the key, which would be seen by everyone in the arguments of a command."""
+    """The first line on stdin. It has the key, which other users could read in the arguments of a command."""
 
     owner: int
-    """The process that this one must not outlive."""
+    """The process with which this one exits."""
     weights: str
     host: str
     port: int
@@ -44,13 +44,13 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="loaded"):
-    """It answers at this address."""
+    """The server answers at this URL."""
 
     url: str
 
 
 class ServerFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """It cannot be started."""
+    """The server cannot be started."""
 
     message: str
 

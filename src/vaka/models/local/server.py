@@ -1,4 +1,4 @@
-"""The program of the server process: llama.cpp's HTTP server, started from the launch spec on stdin; it exits with its owner."""
+"""The program of the server process: llama.cpp's HTTP server, which exits with its owner."""
 
 import contextlib
 import ctypes
@@ -15,18 +15,18 @@ import msgspec
 from vaka.models.local.protocol import LaunchReport, LaunchSpec, ServerFailed, ServerReady
 
 TEMPERATURE = 0.0
-"""A small model that is free to choose chooses badly; this also makes its answers repeatable."""
+"""A small model samples badly; greedy decoding also makes its answers repeatable."""
 REPEAT_PENALTY, REPEAT_WINDOW = 1.05, 64
-"""Just enough against loops; more of it forbids the numbers and names of a question in the arguments of a call."""
+"""Just enough against loops; more would suppress the numbers and names of a question in the arguments of a call."""
 PROMPT_CACHE_MIB = 256
-"""Megabytes for conversations that wait for their next turn."""
+"""Megabytes for the cached prompts of idle conversations."""
 ERROR_VERBOSITY = 1
 _MAX_SPEC_BYTES = 64 * 1024
 _PR_SET_PDEATHSIG = 1
 
 
 def llama_library() -> Any:
-    """Return llama.cpp. It belongs to an extra, and no other process should load it."""
+    """Return llama.cpp, which is part of an extra, and loaded in this process only."""
     return import_module("xllamacpp")
 
 
@@ -36,7 +36,7 @@ def chat_template() -> str:
 
 
 def server_parameters(spec: LaunchSpec) -> Any:
-    """Return what the server is to do, in its own words."""
+    """Return the launch spec as llama.cpp's parameters."""
     settings, params = spec.settings, llama_library().CommonParams()
     params.model.path = spec.weights
     params.model_alias = {"local"}
@@ -51,64 +51,64 @@ def server_parameters(spec: LaunchSpec) -> Any:
     params.sampling.penalty_repeat, params.sampling.penalty_last_n = REPEAT_PENALTY, REPEAT_WINDOW
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.verbosity, params.warmup = ERROR_VERBOSITY, False
-    params.ui = params.endpoint_slots = params.endpoint_props = False  # nobody needs to look into others' prompts
-    params.cors_origins, params.cors_credentials = "", False  # no page in a browser has business here
+    params.ui = params.endpoint_slots = params.endpoint_props = False  # they would show the prompts of other clients
+    params.cors_origins, params.cors_credentials = "", False  # web pages must not reach the server
     return params
 
 
 def listen_error(host: str, port: int) -> str:
-    """Return why a server cannot listen there, ``""`` when it can. Its own answer would be a crash."""
+    """Return why a server cannot listen there, ``""`` if it can: llama.cpp itself would crash."""
     if not 0 <= port <= 65535:
         return f"cannot listen on {host}:{port}: a port is a number from 0, for any that is free, to 65535"
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        with socket.socket(found[0][0], socket.SOCK_STREAM) as probe:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(found[0][4])
+            probe.bind(address)
     except (OSError, UnicodeError) as error:
         return f"cannot listen on {host}:{port}: {getattr(error, 'strerror', '') or error}"
     return ""
 
 
 def exit_with_owner(owner: int) -> None:
-    """Have the kernel end this process when its owner ends, where it can."""
+    """Have the kernel kill this process when its owner exits, on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != owner:  # it was gone before the kernel knew that it matters
+    if os.getppid() != owner:  # the owner exited before the call above
         raise SystemExit(0)
 
 
 def exit_when_closed(source: int) -> None:
-    """End this process when ``source`` ends."""
+    """Exit at the end of ``source``."""
     with contextlib.suppress(OSError):
         while os.read(source, 4096):
-            continue  # nothing more is expected, and nothing more counts
+            continue  # further input is ignored
     os._exit(0)
 
 
 def redirect_stdout() -> int:
-    """Return the pipe to the owner; what libraries print goes to stderr, where it is kept for an error's message."""
+    """Return the pipe to the owner; the output of libraries goes to stderr, which the owner shows in errors."""
     target = os.dup(1)
     os.dup2(2, 1)
     return target
 
 
 def read_launch_spec(source: int) -> LaunchSpec:
-    """Return the first line of ``source``; raises ``ValueError`` when it is no order."""
+    """Return the launch spec in the first line of ``source``. Raises ``ValueError`` for an invalid one."""
     line = b""
     while not line.endswith(b"\n"):
-        piece = os.read(source, 1) if len(line) < _MAX_SPEC_BYTES else b""
-        if not piece:
-            raise ValueError("expected one line with an order on stdin")
-        line += piece
+        byte = os.read(source, 1) if len(line) < _MAX_SPEC_BYTES else b""
+        if not byte:
+            raise ValueError("expected one line with a launch spec on stdin")
+        line += byte
     return msgspec.json.decode(line, type=LaunchSpec)
 
 
 def start_server(spec: LaunchSpec) -> tuple[LaunchReport, Any]:
-    """Load the model and return what to report, and the server to keep."""
-    taken = listen_error(spec.host, spec.port)
-    if taken:
-        return ServerFailed(taken), None
+    """Load the model; return the report, and the server, which lives as long as the object."""
+    problem = listen_error(spec.host, spec.port)
+    if problem:
+        return ServerFailed(problem), None
     try:
         server = llama_library().Server(server_parameters(spec))
     except (RuntimeError, ValueError, OSError, MemoryError) as error:
@@ -119,10 +119,10 @@ def start_server(spec: LaunchSpec) -> tuple[LaunchReport, Any]:
 def main() -> int:
     """Serve until stdin ends."""
     target = redirect_stdout()
-    order = read_launch_spec(0)
-    exit_with_owner(order.owner)
+    spec = read_launch_spec(0)
+    exit_with_owner(spec.owner)
     threading.Thread(target=exit_when_closed, args=(0,), daemon=True).start()
-    report, server = start_server(order)
+    report, server = start_server(spec)
     os.write(target, msgspec.json.encode(report) + b"\n")
     if server is None:
         return 1

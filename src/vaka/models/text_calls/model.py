@@ -1,9 +1,9 @@
-"""Tool calls for models without function calling: describe tools in the system prompt, read calls from the text of the answer."""
+"""Tool calls for models without function calling: tools in the system prompt, calls in the text of the answer."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -21,11 +21,8 @@ from vaka.core.ports.model import (
 from vaka.core.types.errors import BadRequest, ModelUnavailable
 from vaka.core.types.message import (
     AssistantMessage,
-    Audio,
     CallRef,
     Content,
-    Document,
-    Image,
     Message,
     Part,
     Text,
@@ -34,13 +31,20 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
-from vaka.models.compatibility import arguments_of, text_or_preview
+from vaka.models.compatibility import Media, arguments_of, text_or_preview
 from vaka.models.function_calls import FunctionCall, FunctionDefinition
+from vaka.models.json_values import as_object, is_list
 from vaka.models.text_calls.scanner import CallScanner, FoundCall
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
+__all__ = ["TextCalls", "parse_tool_calls", "render_tools"]
+
+COMPLETE_REASONS = ("end", "calls")
+"""Stop reasons of an answer from which calls may be read."""
 MAX_DEPTH = 6
 """Levels of nested parameters that are described."""
+
+_log = logging.getLogger(__name__)
 
 _CALL_INSTRUCTIONS = """\
 You can call tools. To call one, write a JSON object in a fenced block of its own:
@@ -56,10 +60,9 @@ def render_tools(
     tools: Iterable[ToolSpec], *, include_parameters: bool = True, include_examples: bool = True,
     markdown: bool = True, group_by_category: bool = False,
 ) -> str:  # fmt: skip
-    """Return what there is to know about ``tools``, as a text for a model.
+    """Return a description of ``tools`` for a model.
 
-    ``markdown`` gives headings and code marks, else plain lines; ``group_by_category`` puts tools of one origin
-    together under its name.
+    ``markdown`` adds headings and code marks; ``group_by_category`` groups tools under the names of their origins.
     """
     tools = list(tools)
     groups: dict[str, list[ToolSpec]] = {}
@@ -80,51 +83,51 @@ def render_tools(
 
 
 def calling_instructions(tools: Sequence[ToolSpec], tool_text: str, *, required: str = "", single: bool = False) -> str:
-    """Return how to call tools, which there are, and what must be called (``must``: any tool, or the name of one)."""
-    said = [_CALL_INSTRUCTIONS.format(example=call_block("NAME", {"PARAMETER": "VALUE"}))]
+    """Return the instructions for calling tools, and the tools; ``required``: an answer without a call is refused."""
+    instructions = [_CALL_INSTRUCTIONS.format(example=call_block("NAME", {"PARAMETER": "VALUE"}))]
     if single:
-        said.append("Call one tool at a time.")
+        instructions.append("Call one tool at a time.")
     if required:
         which = f"the tool {tools[0].name}" if len(tools) == 1 else "at least one tool"
-        said.append(f"Your next answer must call {which}.")
-    return "\n\n".join([*said, "The tools:", tool_text])
+        instructions.append(f"Your next answer must call {which}.")
+    return "\n\n".join([*instructions, "The tools:", tool_text])
 
 
 def call_block(name: str, parameters: Any) -> str:
-    """Return a call in the form that a model is told to write."""
+    """Return a call in the form of the instructions."""
     return f"```json\n{msgspec.json.encode({'tool': name, 'parameters': parameters}).decode()}\n```"
 
 
 def category_of(tool: ToolSpec) -> str:
-    """Return where a tool belongs: its server, if its name says so (``mcp__SERVER__NAME``), else its layer."""
+    """Return the MCP server of a tool (``mcp__SERVER__NAME``), else its layer."""
     parts = tool.name.split("__")
     return parts[1] if len(parts) > 2 and parts[0] == "mcp" else tool.layer
 
 
 def write_calls_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return a conversation whose calls and results are words; those of neighbours that one side says become one.
+    """Return a conversation with calls and results as text; adjacent user messages are merged.
 
-    What was shown stays apart from what was said later: a model that cannot see it reads a note, and refuses to answer
-    only where it is shown in the very message that is to be answered.
+    A message with media is not merged with a later one: a model that does not support them reads a note in the place of
+    earlier media, and refuses only those of the last message.
     """
     names = {call.id: call.name for message in messages if isinstance(message, AssistantMessage)
              for call in message.calls}  # fmt: skip
-    said: list[Message] = []
+    written: list[Message] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            said.append(_answer_as_text(message))
+            written.append(_answer_as_text(message))
             continue
         for content in _results_as_text(message, names) if isinstance(message, ToolMessage) else (message.content,):
-            before = said[-1] if said else None
+            before = written[-1] if written else None
             if isinstance(before, UserMessage) and not _media_parts(before.content):
-                said[-1] = UserMessage(content=(*_with_separator(before.content), *content))
+                written[-1] = UserMessage(content=(*_with_separator(before.content), *content))
             else:
-                said.append(UserMessage(content=content))
-    return tuple(said)
+                written.append(UserMessage(content=content))
+    return tuple(written)
 
 
 def _media_parts(content: Content) -> Content:
-    return tuple(part for part in content if isinstance(part, Image | Audio | Document))
+    return tuple(part for part in content if isinstance(part, Media))
 
 
 def _answer_as_text(message: AssistantMessage) -> AssistantMessage:
@@ -149,24 +152,21 @@ def _results_as_text(message: ToolMessage, names: dict[Any, str]) -> list[Conten
     texts: list[str] = []
     media: list[Part] = []
     for result in message.results:
-        shown = _media_parts(result.content)
-        said = text_or_preview(result.content) or ("see above" if shown else "nothing")
-        ended = "failed" if result.failed else "returned"
-        texts.append(f"The tool {names.get(result.call, 'that was called')} {ended}:\n{said}")
-        media += shown
-    spoken: Content = (Text(text="\n\n".join(texts)),)
-    return [tuple(media), spoken] if media else [spoken]
+        parts = _media_parts(result.content)
+        output = text_or_preview(result.content) or ("see above" if parts else "nothing")
+        outcome = "failed" if result.failed else "returned"
+        texts.append(f"The tool {names.get(result.call, 'that was called')} {outcome}:\n{output}")
+        media += parts
+    text: Content = (Text(text="\n\n".join(texts)),)
+    return [tuple(media), text] if media else [text]
 
 
 def _with_separator(content: Content) -> Content:
-    """Return content that more follows: a part of nothing but blanks is something that some providers refuse."""
-    if not content:
-        return ()
-    *others, last = content
-    return (
-        *others,
-        msgspec.structs.replace(last, text=f"{last.text}\n\n") if isinstance(last, Text) and last.text else last,
-    )
+    """Return content with a blank line at its end: some providers refuse a separate part that is only blanks."""
+    last = content[-1] if content else None
+    if isinstance(last, Text) and last.text:
+        return (*content[:-1], msgspec.structs.replace(last, text=f"{last.text}\n\n"))
+    return content
 
 
 def _code_span(text: str) -> str:
@@ -182,14 +182,13 @@ def _member_lines(
     schema: dict[str, Any], root: dict[str, Any], mark: Callable[[str], str], depth: int
 ) -> Iterator[str]:
     required = schema.get("required", ())
-    for name, given in _as_object(schema.get("properties")).items():
-        member = _resolve_reference(given, root)
-        facts = [_describe_type(member, root)]
-        facts.append("required" if name in required else "optional")
+    for name, part in as_object(schema.get("properties")).items():
+        member = _resolve_reference(part, root)
+        facts = [_describe_type(member, root), "required" if name in required else "optional"]
         if "default" in member:
             facts.append(f"default {_to_json(member['default'])}")
-        told = str(member.get("description", "")).strip()
-        yield f"{'  ' * depth}- {mark(name)} ({', '.join(facts)})" + (f": {told}" if told else "")
+        description = str(member.get("description", "")).strip()
+        yield f"{'  ' * depth}- {mark(name)} ({', '.join(facts)})" + (f": {description}" if description else "")
         inner = member if "properties" in member else _resolve_reference(member.get("items"), root)
         if depth < MAX_DEPTH:
             yield from _member_lines(inner, root, mark, depth + 1)
@@ -201,17 +200,17 @@ def _describe_type(schema: dict[str, Any], root: dict[str, Any]) -> str:
     options = schema.get("anyOf") or schema.get("oneOf")
     if options:
         return " or ".join(dict.fromkeys(_describe_type(_resolve_reference(option, root), root) for option in options))
-    kinds = _type_names(schema, "any value")
-    if kinds == ["array"] and _as_object(schema.get("items")):
+    types = _type_names(schema, "any value")
+    if types == ["array"] and as_object(schema.get("items")):
         return f"array of {_describe_type(_resolve_reference(schema['items'], root), root)}"
-    return " or ".join(kinds)
+    return " or ".join(types)
 
 
 def _example_value(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> Any:
     """Return a small value that fits a schema, or nearly."""
-    for given in (schema.get("examples"), [schema["default"]] if "default" in schema else None, schema.get("enum")):
-        if given:
-            return given[0]
+    for values in (schema.get("examples"), [schema["default"]] if "default" in schema else None, schema.get("enum")):
+        if values:
+            return values[0]
     if "const" in schema:
         return schema["const"]
     options = schema.get("anyOf") or schema.get("oneOf")
@@ -219,61 +218,44 @@ def _example_value(schema: dict[str, Any], root: dict[str, Any], depth: int = 0)
         return _example_value(_resolve_reference(options[0], root), root, depth + 1) if depth < MAX_DEPTH else None
     kind = _type_names(schema, "object" if "properties" in schema else "string")[0]
     if kind == "array":
-        return (
-            [_example_value(_resolve_reference(schema.get("items"), root), root, depth + 1)]
-            if depth < MAX_DEPTH
-            else []
-        )
+        items = _resolve_reference(schema.get("items"), root)
+        return [_example_value(items, root, depth + 1)] if depth < MAX_DEPTH else []
     if kind == "object":
-        members = _as_object(schema.get("properties"))
+        members = as_object(schema.get("properties"))
         wanted = [name for name in schema.get("required", ()) if name in members] if depth < MAX_DEPTH else []
         return {name: _example_value(_resolve_reference(members[name], root), root, depth + 1) for name in wanted}
     return {"integer": 1, "number": 1.5, "boolean": True, "null": None}.get(kind, "text")
 
 
-def _type_names(schema: dict[str, Any], otherwise: str) -> list[str]:
-    """Return the types a schema names, at least one."""
-    given: Any = schema.get("type") or otherwise
-    several = cast("list[Any]", given)
-    return [str(kind) for kind in several] if isinstance(given, list) else [str(given)]
+def _type_names(schema: dict[str, Any], default: str) -> list[str]:
+    types = schema.get("type") or default
+    return [str(name) for name in (types if is_list(types) else [types])]
 
 
 def _resolve_reference(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     for _ in range(MAX_DEPTH):
-        ref = _as_object(schema).get("$ref")
+        ref = as_object(schema).get("$ref")
         if not isinstance(ref, str) or not ref.startswith("#/$defs/"):
             break
-        schema = _as_object(root.get("$defs")).get(ref.removeprefix("#/$defs/"))
-    return _as_object(schema)
-
-
-def _as_object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        schema = as_object(root.get("$defs")).get(ref.removeprefix("#/$defs/"))
+    return as_object(schema)
 
 
 def _to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-__all__ = ["TextCalls", "parse_tool_calls", "render_tools"]
-
-COMPLETE_REASONS = ("end", "calls")
-"""Ends of an answer from which calls may be read."""
-
-_log = logging.getLogger(__name__)
-
-
 def parse_tool_calls(
     text: str, tools: Iterable[ToolSpec | FunctionDefinition | str], *, function_calling: bool = False
 ) -> list[FunctionCall]:
-    """Return the calls in a whole answer, in order; never raises, whatever the text.
+    """Return the calls in a complete answer, in order; never raises.
 
     Three forms are read: fenced JSON blocks with ``tool`` and ``parameters``; ``Using the tool 'NAME' with parameters:
-    {…}``; ``NAME(…)`` for the names of ``tools``, with a JSON object or ``key=value`` in the parentheses. Where a text
-    has calls of several forms, only those of the first are meant. ``repaired`` of a call says what was mended.
+    {…}``; ``NAME(…)`` for the names of ``tools``, with a JSON object or ``key=value`` in the parentheses. Of a text
+    with calls of several forms, only those of the first form in this list are returned. ``repaired`` of a call
+    describes repairs of its JSON.
 
-    With ``function_calling`` the model calls tools by itself: then nothing in its text is a call, and nothing is
-    returned, with a warning.
+    With ``function_calling`` the model calls tools by itself: nothing is returned, with a warning.
     """
     if function_calling:
         _log.warning("function calling is active: calls are not read from text")
@@ -288,12 +270,12 @@ def parse_tool_calls(
 
 
 class TextCalls(ModelWrapper):
-    """A model without function calling that can call tools all the same.
+    """Tool calls for a model without function calling.
 
-    The system prompt says which tools there are and how to call them; earlier calls and results become words. Of the
-    answer, text is shown as it arrives, except what may be the beginning of a call; calls are read when the answer is
-    whole, never from one that reached its length limit, was refused or was cut. If a call is required and there is
-    none, ``ModelUnavailable`` is raised: another try may do better.
+    The system prompt describes the tools and how to call them; earlier calls and results become text. Text is streamed
+    as it arrives, except for what may begin a call; calls are read when the answer is complete, never from one that
+    reached its length limit, was refused or was cut. If a required call is missing, ``ModelUnavailable`` is raised:
+    another attempt may succeed.
     """
 
     def __init__(
@@ -308,52 +290,49 @@ class TextCalls(ModelWrapper):
             self.estimate: Callable[[Prompt], Estimate] = lambda prompt: estimate(self.rewrite(prompt))
 
     def rewrite(self, prompt: Prompt) -> Prompt:
-        """Return ``prompt`` as the model inside sees it: everything in words. Raises ``BadRequest``."""
-        tools, must = _resolve_choice(prompt)
+        """Return ``prompt`` as the inner model reads it, with tools and calls as text. Raises ``BadRequest``."""
+        tools, required = _resolve_choice(prompt)
         system = prompt.system
         if tools:
-            told = calling_instructions(
-                tools, self._render_tools(tools), required=must, single=prompt.options.get("parallel_calls") is False
-            )
-            system = f"{system}\n\n{told}" if system else told
+            single = prompt.options.get("parallel_calls") is False
+            tool_text = render_tools(
+                tools, include_parameters=self._parameters, include_examples=self._examples, markdown=self._markdown,
+                group_by_category=self._grouped,
+            )  # fmt: skip
+            instructions = calling_instructions(tools, tool_text, required=required, single=single)
+            system = f"{system}\n\n{instructions}" if system else instructions
         return msgspec.structs.replace(
             prompt, messages=write_calls_as_text(prompt.messages), system=system, tools=(), tool_choice="auto",
             options={name: value for name, value in prompt.options.items() if name != "parallel_calls"},
         )  # fmt: skip
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does, with the calls that its text holds."""
-        tools, must = _resolve_choice(prompt)
-        reading = _AnswerReader(tools, prompt.number)
+        """Stream the inner model's answer, with the calls in its text."""
+        tools, required = _resolve_choice(prompt)
+        reader = _AnswerReader(tools, prompt.number)
         async with aclosing(self._inner.stream(self.rewrite(prompt))) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
-                    shown = reading.feed(chunk.text)
-                    if shown:
-                        yield chunk if shown == chunk.text else TextChunk(shown)
+                    text = reader.feed(chunk.text)
+                    if text:
+                        yield chunk if text == chunk.text else TextChunk(text)
                 elif isinstance(chunk, StopChunk):
-                    for read in reading.end(chunk):
-                        yield read
-                    if must and chunk.reason in COMPLETE_REASONS and not reading.has_calls:
-                        raise ModelUnavailable(f"{self.name} had to call {must} and called none")
-                    yield StopChunk("calls") if reading.has_calls and chunk.reason in COMPLETE_REASONS else chunk
+                    for last in reader.end(chunk):
+                        yield last
+                    if required and chunk.reason in COMPLETE_REASONS and not reader.has_calls:
+                        raise ModelUnavailable(f"{self.name} had to call {required} and called none")
+                    yield StopChunk("calls") if reader.has_calls and chunk.reason in COMPLETE_REASONS else chunk
                     return
                 else:
-                    reading = reading.observe(chunk)
+                    reader = reader.observe(chunk)
                     yield chunk
-        rest = reading.unshown_text()
+        rest = reader.unshown_text()
         if rest:
             yield TextChunk(rest)
 
-    def _render_tools(self, tools: tuple[ToolSpec, ...]) -> str:
-        return render_tools(
-            tools, include_parameters=self._parameters, include_examples=self._examples, markdown=self._markdown,
-            group_by_category=self._grouped,
-        )  # fmt: skip
-
 
 def _resolve_choice(prompt: Prompt) -> tuple[tuple[ToolSpec, ...], str]:
-    """Return the tools that may be called, and what must be."""
+    """Return the tools that may be called, and a description of those that must be."""
     choice = prompt.tool_choice
     if choice == "none" or (not prompt.tools and choice == "auto"):
         return (), ""
@@ -361,23 +340,22 @@ def _resolve_choice(prompt: Prompt) -> tuple[tuple[ToolSpec, ...], str]:
         return prompt.tools, ""
     chosen = prompt.tools if choice == "required" else tuple(tool for tool in prompt.tools if tool.name == choice)
     if not chosen:
-        there = ", ".join(tool.name for tool in prompt.tools) or "none"
-        raise BadRequest(f"tool_choice {choice!r} needs a tool to call; there are {there}")
+        names = ", ".join(tool.name for tool in prompt.tools) or "none"
+        raise BadRequest(f"tool_choice {choice!r} needs a tool to call; there are {names}")
     return chosen, "a tool" if choice == "required" else repr(choice)
 
 
 class _AnswerReader:
-    """One answer as it comes in."""
+    """Separates the text of one answer from its calls."""
 
     def __init__(self, tools: tuple[ToolSpec, ...], number: int) -> None:
         self._tools, self._number = tools, number
         self._scanner = CallScanner(tool.name for tool in tools) if tools else None
         self._shown_end = self._next_index = 0
         self.has_calls = False
-        """Whether the answer has a call."""
 
     def feed(self, text: str) -> str:
-        """Take more text; return what can be shown of all that has come."""
+        """Return the text that can be streamed so far."""
         scanner = self._scanner
         if scanner is None:
             return text
@@ -386,7 +364,7 @@ class _AnswerReader:
         return scanner.text(start, self._shown_end)
 
     def observe(self, chunk: Chunk) -> "_AnswerReader":
-        """Take what is no text: calls the model made by itself, or the news that everything begins anew."""
+        """Return the reader after another chunk: a call that the model made by itself, or a new attempt."""
         if isinstance(chunk, RetryChunk):
             return _AnswerReader(self._tools, self._number + 1)
         if isinstance(chunk, CallChunk):
@@ -394,11 +372,10 @@ class _AnswerReader:
         return self
 
     def unshown_text(self) -> str:
-        """Return what was not shown yet."""
         return self._scanner.text(self._shown_end) if self._scanner is not None else ""
 
     def end(self, stop: StopChunk) -> Iterator[Chunk]:
-        """Yield what is left of the text, then the calls, if the answer is whole."""
+        """Yield the rest of the text, then the calls of a complete answer."""
         scanner = self._scanner
         if scanner is None:
             return
@@ -416,7 +393,7 @@ class _AnswerReader:
 
 
 def _text_without_calls(scanner: CallScanner, start: int, calls: list[FoundCall]) -> str:
-    """Return the text from ``start`` on without the calls, each with the blanks before it."""
+    """Return the text from ``start`` on without the calls and the blanks before each."""
     texts: list[str] = []
     for found in calls:
         texts.append(scanner.text(start, found.start).rstrip(" \t\r\n\f\v"))

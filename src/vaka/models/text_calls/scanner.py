@@ -26,19 +26,19 @@ _PYTHON_LITERALS = {"True": "true", "False": "false", "None": "null"}
 
 
 class NotACall(Exception):
-    """What was written cannot belong to a call."""
+    """The text is not a call."""
 
 
 class LenientJson:
-    """One object or array. Give it the tokens in order until it is ``whole``; ``NoCall`` is raised at the first misfit.
+    """One object or array, built from tokens until ``is_complete``; an invalid token raises ``NotACall``.
 
-    What is given as text is kept as it is, so that the text of a value without faults is the text that was read.
+    Tokens are not normalized: the text of a valid value is the text that was read.
     """
 
     def __init__(self) -> None:
         self.is_complete = False
         self.end = 0
-        """Where it ends in the text it was read from; set by whoever reads."""
+        """Its end in the scanned text; set by the scanner."""
         self._tokens: list[str] = []
         self._repairs: dict[str, None] = {}
         self._closers: list[str] = []
@@ -48,11 +48,10 @@ class LenientJson:
         self._members: list[tuple[str, int, int]] = []
 
     def add_blanks(self, text: str) -> None:
-        """Take blanks between two tokens."""
         self._tokens.append(text)
 
     def add_mark(self, char: str) -> None:
-        """Take a bracket, a brace, a comma or a colon."""
+        """Add a bracket, a brace, a comma or a colon."""
         if char in _CLOSERS and self._expected_token in (_VALUE, _FIRST_ITEM, _ITEM) and len(self._closers) < MAX_DEPTH:
             self._closers.append(_CLOSERS[char])
             self._expected_token = _FIRST_KEY if char == "{" else _FIRST_ITEM
@@ -70,7 +69,7 @@ class LenientJson:
         self._tokens.append(char)
 
     def add_word(self, text: str) -> None:
-        """Take a number, true, false or null."""
+        """Add a number, true, false or null."""
         if self._expected_token not in (_VALUE, _FIRST_ITEM, _ITEM):
             raise NotACall
         if text in _PYTHON_LITERALS:
@@ -81,9 +80,9 @@ class LenientJson:
         self._expected_token = _NEXT
 
     def add_string(self, body: str, quote: str) -> None:
-        """Take a text, given by what is between its quotes."""
-        text, mended = requote(body, quote)
-        self._repairs.update(dict.fromkeys(mended))
+        """Add a string, of which ``body`` is between its quotes."""
+        text, repairs = requote(body, quote)
+        self._repairs.update(dict.fromkeys(repairs))
         if self._expected_token in (_FIRST_KEY, _KEY):
             self._key = text if len(self._closers) == 1 else self._key
             self._expected_token = _COLON
@@ -100,15 +99,15 @@ class LenientJson:
 
     @property
     def repair_notes(self) -> str:
-        """What was mended, if anything."""
+        """The repairs, if any."""
         return "; ".join(self._repairs)
 
     def member_json(self, name: str) -> str:
-        """Return the one member of that name as JSON. Raises ``NoCall`` when there is none or several."""
-        found = [self._tokens[start:end] for key, start, end in self._members if _is_key(key, name)]
-        if len(found) != 1:
+        """Return the member of that name as JSON. Raises ``NotACall`` unless there is exactly one."""
+        members = [self._tokens[start:end] for key, start, end in self._members if _is_key(key, name)]
+        if len(members) != 1:
             raise NotACall
-        return "".join(found[0]).strip()
+        return "".join(members[0]).strip()
 
     def _close_container(self) -> None:
         if self._expected_token in (_KEY, _ITEM):
@@ -125,22 +124,22 @@ class LenientJson:
 
 
 def requote(body: str, quote: str) -> tuple[str, list[str]]:
-    """Return a text as a JSON string, given what is between its quotes, and what was mended."""
-    mended: dict[str, None] = {"single quotes": None} if quote == "'" else {}
+    """Return the JSON string for the text between two quotes, and the repairs."""
+    repairs: dict[str, None] = {"single quotes": None} if quote == "'" else {}
 
-    def escape(found: re.Match[str]) -> str:
-        char = found[0]
+    def escape(match: re.Match[str]) -> str:
+        char = match[0]
         if char == "\\'":
-            mended["single quotes"] = None
+            repairs["single quotes"] = None
             return "'"
         if char == '"':
             return '\\"'
         if char < " ":
-            mended["line breaks in text"] = None
+            repairs["line breaks in text"] = None
             return json.dumps(char)[1:-1]
         return char
 
-    return f'"{_ESCAPE.sub(escape, body)}"', list(mended)
+    return f'"{_ESCAPE.sub(escape, body)}"', list(repairs)
 
 
 def _is_key(key: str, name: str) -> bool:
@@ -151,10 +150,10 @@ def _is_key(key: str, name: str) -> bool:
 
 
 FENCED, SENTENCE, FUNCTION = 0, 1, 2
-"""The forms of a call; where a text has calls of several forms, those of the first count."""
+"""The forms of a call, in the order of precedence."""
 
 MAX_NAME = 128
-"""Characters a quoted name may have."""
+"""Characters of a quoted name, at most."""
 
 _Position: TypeAlias = Generator[None, None, int]
 
@@ -166,7 +165,7 @@ _TICKS = frozenset("`")
 
 _KEY_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
-_WORD_CHARS = _KEY_CHARS | frozenset(".")  # what follows a dot belongs to something else
+_WORD_CHARS = _KEY_CHARS | frozenset(".")  # a name after a dot is an attribute
 
 _LITERAL_CHARS = _WORD_CHARS | frozenset("+")
 
@@ -182,7 +181,7 @@ _USING = "using"
 
 
 class FoundCall(msgspec.Struct, frozen=True):
-    """A call, and the characters it is written with."""
+    """A call, and its position in the text."""
 
     start: int
     end: int
@@ -194,7 +193,7 @@ class FoundCall(msgspec.Struct, frozen=True):
 
 
 class CallScanner:
-    """Takes a text in pieces; ``found`` has the calls so far, ``sure`` says up to where the text belongs to none."""
+    """Scans a text in pieces for calls; the text before ``text_end`` belongs to none."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.found_calls: list[FoundCall] = []
@@ -203,28 +202,25 @@ class CallScanner:
         self._prefixes = {word[:size] for word in (*self._names, _USING) for size in range(1, len(word) + 1)}
         self._longest_prefix = max(map(len, self._prefixes))
         self._first_letters = {word for word in self._prefixes if len(word) == 1} | {_USING[0].upper()}
-        self._chars: list[str] = []  # a list grows without being copied
+        self._chars: list[str] = []  # a list, since it grows in place
         self._ended = False
         self._steps = self._scan()
 
     def feed(self, text: str) -> None:
-        """Take more of the text."""
         self._chars.extend(text)
         next(self._steps)
 
     def end(self) -> None:
-        """There is no more text."""
         self._ended = True
         next(self._steps, None)
 
     def text(self, start: int, end: int | None = None) -> str:
-        """Return a part of the text."""
         return "".join(self._chars[start:end])
 
     def calls(self) -> list[FoundCall]:
-        """Return the calls that count: those of the first form there is."""
-        first = min((found.form for found in self.found_calls), default=FENCED)
-        return [found for found in self.found_calls if found.form == first]
+        """Return the calls of the first form that the text has."""
+        first = min((call.form for call in self.found_calls), default=FENCED)
+        return [call for call in self.found_calls if call.form == first]
 
     def _scan(self) -> Generator[None]:
         chars, at = self._chars, 0
@@ -237,21 +233,21 @@ class CallScanner:
                     at = yield from self._scan_word(at)
                 else:
                     at += 1
-                    if char not in _BLANKS:  # blanks wait: they go with a call that follows
+                    if char not in _BLANKS:  # blanks before a call are not text
                         at = self._mark_text(self._word_end(at) if char in _WORD_CHARS else at)
             if self._ended:
                 return
             yield
 
     def _word_end(self, at: int) -> int:
-        """Return where the word ends, as far as it has come, in the middle of which ``at`` is."""
+        """Return the end of the word around ``at``, as far as it has arrived."""
         chars = self._chars
         while at < len(chars) and chars[at] in _WORD_CHARS:
             at += 1
         return at
 
     def _mark_text(self, end: int) -> int:
-        """What comes before ``end`` is text; behind the first call nothing is sure before the end."""
+        """Mark everything before ``end`` as text, unless a call was found before."""
         if not self.found_calls:
             self.text_end = end
         return end
@@ -275,14 +271,14 @@ class CallScanner:
         return self._mark_text(at)
 
     def _may_begin(self, start: int, end: int) -> bool:
-        """Tell whether a word that has not ended may become one that begins a call."""
+        """Return whether an unfinished word may become one that begins a call."""
         if end - start > self._longest_prefix:
             return False
         word = self.text(start, end)
         return word in self._prefixes or _USING.startswith(word.lower())
 
     def _scan_fence(self, start: int) -> _Position:
-        """Read a run of backticks, and what follows if that is a block of JSON; return where to go on."""
+        """Scan a run of backticks and a JSON block after it; return the position to continue at."""
         rest = yield from self._skip(start, _TICKS)
         try:
             if rest - start < 3:
@@ -305,8 +301,8 @@ class CallScanner:
         try:
             for word in ("the", "tool"):
                 at = yield from self._expect_word(at, word)
-            begun, at = yield from self._scan_quoted_name(at)
-            name = self.text(begun, at - 1)
+            name_start, at = yield from self._scan_quoted_name(at)
+            name = self.text(name_start, at - 1)
             for word in ("with", "parameters", ":"):
                 at = yield from self._expect_word(at, word)
             value = yield from self._scan_json(at)
@@ -316,15 +312,15 @@ class CallScanner:
         return value.end
 
     def _scan_quoted_name(self, at: int) -> Generator[None, None, tuple[int, int]]:
-        """Read a name in quotes, on one line and not too long."""
-        begun = (yield from self._skip(at, _BLANKS)) + 1
-        quote = yield from self._char_at(begun - 1)
+        """Scan a quoted name on one line, of at most ``MAX_NAME`` characters."""
+        start = (yield from self._skip(at, _BLANKS)) + 1
+        quote = yield from self._char_at(start - 1)
         if quote not in {*QUOTES, "`"}:
             raise NotACall
-        for end in range(begun, begun + MAX_NAME + 1):
+        for end in range(start, start + MAX_NAME + 1):
             char = yield from self._char_at(end)
-            if char == quote and end > begun:
-                return begun, end + 1
+            if char == quote and end > start:
+                return start, end + 1
             if char in {"", "\n", quote}:
                 break
         raise NotACall
@@ -348,30 +344,30 @@ class CallScanner:
         return end
 
     def _scan_pairs(self, at: int) -> Generator[None, None, tuple[int, str, str]]:
-        """Read ``key=value`` and so on up to the closing parenthesis, as a JSON object."""
-        made: list[str] = []
+        """Scan ``key=value`` pairs up to the closing parenthesis; return the end, the JSON object and the repairs."""
+        members: list[str] = []
         repaired: dict[str, None] = {}
         while True:
-            begun = yield from self._skip(at, _BLANKS)
-            if made and (yield from self._char_at(begun)) == ")":
+            start = yield from self._skip(at, _BLANKS)
+            if members and (yield from self._char_at(start)) == ")":
                 repaired["trailing comma"] = None
-                return begun + 1, f"{{{', '.join(made)}}}", "; ".join(repaired)
-            end = yield from self._skip(begun, _KEY_CHARS)
-            if end == begun:
+                return start + 1, f"{{{', '.join(members)}}}", "; ".join(repaired)
+            end = yield from self._skip(start, _KEY_CHARS)
+            if end == start:
                 raise NotACall
             at = yield from self._expect_word(end, "=")
             value, at = yield from self._scan_value(at, repaired)
-            made.append(f"{json.dumps(self.text(begun, end))}: {value}")
+            members.append(f"{json.dumps(self.text(start, end))}: {value}")
             at = yield from self._skip(at, _BLANKS)
             following = yield from self._char_at(at)
             if following not in {",", ")"}:
                 raise NotACall
             at += 1
             if following == ")":
-                return at, f"{{{', '.join(made)}}}", "; ".join(repaired)
+                return at, f"{{{', '.join(members)}}}", "; ".join(repaired)
 
     def _scan_value(self, at: int, repaired: dict[str, None]) -> Generator[None, None, tuple[str, int]]:
-        """Read one value of the function form: quoted, JSON, or bare up to the next comma."""
+        """Scan one value of the function form: quoted, JSON, or bare up to the next comma."""
         at = yield from self._skip(at, _BLANKS)
         char = yield from self._char_at(at)
         if char in QUOTES:
@@ -392,14 +388,14 @@ class CallScanner:
                 return at
             if not char or char in _NOT_BARE_CHARS:
                 raise NotACall
-            if char == "'":  # inside of a word it is an apostrophe
+            if char == "'":  # an apostrophe is allowed inside a word
                 following = yield from self._char_at(at + 1)
                 if not (self._chars[at - 1].isalnum() and following.isalnum()):
                     raise NotACall
             at += 1
 
     def _scan_json(self, at: int, opening: str = "{") -> Generator[None, None, LenientJson]:
-        """Read an object, or what else ``opening`` allows, that begins at ``at`` or behind blanks."""
+        """Scan a value that begins with one of ``opening``, after optional blanks."""
         value = LenientJson()
         at = yield from self._skip(at, _BLANKS)
         if (yield from self._char_at(at)) not in set(opening):
@@ -423,7 +419,7 @@ class CallScanner:
         return value
 
     def _scan_string(self, at: int) -> _Position:
-        """Return where the quoted text that begins at ``at`` ends, its quotes included."""
+        """Return the end of the quoted text at ``at``, after its closing quote."""
         chars, quote = self._chars, self._chars[at]
         at += 1
         while True:
@@ -437,7 +433,7 @@ class CallScanner:
             yield
 
     def _expect_word(self, at: int, word: str, blanks: frozenset[str] = _BLANKS) -> _Position:
-        """Return where ``word`` ends, which must come next, in any case, behind blanks or none."""
+        """Return the end of ``word``, which must follow in any case after optional blanks."""
         at = yield from self._skip(at, blanks)
         for letter in word:
             if (yield from self._char_at(at)).lower() != letter:
@@ -446,17 +442,17 @@ class CallScanner:
         return at
 
     def _skip(self, at: int, chars: frozenset[str]) -> _Position:
-        """Return where the run of ``chars`` ends that may begin at ``at``."""
-        mine = self._chars
+        """Return the end of the run of ``chars`` at ``at``."""
+        text = self._chars
         while True:
-            while at < len(mine) and mine[at] in chars:
+            while at < len(text) and text[at] in chars:
                 at += 1
-            if at < len(mine) or self._ended:
+            if at < len(text) or self._ended:
                 return at
             yield
 
     def _char_at(self, at: int) -> Generator[None, None, str]:
-        """Return the character at ``at`` when it has come, nothing when the text ends before it."""
+        """Return the character at ``at`` once it has arrived, ``""`` if the text ends before it."""
         while at >= len(self._chars):
             if self._ended:
                 return ""
@@ -465,7 +461,7 @@ class CallScanner:
 
 
 def _read_fenced_call(block: LenientJson) -> tuple[str, str]:
-    """Return the call that a block stands for. Raises ``NoCall`` when it stands for none."""
+    """Return the name and arguments of the call in a block. Raises ``NotACall`` if it is none."""
     name, parameters = _parse_json(block.member_json("tool")), block.member_json("parameters")
     if not isinstance(name, str) or not name:
         raise NotACall
@@ -475,14 +471,14 @@ def _read_fenced_call(block: LenientJson) -> tuple[str, str]:
         return name, "{}"
     inner = _parse_json(parameters) if parameters.startswith('"') else None
     if isinstance(inner, str):
-        if inner.lstrip().startswith("{"):  # JSON written as a text; whoever reads it says if it is broken
+        if inner.lstrip().startswith("{"):  # JSON in a string; parsing the call reports errors in it
             return name, inner
         parameters = inner if _parse_json(inner) is not None else parameters
     return name, f'{{"value": {parameters}}}'
 
 
 def _parse_json(text: str) -> object:
-    """Return the value of JSON text, ``None`` when it is none."""
+    """Return the value of JSON text, ``None`` if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -490,7 +486,7 @@ def _parse_json(text: str) -> object:
 
 
 def _coerce_value(text: str) -> str:
-    """Return a bare value as JSON: a whole number, a number, true or false, else text."""
+    """Return a bare value as JSON: an integer, a number, true or false, else a string."""
     if _INTEGER.fullmatch(text):
         return str(int(text))
     if _FLOAT.fullmatch(text):

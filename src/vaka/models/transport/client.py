@@ -1,4 +1,4 @@
-"""Send a request to a provider and read its event stream or body; every failure is a ModelError with secrets redacted."""
+"""Send a request to a provider and read its events or body; every failure is a ModelError with secrets redacted."""
 
 import asyncio
 import re
@@ -17,24 +17,24 @@ from vaka.models.transport import errors, sse
 from vaka.models.transport.http1 import Http1Transport
 
 MAX_ERROR_BODY = 1024 * 1024
-"""Bytes that are read of an answer that is no stream."""
+"""Bytes that are read of an answer that is not a stream."""
 MAX_BODY = 64 * 1024 * 1024
-"""Bytes that an answer may have that comes in one piece."""
+"""Bytes of an answer that is read at once, at most."""
 CONNECT_SECONDS = 15.0
 USER_AGENT = "vaka"
 FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
-"""Headers that say where a request ends: who could set them could hide a second one in it."""
+"""Headers that delimit a request: a caller who sets them could smuggle a second request."""
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 _URL_USERINFO = re.compile(r"//[^/]*@")
 _FORBIDDEN_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""What ends a header, or what nobody writes into one."""
+"""Line breaks and control characters."""
 _MIN_SECRET = 6
-"""A shorter value would be found in ordinary words."""
+"""A shorter value could be part of an ordinary word."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a provider is and who asks. Its key is never shown."""
+    """The address of a provider and the key for it. ``repr`` hides the key."""
 
     base_url: str
     key: str = ""
@@ -48,12 +48,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionPool:
-    """Connections, shared by models; made when the first of them asks, anew for another event loop."""
+    """HTTP clients shared by models; created on first use, and again for another event loop."""
 
     def __init__(self, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._transport = transport
         self._clients: dict[bool, httpx2.AsyncClient] = {}
-        """For what is elsewhere, and for what is on this machine where the environment has a proxy for the others."""
+        """By ``local``: with the proxy of the environment, if any, and without."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -62,7 +62,7 @@ class ConnectionPool:
         return self.client_for(local=False)
 
     def client_for(self, *, local: bool) -> httpx2.AsyncClient:
-        """The client of the running loop; a server that is ``here``, on this machine, is asked without a proxy."""
+        """Return the client of the running loop; for a ``local`` server one without a proxy."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._clients, self._loop = {}, loop
@@ -79,7 +79,7 @@ class ConnectionPool:
         return self._clients[local]
 
     async def close(self) -> None:
-        """Close the connections; the next request makes new ones."""
+        """Close the connections; the next request opens new ones."""
         clients, self._clients = self._clients, {}
         if self._loop is asyncio.get_running_loop():
             for client in clients.values():
@@ -97,13 +97,13 @@ class ProviderClient:
         self._headers = {"content-type": "application/json", "user-agent": USER_AGENT, **headers, **account.headers}
 
     async def close(self) -> None:
-        """Close the connections, unless they are somebody else's."""
+        """Close the connections, unless they are shared."""
         if self._owns_http:
             await self.http.close()
 
     @contextmanager
     def redact_errors(self, headers: Mapping[str, str]) -> Generator[None]:
-        """Keep keys out of the errors of whoever reads an answer, of a request that had these ``headers`` too."""
+        """Redact keys, also those in the ``headers`` of a request, in errors raised within the block."""
         try:
             yield
         except ModelError as error:
@@ -113,9 +113,9 @@ class ProviderClient:
     async def stream_events(
         self, path: str, body: Any, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[sse.ServerSentEvent]:
-        """Send ``body`` and yield the events of the answer. Raises ``ModelError`` and nothing else.
+        """Send ``body`` and yield the events of the answer. Raises only ``ModelError``.
 
-        Whether the last event was the one that ends an answer is for the caller to see.
+        The caller checks whether the last event is the one that ends an answer.
         """
         response = await self._send(path, body, {"accept": "text/event-stream", **(headers or {})})
         try:
@@ -123,7 +123,7 @@ class ProviderClient:
                 raise await self._error_of_response(response)
             async with _open_body(response) as source:
                 head = await self._read_first_bytes(source)
-                if head.removeprefix(sse.BOM).lstrip().startswith((b"{", b"[")):  # whatever the headers say it is
+                if head.removeprefix(sse.BOM).lstrip().startswith((b"{", b"[")):  # JSON, despite its content type
                     raise await self._error_of_non_stream(response, head, source)
                 chunks = _prepend(head, source)
                 async with aclosing(sse.read_events(chunks, limits=self._account.limits, strict=True)) as items:
@@ -132,24 +132,20 @@ class ProviderClient:
         except httpx2.DecodingError as error:
             raise StreamCut(f"the answer of {self._host} could not be unpacked: {self._redact(str(error))}") from error
         except httpx2.TransportError as error:
-            raise StreamCut(
-                f"the connection to {self._host} broke: {self._redact(_describe_exception(error))}"
-            ) from error
+            raise StreamCut(f"the connection to {self._host} broke: {self._describe(error)}") from error
         finally:
             with suppress(httpx2.TransportError):
                 await response.aclose()
 
     async def post(self, path: str, body: Any, *, headers: Mapping[str, str] | None = None) -> bytes:
-        """Send ``body`` and return the answer in one piece. Raises ``ModelError`` and nothing else."""
+        """Send ``body`` and return the body of the answer. Raises only ``ModelError``."""
         response = await self._send(path, body, {"accept": "application/json", **(headers or {})})
         try:
             if response.status_code != 200:
                 raise await self._error_of_response(response)
-            return await self._read_body(response, MAX_BODY, strict=True)
+            return await self._read_limited(response.aiter_bytes(), MAX_BODY, strict=True)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise StreamCut(
-                f"the connection to {self._host} broke: {self._redact(_describe_exception(error))}"
-            ) from error
+            raise StreamCut(f"the connection to {self._host} broke: {self._describe(error)}") from error
         finally:
             with suppress(httpx2.TransportError):
                 await response.aclose()
@@ -160,20 +156,18 @@ class ProviderClient:
             client = self.http.client_for(local=self._is_local)
             request = client.build_request(
                 "POST", self._base_url + path, content=msgspec.json.encode(body), headers={**self._headers, **headers},
-                params=dict(self._account.query) or None, # an empty query would take away that of the path
+                params=dict(self._account.query) or None, # an empty mapping would remove the query of the path
             )  # fmt: skip
             if (request.url.port or 1) > 65535:
-                raise ValueError(f"there is no port {request.url.port}")  # told as the others are
+                raise ValueError(f"there is no port {request.url.port}")
         except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError, RecursionError) as error:
             raise BadRequest(f"the request to {self._host} cannot be written: {self._redact(str(error))}") from error
         except ImportError as error:
-            why = "the environment names a SOCKS proxy, for which the package 'socksio' must be installed"
-            raise BadRequest(f"{self._host} cannot be asked: {why}") from error
+            reason = "the environment names a SOCKS proxy, for which the package 'socksio' must be installed"
+            raise BadRequest(f"{self._host} cannot be asked: {reason}") from error
         except OSError as error:
-            names = "the proxy or the SSL_CERT_FILE of the environment cannot be used"
-            raise BadRequest(
-                f"{self._host} cannot be asked: {names}: {self._redact(_describe_exception(error))}"
-            ) from error
+            reason = "the proxy or the SSL_CERT_FILE of the environment cannot be used"
+            raise BadRequest(f"{self._host} cannot be asked: {reason}: {self._describe(error)}") from error
         try:
             async with asyncio.timeout(self._account.limits.idle_seconds):
                 return await client.send(request, stream=True)
@@ -181,19 +175,17 @@ class ProviderClient:
             silence = f"{self._account.limits.idle_seconds:g} seconds"
             raise ModelUnavailable(f"{self._host} sent nothing for {silence}") from None
         except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
-            raise BadRequest(
-                f"{self._host} cannot be asked like this: {self._redact(_describe_exception(error))}"
-            ) from error
+            raise BadRequest(f"{self._host} cannot be asked like this: {self._describe(error)}") from error
         except httpx2.TransportError as error:
-            raise ModelUnavailable(f"cannot reach {self._host}: {self._redact(_describe_exception(error))}") from error
+            raise ModelUnavailable(f"cannot reach {self._host}: {self._describe(error)}") from error
 
     async def _error_of_response(self, response: httpx2.Response) -> ModelError:
-        body = await self._read_body(response, MAX_ERROR_BODY)
+        body = await self._read_limited(response.aiter_bytes(), MAX_ERROR_BODY)
         error = errors.error_from_response(response.status_code, response.headers, body)
         return self._redact_error(error, response.request.headers)
 
     async def _read_first_bytes(self, source: AsyncIterator[bytes]) -> bytes:
-        """Return the first bytes that come; none at all when nothing does."""
+        """Return the first bytes of a body; none if it is empty."""
         seconds = self._account.limits.idle_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -208,16 +200,13 @@ class ProviderClient:
         self, response: httpx2.Response, first: bytes, rest: AsyncIterator[bytes]
     ) -> ModelError:
         body = await self._read_limited(_prepend(first, rest), MAX_ERROR_BODY)
-        said = errors.parse_error_body(body)
-        if said.message and (said.kinds or b'"error"' in body[:200]):
-            return self._redact_error(errors.to_model_error(said), response.request.headers)
+        report = errors.parse_error_body(body)
+        if report.message and (report.kinds or b'"error"' in body[:200]):
+            return self._redact_error(errors.to_model_error(report), response.request.headers)
         return StreamCut(f"expected an event stream, got {sse.describe_body(body)}")
 
-    async def _read_body(self, response: httpx2.Response, limit: int, *, strict: bool = False) -> bytes:
-        """Return the body up to ``most`` bytes; of one that stalls or breaks, what came."""
-        return await self._read_limited(response.aiter_bytes(), limit, strict=strict)
-
     async def _read_limited(self, source: AsyncGenerator[bytes], limit: int, *, strict: bool = False) -> bytes:
+        """Return a body up to ``limit`` bytes; with ``strict`` a stalled, broken or longer one is an error."""
         body = bytearray()
         try:
             async with asyncio.timeout(self._account.limits.idle_seconds), aclosing(source) as chunks:
@@ -247,21 +236,24 @@ class ProviderClient:
             text = text.replace(secret, "[redacted]")
         return sse.redact_secrets(text)
 
-    def _redact_error(self, error: ModelError, sent: Mapping[str, str]) -> ModelError:
-        """A provider may repeat what it was given."""
-        given = [value for name, value in sent.items() if _SECRET_HEADER.search(name)]
-        given += [value.rpartition(" ")[2] for value in given]  # of a token, what comes after Bearer
-        given.append(unquote(urlsplit(self._base_url).password or ""))
-        known = sorted({secret for secret in given if len(secret) >= _MIN_SECRET}, key=len, reverse=True)
-        error.args = tuple(self._redact(str(word), *known) for word in error.args)
+    def _describe(self, error: Exception) -> str:
+        return self._redact(str(error) or type(error).__name__)
+
+    def _redact_error(self, error: ModelError, headers: Mapping[str, str]) -> ModelError:
+        """Redact the secrets of a request: a provider may repeat them in its error."""
+        values = [value for name, value in headers.items() if _SECRET_HEADER.search(name)]
+        values += [value.rpartition(" ")[2] for value in values]  # the token after "Bearer"
+        values.append(unquote(urlsplit(self._base_url).password or ""))
+        secrets = sorted({value for value in values if len(value) >= _MIN_SECRET}, key=len, reverse=True)
+        error.args = tuple(self._redact(str(argument), *secrets) for argument in error.args)
         return error
 
 
 @asynccontextmanager
 async def _open_body(response: httpx2.Response) -> AsyncGenerator[AsyncIterator[bytes]]:
-    """The body as it arrives; nothing is unpacked that was not packed."""
-    packed = response.headers.get("content-encoding", "identity") != "identity"
-    source = (response.aiter_bytes() if packed else cast("AsyncIterator[bytes]", response.stream)).__aiter__()
+    """Yield the body as it arrives; httpx2 decodes only a compressed one."""
+    compressed = response.headers.get("content-encoding", "identity") != "identity"
+    source = (response.aiter_bytes() if compressed else cast("AsyncIterator[bytes]", response.stream)).__aiter__()
     try:
         yield source
     finally:
@@ -276,22 +268,17 @@ async def _prepend(first: bytes, source: AsyncIterator[bytes]) -> AsyncGenerator
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` for headers that cannot be sent; their values, which may be keys, are not told."""
+    """Raise ``ValueError`` for headers that cannot be sent, without their values, which may be keys."""
     if FRAMING_HEADERS & {name.lower() for name in headers}:
-        raise ValueError(f"the headers {' and '.join(sorted(FRAMING_HEADERS))} are not anyone's to set")
-    wrong = next((name for name, value in headers.items() if _FORBIDDEN_IN_HEADER.search(value)), None)
-    if wrong is not None:
-        raise ValueError(f"the header {wrong!r} holds a character that none can have, such as a line break")
+        raise ValueError(f"the headers {' and '.join(sorted(FRAMING_HEADERS))} cannot be set")
+    invalid = next((name for name, value in headers.items() if _FORBIDDEN_IN_HEADER.search(value)), None)
+    if invalid is not None:
+        raise ValueError(f"the header {invalid!r} has an invalid character, such as a line break")
 
 
 def _is_loopback(url: str) -> bool:
-    """Whether an address is on this machine."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _describe_exception(error: Exception) -> str:
-    return str(error) or type(error).__name__

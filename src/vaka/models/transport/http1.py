@@ -6,24 +6,25 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from itertools import chain
 from typing import Any, TypeAlias, cast
 from weakref import WeakSet
 
 import httpx2
 
 MAX_HEAD = 64 * 1024
-"""Bytes the head of an answer may have."""
+"""Bytes of the head of a response, at most."""
 MAX_CHUNK_LINE = 4096
-"""Bytes the size line of a chunk, or one line behind the last, may have."""
+"""Bytes of the size line of a chunk, or of a trailer line, at most."""
 HIGH_WATER = 256 * 1024
-"""Bytes that may wait to be read before the peer is made to wait."""
+"""Unread bytes above which reading from the socket pauses."""
 IDLE_SECONDS = 30.0
-"""Seconds a connection is kept for the next request."""
+"""Seconds that an idle connection may be reused."""
 MAX_IDLE = 64
 MAX_DRAIN_BYTES = 16 * 1024
-"""Bytes that may follow what was wanted of an answer for its connection to be used again."""
+"""Unread bytes of a body that are discarded to reuse its connection, at most."""
 DRAIN_SECONDS = 0.1
-"""Seconds that are waited for them. Nobody waits meanwhile."""
+"""Seconds to receive them, in the background."""
 
 _Origin: TypeAlias = tuple[str, str, int]
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
@@ -34,11 +35,11 @@ _FORBIDDEN_IN_VALUE = re.compile(rb"[\x00\r\n]")
 
 
 class ServerDisconnected(httpx2.RemoteProtocolError):
-    """The peer is gone and has not said a word to this request."""
+    """The server closed the connection before any byte of the response."""
 
 
 class Http1Connection(asyncio.Protocol):
-    """One connection: what has come and was not read yet."""
+    """One connection and its unread bytes."""
 
     def __init__(self) -> None:
         self.buffer = b""
@@ -54,11 +55,9 @@ class Http1Connection(asyncio.Protocol):
         self._drain_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, and wake whoever waits for it."""
         if self._drain_target is not None:
             self._discard(data)
             return
@@ -69,36 +68,31 @@ class Http1Connection(asyncio.Protocol):
         self._wake_reader()
 
     def eof_received(self) -> bool:
-        """The peer sends no more."""
         self.at_eof = True
         self._stop_draining()
         self._wake_reader()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
         self.at_eof, self.failure = True, exc
         self._stop_draining()
         self._wake_reader()
         self.resume_writing()
 
     def pause_writing(self) -> None:
-        """The peer takes no more for now."""
         self._write_waiter = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """The peer takes more."""
         writer, self._write_waiter = self._write_waiter, None
         if writer is not None and not writer.done():
             writer.set_result(None)
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent here."""
+        """Whether another request can be sent on this connection."""
         return not self.at_eof and not self.buffer and time.monotonic() - self.idle_since < IDLE_SECONDS
 
     async def write(self, data: bytes) -> None:
-        """Send ``data``."""
         if self._transport is None or self._transport.is_closing():
             raise ServerDisconnected("the connection is closed")
         self._transport.write(data)
@@ -106,7 +100,7 @@ class Http1Connection(asyncio.Protocol):
             await self._write_waiter
 
     async def read(self) -> bytes:
-        """Return what has come, at least a byte; nothing at the end. Raises ``httpx2.ReadError`` if it broke."""
+        """Return unread bytes, or wait for some; none at the end. Raises ``httpx2.ReadError`` for a lost connection."""
         if not self.buffer and not self.at_eof:
             self._read_waiter = asyncio.get_running_loop().create_future()
             await self._read_waiter
@@ -119,19 +113,19 @@ class Http1Connection(asyncio.Protocol):
         return data
 
     def unread(self, data: bytes) -> None:
-        """Put back what belongs to somebody else."""
+        """Put back bytes that were read too far."""
         self.buffer = data + self.buffer
 
     @property
     def is_draining(self) -> bool:
-        """Whether the end of an answer that nobody reads any more is awaited."""
+        """Whether the rest of a body is being discarded."""
         return self._drain_target is not None
 
     def drain(self, frame: "SizedBody | ChunkedBody", release: "Callable[[Http1Connection], None]") -> None:
-        """Let the little pass that may follow what was wanted of an answer, and hang up if it is more than that.
+        """Discard the rest of a body in the background and release the connection; close it if the rest is too long.
 
-        The marker that ends an answer and the end of its body are two pieces, and often come as two. Whoever has the
-        first does not wait for the second, and yet need not connect anew for the next question.
+        The event that ends an answer and the end of its body often arrive in two packets. The reader returns after the
+        first, and the next request can still reuse the connection.
         """
         self._drain_target, self._drain_budget = (frame, release), MAX_DRAIN_BYTES
         self._drain_timer = asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.close)
@@ -141,7 +135,7 @@ class Http1Connection(asyncio.Protocol):
     def _discard(self, data: bytes) -> None:
         if self._drain_target is None:
             return
-        frame, give_back = self._drain_target
+        frame, release = self._drain_target
         self._drain_budget -= len(data)
         try:
             frame.feed(data)
@@ -152,7 +146,7 @@ class Http1Connection(asyncio.Protocol):
             self.close()
         elif frame.done:
             self._stop_draining()
-            give_back(self)
+            release(self)
 
     def _stop_draining(self) -> None:
         self._drain_target = None
@@ -161,7 +155,7 @@ class Http1Connection(asyncio.Protocol):
             self._drain_timer = None
 
     def close(self) -> None:
-        """Hang up, without waiting for anyone."""
+        """Abort the connection, without waiting for unsent data."""
         self._stop_draining()
         self.at_eof = True
         if self._transport is not None:
@@ -174,7 +168,7 @@ class Http1Connection(asyncio.Protocol):
 
 
 class SizedBody:
-    """A body of a known length, or with ``None`` one that lasts until the connection ends."""
+    """A body of a known length, or with ``None`` one that ends with the connection."""
 
     def __init__(self, length: int | None) -> None:
         self._bytes_left = length
@@ -182,7 +176,7 @@ class SizedBody:
         self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of ``data`` belongs to the body."""
+        """Return the part of ``data`` that belongs to the body."""
         if self._bytes_left is None:
             return data
         data, self.rest = data[: self._bytes_left], data[self._bytes_left :]
@@ -191,14 +185,14 @@ class SizedBody:
         return data
 
     def end(self) -> None:
-        """The connection has ended."""
+        """Check the body at the end of the connection."""
         if self._bytes_left is not None:
             raise httpx2.RemoteProtocolError(f"the answer ended {self._bytes_left} bytes before its end")
         self.done = True
 
 
 class ChunkedBody:
-    """A body in chunks."""
+    """A body with chunked transfer encoding."""
 
     def __init__(self) -> None:
         self._bytes_left = 0
@@ -209,7 +203,7 @@ class ChunkedBody:
         self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of ``data`` belongs to the body."""
+        """Return the part of ``data`` that belongs to the body."""
         pieces: list[bytes] = []
         at, end = 0, len(data)
         while at < end and not self.done:
@@ -235,7 +229,7 @@ class ChunkedBody:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def end(self) -> None:
-        """The connection has ended."""
+        """Raise the error for a connection that ended within the body."""
         raise httpx2.RemoteProtocolError("the answer ended before its last chunk")
 
     def _read_size_line(self, line: bytes) -> None:
@@ -253,21 +247,17 @@ class ChunkedBody:
     def _read_trailer_line(self, line: bytes) -> None:
         self._trailer_lines += 1
         if self._trailer_lines > 100:
-            raise httpx2.RemoteProtocolError("the answer has no end of headers behind its last chunk")
+            raise httpx2.RemoteProtocolError("the answer has too many trailer lines after its last chunk")
         self.done = not line
 
 
 class ResponseStream(httpx2.AsyncByteStream):
-    """The body of one answer, as it arrives; its connection is given back when it was read whole."""
+    """The body of one response; its connection is released when it was read to the end."""
 
     def __init__(
-        self,
-        connection: Http1Connection,
-        frame: SizedBody | ChunkedBody,
-        release: Callable[[Http1Connection], None],
-        *,
-        reusable: bool,
-    ) -> None:
+        self, connection: Http1Connection, frame: SizedBody | ChunkedBody, release: Callable[[Http1Connection], None],
+        *, reusable: bool,
+    ) -> None:  # fmt: skip
         self._connection, self._frame, self._release, self._reusable = connection, frame, release, reusable
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
@@ -286,7 +276,7 @@ class ResponseStream(httpx2.AsyncByteStream):
             raise
 
     async def aclose(self) -> None:
-        """Give the connection back, at once or when the rest has come, or hang up if there is more to come."""
+        """Release the connection, after draining a short rest of the body, or close it."""
         if self._connection.at_eof or self._frame.rest or not self._reusable:
             self._connection.close()
         elif self._frame.done:
@@ -296,7 +286,7 @@ class ResponseStream(httpx2.AsyncByteStream):
 
 
 class Http1Transport(httpx2.AsyncBaseTransport):
-    """Connections to servers that speak HTTP/1.1, with or without TLS; no proxies."""
+    """HTTP/1.1 connections, with or without TLS; no proxies."""
 
     def __init__(self) -> None:
         self._idle_connections: dict[_Origin, list[Http1Connection]] = {}
@@ -304,29 +294,27 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         self._tls_context: ssl.SSLContext | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request and return its answer as soon as the head of it is here."""
+        """Send a request and return its response as soon as the head has arrived."""
         timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
         origin = _origin_of(request.url)
         data = _encode_request(request, await request.aread())
-        kept = self._take_idle(origin)
-        if kept is not None:
-            with suppress(
-                ServerDisconnected
-            ):  # it was closed while it was idle, or right now; servers do not say which
-                return await self._exchange(kept, request, data)
+        idle = self._take_idle(origin)
+        if idle is not None:
+            with suppress(ServerDisconnected):  # the server may have closed an idle connection
+                return await self._exchange(idle, request, data)
         return await self._exchange(await self._connect(origin, timeouts.get("connect")), request, data)
 
     async def _exchange(self, connection: Http1Connection, request: httpx2.Request, data: bytes) -> httpx2.Response:
         origin = _origin_of(request.url)
         try:
             await connection.write(data)
-            status, headers, kept = await _receive_head(connection)
+            status, headers, reusable = await _receive_head(connection)
             frame = _body_framing(status, headers)
         except BaseException:
             connection.close()
             raise
-        kept = kept and not (isinstance(frame, SizedBody) and not frame.done and "content-length" not in headers)
-        kept = kept and request.headers.get("connection", "").lower() != "close"
+        until_close = isinstance(frame, SizedBody) and not frame.done and "content-length" not in headers
+        reusable = reusable and not until_close and request.headers.get("connection", "").lower() != "close"
 
         def release(connection: Http1Connection) -> None:
             if not connection.at_eof and len(self._idle_connections.get(origin, ())) < MAX_IDLE:
@@ -336,19 +324,17 @@ class Http1Transport(httpx2.AsyncBaseTransport):
                 connection.close()
 
         return httpx2.Response(
-            status, headers=headers, stream=ResponseStream(connection, frame, release, reusable=kept),
+            status, headers=headers, stream=ResponseStream(connection, frame, release, reusable=reusable),
             extensions={"http_version": b"HTTP/1.1"},
         )  # fmt: skip
 
     async def aclose(self) -> None:
-        """Hang up everywhere."""
+        """Close idle and draining connections."""
         idle, self._idle_connections = self._idle_connections, {}
-        for connections in idle.values():
-            for connection in connections:
-                connection.close()
-        for connection in [made for made in self._connections if made.is_draining]:
+        draining = [connection for connection in self._connections if connection.is_draining]
+        for connection in [*chain.from_iterable(idle.values()), *draining]:
             connection.close()
-        await asyncio.sleep(0)  # transports close in the loop's next turn
+        await asyncio.sleep(0)  # transports close in the loop's next iteration
 
     def _take_idle(self, origin: _Origin) -> Http1Connection | None:
         idle = self._idle_connections.get(origin, [])
@@ -380,8 +366,7 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         try:
             self._tls_context = self._tls_context or httpx2.create_ssl_context()
         except OSError as error:
-            words = f"the SSL_CERT_FILE of the environment cannot be used: {error}"
-            raise httpx2.LocalProtocolError(words) from error
+            raise httpx2.LocalProtocolError(f"the SSL_CERT_FILE of the environment cannot be used: {error}") from error
         return self._tls_context
 
 
@@ -392,36 +377,34 @@ def _origin_of(url: httpx2.URL) -> _Origin:
 
 
 def _encode_request(request: httpx2.Request, body: bytes) -> bytes:
-    """Return a request as it goes over the wire."""
     lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
     for name, value in request.headers.raw:
         if not _HEADER_NAME.fullmatch(name) or _FORBIDDEN_IN_VALUE.search(value):
-            raise httpx2.LocalProtocolError(f"{name.decode(errors='replace')!r} is no header that can be sent")
+            raise httpx2.LocalProtocolError(f"{name.decode(errors='replace')!r} is not a valid header")
         lines.append(b"%s: %s" % (name, value))
     return b"\r\n".join([*lines, b"", body])
 
 
 async def _receive_head(connection: Http1Connection) -> tuple[int, httpx2.Headers, bool]:
-    """Return status, headers and whether the connection may be used again; informational answers are passed over."""
-    data, looked = b"", 0
+    """Return status, headers and whether the connection is reusable; informational responses are skipped."""
+    data, searched = b"", 0
     while True:
-        found = _HEAD_END.search(data, looked)
-        if (found.start() if found else len(data)) > MAX_HEAD:
+        end = _HEAD_END.search(data, searched)
+        if (end.start() if end else len(data)) > MAX_HEAD:
             raise httpx2.RemoteProtocolError(f"the head of the answer has more than {MAX_HEAD} bytes")
-        if found is None:
-            looked = max(len(data) - 3, 0)
-            more = await _read_more(connection, started=bool(data))
-            data += more
+        if end is None:
+            searched = max(len(data) - 3, 0)
+            data += await _read_more(connection, started=bool(data))
             continue
-        status, headers, kept = _parse_head(data[: found.start()])
-        data, looked = data[found.end() :], 0
+        status, headers, reusable = _parse_head(data[: end.start()])
+        data, searched = data[end.end() :], 0
         if status >= 200 or status == 101:
             connection.unread(data)
-            return status, headers, kept
+            return status, headers, reusable
 
 
 async def _read_more(connection: Http1Connection, *, started: bool) -> bytes:
-    """Return more of a head. Raises ``HungUp`` when there is none and never was any."""
+    """Return more bytes of a head. Raises ``ServerDisconnected`` when the connection ends before the first."""
     try:
         more = await connection.read()
     except httpx2.ReadError as error:
@@ -435,8 +418,8 @@ async def _read_more(connection: Http1Connection, *, started: bool) -> bytes:
 
 def _parse_head(head: bytes) -> tuple[int, httpx2.Headers, bool]:
     first, *lines = head.split(b"\n")
-    found = _STATUS_LINE.fullmatch(first.rstrip(b"\r"))
-    if found is None:
+    status_line = _STATUS_LINE.fullmatch(first.rstrip(b"\r"))
+    if status_line is None:
         raise httpx2.RemoteProtocolError(f"expected an HTTP answer, got {first[:40]!r}")
     fields: list[tuple[bytes, bytes]] = []
     for line in lines:
@@ -446,12 +429,11 @@ def _parse_head(head: bytes) -> tuple[int, httpx2.Headers, bool]:
         fields.append((name.lower(), value.strip(b" \t")))
     headers = httpx2.Headers(fields)
     connection = headers.get("connection", "").lower()
-    kept = "close" not in connection and (found[1] == b"1" or "keep-alive" in connection)
-    return int(found[2]), headers, kept
+    reusable = "close" not in connection and (status_line[1] == b"1" or "keep-alive" in connection)
+    return int(status_line[2]), headers, reusable
 
 
 def _body_framing(status: int, headers: httpx2.Headers) -> SizedBody | ChunkedBody:
-    """Say how the body of an answer is bounded."""
     if status in (101, 204, 304):
         return SizedBody(0)
     coding = headers.get("transfer-encoding", "").lower()

@@ -1,4 +1,4 @@
-"""Parse server-sent events from bytes, with limits and timeouts; a stream that is cut inside an event raises StreamCut."""
+"""Parse server-sent events from bytes, with limits and timeouts; a stream cut inside an event raises StreamCut."""
 
 import asyncio
 import math
@@ -13,9 +13,9 @@ from vaka.core.types.errors import InvalidInput, StreamCut
 
 BOM = b"\xef\xbb\xbf"
 FIELD_NAMES = (b"", b"data", b"event", b"id", b"retry")
-"""The names a line of an event stream may begin with; a comment has an empty one."""
+"""The field names of an event stream; that of a comment is empty."""
 HEAD_BYTES = 1024
-"""How much of a body is kept to say what it is; more than is shown, so that no secret is shown by half."""
+"""Bytes of a body for an error message; more than the excerpt, so that a secret at its end is recognized."""
 EXCERPT_CHARACTERS = 200
 
 _BODY_KINDS = (("{", "a JSON object"), ("[", "a JSON array"), ("<?xml", "an XML document"), ("<", "an HTML page"))
@@ -32,7 +32,7 @@ _LIKELY_SECRET = re.compile(
 
 
 class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How large an event and how long a stream may get before it is given up."""
+    """The limits of an event and of a stream, beyond which it is aborted."""
 
     event_bytes: int = 16 * 1024 * 1024
     total_bytes: int = 128 * 1024 * 1024
@@ -43,12 +43,12 @@ class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if not value > 0:  # said this way round, NaN is refused too
+            if not value > 0:  # also true for NaN
                 raise InvalidInput(f"{name} must be more than 0, not {value!r}")
 
 
 class ServerSentEvent(NamedTuple):
-    """One dispatched event: its data as it came, its name, and the last id that was given."""
+    """One dispatched event: its data, its name, and the last id of the stream."""
 
     data: bytes
     event: str
@@ -58,39 +58,39 @@ class ServerSentEvent(NamedTuple):
 class SSEParser:
     """Bytes in, events out, without I/O.
 
-    What is wrong with a stream is raised after the events that came before it: by the ``feed`` that met it when that
-    has none to return, by the next call otherwise. ``failure`` has it at once.
+    An error in a stream is raised after the events before it: by the ``feed`` that found it if that has no events to
+    return, else by the next call. ``failure`` has it at once.
 
-    The standard passes over lines it does not know. With ``strict`` they are an error: of a model's answer such a line
-    is a piece whose first bytes were garbled, and what is left of the answer would look whole.
+    The standard ignores unknown lines. With ``strict`` they are an error: in a model's answer such a line is a piece
+    with garbled first bytes, and the answer without it would look complete.
     """
 
     def __init__(self, limits: StreamLimits = StreamLimits(), *, strict: bool = False) -> None:
         self.limits = limits
         self._strict = strict
         self.retry: int | None = None
-        """Milliseconds to wait before asking again, if the server named some."""
+        """The ``retry:`` field of the stream, in milliseconds."""
         self.failure: StreamCut | None = None
         self._total_bytes = 0
-        self._first_bytes = b""  # the beginning of the body until it has shown to be an event stream
+        self._first_bytes = b""  # for error messages, until the body is known to be an event stream
         self._is_event_stream = False
-        self._has_unknown_lines = False  # lines came, and none of them was of an event stream
+        self._has_unknown_lines = False  # only lines that are not of an event stream have arrived
         self._bom_checked = False
-        self._after_cr = False  # an LF that comes next belongs to the CR before
-        self._partial_line = bytearray()  # the line that has not ended; it grows in place, whatever size the chunks are
+        self._after_cr = False  # a following LF belongs to the CR
+        self._partial_line = bytearray()  # grows in place, for chunks of any size
         self._data: list[bytes] = []
         self._data_bytes = 0
         self._event, self._id = "", ""
         self._in_event = False  # fields since the last blank line
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """Return the events that end in ``chunk``. Raises ``StreamCut`` for what is none or too large."""
+        """Return the events that end in ``chunk``. Raises ``StreamCut`` for an invalid or too large one."""
         if self.failure is not None:
             raise self.failure
         self._total_bytes += len(chunk)
         excess = self._total_bytes - self.limits.total_bytes
         if excess > 0:
-            chunk = chunk[:-excess]  # what is allowed counts, wherever chunks end
+            chunk = chunk[:-excess]  # events within the limit are returned
         if not self._is_event_stream and len(self._first_bytes) < HEAD_BYTES:
             self._first_bytes += chunk[: HEAD_BYTES - len(self._first_bytes)]
         items: list[ServerSentEvent] = []
@@ -99,9 +99,8 @@ class SSEParser:
             if len(self._partial_line) > self.limits.event_bytes:
                 raise self._too_large_error()
             if excess > 0:
-                raise self.make_error(
-                    f"the model's answer is larger than the {self.limits.total_bytes} bytes it may have"
-                )
+                limit = self.limits.total_bytes
+                raise self.make_error(f"the model's answer is larger than the {limit} bytes it may have")
         except StreamCut as failure:
             self.failure = failure
             if not items:
@@ -109,26 +108,23 @@ class SSEParser:
         return items
 
     def end(self) -> None:
-        """Say that no more comes. Raises ``StreamCut`` when the stream was cut inside an event or was none."""
+        """Check the end of the stream. Raises ``StreamCut`` when it is inside an event, or was not an event stream."""
         if self.failure is not None:
             raise self.failure
-        if (
-            self._in_event
-            or self._has_unknown_lines
-            or (self._partial_line and not self._partial_line.startswith(b":"))
-        ):
+        in_line = self._partial_line and not self._partial_line.startswith(b":")
+        if self._in_event or self._has_unknown_lines or in_line:
             raise self.make_error(
                 "the stream was cut: it ended inside an event, before the blank line that completes one"
             )
 
     def make_error(self, message: str) -> StreamCut:
-        """Return what to raise for this stream; one that is not an event stream at all is told as that."""
+        """Return an error with ``message``, or with a description of a body that is not an event stream."""
         if not self._is_event_stream and (self._has_unknown_lines or not _may_be_field(bytes(self._partial_line[:16]))):
             message = f"expected an event stream, got {describe_body(self._first_bytes)}"
         return StreamCut(message, retry_after=None if self.retry is None else self.retry / 1000)
 
     def _split_lines(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that end in ``chunk`` and keep what follows the last of them."""
+        """Return the lines that end in ``chunk``; the rest stays in ``_partial_line``."""
         if not self._bom_checked:
             chunk = self._strip_bom(chunk)
         if self._after_cr and chunk.startswith(b"\n"):
@@ -147,7 +143,7 @@ class SSEParser:
         return lines
 
     def _strip_bom(self, chunk: bytes) -> bytes:
-        """Take a byte order mark off the very start, also when it comes in pieces."""
+        """Remove a byte order mark at the start of the stream, also one that arrives in pieces."""
         start = bytes(self._partial_line) + chunk
         self._partial_line.clear()
         if len(start) < len(BOM) and BOM.startswith(start):
@@ -197,7 +193,7 @@ class SSEParser:
             self._event = self._decode_field("name", value)
         elif name == b"id" and b"\0" not in value:
             self._id = self._decode_field("id", value)
-        elif name == b"retry" and value.isdigit() and len(value) < 10:  # longer is no wait anyone means
+        elif name == b"retry" and value.isdigit() and len(value) < 10:
             self.retry = int(value)
 
     def _decode_field(self, field: str, value: bytes) -> str:
@@ -207,30 +203,27 @@ class SSEParser:
             raise self.make_error(f"the {field} of an event is not UTF-8: {value[:EXCERPT_CHARACTERS]!r}") from None
 
     def _garbled_error(self) -> StreamCut:
-        return self.make_error("the stream is garbled: a line of it is none of an event stream")
+        return self.make_error("the stream is garbled: one of its lines is not a line of an event stream")
 
     def _too_large_error(self) -> StreamCut:
         return self.make_error(f"an event of the stream is larger than the {self.limits.event_bytes} bytes it may have")
 
 
 async def read_events(
-    chunks: AsyncIterator[bytes],
-    *,
-    limits: StreamLimits = StreamLimits(),
-    clock: Callable[[], float] = time.monotonic,
-    strict: bool = False,
-) -> AsyncGenerator[ServerSentEvent]:
-    """Yield the events of a stream and close ``chunks`` however it ends; to be closed with ``aclosing``.
+    chunks: AsyncIterator[bytes], *, limits: StreamLimits = StreamLimits(),
+    clock: Callable[[], float] = time.monotonic, strict: bool = False,
+) -> AsyncGenerator[ServerSentEvent]:  # fmt: skip
+    """Yield the events of a stream and close ``chunks`` at its end; to be closed with ``aclosing``.
 
-    Raises ``StreamCut`` when the stream is cut inside an event, is none, or goes over a limit. Whether the last
-    event was the one that ends an answer is for the caller to see.
+    Raises ``StreamCut`` when the stream is cut inside an event, is not an event stream, or exceeds a limit. The caller
+    checks whether the last event is the one that ends an answer.
     """
     parser = SSEParser(limits, strict=strict)
-    patience = _IdleTimeout(parser)
+    idle_timeout = _IdleTimeout(parser)
     deadline = clock() + limits.total_seconds
     try:
         while True:
-            with patience.limit_wait(deadline - clock()):
+            with idle_timeout.limit_wait(deadline - clock()):
                 try:
                     chunk = await anext(chunks)
                 except StopAsyncIteration:
@@ -241,32 +234,32 @@ async def read_events(
                 raise parser.failure
         parser.end()
     finally:
-        patience.close()
+        idle_timeout.close()
         close = getattr(chunks, "aclose", None)
         if close is not None:
             await close()
 
 
 class _IdleTimeout:
-    """Ends a wait for bytes that lasts too long, as ``asyncio.timeout`` does, with one timer for all waits of a stream.
+    """Limits each wait for bytes as ``asyncio.timeout`` does, with one timer for all waits of a stream.
 
-    A timer per wait costs more than reading the events that it brings. Outside a wait nobody is cancelled, so that an
-    event may be yielded while the timer runs.
+    A timer per wait would cost more than parsing the events that arrive. Outside a wait the task is not cancelled, so
+    that an event may be yielded while the timer runs.
     """
 
     def __init__(self, parser: SSEParser) -> None:
         self._parser = parser
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = math.inf  # when the timer rings; not before the wait is over, unless it is set anew
+        self._timer_due = math.inf
         self._deadline = math.inf
-        self._task: asyncio.Task[Any] | None = None  # who waits
+        self._task: asyncio.Task[Any] | None = None  # the waiting task
         self._cancelling = 0
-        self._total_limit_first = False  # no time is left for silence of the whole length
+        self._total_limit_first = False  # less time is left than the idle limit
         self._has_expired = False
 
     def limit_wait(self, seconds_left: float) -> "_IdleTimeout":
-        """Return this for a wait that ends with the longest silence, or with what is left of the whole time."""
+        """Return this as the context of one wait, limited by the idle time and by ``seconds_left``."""
         idle = self._parser.limits.idle_seconds
         self._total_limit_first = seconds_left < idle
         if seconds_left <= 0:
@@ -284,12 +277,11 @@ class _IdleTimeout:
         task, self._task = self._task, None
         if self._has_expired and task:
             self._has_expired = False
-            # Whoever else cancelled the task meanwhile is to be obeyed.
+            # another cancellation of the task takes precedence
             if task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
                 raise self._timeout_error() from None
 
     def close(self) -> None:
-        """Let the timer go."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -302,7 +294,7 @@ class _IdleTimeout:
         self._timer_due = math.inf
         if self._task is None:
             return
-        if self._loop.time() < self._deadline:  # bytes came since it was set
+        if self._loop.time() < self._deadline:  # bytes have arrived since it was scheduled
             self._schedule()
         else:
             self._has_expired = True
@@ -310,29 +302,28 @@ class _IdleTimeout:
 
     def _timeout_error(self) -> StreamCut:
         limits = self._parser.limits
+        message = f"the model sent nothing for {limits.idle_seconds:g} seconds"
         if self._total_limit_first:
-            return self._parser.make_error(
-                f"the model's answer took longer than the {limits.total_seconds:g} seconds it may"
-            )
-        return self._parser.make_error(f"the model sent nothing for {limits.idle_seconds:g} seconds")
+            message = f"the model's answer took longer than the {limits.total_seconds:g} seconds it may"
+        return self._parser.make_error(message)
 
 
 def describe_body(body: bytes) -> str:
-    """Say what a body that is no event stream seems to be, and how it begins; what looks like a secret is left out."""
+    """Return the kind of a body that is not an event stream, and its beginning with likely secrets redacted."""
     body = body[:HEAD_BYTES].removeprefix(BOM).strip()
     if not body:
         return "an empty body"
     if body.startswith(b"\x1f\x8b"):
         return "gzip data that was not unpacked"
     text = body.decode(errors="replace")
-    if "\0" in text or text.count("\ufffd") > 4 + len(text) // 16:  # a few are text in another encoding, or cut
+    if "\0" in text or text.count("\ufffd") > 4 + len(text) // 16:  # fewer may be text in another encoding
         return "binary data"
     kind = next((kind for start, kind in _BODY_KINDS if text.startswith(start)), "plain text")
     return f"{kind}: {_redacted_excerpt(text)!r}"
 
 
 def redact_secrets(text: str) -> str:
-    """Return ``text`` without what is marked as a secret; names of models, long as they are, stay."""
+    """Return ``text`` without labelled secrets; other long words, such as names of models, stay."""
     return _LABELLED_SECRET.sub("[redacted]", text)
 
 
@@ -341,12 +332,12 @@ def _redacted_excerpt(text: str) -> str:
     end = EXCERPT_CHARACTERS
     for secret in _LIKELY_SECRET.finditer(text):
         if secret.start() < end < secret.end():
-            end = secret.end()  # cut after it, or its first half would not be known for what it is
-    shown = _LIKELY_SECRET.sub("[redacted]", text[:end])
-    return shown if len(text) <= end else f"{shown}…"
+            end = secret.end()  # the first half of a secret would not be recognized
+    excerpt = _LIKELY_SECRET.sub("[redacted]", text[:end])
+    return excerpt if len(text) <= end else f"{excerpt}…"
 
 
 def _may_be_field(line: bytes) -> bool:
-    """Whether a line that has not ended can still become one of an event stream."""
+    """Whether an unfinished line can become a line of an event stream."""
     name, colon, _ = line.partition(b":")
     return name in FIELD_NAMES if colon else any(field.startswith(name) for field in FIELD_NAMES)
