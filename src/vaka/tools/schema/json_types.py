@@ -28,14 +28,8 @@ CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
 """What ``convert`` raises for a value that does not fit: its own error, or those of a type's constructor."""
 
 
-class _Missing:
-    """The absence of a default."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Any = _Missing()
+MISSING: Any = msgspec.NODEFAULT
+"""The absence of a default."""
 
 SCALAR_TYPES: frozenset[type] = frozenset({
     str, int, float, bool, NoneType, datetime, date, time, timedelta, UUID, bytes, Decimal,

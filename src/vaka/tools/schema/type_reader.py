@@ -207,7 +207,7 @@ class TypeReader:
         if origin is Annotated:
             return self._read_annotated(hint, names)
         if origin is Literal:
-            return make_enum_type((_json_value_of(value), value) for value in typing.get_args(hint))
+            return make_enum_type((getattr(value, "value", value), value) for value in typing.get_args(hint))
         if origin in (typing.Union, types.UnionType):
             return self._read_union(hint, names)
         return self._read_generic(hint, origin, names)
@@ -267,7 +267,9 @@ class TypeReader:
             return self._read_alias(hint, name, lambda: self.read(_resolve_alias(origin), inner))
         if isinstance(origin, type):
             bound = tuple(names.get(part, part) if isinstance(part, TypeVar) else part for part in arguments)
-            return self._read_class(origin, dict(zip(_type_parameters_of(origin), bound, strict=False)), bound)
+            return self._read_class(
+                origin, dict(zip(getattr(origin, "__parameters__", ()), bound, strict=False)), bound
+            )
         raise UnsupportedType(f"{describe_type(hint)} cannot be read from JSON; {SUPPORTED_TYPES_HINT}")
 
     def _read_tuple(self, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
@@ -336,10 +338,6 @@ def make_enum_type(values: Iterable[tuple[Any, Any]]) -> EnumType:
     return EnumType(pairs)
 
 
-def _json_value_of(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
-
-
 def _read_enum(kind: type[Enum]) -> EnumType:
     """Read an enum by its values when all are JSON scalars, else by its names."""
     members = list(kind)
@@ -381,7 +379,3 @@ def _resolve_alias(alias: Any) -> Any:
     """Return the target of a type alias with quoted names resolved."""
     holder = types.SimpleNamespace(__annotations__={"value": alias.__value__}, __qualname__=alias.__name__)
     return resolve_hints(holder, vars(sys.modules[alias.__module__]))["value"]
-
-
-def _type_parameters_of(kind: type) -> tuple[Any, ...]:
-    return getattr(kind, "__parameters__", ())

@@ -41,11 +41,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tasks that this one waits for."""
 
 
-class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
+class TaskChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A change of a task; ``None`` leaves a field unchanged."""
 
     subject: str | None = None
-    active: str | None = None
+    active: str | None = msgspec.field(name="activeForm", default=None)
     description: str | None = None
     status: TaskStatus | None = None
     owner: str | None = None

@@ -192,60 +192,30 @@ UPDATE_PARAMETERS: dict[str, Any] = {
 _DELETE_STATUSES = ("deleted", "delete")
 
 
-class TaskUpdateArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """The arguments of TaskUpdate."""
-
-    status: str | None = None
-    subject: str | None = None
-    active_form: str | None = None
-    description: str | None = None
-    owner: str | None = None
-    blocks: tuple[str, ...] | None = None
-    blocked_by: tuple[str, ...] | None = None
-    add_blocks: tuple[str, ...] = ()
-    add_blocked_by: tuple[str, ...] = ()
-    delete: bool = False
-
-    @property
-    def is_deletion(self) -> bool:
-        return self.delete or (self.status or "").strip().lower() in _DELETE_STATUSES
-
-    def to_change(self) -> TaskChange:
-        return TaskChange(
-            subject=_clean_optional(self.subject and self.subject.strip()), active=_clean_optional(self.active_form),
-            description=_clean_optional(self.description), owner=_clean_optional(self.owner and self.owner.strip()),
-            status=parse_status(self.status) if self.status is not None else None,
-            blocks=_unique_ids(self.blocks), blocked_by=_unique_ids(self.blocked_by),
-            add_blocks=self.add_blocks, add_blocked_by=self.add_blocked_by,
-        )  # fmt: skip
-
-
 @builtin_tool("TaskUpdate", effect="idempotent", parameters=UPDATE_PARAMETERS)
 async def task_update(context: ToolContext, **given: Any) -> ToolResult:
     """Change a task."""
-    arguments, id, stored = _parse_arguments(given), read_task_id(given), load_board(context)
-    if arguments.subject is not None and not arguments.subject.strip():
-        raise InvalidInput("a task needs a subject")
-    update = stored.board.delete(id) if arguments.is_deletion else stored.board.update(id, arguments.to_change())
-    revision = save_board(context, stored, update.board)
+    (change, deleted), id, stored = _parse_change(given), read_task_id(given), load_board(context)
+    update = stored.board.delete(id) if deleted else stored.board.update(id, change)
     value = {
-        "task": task_fields(update.task), "revision": revision, "unblocked": list(update.unblocked),
-        "affected": list(update.affected), "deleted": arguments.is_deletion,
+        "task": task_fields(update.task), "revision": save_board(context, stored, update.board),
+        "unblocked": list(update.unblocked), "affected": list(update.affected), "deleted": deleted,
     }  # fmt: skip
     return json_result(context, value)
 
 
-def _parse_arguments(given: dict[str, Any]) -> TaskUpdateArguments:
+def _parse_change(given: dict[str, Any]) -> tuple[TaskChange, bool]:
+    """Return the change in the arguments, and whether it deletes the task. Raises ``InvalidInput``."""
+    fields = {name: value for name, value in given.items() if name not in (*ID_NAMES, "delete")}
+    fields |= {name: replace_surrogates(value) for name, value in fields.items() if isinstance(value, str)}
+    fields |= {name: fields[name].strip() for name in ("subject", "owner") if isinstance(fields.get(name), str)}
+    status = fields.pop("status", None)
+    deleted = given.get("delete") is True or str(status).strip().lower() in _DELETE_STATUSES
+    if status is not None and not deleted:
+        fields["status"] = parse_status(str(status))
+    if fields.get("subject") == "":
+        raise InvalidInput("a task needs a subject")
     try:
-        fields = {name: value for name, value in given.items() if name not in ID_NAMES}
-        return msgspec.convert(fields, TaskUpdateArguments)
+        return msgspec.convert(fields, TaskChange), deleted
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{error}; TaskUpdate takes {', '.join(UPDATE_PARAMETERS['properties'])}") from error
-
-
-def _clean_optional(text: str | None) -> str | None:
-    return None if text is None else replace_surrogates(text)
-
-
-def _unique_ids(ids: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if ids is None else tuple(dict.fromkeys(ids))

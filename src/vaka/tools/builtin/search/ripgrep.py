@@ -27,13 +27,12 @@ _LINE_NUMBER_FLAGS = ("--line-number", "--heading", "--null", "--with-filename",
 """Print line numbers without text, which is the fastest output."""
 _END_EVENT = b'\n{"type":"end"'
 """Marks the end of the events of a file; JSON text contains no line end."""
+_MATCH_EVENT = b'{"type":"match"'
 _MAX_ERROR_BYTES = 2_000
 _COMMON_FLAGS = (
     "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
     "--no-ignore-parent", "--no-require-git", "--glob=!.git", "--no-heading", "--no-ignore-messages",
 )  # fmt: skip
-
-
 _LINE_NUMBER = re.compile(rb"\d+:")
 
 
@@ -72,27 +71,16 @@ class _EndData(msgspec.Struct, frozen=True):
     binary_offset: int | None = None
 
 
-class _Match(msgspec.Struct, frozen=True, tag="match"):
+class _Match(msgspec.Struct, frozen=True):
     data: _MatchData
 
 
-class _End(msgspec.Struct, frozen=True, tag="end"):
+class _End(msgspec.Struct, frozen=True):
     data: _EndData
 
 
-class _Begin(msgspec.Struct, frozen=True, tag="begin"):
-    pass
-
-
-class _Context(msgspec.Struct, frozen=True, tag="context"):
-    pass
-
-
-class _Summary(msgspec.Struct, frozen=True, tag="summary"):
-    pass
-
-
-_decode_event = msgspec.json.Decoder(_Match | _End | _Begin | _Context | _Summary).decode
+_decode_match = msgspec.json.Decoder(_Match).decode
+_decode_end = msgspec.json.Decoder(_End).decode
 
 MatchCounts: TypeAlias = dict[str, int]
 """The number of matches in each file."""
@@ -193,10 +181,9 @@ class Ripgrep:
 
     def _hits_in_json(self, block: bytes) -> list[LineRange]:
         hits: list[LineRange] = []
-        for line in filter(None, block.split(b"\n")):
-            event = _decode_event(line)
-            if isinstance(event, _Match):
-                _add_hits(hits, event.data, multiline=self._query.multiline)
+        for line in block.split(b"\n"):
+            if line.startswith(_MATCH_EVENT):
+                _add_hits(hits, _decode_match(line).data, multiline=self._query.multiline)
         return hits
 
     def _split_base(self, path: str) -> tuple[str, str]:
@@ -239,9 +226,7 @@ def _split_blocks(printed: bytes) -> Generator[tuple[_EndData, bytes]]:
     start = 0
     while (end := printed.find(_END_EVENT, start)) >= 0:
         line = printed[end + 1 : printed.find(b"\n", end + 1)]
-        event = _decode_event(line)
-        if isinstance(event, _End):
-            yield event.data, printed[start:end]
+        yield _decode_end(line).data, printed[start:end]
         start = end + 1 + len(line)
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +203,7 @@ async def _run_and_wait(
     options, since = shells.options, time.monotonic()
     allowed = min(arguments.timeout or options.timeout, options.longest)
     shell = await shells.start_foreground(context, arguments.command, folder)
-    shell.listener = _LiveOutput(context).emit
+    shell.listener = _live_listener(context)
     try:
         ended = await _wait_for_end(context, shell, allowed / 1000)
         if not ended and options.late_goes_on and await _move_to_background(context, shells, shell):
@@ -271,17 +271,18 @@ async def _finished_result(
     return ToolResult(call=context.call, content=content, failed=failed, reason="error" if failed else "", value=value)
 
 
-class _LiveOutput:
-    """Emits output live; after ``LIVE_LIMIT`` only the end of large pieces."""
+def _live_listener(context: ToolContext) -> Callable[[str], None]:
+    """Return a listener that emits output; after ``LIVE_LIMIT`` only the end of large pieces."""
+    emitted = 0
 
-    def __init__(self, context: ToolContext) -> None:
-        self._context, self._shown = context, 0
-
-    def emit(self, text: str) -> None:
-        if self._shown > LIVE_LIMIT and len(text) > _LIVE_TAIL:
+    def emit(text: str) -> None:
+        nonlocal emitted
+        if emitted > LIVE_LIMIT and len(text) > _LIVE_TAIL:
             text = f"\n[…]\n{text[-_LIVE_TAIL:]}"
-        self._shown += len(text)
-        self._context.emit(text)
+        emitted += len(text)
+        context.emit(text)
+
+    return emit
 
 
 def _start_directory(context: ToolContext, wanted: str) -> str:
