@@ -1,4 +1,4 @@
-"""``vaka luau``: scripts that are run, tools and agents that are tried, without a session."""
+"""``vaka luau``: run a script as a program, a tool or an agent, without a session."""
 
 import json
 import threading
@@ -59,7 +59,7 @@ end
 
 
 class EchoHandler(BaseHTTPRequestHandler):
-    """Tells what it was asked for."""
+    """Answers with the path of the request."""
 
     def do_GET(self) -> None:
         body = json.dumps({"path": self.path}).encode()
@@ -70,7 +70,7 @@ class EchoHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Be quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What scripts in a session may reach, from the command line: hosts and variables that were named, and no others."""
+"""Scripts in a session reach the hosts and variables of the flags, and no others."""
 
 import http.server
 import threading
@@ -29,7 +29,7 @@ class Service(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the pages about Luau show is what the commands do."""
+"""The commands of the pages about Luau print what the pages show."""
 
 import re
 import threading
@@ -15,7 +15,7 @@ from tests.cli.shell import Shell
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [DOCS / "tutorial" / "02-first-luau-tool.md", *sorted((DOCS / "guides").glob("luau-*.md"))]
 PORT = "8765"
-"""The port that the pages say; here it is one that is free."""
+"""The port of the pages; the tests replace it by a free one."""
 
 _FILES = re.compile(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCKS = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -25,7 +25,7 @@ class SilentFileHandler(SimpleHTTPRequestHandler):
     """Serves a folder."""
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def port(shell: Shell) -> Iterator[str]:
 
 
 def console_commands(text: str) -> list[tuple[str, str]]:
-    """Each command of a page with what it prints."""
+    """Return each command of a page with its output."""
     found: list[tuple[str, str]] = []
     for block in _BLOCKS.findall(text):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

@@ -1,4 +1,4 @@
-"""Scripts that fail, hang, eat or lie: one line with the place, exit 1, and nothing else happens."""
+"""Scripts that fail, hang, exhaust memory or return invalid values: one line with the place, and exit code 1."""
 
 import signal
 import subprocess

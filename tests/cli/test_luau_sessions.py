@@ -137,7 +137,7 @@ def test_a_run_killed_inside_a_script_resumes_and_pays_once(shell: Shell) -> Non
         return RunningCommand(process)
 
     first = start("Pay.")
-    with pipe.open("w"):  # open when the script waits at the gate
+    with pipe.open("w"):  # opens when the script waits in `gate`
         first.process.kill()
         first.wait_result()
     second = start("--resume")

@@ -1,4 +1,4 @@
-"""Models on the command line: which there are, whether they answer, and what a run can ask of them."""
+"""Models on the command line: list, test, and the model flags of a run."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ SCHEMA = {"type": "object", "properties": {"boats": {"type": "integer"}}, "requi
 
 
 async def run_vaka(shell: Shell, provider: FakeProvider, *words: str, **env: str) -> CommandResult:
-    """Run a command while the provider answers; every provider is that one."""
+    """Run a command with every provider's address set to the fake one."""
     variables = {
         "OPENAI_BASE_URL": provider.url, "ANTHROPIC_BASE_URL": provider.url, "GEMINI_BASE_URL": provider.url,
         "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, **env,

@@ -1,4 +1,4 @@
-"""``vaka permissions``: what the rules say, without running anything."""
+"""``vaka permissions``: decisions of the rules, without running anything."""
 
 import json
 from typing import Any

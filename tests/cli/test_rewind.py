@@ -1,4 +1,4 @@
-"""``vaka sessions rewind --files``: files go back with their session."""
+"""``vaka sessions rewind --files``: files are restored with their session."""
 
 import asyncio
 from pathlib import Path

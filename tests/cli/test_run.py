@@ -1,4 +1,4 @@
-"""``vaka run`` without a terminal: what it prints, where, and how it ends."""
+"""``vaka run`` without a terminal: output, streams and exit codes."""
 
 import json
 import os
@@ -136,7 +136,7 @@ def test_the_last_line_of_the_stream_is_the_object_json_prints(shell: Shell) -> 
 
 
 def run_failing(shell: Shell, *words: str, **more: Any) -> tuple[int, str]:
-    """Run with stream-json; return the exit code and the error's code after checking the frame around it."""
+    """Run with stream-json; check the first and last line; return the exit code and the error's code."""
     done = shell.run("Go.", *words, "--output", "stream-json", **more)
     lines = done.lines
     assert lines[0]["type"] == "session"

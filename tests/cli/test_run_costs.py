@@ -1,4 +1,4 @@
-"""What a run costs on the command line: the questions that tools put to models are part of it."""
+"""The cost of a run on the command line includes the models that tools ask."""
 
 import json
 from asyncio import to_thread

@@ -167,7 +167,7 @@ def test_commands_cannot_leave_the_sandbox(repository: Shell, tmp_path: Path) ->
             f"cat ~/.ssh/id; env; (exec 3<>/dev/tcp/127.0.0.1/{port}) && echo connected; cat ../data/vaka/vaka.db;"
             "echo x > inside; true"
         )
-        repository.write_file("attack.sh", attack)  # rules cannot see what is in it
+        repository.write_file("attack.sh", attack)  # rules cannot see its content
         write_answers(repository, call_line("Bash", command="bash attack.sh"), say_line("Tried."))
         words = ("--permission-mode", "bypassPermissions", "--sandbox", "on")
         done = run_in_repository(repository, "Try.", *words, OPENAI_API_KEY="sk-canary-1")

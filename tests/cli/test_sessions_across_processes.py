@@ -15,7 +15,7 @@ from tests.cli.shell import TIMEOUT, RunningCommand, Shell, call_line, say_line
 
 
 def make_gate(shell: Shell, name: str = "pipe") -> Path:
-    """Make a pipe a tool can wait at."""
+    """Make a pipe that a tool can block on."""
     pipe = shell.folder / name
     os.mkfifo(pipe)
     return pipe
@@ -116,7 +116,7 @@ def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_goes_on(she
     shell.write_script(call_line("pay", amount=5), say_line("Then not."))
     id = shell.run("Pay.", "--session", "s", "--ask", "suspend", "--output", "json").json["decisions"][0]["id"]
     assert shell.vaka("approvals", "resolve", id, "--reject").code == 0
-    for _ in range(2):  # the second finds nothing left to do, and tells the same
+    for _ in range(2):  # the second has nothing left to do, and prints the same
         done = shell.run("--session", "s", "--resume", "--output", "json")
         facts = {name: done.json[name] for name in ("status", "exit_code", "stop", "error")}
         assert facts == {
@@ -131,7 +131,7 @@ def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_goes_on(she
 
 @pytest.mark.parametrize("output", ["json", "stream-json", "text"])
 def test_a_rejected_turn_has_no_structured_output(shell: Shell, output: str) -> None:
-    """What is missing then is not the model's fault."""
+    """The missing output is not reported as an error of the model."""
     (shell.folder / "data.json").write_text('{"type": "object"}')
     shell.write_script({"text": "I will pay.", **call_line("pay", amount=5)}, say_line("never"))
     words = ("--session", "s", "--ask", "suspend", "--output-schema", "data.json", "--output")
@@ -276,7 +276,7 @@ def test_a_signal_while_stdin_is_awaited_still_gives_a_result(shell: Shell, numb
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, cwd=shell.folder, env=shell.env, stdin=pipe, stdout=pipe, stderr=pipe)
     assert process.stdin is not None
-    process.stdin.write(b"x" * 300_000)  # more than a pipe holds: when it is gone, the run is reading
+    process.stdin.write(b"x" * 300_000)  # more than a pipe buffers: once written, the run is reading
     process.stdin.flush()
     running = RunningCommand(process)
     running.send_signal(number)

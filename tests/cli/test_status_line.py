@@ -1,4 +1,4 @@
-"""Words on something that takes a while: one line at a terminal, two elsewhere."""
+"""The status line of a long operation: one line at a terminal, two elsewhere."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""At a terminal: a person is asked, the answer appears as it comes, Ctrl-C works."""
+"""At a terminal: prompts for approvals, streamed answers, Ctrl-C."""
 
 import os
 

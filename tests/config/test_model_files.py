@@ -1,4 +1,4 @@
-"""Model files in the GenX format become definitions, notes or an error that tells the place and no secret."""
+"""Model files in the GenX format become definitions, notes, or an error with the place and no secret."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def write_model_file(folder: Path, **changes: Any) -> Path:
 
 
 def read_entry(folder: Path, **changes: Any) -> ModelDefinition:
-    """The one model of a file, with ``changes`` in its entry."""
+    """Return the one model of a file, with ``changes`` in its entry."""
     path = write_model_file(folder, models=[{"name": "a", "model": "m"} | changes])
     (definition,) = read_model_file(path, ENVIRON).models
     return definition

@@ -1,4 +1,4 @@
-"""The tables that speak of models: what they may say, who may say it, and how one value of them is changed."""
+"""The settings tables about models: validation, trust, and changing one value."""
 
 import json
 import re

@@ -41,7 +41,7 @@ def test_a_picture_and_a_document_reach_the_provider_as_they_were_made(tmp_path:
 
 
 def run_demo(folder: Path, *hidden: Path) -> str:
-    """Run the demonstration with modules that stand before others of the same name; return what it says."""
+    """Run the demonstration with modules that shadow others; return its output."""
     command = [sys.executable, str(ROOT / "examples" / "demo.py")]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, hidden))}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False, env=environ)

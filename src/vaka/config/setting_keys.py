@@ -120,10 +120,10 @@ def parse_value(key: SettingKey, text: str) -> Any:
 def parse_seconds(value: object) -> float:
     """Return a time span in seconds: a number, or a text such as ``90``, ``5m``, ``12h``, ``30d``."""
     if isinstance(value, str):
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip())
-        if found is None:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip())
+        if match is None:
             raise ValueError(f"expected a time span such as 90, 5m, 12h or 30d, not {value!r}")
-        return float(found[1]) * _UNIT_SECONDS[found[2]]
+        return float(match[1]) * _UNIT_SECONDS[match[2]]
     return float(_check_number(value))
 
 

@@ -240,13 +240,13 @@ def _keep_harmless_parts(
     settings: Settings, name: str, table: Mapping[str, Any], parts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the parts of a table that an untrusted folder may set; note the others."""
-    kept: dict[str, Any] = {}
+    harmless: dict[str, Any] = {}
     for part, entry in table.items():
         if why := untrusted_reason(part, entry, settings[name]):
             settings.notes.append(f"{parts[part]}: {name}.{part} does not count: {why}; --trust counts it")
         else:
-            kept[part] = entry
-    return kept
+            harmless[part] = entry
+    return harmless
 
 
 def _warn_if_key_readable(settings: Settings, path: Path) -> None:
