@@ -39,7 +39,7 @@ COLUMNS = {
 
 
 def ensure_environment(requirements: Path) -> Path:
-    """Return the interpreter of a peer's environment, made if it is new or its list has changed."""
+    """Return the interpreter of a peer's environment; create it if it is missing or its list has changed."""
     home = ENVIRONMENTS / requirements.stem
     digest, stamp = hashlib.sha256(requirements.read_bytes()).hexdigest(), home / ".installed"
     python = home / "bin" / "python"
@@ -52,14 +52,14 @@ def ensure_environment(requirements: Path) -> Path:
 
 
 def measure_peer(python: Path, name: str) -> list[dict[str, Any]]:
-    """Return what ``bench.peers.NAME`` says of itself when ``python`` runs it."""
+    """Return the results that ``bench.peers.NAME`` prints when ``python`` runs it."""
     command = [str(python), "-m", f"bench.peers.{name}"]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=without_pyc_switch())
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def format_peer_table(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return the numbers, and below each the ratio to the first line's: above 1 is dearer, for rates too."""
+    """Return the numbers, and below each the ratio to the first line; above 1 is more expensive, also for rates."""
     lines: list[list[str]] = []
     for line in found:
         lines.append([line["name"], line["keeps"], *[format_number(line[key]) for key in COLUMNS]])
@@ -73,7 +73,7 @@ def _ratio_of(key: str, line: Mapping[str, Any], first: Mapping[str, Any]) -> fl
 
 
 def median_of_rounds(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one line for several of the same: the shortest import, the median of everything else."""
+    """Return one line for several rounds: the shortest import, the median of everything else."""
     line = dict(rounds[0])
     for key in COLUMNS:
         line[key] = (min if key == "import_ms" else statistics.median)([found[key] for found in rounds])
@@ -81,7 +81,7 @@ def median_of_rounds(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def measure_in_rounds(pythons: Mapping[str, Path], failed: set[str]) -> list[dict[str, Any]]:
-    """Measure each in turn, a few rounds of it; who fails is out and named in ``failed``."""
+    """Measure each peer in turn, in some rounds; one that fails is dropped and added to ``failed``."""
     found: dict[str, list[dict[str, Any]]] = {}
     for turn in range(1, ROUNDS + 1):
         for name, python in pythons.items():
@@ -98,10 +98,10 @@ def measure_in_rounds(pythons: Mapping[str, Path], failed: set[str]) -> list[dic
 
 
 def main() -> int:
-    """Measure all, print them together; return 1 if any failed."""
+    """Measure all peers and print one table; return 1 if any failed."""
     chosen = [path for path in sorted(PEERS.glob("*.txt")) if not sys.argv[1:] or path.stem in sys.argv[1:]]
     if not chosen:
-        print(f"no peers: {PEERS.relative_to(ROOT)} has no lists by these names")
+        print(f"no peers: {PEERS.relative_to(ROOT)} has no lists with these names")
         return 1
     pythons = {"vaka": Path(sys.executable), **{path.stem: ensure_environment(path) for path in chosen}}
     about, failed = machine.describe_machine(), set[str]()

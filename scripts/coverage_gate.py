@@ -1,4 +1,4 @@
-"""Combine the last run's coverage and fail if src, or its core, is tested too little."""
+"""Combine the coverage of the last run and fail if src or its core has too little."""
 
 import json
 import subprocess
@@ -10,13 +10,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / ".coverage" / "coverage.json"
 
-# Folder, and the least that its lines and branches together must reach, in percent.
+# The minimum of lines and branches together, in percent, by folder.
 GATES = [("src/vaka/", 90.0), ("src/vaka/core/", 98.0)]
 
 
 @dataclass
 class CoverageTotal:
-    """How much of a folder was reached."""
+    """The coverage of a folder."""
 
     reached: int = 0
     all: int = 0
@@ -24,7 +24,6 @@ class CoverageTotal:
     all_branches: int = 0
 
     def add_file(self, summary: dict[str, Any]) -> None:
-        """Count one file in."""
         branches, all_branches = summary.get("covered_branches", 0), summary.get("num_branches", 0)
         self.reached += summary["covered_lines"] + branches
         self.all += summary["num_statements"] + all_branches
@@ -38,7 +37,6 @@ class CoverageTotal:
 
     @property
     def percent_branches(self) -> float:
-        """Branches alone."""
         return 100 * self.branches / self.all_branches if self.all_branches else 100.0
 
 
@@ -53,7 +51,7 @@ def sum_coverage(files: dict[str, Any]) -> dict[str, CoverageTotal]:
 
 
 def list_worst_files(files: dict[str, Any], folder: str) -> list[str]:
-    """Name the files of a folder that miss the most."""
+    """Return the files of a folder with the most missing lines."""
     missing = {
         path: file["summary"]["missing_lines"] + file["summary"].get("missing_branches", 0)
         for path, file in files.items()

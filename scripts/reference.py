@@ -1,6 +1,8 @@
 """Write docs/reference/python.md and docs/reference/events.md from the docstrings: ``python -m scripts.reference``."""
 
+import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,9 @@ from typing import Any
 import msgspec
 
 import vaka
+import vaka.content as vaka_content
+import vaka.errors as vaka_errors
+import vaka.events as vaka_events
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, Body
 
@@ -48,6 +53,83 @@ def list_members(value: type) -> Iterator[str]:
         yield f"- `{name}{shown}`: {first_paragraph_of(target.__doc__)}"
 
 
+def class_node(value: type) -> ast.ClassDef:
+    """Return the syntax tree of a class."""
+    tree = ast.parse(Path(inspect.getsourcefile(value) or "").read_text("utf-8"))
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == value.__name__)
+
+
+def cell(text: str) -> str:
+    """Return text that stands in a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code_cell(node: ast.expr | None) -> str:
+    """Return an annotation or a default as code, without the quotes of a forward reference."""
+    if node is None:
+        return ""
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
+    return f"`{cell(text)}`" if text else '`""`'
+
+
+def default_cell(node: ast.expr | None) -> str:
+    """Return a default as code; nothing for a required argument."""
+    return "" if node is None else f"`{cell(ast.unparse(node))}`"
+
+
+def list_fields(value: type) -> Iterator[str]:
+    """Yield a row for each field of a class: its name, type, default and docstring."""
+    body = class_node(value).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            shown = code_cell(node.annotation), default_cell(node.value), cell(str(text))
+            yield f"| `{node.target.id}` | {' | '.join(shown)} |"
+
+
+def list_arguments(value: type) -> Iterator[str]:
+    """Yield a row for each argument of a constructor: its name, type, default and text in the docstring."""
+    init = next((n for n in class_node(value).body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    if init is None:
+        return
+    texts = argument_texts(ast.get_docstring(init) or "")
+    required = len(init.args.args) - len(init.args.defaults)
+    defaults: list[ast.expr | None] = [*[None] * required, *init.args.defaults]
+    pairs = [
+        *zip(init.args.args, defaults, strict=True),
+        *zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True),
+    ]
+    for argument, default in pairs:
+        if argument.arg != "self":
+            shown = code_cell(argument.annotation), default_cell(default), cell(texts.get(argument.arg, ""))
+            yield f"| `{argument.arg}` | {' | '.join(shown)} |"
+
+
+def argument_texts(docstring: str) -> dict[str, str]:
+    """Return the texts of the ``Args:`` section of a docstring."""
+    section = docstring.partition("Args:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE)
+    return dict(found)
+
+
+def table_of(kind: str, rows: list[str]) -> list[str]:
+    """Return rows as a table with a heading, nothing without rows."""
+    return [f"| {kind} | type | default | |", "|---|---|---|---|", *rows, ""] if rows else []
+
+
+def class_lines(value: type) -> list[str]:
+    """Return the fields, arguments, methods and properties of a class."""
+    if value is vaka.Runtime:
+        rows = ["| `options` | `Options \\| None` | `None` | All options as one value. |"]
+        lines = [*table_of("argument", [*rows, *list_fields(vaka.Options)])]
+    elif issubclass(value, msgspec.Struct) or getattr(value, "_is_protocol", False):
+        lines = table_of("field", list(list_fields(value)))
+    else:
+        lines = table_of("argument", list(list_arguments(value))) if value is vaka.Agent else []
+    listed = list(list_members(value))
+    return [*lines, *([*listed, ""] if listed else [])]
+
+
 def python_page() -> str:
     """Return the page of the public names."""
     lines = ["# The Python names", "", "Made from the docstrings by `python -m scripts.reference`.", ""]
@@ -56,14 +138,16 @@ def python_page() -> str:
         if name.startswith("__"):
             continue
         lines += [f"## `vaka.{name}`", "", first_paragraph_of(value.__doc__), ""]
-        if inspect.isclass(value):
-            if issubclass(value, msgspec.Struct):
-                fields = ", ".join(f"`{field}`" for field in value.__struct_fields__)
-                lines += [f"Fields: {fields}.", ""] if fields else []
-            listed = list(list_members(value))
-            lines += [*listed, ""] if listed else []
-        else:
-            lines += [f"`{name}{signature_of(value)}`", ""]
+        lines += class_lines(value) if inspect.isclass(value) else [f"`{name}{signature_of(value)}`", ""]
+    for face in (vaka_errors, vaka_content, vaka_events):
+        lines += [f"## `{face.__name__}`", "", first_paragraph_of(face.__doc__), ""]
+        documented = [(name, getattr(face, name)) for name in face.__all__]
+        lines += [
+            f"- `{name}`: {first_paragraph_of(value.__doc__)}" if callable(value) and hasattr(value, "__module__")
+            and str(value.__module__).startswith("vaka") else f"- `{name}`"
+            for name, value in documented
+        ]  # fmt: skip
+        lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of what vaka stores and sends: python -m scripts.schema [--check]."""
+"""Write the JSON Schemas of stored and sent data: python -m scripts.schema [--check]."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ Schema = dict[str, Any]
 
 
 def list_bodies() -> list[type[Body]]:
-    """Return every body we know, by channel and then in the order they are written down."""
+    """Return every event body, by channel and then in order of definition."""
     order = {"progress": 0, "control": 1, "monitor": 2}
     known = [body for body in BODY_TYPES.values() if body is not Unknown and body.__module__.startswith(HOME)]
     names = {name: at for module in MODULES for at, name in enumerate(vars(module))}
@@ -29,7 +29,7 @@ def list_bodies() -> list[type[Body]]:
 
 
 def envelope_schema(*, durable: bool) -> Schema:
-    """Return what stands around a body: a durable event has a place in its log, a live one has none."""
+    """Return the schema of the envelope: a durable event has a position in its log, a live one has none."""
     fields: Schema = {
         "v": {"type": "integer", "minimum": 1, "description": f"{VERSION}; more only for what old code must not skip."},
         "seq": {"type": "integer", "minimum": 1, "description": "The place in the log."},
@@ -98,12 +98,12 @@ FILES: dict[str, Callable[[], Schema]] = {"events.schema.json": events_schema}
 
 
 def render_schema(make: Callable[[], Schema]) -> str:
-    """Return a schema as it is written to its file."""
+    """Return the text of a schema file."""
     return json.dumps(make(), indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> int:
-    """Write the files, or with ``--check`` only say which are out of date."""
+    """Write the files, or with ``--check`` only print which are out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is out of date")
     check: bool = parser.parse_args().check

@@ -1,4 +1,4 @@
-"""Search the tree for things that look like secrets; exit with 1 if there are any."""
+"""Search the tree for strings that look like secrets; exit with 1 if there are any."""
 
 import re
 import sys
@@ -25,22 +25,22 @@ PATTERNS = {
 }
 COMPILED_PATTERNS = {what: re.compile(pattern) for what, pattern in PATTERNS.items()}
 
-# A made-up secret in a test says so on its line.
+# A line with an invented secret in a test has this mark.
 ALLOWED = "not a secret"
 
 
 def find_secrets(file: File) -> Iterator[Problem]:
-    """Yield each line that looks like it holds a secret."""
+    """Yield each line that seems to contain a secret."""
     for number, line in enumerate(file.lines, 1):
         if ALLOWED in line:
             continue
         for what, pattern in COMPILED_PATTERNS.items():
             if pattern.search(line):
-                yield file.problem(number, f"looks like {what}; if it is made up, say '# {ALLOWED}' on the line")
+                yield file.problem(number, f"looks like {what}; if it is invented, add '# {ALLOWED}' to the line")
 
 
 def main() -> int:
-    """Print what was found and return the exit code."""
+    """Print the problems and return the exit code."""
     everything = list(list_files(ROOT))
     found = [problem for file in everything if file.path != "scripts/secrets_scan.py" for problem in find_secrets(file)]
     for problem in found:

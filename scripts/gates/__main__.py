@@ -1,21 +1,21 @@
-"""Run every gate over the tree; print what fails and exit with 1 if anything does."""
+"""Run every gate; print the problems and exit with 1 if there are any."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.gates import sizes, source, testing, text
+from scripts.gates import names, sizes, source, testing, text
 from scripts.gates.tree import File, Problem, list_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def find_problems(everything: list[File]) -> Iterator[Problem]:
-    """Yield what every gate finds."""
     for file in everything:
-        for gate in (sizes, source, testing, text):
-            yield from gate.check(file)
+        for gate in (names, sizes, source, testing, text):
+            yield from gate.check_file(file)
     yield from source.check_files(everything)
+    yield from names.check_all(everything)
 
 
 def main() -> int:

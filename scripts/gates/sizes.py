@@ -1,4 +1,4 @@
-"""No file grows past what one reads in a sitting."""
+"""Limits on the length of files."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Rules for Python source that no linter knows."""
+"""Rules for Python source that no linter has."""
 
 import ast
 import io
@@ -40,7 +40,7 @@ def find_relative_imports(file: File) -> Iterator[Problem]:
 
 
 def find_pending_marks(file: File) -> Iterator[Problem]:
-    """Yield each note of something left to do."""
+    """Yield each comment that marks unfinished work."""
     for line, text in list_comments(file):
         if found := PENDING_MARK.search(text):
             yield file.problem(line, f"{found[0]}: do it, or leave it out")
@@ -75,13 +75,13 @@ def exception_names_of(node: ast.expr | None) -> Iterator[str]:
 
 
 def reraises(handler: ast.ExceptHandler) -> bool:
-    """Tell whether a handler ends by raising what it caught."""
+    """Return whether a handler ends by raising the exception again."""
     last = handler.body[-1]
     return isinstance(last, ast.Raise) and last.exc is None
 
 
 def is_blind(node: ast.AST) -> bool:
-    """Tell whether this place swallows every exception."""
+    """Return whether this handler swallows every exception."""
     if isinstance(node, ast.ExceptHandler):
         return bool(CATCH_ALL & set(exception_names_of(node.type))) and not reraises(node)
     if isinstance(node, ast.Call) and ast.unparse(node.func) in {"suppress", "contextlib.suppress"}:
@@ -90,14 +90,14 @@ def is_blind(node: ast.AST) -> bool:
 
 
 def find_blind_excepts(file: File) -> Iterator[Problem]:
-    """Yield each place that swallows every exception."""
+    """Yield each handler that swallows every exception."""
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ExceptHandler | ast.Call) and is_blind(node):
             yield file.problem(node.lineno, "a blind except")
 
 
 def check_file(file: File) -> Iterator[Problem]:
-    """Yield what is wrong with one Python file."""
+    """Yield the problems of one Python file."""
     if not file.is_python():
         return
     yield from find_unexplained_ignores(file)
@@ -109,7 +109,7 @@ def check_file(file: File) -> Iterator[Problem]:
 
 
 def check_files(everything: list[File]) -> Iterator[Problem]:
-    """Yield the blind excepts of all of src, if they are more than the two that may be."""
+    """Yield the blind excepts of src, if there are more than the two that are allowed."""
     blind = [problem for file in everything if file.is_python("src") for problem in find_blind_excepts(file)]
     if len(blind) > MAX_BLIND_EXCEPTS:
         for problem in blind:

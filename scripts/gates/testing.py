@@ -1,4 +1,4 @@
-"""Rules for tests: no patching of our own code, no waiting for time to pass."""
+"""Rules for tests: no patches of code of this repository, no sleeps."""
 
 import ast
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ def import_aliases_of(tree: ast.Module) -> dict[str, str]:
 
 
 def dotted_name_of(node: ast.expr, known: dict[str, str]) -> str:
-    """Return the full dotted name of an expression, as far as imports tell."""
+    """Return the full dotted name of an expression, as far as imports show it."""
     head, _, rest = ast.unparse(node).partition(".")
     full = known.get(head, head)
     return f"{full}.{rest}" if rest else full
 
 
 def is_our_package(name: str) -> bool:
-    """Tell whether a dotted name is in one of our packages."""
+    """Return whether a dotted name is in a package of this repository."""
     return name.partition(".")[0] in OUR_PACKAGES
 
 
@@ -48,18 +48,18 @@ def find_mocks(file: File) -> Iterator[Problem]:
 
 
 def is_zero_sleep(call: ast.Call) -> bool:
-    """Tell whether a sleep only lets others run."""
+    """Return whether a call is a sleep of zero seconds."""
     return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
 
 
 def is_sleep(call: ast.Call, known: dict[str, str]) -> bool:
-    """Tell whether a call waits for time to pass; ``asyncio.sleep(0)`` does not."""
+    """Return whether a call sleeps; ``asyncio.sleep(0)`` does not."""
     name = dotted_name_of(call.func, known)
     return name == "time.sleep" or (name in SLEEP_FUNCTIONS and not is_zero_sleep(call))
 
 
 def is_patch(call: ast.Call, known: dict[str, str]) -> bool:
-    """Tell whether a call patches code of ours."""
+    """Return whether a call patches code of this repository."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in PATCH_METHODS or not call.args:
         return False
     target = call.args[0]
@@ -68,7 +68,6 @@ def is_patch(call: ast.Call, known: dict[str, str]) -> bool:
 
 
 def find_sleeps_and_patches(file: File) -> Iterator[Problem]:
-    """Yield each sleep and each patch of our own code."""
     known = import_aliases_of(file.tree)
     for node in ast.walk(file.tree):
         if not isinstance(node, ast.Call):
@@ -80,7 +79,7 @@ def find_sleeps_and_patches(file: File) -> Iterator[Problem]:
 
 
 def check_file(file: File) -> Iterator[Problem]:
-    """Yield what is wrong with one test file."""
+    """Yield the problems of one test file."""
     if file.is_python("tests"):
         yield from find_mocks(file)
         yield from find_sleeps_and_patches(file)

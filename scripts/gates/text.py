@@ -1,11 +1,11 @@
-"""What no file of the repository may say: where packages come from, and where somebody's machine keeps things."""
+"""Text that no file of the repository may contain: hosts of package registries, paths of a machine, issue numbers."""
 
 import re
 from collections.abc import Iterator
 
 from scripts.gates.tree import File, Problem
 
-# A letter of each stands in brackets, so that this file does not say it either.
+# One letter of each is in brackets, so that this file does not match itself.
 REGISTRY_HOSTS = (
     r"pyp[i]\.org",
     r"python[h]osted\.org",

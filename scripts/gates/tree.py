@@ -1,4 +1,4 @@
-"""The files of the repository, and what a gate says about them."""
+"""The files of the repository, and the problems that gates find in them."""
 
 import ast
 import subprocess
@@ -33,7 +33,7 @@ class File:
 
     @cached_property
     def text(self) -> str | None:
-        """Return what it says, or None when it is not text."""
+        """Return the text of the file, ``None`` if it is binary."""
         try:
             return (self.root / self.path).read_bytes().decode()
         except UnicodeDecodeError:
