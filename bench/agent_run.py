@@ -20,7 +20,7 @@ CONCURRENT_RUNS = 100
 
 
 class RunTimes(NamedTuple):
-    """Some runs one after the other, then many at once. Milliseconds; runs a second."""
+    """Results of sequential runs in milliseconds, and of concurrent runs per second."""
 
     p50: float
     p95: float
@@ -29,13 +29,13 @@ class RunTimes(NamedTuple):
 
 
 class RunComparison(NamedTuple):
-    """Ours and the bare loop's, measured in turns so that both meet the same machine."""
+    """Results of vaka and of the bare loop, measured in turns under the same load."""
 
     ours: list[RunTimes]
     bare_loop: list[RunTimes]
 
     def ratio(self, field: str) -> float:
-        """Return how many times the cost of the bare loop ours is, the median of all repeats."""
+        """Return the cost of vaka relative to the bare loop, the median of all repeats."""
         pairs = [
             (getattr(mine, field), getattr(raw, field)) for mine, raw in zip(self.ours, self.bare_loop, strict=True)
         ]
@@ -51,7 +51,6 @@ class RunComparison(NamedTuple):
 
 
 async def measure_runs(run: RunOnce, count: int) -> RunTimes:
-    """Measure one repeat."""
     begun = time.process_time()
     taken = await time_in_sequence(run, count)
     cpu = (time.process_time() - begun) / count
@@ -61,7 +60,7 @@ async def measure_runs(run: RunOnce, count: int) -> RunTimes:
 
 @asynccontextmanager
 async def open_runner(url: str, durability: str) -> AsyncIterator[RunOnce]:
-    """Give a function that runs the agent once, in a session of its own."""
+    """Yield a function that runs the agent once, in a new session."""
     made = make_agent()
     async with vaka.Runtime(store=url, durability=durability) as runtime:
 
@@ -92,7 +91,6 @@ async def compare_with_bare_loop(
 
 
 def rows_for_store(kind: stores.StoreKind, found: RunComparison) -> list[Row]:
-    """Put repeats into rows."""
     return [
         found.row(kind, "p50", "run p50", "ms", target=kind.run_target_ms, note="raw: a bare loop"),
         found.row(kind, "p95", "run p95", "ms"),
@@ -117,8 +115,6 @@ def measure_run(quick: bool) -> list[Row]:
 
 
 class CommitCount(NamedTuple):
-    """What one run wrote."""
-
     commits: float
     pages: float
 
@@ -137,7 +133,7 @@ def count_wal_commits(wal: Path) -> CommitCount:
 
 
 async def count_commits(home: Path, runs: int = 10) -> CommitCount:
-    """Return what a warm run in a new session commits to SQLite, counted in the file and not by us."""
+    """Return the commits of a warm run in a new session, counted in SQLite's write-ahead log."""
     path = home / "counted.db"
     wal = path.with_name("counted.db-wal")
     async with open_runner(f"sqlite:///{path}", "power") as run:
@@ -149,7 +145,7 @@ async def count_commits(home: Path, runs: int = 10) -> CommitCount:
 
 
 async def count_function_calls(runs: int = 50) -> float:
-    """Return how many functions, Python's and C's, a warm run in memory calls: its cost on any machine."""
+    """Return the number of Python and C function calls of a warm run in memory, independent of the machine."""
     async with open_runner("memory:", "power") as run:
         await time_in_sequence(run, 20)
         profile = cProfile.Profile()
@@ -161,7 +157,7 @@ async def count_function_calls(runs: int = 50) -> float:
 
 
 def measure_commits(quick: bool) -> list[Row]:
-    """Commits of one run, how many pages they write, and what it takes on any machine."""
+    """Measure commits, pages and function calls of one run."""
     with stores.temporary_folder() as home:
         found = asyncio.run(count_commits(home))
     calls = asyncio.run(count_function_calls())

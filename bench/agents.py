@@ -1,4 +1,4 @@
-"""The agents that are measured: a model inside the process that asks for one sum and then answers."""
+"""The agents that are measured: a model in the process that calls a tool once and then answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -33,7 +33,7 @@ class AddingModel:
 
 
 class TalkingModel(AddingModel):
-    """Answers at once, without a call."""
+    """Answers without a call."""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer ``prompt``."""

@@ -22,7 +22,7 @@ from vaka.core.types.message import Text, ToolMessage, UserMessage
 _FIRST_PROMPT = Prompt(messages=(UserMessage(content=(Text(text="hi"),)),))
 _SECOND_PROMPT = Prompt(messages=(ToolMessage(results=()),))
 _PADDING = "x" * 180
-"""What an event of ours carries besides: ids, times, digests."""
+"""Additional bytes of a vaka event: ids, times, digests."""
 
 
 class BareEvent(msgspec.Struct):
@@ -39,19 +39,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Sink(Protocol):
-    """Where batches go; durable on return."""
+    """A destination of batches; durable on return."""
 
     async def append(self, session: str, head: int, rows: Sequence[bytes]) -> None:
         """Write one batch."""
         ...
 
     async def close(self) -> None:
-        """Let go."""
+        """Close it."""
         ...
 
 
 class MemorySink:
-    """Keeps the bytes."""
+    """Stores the bytes in memory."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[bytes]] = {}
@@ -61,7 +61,7 @@ class MemorySink:
         self.logs.setdefault(session, []).extend(rows)
 
     async def close(self) -> None:
-        """Let go."""
+        """Close it."""
 
 
 _TABLES = (
@@ -73,7 +73,7 @@ _EVENT = "insert into events values (?, ?, ?)"
 
 
 class SqliteSink:
-    """One transaction for all batches of one tick, in the event loop."""
+    """One transaction for all batches of one tick of the event loop."""
 
     def __init__(self, path: Path, synchronous: str) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -99,7 +99,6 @@ class SqliteSink:
         self._connection.execute("commit")
 
     async def close(self) -> None:
-        """Let go."""
         self._connection.close()
 
     def _flush(self) -> None:
@@ -117,7 +116,7 @@ class SqliteSink:
 
 
 class PostgresSink:
-    """One connection; what waits for it shares the next transaction."""
+    """One connection; waiting batches share the next transaction."""
 
     def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         self._connection = connection
@@ -144,7 +143,6 @@ class PostgresSink:
                 await self._write(waiting)
 
     async def close(self) -> None:
-        """Let go."""
         await self._connection.close()
 
     async def _write(self, waiting: Sequence[tuple[str, int, Sequence[bytes]]]) -> None:
@@ -166,7 +164,6 @@ class BareLoop:
         self._numbers = itertools.count()
 
     async def run(self) -> None:
-        """Ask, call, answer."""
         session = _Session(self._sink, f"ses_{next(self._numbers):020d}")
         reader = asyncio.create_task(session.read())
         await session.append("session.opened", "input.added", "turn.started", "step.started")
@@ -208,5 +205,5 @@ class _Session:
 
 
 def make_batch() -> list[bytes]:
-    """Return the bytes of one ordinary commit: four events of the size ours have."""
+    """Return the bytes of one typical commit: four events of the size of vaka's."""
     return [_encode(BareEvent(number, "ses_1", "tool.called", [ARGUMENTS, _PADDING], "0" * 64)) for number in range(4)]

@@ -1,4 +1,4 @@
-"""Fail on what got worse: counts that rose, and ratios 20% above ``bench/baseline.json``. Never on a time.
+"""Fail on counts that rose and on ratios 20% above ``bench/baseline.json``, never on a time.
 
 A ratio is ours over the raw limit, both measured in turns in this process and in CPU time, so a slow or busy machine
 changes both. One that looks worse is measured again: noise goes away, a regression does not.
@@ -22,7 +22,7 @@ MAX_TRIES = 3
 
 
 class Baseline(msgspec.Struct):
-    """What was found when it was last written."""
+    """The numbers of the last ``--update``."""
 
     modules: dict[str, int]
     calls: int
@@ -30,14 +30,14 @@ class Baseline(msgspec.Struct):
 
 
 def measure_run_ratio(kind: stores.StoreKind) -> float:
-    """Return how many times the CPU of the bare loop a run takes."""
+    """Return the CPU time of a run relative to the bare loop."""
     with stores.temporary_folder() as home:
         found = asyncio.run(agent_run.compare_with_bare_loop(kind, home, None, repeats=5, count=100))
     return found.ratio("cpu")
 
 
 def measure_delta_ratio(burst: int) -> float:
-    """Return how many times the CPU of a queue and a wake-up a delta takes."""
+    """Return the CPU time of a delta relative to a queue and a wake-up."""
     ours, raw = delta_cost.compare_costs(3000, burst, 5)
     return statistics.median([mine / bare for mine, bare in zip(ours, raw, strict=True)])
 
@@ -51,7 +51,7 @@ RATIOS: dict[str, Callable[[], float]] = {
 
 
 def count_modules() -> dict[str, int]:
-    """Return how many modules the first imports load."""
+    """Return the number of modules that the first imports load."""
     return {
         statement: len(startup.list_loaded_modules(statement))
         for statement in (startup.IMPORT_STATEMENT, startup.USE_STATEMENT)
@@ -59,7 +59,7 @@ def count_modules() -> dict[str, int]:
 
 
 def check_counts(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
-    """Yield what is counted: its name, its value, what it must be, and whether it is."""
+    """Yield the counts: name, value, expected value, and whether it is met."""
     with stores.temporary_folder() as home:
         commits = asyncio.run(agent_run.count_commits(home)).commits
     yield "commits per run", commits, "4", commits == 4
@@ -75,7 +75,7 @@ def check_counts(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
 
 
 def check_ratios(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
-    """Yield the ratios in the same way; one that looks worse gets further tries."""
+    """Yield the ratios in the same way; one that is too high is measured again."""
     for name, find in RATIOS.items():
         most = baseline.ratios[name] * TOLERANCE
         best = find()
@@ -86,7 +86,7 @@ def check_ratios(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
 
 
 def update_baseline() -> None:
-    """Write the baseline as of now."""
+    """Write the current numbers as the baseline."""
     found = {name: round(statistics.median([find() for _ in range(MAX_TRIES)]), 2) for name, find in RATIOS.items()}
     made = Baseline(count_modules(), round(asyncio.run(agent_run.count_function_calls())), found)
     BASELINE.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")

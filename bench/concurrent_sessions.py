@@ -15,12 +15,12 @@ from vaka.core.types.progress import MessageSnapshot, TextDelta, TurnCompleted
 
 DELTAS = 50
 EVENTS = 15
-"""Of one run at least; a log may say more, such as that the event loop was late."""
+"""The minimum of one run; a log may have more, such as reports of a blocked event loop."""
 LIMIT_MB = 250.0
 
 
 class FollowedSession:
-    """What one follower saw, put together as a client does."""
+    """The events of one follower, assembled as a client does."""
 
     def __init__(self) -> None:
         self.seqs: list[int] = []
@@ -29,7 +29,6 @@ class FollowedSession:
         self.ended = False
 
     def add_event(self, event: Event) -> None:
-        """Look at the next event."""
         body = event.data
         if event.seq:
             self.seqs.append(event.seq)
@@ -44,7 +43,7 @@ class FollowedSession:
 
     @property
     def complete(self) -> bool:
-        """Whether no durable event is missing or twice, and the deltas add up to what the model wrote."""
+        """Whether every durable event was received once, and the deltas add up to the text of the model."""
         all_of_them = len(self.seqs) >= EVENTS and self.seqs == list(range(1, len(self.seqs) + 1))
         return all_of_them and self.ended and list(self.texts.values()) == ["done" * DELTAS]
 
@@ -62,7 +61,7 @@ async def follow(runtime: vaka.Runtime, session: str, ready: Callable[[], None])
 
 
 async def run_sessions(kind: stores.StoreKind, url: str, count: int) -> tuple[float, int, int]:
-    """Return the seconds all took, how many answered rightly, and how many followers saw everything."""
+    """Return the seconds of all, the number of right answers and of followers with every event."""
     made = make_agent(AddingModel(words=DELTAS, burst=1))
     async with vaka.Runtime(store=url, durability=kind.durability) as runtime:
         sessions = [await runtime.open(made, id=f"ses_{number:05d}") for number in range(count)]
@@ -96,10 +95,8 @@ def _rows(kind: stores.StoreKind, quick: bool) -> list[Row]:
 
 
 def measure_in_memory(quick: bool) -> list[Row]:
-    """Without a disk."""
     return _rows(stores.MEMORY, quick)
 
 
 def measure_in_sqlite(quick: bool) -> list[Row]:
-    """With the default durability."""
     return _rows(stores.POWER, quick)

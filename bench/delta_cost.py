@@ -18,7 +18,7 @@ _PROMPT = Prompt(messages=(UserMessage(content=(Text(text="hi"),)),))
 
 
 async def stream_with_vaka(words: int, burst: int, encoded: bool) -> int:
-    """Stream one answer to one follower; return how many code points it saw."""
+    """Stream one answer to one follower; return the number of code points it received."""
     made = vaka.Agent("talker", model=TalkingModel(words, burst))
     seen = 0
     async with vaka.Runtime() as runtime:
@@ -34,7 +34,7 @@ async def stream_with_vaka(words: int, burst: int, encoded: bool) -> int:
 
 
 async def stream_with_queue(words: int, burst: int, _: bool) -> int:
-    """The same with a queue and a wake-up, nothing more."""
+    """Do the same with a queue and a wake-up only."""
     queue: deque[str | None] = deque()
     wake = asyncio.Event()
 
@@ -62,7 +62,7 @@ async def stream_with_queue(words: int, burst: int, _: bool) -> int:
 def measure_delta_cost(
     stream: Callable[[int, int, bool], Awaitable[int]], words: int, burst: int, encoded: bool = False
 ) -> float:
-    """Return the CPU microseconds of one delta: of a long answer, less those of a short one."""
+    """Return the CPU microseconds of one delta: the difference between a long and a short answer."""
 
     async def once(count: int) -> float:
         begun = time.process_time()
@@ -88,7 +88,7 @@ def compare_costs(words: int, burst: int, repeats: int, encoded: bool = False) -
 
 
 def measure_delta_stream(quick: bool) -> list[Row]:
-    """One delta in each tick of the event loop, and twenty."""
+    """Measure one delta in each tick of the event loop, and twenty."""
     words, repeats = (2000, 3) if quick else (10_000, 5)
     made: list[Row] = []
     for name, burst, encoded, target in (

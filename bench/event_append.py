@@ -1,4 +1,4 @@
-"""One durable append: four events of an ordinary size, to one of many sessions."""
+"""One durable append: four events of typical size, to one of many sessions."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ class SessionWriter:
         self._numbers = itertools.count(1)
 
     async def open_session(self) -> None:
-        """Claim it and write its first event."""
+        """Claim the session and write its first event."""
         self._term = await self._store.events.claim(self._session)
         await self._write(SessionOpened(agent="adder"))
 
@@ -59,7 +59,7 @@ class SessionWriter:
 
 
 async def time_appends(url: str, kind: stores.StoreKind, sessions: int, count: int) -> tuple[list[float], list[float]]:
-    """Return the seconds of single appends, one session after the other; and of all sessions at once."""
+    """Return the seconds of sequential appends, and of concurrent appends to all sessions."""
     store = lazy.open_store(url, durability=kind.durability)
     try:
         writers = [SessionWriter(store, f"ses_{url[-6:-3]}_{number}") for number in range(sessions)]
@@ -76,7 +76,7 @@ async def time_appends(url: str, kind: stores.StoreKind, sessions: int, count: i
 
 
 def time_bare_commits(path: Path, synchronous: str, sessions: int, count: int) -> list[float]:
-    """Return the seconds a bare commit of the same bytes takes."""
+    """Return the seconds of bare commits of the same bytes."""
     sink, rows, taken = bare_loop.SqliteSink(path, synchronous), bare_loop.make_batch(), []
     for number in range(count):
         begun = time.perf_counter()
@@ -86,7 +86,7 @@ def time_bare_commits(path: Path, synchronous: str, sessions: int, count: int) -
 
 
 async def time_bare_postgres(dsn: str, sessions: int, count: int) -> list[float]:
-    """Return the seconds a bare transaction with the same bytes takes."""
+    """Return the seconds of bare transactions with the same bytes."""
     sink, rows, taken = await bare_loop.PostgresSink.open(dsn), bare_loop.make_batch(), []
     for number in range(count):
         begun = time.perf_counter()
@@ -97,7 +97,7 @@ async def time_bare_postgres(dsn: str, sessions: int, count: int) -> list[float]
 
 
 def measure_append(quick: bool) -> list[Row]:
-    """SQLite in both durabilities, and PostgreSQL."""
+    """Measure SQLite in both durabilities, and PostgreSQL."""
     count = 300 if quick else 2000
     rows: list[Row] = []
     with stores.temporary_folder() as home:

@@ -1,4 +1,4 @@
-"""Glob and Grep in a tree of many files, against ripgrep alone."""
+"""Glob and Grep in a tree of many files, compared with ripgrep alone."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ TARGET = 1.5
 
 
 def make_tree(root: Path, folders: int, files: int) -> int:
-    """Make a tree of small sources, some of them ignored; return how many files it has."""
+    """Make a tree of small source files, some of them ignored; return the number of files."""
     chance = random.Random(7)
     (root / ".gitignore").write_text("*.log\nbuild/\n/dist\n!keep.log\n")
     for folder in range(folders):
@@ -51,14 +51,12 @@ def make_tree(root: Path, folders: int, files: int) -> int:
 
 
 async def time_work(work: Callable[[], Awaitable[Any]]) -> float:
-    """Return the milliseconds something takes."""
     start = time.perf_counter()
     await work()
     return (time.perf_counter() - start) * 1000
 
 
 def make_ripgrep_run(root: Path, *arguments: str) -> Callable[[], Awaitable[Any]]:
-    """Return a run of ripgrep by itself."""
     command = ["rg", "--no-config", "--hidden", "--no-require-git", *arguments]
 
     async def run() -> None:
@@ -82,7 +80,6 @@ async def compare(ours: Callable[[], Awaitable[Any]], theirs: Callable[[], Await
 
 
 async def measure_tree(root: Path, count: int, repeats: int) -> list[Row]:
-    """Measure everything in a tree."""
     files = Workspace(root)
 
     def search(engine: grep.GrepEngine, **given: Any) -> Callable[[], Awaitable[Any]]:
@@ -114,7 +111,6 @@ async def measure_tree(root: Path, count: int, repeats: int) -> list[Row]:
 
 
 async def measure_trees(quick: bool) -> list[Row]:
-    """Measure a small tree and a large one."""
     found: list[Row] = []
     for folders, files, repeats in ((3, 20, 9 if quick else 25), (40 if quick else 400, 50, 3 if quick else 9)):
         with tempfile.TemporaryDirectory() as folder, raised_priority() as how:
@@ -127,7 +123,6 @@ async def measure_trees(quick: bool) -> list[Row]:
 
 
 def measure_search(quick: bool) -> list[Row]:
-    """Measure Glob and Grep."""
     if shutil.which("rg") is None:
         return [failed_row("searching", "ripgrep is not installed: scripts/system.sh ripgrep")]
     return asyncio.run(measure_trees(quick))

@@ -1,4 +1,4 @@
-"""How far apart two processes that follow one session see the same text while it streams."""
+"""The delay between two processes that follow one session while text streams."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ PAUSE = 0.02
 
 
 class SlowModel:
-    """A model that says a word every 20 ms."""
+    """A model that streams a word every 20 ms."""
 
     name = "slow"
 
@@ -28,7 +28,6 @@ class SlowModel:
         self._words = words
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Say the words."""
         for _ in range(self._words):
             yield TextChunk("a word or two ")
             await asyncio.sleep(PAUSE)
@@ -36,7 +35,7 @@ class SlowModel:
 
 
 async def follow_session(store: str) -> None:
-    """Follow the session to its end; print when each length of text was first seen, as JSON."""
+    """Follow the session to its end; print the time at which each length of text was first received, as JSON."""
     seen: list[tuple[float, int]] = []
     length = 0
     async with vaka.Runtime(store=store) as runtime, aclosing(runtime.follow(SESSION)) as events:
@@ -56,7 +55,7 @@ async def follow_session(store: str) -> None:
 
 
 async def measure_lags(store: str, words: int) -> list[float]:
-    """Let two processes follow a third; return how many seconds after the first the second saw each piece of text."""
+    """Return, for each piece of text, the seconds between its arrival in two processes that follow a third."""
     command = [sys.executable, "-m", "bench.follow_lag", store]
     pipe = asyncio.subprocess.PIPE
     followers = [await asyncio.create_subprocess_exec(*command, stdout=pipe) for _ in range(2)]
@@ -72,12 +71,11 @@ async def measure_lags(store: str, words: int) -> list[float]:
 
 
 def _first_seen_at(seen: list[tuple[float, int]], length: int) -> float:
-    """Return when at least so much text was seen first."""
+    """Return the time at which at least this much text was first received."""
     return next((when for when, had in seen if had >= length), seen[-1][0])
 
 
 def measure_follow_lag(quick: bool) -> list[Row]:
-    """Two processes follow a third on SQLite."""
     with tempfile.TemporaryDirectory() as folder:
         found = sorted(asyncio.run(measure_lags(f"sqlite:///{Path(folder) / 'log.db'}", 60 if quick else 200)))
     note = f"{len(found)} pieces of text; a process elsewhere sees text every 100 ms"

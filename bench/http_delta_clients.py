@@ -1,4 +1,4 @@
-"""The clients that read the same stream, each in a process of its own.
+"""The clients that read the same stream, each in its own process.
 
 ``python -m bench.http_delta_clients NAME URL WORDS REPEATS`` prints the CPU microseconds of one delta in each of
 ``MODES``, of each repeat, as JSON."""
@@ -17,14 +17,14 @@ import msgspec
 from bench.http_delta_server import WORD
 
 ReadStream = Callable[[str], Awaitable[int]]
-"""Asks at an address and returns how many characters it saw."""
+"""Requests an address and returns the number of characters received."""
 SHORT_ANSWER_WORDS = 20
 MODES = ("b1", "b1-fast", "b20")
-"""One event in a segment and each read by itself; the same as fast as it can be sent; twenty events in a segment."""
+"""One event in a segment with pauses; the same without pauses; twenty events in a segment."""
 
 
 def make_adapter(wire: str, url: str) -> Any:
-    """Return our adapter for a wire."""
+    """Return vaka's adapter for a wire API."""
     from vaka.models.transport.client import Account
 
     prefix = "/v1beta" if wire == "gemini" else "/v1"
@@ -47,7 +47,7 @@ def make_adapter(wire: str, url: str) -> Any:
 
 
 def read_through_runtime(wire: str) -> ReadStream:
-    """Ours, from the socket to one follower of the session."""
+    """vaka, from the socket to one follower of the session."""
 
     async def read(url: str) -> int:
         import vaka
@@ -69,7 +69,7 @@ def read_through_runtime(wire: str) -> ReadStream:
 
 
 def read_with_adapter(wire: str) -> ReadStream:
-    """Ours, from the socket to chunks."""
+    """vaka, from the socket to chunks."""
 
     async def read(url: str) -> int:
         from vaka.core.ports.model import Prompt, TextChunk
@@ -135,7 +135,7 @@ _KINDS: dict[str, tuple[str, Any, Callable[[Any], str | None]]] = {
 
 
 def read_with_httpx(wire: str) -> ReadStream:
-    """httpx2 and msgspec and nothing else: no limits, no errors, no end marker, no follower."""
+    """httpx2 and msgspec only: no limits, errors, end marker or follower."""
     path, kind, text_of = _KINDS[wire]
     decode = msgspec.json.Decoder(kind).decode
 
@@ -161,7 +161,7 @@ def read_with_httpx(wire: str) -> ReadStream:
 
 
 class _Sink(asyncio.Protocol):
-    """Receives, and does nothing with it."""
+    """Receives data and discards it."""
 
     def __init__(self) -> None:
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -172,7 +172,7 @@ class _Sink(asyncio.Protocol):
 
 
 async def receive_only(url: str) -> int:
-    """What it costs to receive the segments at all, with asyncio."""
+    """Receive the segments with asyncio, without parsing them."""
     host, _, path = url.removeprefix("http://").partition("/")
     name, _, port = host.partition(":")
     transport, sink = await asyncio.get_running_loop().create_connection(_Sink, name, int(port))
@@ -210,7 +210,7 @@ async def read_openai_responses(url: str) -> int:
 
 
 async def read_anthropic_create(url: str) -> int:
-    """Anthropic's client, its cheapest way: the events themselves."""
+    """Anthropic's client with its cheapest interface, the raw events."""
     from anthropic import AsyncAnthropic
 
     seen = 0
@@ -225,7 +225,7 @@ async def read_anthropic_create(url: str) -> int:
 
 
 async def read_anthropic_stream(url: str) -> int:
-    """Anthropic's client, the way its documentation shows."""
+    """Anthropic's client as in its documentation."""
     from anthropic import AsyncAnthropic
 
     seen = 0
@@ -267,7 +267,7 @@ CLIENTS: dict[str, ReadStream] = {
 
 
 def measure_cost(read: ReadStream, url: str, words: int, mode: str) -> float:
-    """Return the CPU microseconds of one delta: of a long answer, less those of a short one."""
+    """Return the CPU microseconds of one delta: the difference between a long and a short answer."""
 
     def once(count: int) -> float:
         begun = time.process_time()
@@ -286,7 +286,7 @@ async def _count_characters(read: ReadStream, url: str) -> int:
 
 def main(name: str, url: str, words: str, repeats: str) -> None:
     """Measure one client."""
-    warnings.simplefilter("ignore")  # theirs
+    warnings.simplefilter("ignore")  # of the vendors' clients
     read = CLIENTS[name]
     measure_cost(read, url, 500, "b1")
     found = {mode: [measure_cost(read, url, int(words), mode) for _ in range(int(repeats))] for mode in MODES}

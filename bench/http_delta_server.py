@@ -1,4 +1,4 @@
-"""A server process that streams answers of so many words: ``python -m bench.http_delta_server``.
+"""A server process that streams answers of given lengths: ``python -m bench.http_delta_server``.
 
 It prints its port. ``/w10000-b20/v1/…`` asks for ten thousand words with twenty events in a segment, segments far
 enough apart not to arrive as one; ``/w10000-b1-fast/…`` for one event in a segment as fast as they can be sent;
@@ -23,7 +23,7 @@ WIRES = {
 }
 WORD = " a word"
 SECONDS_BETWEEN_SEGMENTS = {1: 0.00012, 20: 0.0008}
-"""Seconds between two segments, by how many events are in one: a reader that is fast enough gets each by itself."""
+"""Seconds between two segments, by their number of events: a fast reader receives each separately."""
 BODY = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 TIME_PLACEHOLDER = "0000000000000000"
@@ -43,7 +43,7 @@ def segments_of(end: str, words: int, burst: int) -> list[bytes]:
 
 @cache
 def timed_events_of(end: str, words: int) -> list[bytes]:
-    """Return the events of an answer whose words are marks, to be replaced by the time."""
+    """Return the events of an answer whose words are placeholders for the time."""
     return WIRES[end]({"chunks": [TIME_PLACEHOLDER] * words}, BODY)
 
 
@@ -59,7 +59,7 @@ def send_segments(line: socket.socket, end: str, words: int, burst: int, pace: f
 
 
 class Ticker(threading.Thread):
-    """Sends the words of all ticking answers when they are due, in one thread: none waits for the turn of another."""
+    """Sends the words of all timed answers when they are due, in one thread."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -68,13 +68,11 @@ class Ticker(threading.Thread):
         self._count = itertools.count()
 
     def add(self, answer: "TimedAnswer") -> None:
-        """Take an answer on."""
         with self._more:
             heapq.heappush(self._due, (time.monotonic() + answer.pause, next(self._count), answer))
             self._more.notify()
 
     def run(self) -> None:
-        """Send for ever."""
         while True:
             with self._more:
                 while not self._due or self._due[0][0] > time.monotonic():
@@ -86,7 +84,7 @@ class Ticker(threading.Thread):
 
 
 class TimedAnswer:
-    """An answer that is sent word by word, with the time of sending in it."""
+    """An answer that is sent word by word, each word the time of sending."""
 
     def __init__(self, line: socket.socket, end: str, words: int, pause: float) -> None:
         self.pause, self._line = pause, line
@@ -94,7 +92,7 @@ class TimedAnswer:
         self.finished_event = threading.Event()
 
     def send(self) -> bool:
-        """Send the next word, and what comes before it; whether there are more."""
+        """Send the next word with the bytes before it; return whether there are more."""
         mark = TIME_PLACEHOLDER.encode()
         try:
             for event in self._left:
@@ -112,7 +110,6 @@ TICKER = Ticker()
 
 
 def serve(line: socket.socket) -> None:
-    """Answer every request of a connection."""
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     data = b""
     with line:
@@ -132,7 +129,6 @@ def serve(line: socket.socket) -> None:
 
 
 def send_answer(line: socket.socket, path: str) -> None:
-    """Send what a path asks for."""
     end = next(end for end in WIRES if end in path)
     line.sendall(HEAD)
     asked = re.match(r"/tick-w(\d+)-p(\d+)/", path)
@@ -148,7 +144,7 @@ def send_answer(line: socket.socket, path: str) -> None:
 
 
 def serve_until_closed(line: socket.socket) -> None:
-    """Serve until the client has gone, however it goes."""
+    """Serve a connection until the client closes it."""
     try:
         serve(line)
     except OSError:
@@ -156,7 +152,6 @@ def serve_until_closed(line: socket.socket) -> None:
 
 
 def main() -> None:
-    """Serve for ever."""
     TICKER.start()
     with socket.create_server(("127.0.0.1", 0), backlog=256) as server:
         print(server.getsockname()[1], flush=True)

@@ -1,6 +1,7 @@
-"""What a delta costs from the socket to a follower, for each wire API, beside the vendors' own clients.
+"""The cost of a delta from the socket to a follower, for each wire API, compared with the vendors' own clients.
 
-The server is another process, and every client has a process of its own, so that imports are not shared."""
+The server is another process, and every client runs in its own process, so that imports are not shared.
+"""
 
 import asyncio
 import json
@@ -25,14 +26,13 @@ PEERS = {
     "anthropic stream": ("anthropic", "anthropic", None),
     "google-genai": ("google-genai", "gemini", 5.0),
 }
-"""Whose client it is, the wire of ours it is held against, and how many times our cost it must have."""
+"""The vendor's client, the wire API that it is compared with, and the target of the ratio."""
 ADAPTERS = ("openai_chat", "openai_responses", "anthropic", "gemini")
 MAX_LAG_MS = 20.0
 
 
 @contextmanager
 def run_server() -> Iterator[str]:
-    """The server, in a process of its own."""
     command = [sys.executable, "-m", "bench.http_delta_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=subprocess_environment()) as server:
         assert server.stdout is not None
@@ -43,7 +43,7 @@ def run_server() -> Iterator[str]:
 
 
 def measure_client(name: str, url: str, words: int, repeats: int) -> dict[str, list[float]]:
-    """Measure one client in a process of its own."""
+    """Measure one client in another process."""
     command = [sys.executable, "-m", "bench.http_delta_clients", name, url, str(words), str(repeats)]
     done = subprocess.run(command, check=True, env=subprocess_environment(), capture_output=True, text=True)
     found: dict[str, list[float]] = json.loads(done.stdout)
@@ -51,7 +51,7 @@ def measure_client(name: str, url: str, words: int, repeats: int) -> dict[str, l
 
 
 def measure_deltas(quick: bool) -> list[Row]:
-    """Everyone in turns, several times."""
+    """Measure all clients in turns, several times."""
     words, rounds = (2000, 1) if quick else (3000, 2)
     names = [*(f"{kind} {wire}" for wire in WIRES for kind in ("ours", "bare", "alone")), *PEERS, "nothing"]
     found: dict[str, dict[str, list[float]]] = {name: {mode: [] for mode in MODES} for name in names}
@@ -100,7 +100,7 @@ def _row_of_peer(name: str, mode: str, found: dict[str, dict[str, list[float]]])
 
 
 async def _measure_lags(url: str, streams: int, words: int) -> list[float]:
-    """Return by how many milliseconds each delta of all streams came later than it was sent."""
+    """Return the milliseconds between sending and receiving of each delta of all streams."""
     import vaka
     from vaka.core.types.progress import TextDelta
 
@@ -124,7 +124,7 @@ async def _measure_lags(url: str, streams: int, words: int) -> list[float]:
 
 
 def measure_concurrent_streams(quick: bool) -> list[Row]:
-    """A hundred streams at once, each with fifty deltas a second, in one process."""
+    """Measure a hundred concurrent streams, each with fifty deltas a second, in one process."""
     streams, words = 100, 50 if quick else 250
     with run_server() as url:
         begun = time.process_time()
@@ -152,7 +152,7 @@ def measure_concurrent_streams(quick: bool) -> list[Row]:
 
 
 def measure_imports(quick: bool) -> list[Row]:
-    """What an adapter adds to a program that has asyncio, httpx2 and the core already, in CPU time."""
+    """Measure the CPU time of importing an adapter after asyncio, httpx2 and the core."""
     times = 3 if quick else 9
     base = "import asyncio, httpx2, msgspec, time, vaka.core.ports.model; begun = time.process_time(); "
     made: list[Row] = []

@@ -1,4 +1,4 @@
-"""Luau scripts: what vaka adds to a bare call into the VM, and how many of them one process holds."""
+"""Luau scripts: the time that vaka adds to a bare call into the VM, and the memory of many scripts."""
 
 import asyncio
 import itertools
@@ -38,13 +38,13 @@ def make_program(source: str, **more: Any) -> Program:
 
 
 def make_tool_program() -> Program:
-    """Return a tool as the runner makes it."""
+    """Return a program as the tool runner makes it."""
     surfaces = prelude.prelude_source(prelude.surfaces_of([TOOL]))
     return Program(TOOL, preludes=(surfaces,), main=prelude.main_source(), trusted=True)
 
 
 def time_call_us(function: Callable[[], object], count: int) -> MedianRange:
-    """Return microseconds for one call, of five rounds."""
+    """Return the microseconds of one call, in five rounds."""
     rounds: list[float] = []
     for _ in range(5):
         begun = time.perf_counter()
@@ -55,12 +55,11 @@ def time_call_us(function: Callable[[], object], count: int) -> MedianRange:
 
 
 def make_row(name: str, middle: MedianRange, target: float, unit: str = "µs", **more: Any) -> Row:
-    """Put repeats into a row."""
     return Row(name=name, value=middle.value, unit=unit, low=middle.low, high=middle.high, target=target, **more)
 
 
 def measure_calls(quick: bool) -> list[Row]:
-    """Calls both ways, and the first use of a VM."""
+    """Measure calls in both directions, and the first use of a VM."""
     count = 5_000 if quick else 50_000
     with pyluau.State() as state:
         add = state.eval("function(a, b) return a + b end")
@@ -112,7 +111,7 @@ async def _time_runner(count: int) -> tuple[MedianRange, MedianRange]:
 
 
 def measure_runner(quick: bool) -> list[Row]:
-    """A warm call of a tool through VM pool, prelude and scheduler, against a bare call of the same function."""
+    """Measure a warm call of a tool through VM pool, prelude and scheduler, compared with a bare call."""
     ours, bare = asyncio.run(_time_runner(200 if quick else 2_000))
     return [
         Row(
@@ -141,7 +140,7 @@ async def _time_round_trips(count: int) -> list[float]:
 
 
 def measure_worker(quick: bool) -> list[Row]:
-    """A call from a script in a worker to its host, and the answer back."""
+    """Measure a call from a script in a worker to its host and back."""
     trips = asyncio.run(_time_round_trips(500 if quick else 5_000))
     return [
         Row(name="worker round trip p50", value=percentile(trips, 0.5) * 1e6, unit="µs", target=WORKER_US),
@@ -163,7 +162,7 @@ async def _suspend_scripts(pool: VmPool, count: int) -> None:
 
 
 def measure_pooled(quick: bool) -> list[Row]:
-    """Scripts that wait, sharing the VMs of a pool."""
+    """Measure suspended scripts that share the VMs of a pool."""
     count, before = 1_000 if quick else 10_000, _peak_rss_mb()
     asyncio.run(_suspend_scripts(VmPool(max_vms=16), count))
     note = "whole process; raw: before the first"
@@ -180,7 +179,7 @@ def measure_pooled(quick: bool) -> list[Row]:
 
 
 def measure_own_vms(quick: bool) -> list[Row]:
-    """Scripts that wait, each in a VM of its own."""
+    """Measure suspended scripts, each in its own VM."""
     count, before = 100 if quick else 1_000, _peak_rss_mb()
     asyncio.run(_suspend_scripts(VmPool(max_vms=count), count))
     note = "whole process; raw: before the first"
@@ -214,7 +213,7 @@ async def _time_sessions(runs: int) -> tuple[list[float], list[float]]:
 
 
 def measure_session(quick: bool) -> list[Row]:
-    """A turn with a call of a Luau tool in a session, against the same with a Python tool."""
+    """Measure a turn with a Luau tool, compared with the same tool in Python."""
     luau, python = asyncio.run(_time_sessions(50 if quick else 400))
     ours, raw = statistics.median(luau) * 1e3, statistics.median(python) * 1e3
     note = "in memory, everything recorded; raw: the same tool in Python"
@@ -222,6 +221,6 @@ def measure_session(quick: bool) -> list[Row]:
 
 
 def measure_scripts(quick: bool) -> list[Row]:
-    """What is measured in one process; memory is measured in processes of its own."""
+    """Measure everything except memory, which is measured in separate processes."""
     parts: Sequence[Callable[[bool], list[Row]]] = (measure_calls, measure_runner, measure_worker, measure_session)
     return [found for part in parts for found in part(quick)]

@@ -1,4 +1,4 @@
-"""What the numbers were taken on."""
+"""The machine that the numbers were measured on."""
 
 import os
 import platform
@@ -9,12 +9,11 @@ LIBRARIES = ("vaka", "msgspec", "jsonschema-rs", "httpx2", "asyncpg")
 
 
 def load_average() -> str:
-    """Return how busy the machine was in the last one, five and fifteen minutes."""
+    """Return the load of the last one, five and fifteen minutes."""
     return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
 def describe_machine() -> dict[str, str]:
-    """Return what one needs to know to judge the numbers."""
     return {
         "cpus": str(os.cpu_count()),
         "processor": _processor(),
@@ -28,7 +27,7 @@ def describe_machine() -> dict[str, str]:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123  # a stream of the kernel's, not a file
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123  # a file of the kernel
             return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()

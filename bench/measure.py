@@ -1,4 +1,4 @@
-"""How everything here is timed. Standard library only: peers run in environments that have nothing else."""
+"""Timing functions. Standard library only: peers run in environments that have nothing else."""
 
 import asyncio
 import gc
@@ -17,9 +17,9 @@ RunOnce = Callable[[], Awaitable[object]]
 
 @contextmanager
 def raised_priority() -> Generator[str]:
-    """Go before everybody else on this machine, with all that is started here, and say so; nothing where one may not.
+    """Run the block and all processes it starts with real-time priority, where permitted; yield a note about it.
 
-    What takes several processes a few milliseconds is otherwise a measurement of whoever else is at work.
+    Otherwise a measurement of a few milliseconds over several processes depends on the other load of the machine.
     """
     before = os.sched_getscheduler(0)
     try:
@@ -40,7 +40,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 class MedianRange(NamedTuple):
-    """The median of some repeats, and how far they lie apart."""
+    """The median and the extremes of some repeats."""
 
     value: float
     low: float
@@ -48,12 +48,11 @@ class MedianRange(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "MedianRange":
-        """Sum up repeats."""
         return cls(statistics.median(values), min(values), max(values))
 
 
 async def time_in_sequence(run: RunOnce, count: int) -> list[float]:
-    """Return how many seconds each of ``count`` runs took, one after the other."""
+    """Return the seconds of each of ``count`` runs, one after the other."""
     taken: list[float] = []
     for _ in range(count):
         begun = time.perf_counter()
@@ -63,14 +62,14 @@ async def time_in_sequence(run: RunOnce, count: int) -> list[float]:
 
 
 async def rate_when_concurrent(run: RunOnce, count: int) -> float:
-    """Return how many runs a second were done when ``count`` began at once."""
+    """Return the runs per second of ``count`` concurrent runs."""
     begun = time.perf_counter()
     await asyncio.gather(*[run() for _ in range(count)])
     return count / (time.perf_counter() - begun)
 
 
 def time_construction(make: Callable[[], object], count: int = 1000) -> float:
-    """Return the median of the seconds it takes to make one."""
+    """Return the median seconds of one construction."""
     for _ in range(count // 10):
         make()
     taken: list[float] = []
@@ -82,12 +81,12 @@ def time_construction(make: Callable[[], object], count: int = 1000) -> float:
 
 
 def measure_object_size(make: Callable[[], object], count: int = 300) -> float:
-    """Return how many bytes one keeps, once everything they share is there."""
-    kept = [make()]
+    """Return the bytes of one object, without what all share."""
+    objects = [make()]
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    kept.extend(make() for _ in range(count))
+    objects.extend(make() for _ in range(count))
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
@@ -95,12 +94,12 @@ def measure_object_size(make: Callable[[], object], count: int = 300) -> float:
 
 
 def subprocess_environment() -> dict[str, str]:
-    """Return our environment for a process that may write its .pyc files, as a user's would."""
+    """Return the environment for a process that writes .pyc files, as a user's would."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 def time_process(statement: str, times: int = 9) -> float:
-    """Return the shortest of the seconds a Python process takes from its start to its end with ``statement``."""
+    """Return the seconds of a Python process that executes ``statement``, the minimum of ``times``."""
     command = [sys.executable, "-c", statement]
     subprocess.run(command, check=True, env=subprocess_environment())  # writes the .pyc files
     taken: list[float] = []

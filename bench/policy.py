@@ -1,4 +1,4 @@
-"""What a decision costs: about a shell command alone, and about any call under all rules; in CPU time."""
+"""The CPU time of a decision: on a shell command alone, and on any call under all rules."""
 
 import time
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def _make_verdict(command: str) -> Callable[[], object]:
 
 
 def _make_policy(many: int) -> LayeredPolicy:
-    """Return a policy with so many rules of each kind in each of three layers, besides the usual ones."""
+    """Return a policy with ``many`` rules of each kind in each of three layers, and some usual ones."""
     usual = Layer(
         name="user", allow=("Bash(npm run:*)", "Read(src/**)", "Edit(src/**)", "WebFetch(domain:docs.example)"),
         ask=("Bash(git commit *)",), deny=("Bash(curl:*)", "Bash(sudo:*)", "Read(.env)", "mcp__git__push(branch:main)"),
@@ -93,13 +93,12 @@ def _time_decisions(policy: LayeredPolicy, quick: bool) -> list[MedianRange]:
 
 
 def measure_policy(quick: bool) -> list[Row]:
-    """Measure, ahead of others if that may be."""
     with raised_priority():
         return _measure_policy(quick)
 
 
 def _measure_policy(quick: bool) -> list[Row]:
-    """Measure means over typical commands and calls, and how the cost of long ones relates to their length."""
+    """Measure typical commands and calls, and how the cost grows with length and number of rules."""
     found = [_time_repeats(_make_verdict(command), quick) for command in _TYPICAL]
     mean = _mean_of(found)
     short, long = (_time_repeats(_make_verdict("; ".join([_TYPICAL[0]] * size)), quick=True) for size in (20, 200))

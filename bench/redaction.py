@@ -1,4 +1,4 @@
-"""What redaction of secrets adds to each delta for followers, in CPU time."""
+"""The CPU time that redaction of secrets adds to each delta."""
 
 import time
 
@@ -11,13 +11,13 @@ from vaka.core.types.progress import TextDelta
 _TARGET = 2.0
 _SECRETS = ("sk-abcdefghijklmnopqrstuvwx", "hunter2-hunter2", "postgres://app:secret@db/app", "tr0ub4dor&3")
 _TEXT = (
-    "The log is one append-only file per session and everything else is a fold over it or a follower of it, so whoever "
-    "reads it again sees the same state, however often the process was killed in between and whoever was watching. "
+    "The log is one append-only file per session and everything else is a fold over it or a follower of it, so a new "
+    "process that reads it sees the same state, however often the last one was killed in between and whatever ran. "
 )
 
 
 def split_into_deltas(text: str, size: int, count: int) -> list[TextDelta]:
-    """Cut a text into pieces of some characters, again and again."""
+    """Repeat a text and cut it into ``count`` deltas of ``size`` characters."""
     whole = text * (count * size // len(text) + 1)
     return [
         TextDelta(message_id=MessageId("m"), block=0, offset=at * size, text=whole[at * size : (at + 1) * size])
@@ -26,16 +26,16 @@ def split_into_deltas(text: str, size: int, count: int) -> list[TextDelta]:
 
 
 def _time_delta(pieces: list[TextDelta], secrets: Secrets) -> float:
-    veil, place = LiveRedactor(), EventScope()
-    begun = time.process_time()
+    redactor, scope = LiveRedactor(), EventScope()
+    start = time.process_time()
     for piece in pieces:
-        for _ in veil.redact(secrets, place, piece):
+        for _ in redactor.redact(secrets, scope, piece):
             pass
-    return (time.process_time() - begun) / len(pieces) * 1e6
+    return (time.process_time() - start) / len(pieces) * 1e6
 
 
 def measure_redaction(quick: bool) -> list[Row]:
-    """Measure texts without a secret, in pieces of several sizes, and one with a secret in every sentence."""
+    """Measure texts without secrets, in deltas of several sizes, and one with a secret in every sentence."""
     count, secrets = 2_000 if quick else 20_000, Secrets(_SECRETS)
     found: list[Row] = []
     cases: list[tuple[str, list[TextDelta], float | None]]

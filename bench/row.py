@@ -1,4 +1,4 @@
-"""One number with what it is held against, and the table of all of them."""
+"""One measured number with its target, and the table of all of them."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What was measured. ``raw`` is the same work with nothing around it, measured in the same minute."""
+    """One measurement. ``raw`` is the same work without vaka, measured at the same time."""
 
     name: str
     value: float
@@ -21,7 +21,7 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The extremes of the repeats, when there were several."""
     raw: float | None = None
     ratio: float | None = None
-    """How many times the cost of ``raw``; above 1 is dearer, for rates too."""
+    """The cost relative to ``raw``; above 1 is more expensive, also for rates."""
     note: str = ""
     skipped: bool = False
 
@@ -35,12 +35,12 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def failed_row(name: str, reason: str) -> Row:
-    """Return a row that says what could not be measured."""
+    """Return a row for a part that could not be measured."""
     return Row(name=name, value=0, unit="", note=f"failed: {reason}", skipped=True)
 
 
 def format_number(value: float | None) -> str:
-    """Write a number as short as its size allows."""
+    """Return a number with three significant digits or as an integer."""
     if value is None:
         return ""
     if value == int(value) and abs(value) < 1000:
@@ -58,22 +58,13 @@ def _cells_of(row: Row) -> tuple[str, ...]:
     ratio = f"{row.ratio:.2f}×" if row.ratio is not None else ""
     value = "–" if row.skipped else format_number(row.value)
     return (
-        row.name,
-        row.store,
-        row.durability,
-        value,
-        row.unit,
-        repeats,
-        target,
-        row.verdict,
-        format_number(row.raw),
-        ratio,
-        row.note,
-    )
+        row.name, row.store, row.durability, value, row.unit, repeats, target, row.verdict, format_number(row.raw),
+        ratio, row.note,
+    )  # fmt: skip
 
 
 def format_grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return columns under a head, each as wide as it must be."""
+    """Return columns under a head, each as wide as its longest cell."""
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     rows = [head, ["─" * width for width in widths], *lines]
     return "\n".join(
@@ -82,11 +73,9 @@ def format_grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """Return the rows as columns."""
     return format_grid(_HEADINGS, [_cells_of(row) for row in rows])
 
 
 def format_markdown(rows: Sequence[Row]) -> str:
-    """Return the rows as a Markdown table."""
     lines = [_HEADINGS, ["---"] * len(_HEADINGS), *[_cells_of(row) for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

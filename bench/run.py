@@ -1,6 +1,6 @@
 """Measure vaka: ``python -m bench.run [--only NAME …] [--quick] [--json FILE]``.
 
-Each part runs in a process of its own, so that none inherits another's heap.
+Each part runs in its own process, so that none inherits the heap of another.
 """
 
 import argparse
@@ -43,31 +43,28 @@ PARTS = {
 
 
 class Result(msgspec.Struct):
-    """Everything one run of this program found out."""
-
     machine: dict[str, str]
     rows: list[Row]
 
 
 def measure_part(part: str, *, quick: bool) -> list[Row]:
-    """Measure one part, here."""
+    """Measure one part in this process."""
     module, _, name = PARTS[part].partition(":")
     function: Callable[[bool], list[Row]] = getattr(importlib.import_module(module), name)
     return function(quick)
 
 
 def measure_part_in_process(part: str, *, quick: bool) -> list[Row]:
-    """Measure one part in a process of its own; what it cannot say is said in a row."""
+    """Measure one part in another process; a failure is a row."""
     command = [sys.executable, "-m", "bench.run", "--part", part, *(["--quick"] if quick else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         print(done.stderr, file=sys.stderr)
-        return [failed_row(part, (done.stderr.strip().splitlines() or ["no word"])[-1])]
+        return [failed_row(part, (done.stderr.strip().splitlines() or ["no output"])[-1])]
     return msgspec.json.decode(done.stdout, type=list[Row])
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(prog="bench.run", description="Measure vaka.")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="fewer repeats and smaller loads")

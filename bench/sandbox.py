@@ -1,4 +1,4 @@
-"""Commands: what a sandbox adds to starting one, and what much output costs."""
+"""Commands: the time that a sandbox adds to a start, and the cost of large output."""
 
 import asyncio
 import resource
@@ -23,22 +23,22 @@ Work = Callable[[], Awaitable[None]]
 
 
 async def run_plain() -> None:
-    """Start a command as asyncio does it, read what it prints, wait for it."""
+    """Start a command with asyncio, read its output and wait for it."""
     child = await asyncio.create_subprocess_exec(*SCRIPT, stdout=PIPE, stderr=PIPE)
     await child.communicate()
 
 
 async def run_bare_bubblewrap() -> None:
-    """Do the same under bubblewrap, with nothing but what it takes to have a sandbox at all."""
+    """Do the same under bubblewrap, with the minimal options of a sandbox."""
     words = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all")
     child = await asyncio.create_subprocess_exec("bwrap", *words, *SCRIPT, stdout=PIPE, stderr=PIPE)
     await child.communicate()
 
 
 def make_confined_run(sandbox: Sandbox, folder: str, *, protect: bool = False) -> Work:
-    """Return work that starts a command in a sandbox, reads what it prints and waits for it."""
-    held = protected_paths(folder) if protect else ()
-    command = Command(argv=SCRIPT, cwd=folder, writable=(folder,), protected=held)
+    """Return work that starts a command in a sandbox, reads its output and waits for it."""
+    protected = protected_paths(folder) if protect else ()
+    command = Command(argv=SCRIPT, cwd=folder, writable=(folder,), protected=protected)
 
     async def work() -> None:
         process = await sandbox.start(command)
@@ -50,28 +50,27 @@ def make_confined_run(sandbox: Sandbox, folder: str, *, protect: bool = False) -
 
 
 async def make_workspace(folder: str) -> None:
-    """Make a workspace as most are: a repository, and nothing of what is protected besides."""
+    """Make a typical workspace: a repository without any other protected path."""
     for words in (("init", "-q"), ("config", "user.name", "kim")):
         child = await asyncio.create_subprocess_exec("git", "-C", folder, *words, stdout=PIPE, stderr=PIPE)
         await child.communicate()
 
 
 async def time_work(work: Work) -> float:
-    """Return the milliseconds that some work takes."""
-    begun = time.perf_counter()
+    """Return the milliseconds of one call."""
+    start = time.perf_counter()
     await work()
-    return (time.perf_counter() - begun) * 1e3
+    return (time.perf_counter() - start) * 1e3
 
 
 async def measure_starts(count: int) -> list[Row]:
-    """Start commands by turns in every way there is; a pair is one of ours and a plain one of the same moment.
+    """Start commands in each sandbox in turn, each paired with a start without vaka.
 
-    A breath is taken after each, since nobody starts one command while the last is being cleared away; the last row is
-    about those who do.
+    A pause after each start lets the last command be cleaned up, as in normal use; the last row is without pauses.
     """
     with tempfile.TemporaryDirectory() as folder, raised_priority() as how:
         await make_workspace(folder)
-        ways = {
+        starts = {
             "none": make_confined_run(Unconfined(), folder),
             "landlock, without namespaces": make_confined_run(Landlock(namespaces=False), folder),
             "landlock": make_confined_run(Landlock(), folder),
@@ -79,18 +78,18 @@ async def measure_starts(count: int) -> list[Row]:
             "bubblewrap, all protected paths": make_confined_run(Bubblewrap(), folder, protect=True),
             "bubblewrap alone, without vaka": run_bare_bubblewrap,
         }
-        pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in starts}
         for turn in range(count + 1):
-            for name, work in ways.items():
+            for name, work in starts.items():
                 pair = []
-                for one in (work, run_plain):
-                    pair.append(await time_work(one))
+                for start in (work, run_plain):
+                    pair.append(await time_work(start))
                     await asyncio.sleep(PAUSE)
                 if turn:  # the first one warms up
                     pairs[name].append((pair[0], pair[1]))
         rows = [_row(name, found, how) for name, found in pairs.items()]
         row = [
-            (await time_work(ways["bubblewrap"]), statistics.median(raw for _, raw in pairs["none"]))
+            (await time_work(starts["bubblewrap"]), statistics.median(raw for _, raw in pairs["none"]))
             for _ in range(count)
         ]
     return [*rows, _row("bubblewrap, one right after another", row, how, target=None)]
@@ -109,7 +108,7 @@ def _row(name: str, pairs: list[tuple[float, float]], how: str, target: float | 
 
 
 async def measure_output(size: int) -> list[Row]:
-    """Print a lot, and read it piece by piece."""
+    """Measure a command with large output, read in chunks."""
     with tempfile.TemporaryDirectory() as folder:
         sandbox = Bubblewrap()
         await make_confined_run(sandbox, folder)()
@@ -132,7 +131,6 @@ async def measure_output(size: int) -> list[Row]:
 
 
 def measure_sandbox(quick: bool) -> list[Row]:
-    """Measure starts and output."""
     return asyncio.run(_measure_sandbox(quick))
 
 

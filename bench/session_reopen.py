@@ -1,4 +1,4 @@
-"""Reopening a long session costs its tail: rows are counted, not timed."""
+"""Reopening a long session reads only its tail: rows are counted, not timed."""
 
 import asyncio
 import math
@@ -26,7 +26,7 @@ SESSION = SessionId("ses_long")
 
 
 class CountingStore:
-    """A store's reading half that counts what it hands out."""
+    """The reading methods of a store, which count the rows they return."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -36,19 +36,16 @@ class CountingStore:
         self.sessions: SessionIndex = self  # type: ignore[assignment]  # reopening only finds
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        """Read, and count each event."""
         async with aclosing(self._store.events.read(session, after=after, upto=upto)) as events:
             async for event in events:
                 self.rows += 1
                 yield event
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
-        """Load, and count the snapshot."""
         self.rows += 1
         return await self._store.snapshots.load(session, version=version, upto=upto)
 
     async def find(self, session: SessionId) -> SessionInfo | None:
-        """Find, and count the row."""
         self.rows += 1
         return await self._store.sessions.find(session)
 
@@ -66,7 +63,7 @@ def _turn_events(number: int) -> list[Body]:
 
 
 async def write_long_session(store: Store, events: int, tail: int) -> int:
-    """Write a session of turns, compacted now and then and for the last time ``tail`` events before its end."""
+    """Write a session of turns with compactions, the last one ``tail`` events before the end."""
     log = Log(store, SESSION, Fanout(SESSION), SystemClock())
     log.begin_writing(await store.events.claim(SESSION), await reopen(store, SESSION))
     number, last = 0, events - tail
@@ -82,13 +79,13 @@ async def write_long_session(store: Store, events: int, tail: int) -> int:
 
 
 async def count_rows_read(events: int, tail: int, url: str = "memory:") -> tuple[int, int, float]:
-    """Return how long the log is, how many rows reopening it reads, and how many seconds that takes."""
+    """Return the length of the log, the rows that reopening it reads, and the seconds it takes."""
     store = lazy.open_store(url, durability="process")
     try:
         head = await write_long_session(store, events, tail)
         counting = CountingStore(store)
         begun = time.perf_counter()
-        opened = await reopen(counting, SESSION)  # type: ignore[arg-type]  # it has what reopening asks for
+        opened = await reopen(counting, SESSION)  # type: ignore[arg-type]  # it has the methods that reopen uses
         taken = time.perf_counter() - begun
         assert opened.last is not None
         assert opened.last.seq == head

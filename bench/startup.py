@@ -9,14 +9,14 @@ from bench.measure import measure_object_size, subprocess_environment, time_cons
 from bench.row import Row
 
 FORBIDDEN_MODULES = ("httpx2", "jsonschema_rs", "click", "yaml", "sqlite3")
-"""What a first import must not load."""
+"""Modules that the first import must not load."""
 IMPORT_STATEMENT = "import vaka"
 USE_STATEMENT = "from vaka import Agent, Runtime, tool"
-"""Names of ``vaka`` are loaded when they are first used: this is what a program that does something pays."""
+"""Names of ``vaka`` are loaded on first use: this is the import of a program that uses some."""
 
 
 def list_loaded_modules(statement: str) -> list[str]:
-    """Return the modules that a statement loads, beyond those of a Python that does nothing."""
+    """Return the modules that a statement loads, beyond those of an empty program."""
     code = f"import sys, json; old = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - old)))"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, env=subprocess_environment(), capture_output=True, text=True
@@ -26,12 +26,12 @@ def list_loaded_modules(statement: str) -> list[str]:
 
 
 def list_forbidden(found: list[str]) -> list[str]:
-    """Return those of the modules that must not be loaded."""
+    """Return the modules that must not be loaded."""
     return [name for name in found if name.partition(".")[0] in FORBIDDEN_MODULES]
 
 
 def measure_imports(quick: bool) -> list[Row]:
-    """Wall time of a whole process; what it loads."""
+    """Measure the wall time of a whole process and the modules it loads."""
     times = 3 if quick else 9
     nothing = time_process("pass", times) * 1e3
     rows: list[Row] = []
@@ -51,7 +51,7 @@ def measure_imports(quick: bool) -> list[Row]:
 
 
 def measure_construction(quick: bool) -> list[Row]:
-    """An agent with one tool, not run."""
+    """Measure the construction of an agent with one tool."""
     count = 500 if quick else 3000
     return [
         Row(name="construct an agent", value=time_construction(make_agent, count) * 1e6, unit="µs", target=10.0),

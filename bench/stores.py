@@ -1,4 +1,4 @@
-"""The stores that are measured, each made empty."""
+"""The stores that are measured, each created empty."""
 
 import contextlib
 import tempfile
@@ -13,7 +13,7 @@ from vaka.runtime.lazy import Durability
 
 
 class StoreKind(NamedTuple):
-    """A store, what it survives, and what one run in it may take (milliseconds; runs a second, 100 at once)."""
+    """A store, its durability, and the targets of a run (milliseconds; runs per second, 100 concurrent)."""
 
     store: str
     survives: str
@@ -27,7 +27,7 @@ class StoreKind(NamedTuple):
         return Row(name=name, value=value, unit=unit, store=self.store, durability=self.survives, **more)
 
     def missing_row(self, name: str) -> Row:
-        """Return a row that says that this store is not there."""
+        """Return a row for a store that is not available."""
         why = f"skipped: no {self.store} here"
         return Row(name=name, value=0, unit="", store=self.store, durability=self.survives, note=why, skipped=True)
 
@@ -41,14 +41,14 @@ LOCAL = (MEMORY, PROCESS, POWER)
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Give an empty folder on the disk where temporary files go."""
+    """Yield an empty folder on the disk of temporary files."""
     with tempfile.TemporaryDirectory(prefix="vaka-bench-", ignore_cleanup_errors=True) as made:
         yield Path(made)
 
 
 @contextlib.contextmanager
 def run_postgres() -> Iterator[str | None]:
-    """Give the address of a PostgreSQL of our own that writes as a careful operator's would; ``None`` without one."""
+    """Yield the address of a private PostgreSQL with durable settings; ``None`` without a server."""
     try:
         server = PostgresServer()
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def run_postgres() -> Iterator[str | None]:
         return
     try:
         server.start()
-        for setting in ("fsync", "full_page_writes", "autovacuum"):  # tests have them off
+        for setting in ("fsync", "full_page_writes", "autovacuum"):  # switched off for tests
             server.sql(f"alter system set {setting} = on")
         server.restart()
         yield server.dsn()
@@ -73,7 +73,7 @@ def store_url_of(kind: StoreKind, home: Path, dsn: str | None = None) -> str:
 
 @contextlib.asynccontextmanager
 async def open_sink(kind: StoreKind, home: Path, dsn: str | None = None) -> AsyncIterator[bare_loop.Sink]:
-    """Give what the bare loop writes to, as durable as the store."""
+    """Yield the sink of the bare loop, with the durability of the store."""
     made: bare_loop.Sink
     if dsn is not None:
         made = await bare_loop.PostgresSink.open(dsn)

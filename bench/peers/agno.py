@@ -1,4 +1,4 @@
-"""agno, its telemetry off, without a database."""
+"""agno without telemetry and without a database."""
 # mypy: disable-error-code="import-not-found,misc"
 
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 os.environ["AGNO_TELEMETRY"] = "false"
 
-from agno.agent import Agent  # it reads the environment when it is imported
+from agno.agent import Agent  # reads the environment on import
 from agno.models.base import Model
 from agno.models.response import ModelResponse
 

@@ -1,4 +1,4 @@
-"""What is measured of a peer, and of vaka beside it: the same conversation, timed by the same code."""
+"""Measure a peer, or vaka, with the same conversation and the same code."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from bench.measure import (
 )
 
 REPEATS, COUNT, CONCURRENT_RUNS = 3, 100, 100
-"""In each of the rounds that ``scripts/bench_peers.py`` makes."""
+"""Repeats in each round of ``scripts/bench_peers.py``."""
 
 
 async def add(a: int, b: int) -> int:
@@ -31,13 +31,13 @@ async def add(a: int, b: int) -> int:
 
 
 class Peer(NamedTuple):
-    """How to make an agent with the tool ``add``, and how to let it call the tool once and answer ``done``."""
+    """How to make an agent with the tool ``add``, and how to run it: it calls the tool once and answers ``done``."""
 
     name: str
     keeps: str
-    """What of a run survives: nothing, the death of the process, a power cut."""
+    """What a run survives: nothing, the end of the process, a power cut."""
     statement: str
-    """What a program imports to make an agent."""
+    """The import statement of a program that makes an agent."""
     make: Callable[[], Any]
     run: Callable[[Any], Awaitable[str]]
 
@@ -49,7 +49,7 @@ async def _time_runs(peer: Peer) -> dict[str, float]:
         text = await peer.run(agent)
         assert text == "done", text
 
-    async def fresh() -> None:
+    async def run_new_agent() -> None:
         await peer.run(peer.make())
 
     await time_in_sequence(run, 20)
@@ -64,7 +64,7 @@ async def _time_runs(peer: Peer) -> dict[str, float]:
         p50.append(percentile(taken, 0.5) * 1e3)
         p95.append(percentile(taken, 0.95) * 1e3)
         rate.append(await rate_when_concurrent(run, CONCURRENT_RUNS))
-    first = percentile(await time_in_sequence(fresh, 30), 0.5) * 1e3
+    first = percentile(await time_in_sequence(run_new_agent, 30), 0.5) * 1e3
     return {
         "run_ms": MedianRange.of(p50).value,
         "run_low_ms": min(p50),
@@ -77,7 +77,7 @@ async def _time_runs(peer: Peer) -> dict[str, float]:
 
 
 def report_peers(*peers: Peer) -> None:
-    """Measure each and write a line of JSON for each."""
+    """Measure each peer and print a line of JSON for it."""
     for peer in peers:
         count = 300 if time_construction(peer.make, 20) < 1e-3 else 60
         found = {

@@ -1,4 +1,4 @@
-"""openai-agents, its tracing off, without a session."""
+"""openai-agents without tracing and without a session."""
 # mypy: disable-error-code="import-not-found,misc"
 
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""pydantic-ai with its own model made of a function."""
+"""pydantic-ai with its function model."""
 # mypy: disable-error-code="import-not-found,misc"
 
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""vaka, timed by the code that times the peers, in each durability."""
+"""vaka in each durability, measured like the peers."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,7 @@ def make() -> vaka.Agent:
 
 
 def make_peer(kind: stores.StoreKind, home: Path) -> Peer:
-    """Return vaka on a store, every run in a session of its own; the runtime is made at the first run."""
+    """Return vaka on a store, with a new session for every run; the runtime is made by the first run."""
     made: list[vaka.Runtime] = []
 
     async def run(agent: Any) -> str:

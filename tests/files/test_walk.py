@@ -16,7 +16,6 @@ from vaka.core.types.errors import FileError, FileMissing
 from vaka.core.types.ids import Digest
 from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
-from vaka.files.gitignore import compile_name_pattern
 from vaka.files.memory import MemoryFiles
 from vaka.files.walk import walk
 from vaka.files.workspace import Workspace
@@ -282,29 +281,3 @@ async def test_a_walk_of_a_workspace_has_its_paths(tmp_path: Path) -> None:
     assert [info.path async for info in files.walk()] == ["x"]
     assert await list_walked(files, "..") == [f"{tmp_path}/repo/y", "x"]
     assert await list_walked(files, f"{tmp_path}/other") == [f"{tmp_path}/other/z"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "yes", "no"),
-    [
-        ("a*b*c*d*e", ["abcde", "axbxcxdxe", "abcdee"], ["abcd", "xabcde", "abcdex"]),
-        ("*a*b*c*", ["abc", "xaybzc!"], ["acb", ""]),
-        ("a**b***c", ["abc", "a..b..c"], ["ab"]),
-        ("?*?*?", ["abc", "abcd"], ["ab"]),
-        ("[[:nope:]]*x", [], ["ax"]),
-        ("[[:upper:][:digit:]_]", ["A", "7", "_"], ["a"]),
-        ("\\*x", ["*x"], ["ax"]),
-        ("x\\", [], ["x", "x\\"]),
-        ("*\n", ["a\n"], ["a"]),
-        ("a?", ["a\n"], ["a"]),
-    ],
-)
-def test_wildcards_match_names(pattern: str, yes: list[str], no: list[str]) -> None:
-    matches = compile_name_pattern(pattern)
-    assert [name for name in yes if not matches(name)] == []
-    assert [name for name in no if matches(name)] == []
-
-
-def test_a_pattern_with_many_stars_takes_linear_time() -> None:
-    assert not compile_name_pattern("*a" * 100 + "b")("a" * 255)  # a backtracking matcher would not end
-    assert compile_name_pattern("*a" * 100)("a" * 255)

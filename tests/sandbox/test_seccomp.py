@@ -5,7 +5,6 @@ import os
 import resource
 import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from vaka.core.ports.sandbox import Sandbox
 from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.warden import seccomp
 from vaka.sandbox.warden_client import build_seccomp_filter_hex
-from vaka.system import openat2, syscalls
+from vaka.system import syscalls
 from vaka.testing.sandboxes import run_to_end, shell_command
 
 COLUMN = 0 if syscalls.ARCHITECTURE == "x86_64" else 1
@@ -138,28 +137,6 @@ async def test_without_namespaces_system_v_ipc_is_refused(tmp_path: Path) -> Non
     )
     made = "import ctypes; libc = ctypes.CDLL(None); print(libc.shmctl(libc.shmget(0, 4096, 0o1600), 0, None))"
     assert await run_python(Landlock(), made, tmp_path) == "0\n"
-
-
-@pytest.mark.parametrize("opened", [openat2.open_without_links, openat2.open_without_links_by_steps])
-def test_a_path_with_a_link_in_it_is_not_opened(opened: Callable[[str, int], int], tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "file").write_text("x")
-    (tmp_path / "link").symlink_to("real")
-    (tmp_path / "real" / "other").symlink_to("file")
-    for path, kind in (
-        (tmp_path / "real", os.O_DIRECTORY),
-        (tmp_path / "real" / "file", 0),
-        (Path("/"), os.O_DIRECTORY),
-    ):
-        found = opened(str(path), os.O_PATH | kind)
-        assert os.fstat(found).st_ino == path.stat().st_ino
-        os.close(found)
-    before = syscalls.list_open_fds()
-    for name, number in (("link", 40), ("link/file", 40), ("real/other", 40), ("real/gone", 2), ("real/file/x", 20)):
-        with pytest.raises(OSError) as error:
-            opened(str(tmp_path / name), os.O_PATH | os.O_DIRECTORY * (name == "link"))
-        assert error.value.errno == number
-    assert syscalls.list_open_fds() == before
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
