@@ -1,4 +1,4 @@
-"""Rules as they stand in the settings of real projects, written by Claude Code or for it."""
+"""Rules from the settings of real projects, written by or for Claude Code."""
 
 import pytest
 
@@ -33,10 +33,10 @@ def decide_command(command: str, **lists: tuple[str, ...]) -> str:
         ("Bash(sbtn.bat *)", "sbtn.bat compile", "sbtn compile"),
     ]
 )  # fmt: skip
-def test_a_command_that_was_kept_as_a_rule_is_that_command(rule: str, meant: str, other: str) -> None:
-    assert decide_command(meant, allow=(rule,)) == "allow"
+def test_a_command_saved_as_a_rule_matches_that_command(rule: str, command: str, other: str) -> None:
+    assert decide_command(command, allow=(rule,)) == "allow"
     assert decide_command(other, allow=(rule,)) == "ask"
-    assert decide_command(meant, allow=("Bash",), deny=(rule,)) == "deny"
+    assert decide_command(command, allow=("Bash",), deny=(rule,)) == "deny"
 
 
 @each_row(
@@ -49,7 +49,7 @@ def test_a_command_that_was_kept_as_a_rule_is_that_command(rule: str, meant: str
         ("Bash(FOO=1 npm test)", "FOO=$(id) npm test"),
     ],
 )
-def test_a_variable_is_allowed_only_as_it_is_written(rule: str, command: str) -> None:
+def test_an_assignment_is_allowed_only_as_written(rule: str, command: str) -> None:
     assert decide_command(command, allow=(rule,)) == "ask"
 
 
@@ -64,17 +64,17 @@ def test_a_variable_is_allowed_only_as_it_is_written(rule: str, command: str) ->
         ("Bash(:(){ :|:& };:)", ":(){ :|:& };:"),
     ]
 )  # fmt: skip
-def test_a_rule_about_several_commands_is_held_against_the_whole_line(rule: str, command: str) -> None:
+def test_a_rule_about_several_commands_is_matched_against_the_whole_line(rule: str, command: str) -> None:
     assert decide_command(command, allow=("Bash",), deny=(rule,)) == "deny"
     assert decide_command("cd a; ls | wc", allow=("Bash",), deny=(rule,)) == "allow"
 
 
-def test_one_that_asks_is_held_against_it_too() -> None:
+def test_an_ask_rule_about_several_commands_is_matched_against_the_whole_line() -> None:
     assert decide_command("cd a && make x", allow=("Bash",), ask=("Bash(* && make *)",)) == "ask"
     assert decide_command("cd a && ninja x", allow=("Bash",), ask=("Bash(* && make *)",)) == "allow"
 
 
-def test_a_star_inside_a_rule_for_first_words_is_wide_to_deny_and_a_star_to_allow() -> None:
+def test_a_star_inside_a_prefix_rule_is_a_wildcard_only_to_restrict() -> None:
     rule = "Bash(docker exec * wp user create:*)"
     for command in ("docker exec c wp user create", "docker exec -t c wp user create x"):
         assert decide_command(command, allow=("Bash",), deny=(rule,)) == "deny"
@@ -86,7 +86,7 @@ def make_policy(*layers: Layer) -> LayeredPolicy:
     return LayeredPolicy(layers, cwd="/site", home="/home/kim")
 
 
-def test_a_star_for_all_that_a_tool_works_on_is_the_tool() -> None:
+def test_a_star_as_the_whole_pattern_matches_the_tool() -> None:
     found = make_policy(Layer(name="user", allow=("WebFetch(*)", "Bash(*)", "mcp__git__push(*)")))
     assert found.notes == []
     for tool, arguments in (
@@ -95,7 +95,7 @@ def test_a_star_for_all_that_a_tool_works_on_is_the_tool() -> None:
         assert found.decide(spec_of(tool), arguments).decision == "allow"
 
 
-def test_an_allow_rule_that_allows_nothing_here_is_no_reason_to_stop() -> None:
+def test_an_unsupported_allow_rule_is_ignored_with_a_note() -> None:
     rules = ("*", "mcp__*", "WebFetch(https://a.b/*)")
     found = make_policy(Layer(name="user", origin="settings.json", allow=(*rules, "Bash(make)")))
     assert [note.partition(" does not count")[0] for note in found.notes] == [
@@ -109,7 +109,7 @@ def test_an_allow_rule_that_allows_nothing_here_is_no_reason_to_stop() -> None:
         make_policy(Layer(name="user", deny=("WebFetch(https://a.b/*)",)))
 
 
-def test_tools_of_others_are_known_by_name() -> None:
+def test_tools_of_other_programs_are_not_noted_as_misspelled() -> None:
     names = ("TaskOutput", "TodoRead", "KillBash", "ListMcpResourcesTool", "PowerShell(git push *)", "ToolSearch")
     found = make_policy(Layer(name="project", project=True, allow=names, ask=("PowerShell(git tag *)",)))
     assert found.notes == []
@@ -119,5 +119,5 @@ def test_tools_of_others_are_known_by_name() -> None:
 
 
 @each_row([("auto", "default"), ("delegate", "plan"), ("acceptReadOnly", "default")])
-def test_modes_of_others_let_no_more_happen(name: str, mode: str) -> None:
+def test_mode_names_of_other_programs_permit_no_more(name: str, mode: str) -> None:
     assert make_policy(Layer(name="user", mode=name)).mode == mode

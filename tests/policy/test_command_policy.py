@@ -1,4 +1,4 @@
-"""Commands under the policy: rules for commands and for files together, modes, protection, and what a yes covers."""
+"""Commands under the policy: rules for commands and files, modes, protected paths, and approvals."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def decide_command(layered: LayeredPolicy, command: str, **more: Any) -> tuple[s
 
 
 @each_row(MODES)
-def test_what_only_reads_runs_in_every_mode_but_one(mode: str) -> None:
+def test_a_read_only_command_runs_in_every_mode_but_dont_ask(mode: str) -> None:
     decision, rule, layer = decide_command(make_policy(mode), "git log --oneline | head -5")
     if mode == "dontAsk":
         assert (decision, rule, layer) == ("deny", "dontAsk", "mode")
@@ -37,7 +37,7 @@ def test_what_only_reads_runs_in_every_mode_but_one(mode: str) -> None:
     assert decide_command(make_policy(mode), "make all") == (expected, mode, "mode")
 
 
-def test_rules_speak_of_each_command() -> None:
+def test_rules_are_matched_against_each_command() -> None:
     layered = make_policy(allow=("Bash(npm run:*)",), deny=("Bash(git push:*)",), ask=("Bash(npm run deploy:*)",))
     assert decide_command(layered, "npm run test && ls") == ("allow", "Bash(npm run:*), read-only", "user, read-only")
     assert decide_command(layered, "npm run test && git -C x push") == ("deny", "Bash(git push:*)", "user")
@@ -49,7 +49,7 @@ def test_rules_speak_of_each_command() -> None:
     ]  # fmt: skip
 
 
-def test_rules_for_files_bind_commands() -> None:
+def test_rules_for_files_apply_to_commands() -> None:
     layered = make_policy("bypassPermissions", deny=("Read(.env)", "Edit(gen/**)"), ask=("Read(key)",), allow=("Bash",))
     for command in (
         "cat .env",
@@ -66,7 +66,7 @@ def test_rules_for_files_bind_commands() -> None:
     assert decide_command(layered, "cat key") == ("ask", "Read(key)", "user")
 
 
-def test_writing_to_a_file_needs_the_right_to_edit_it() -> None:
+def test_a_redirection_to_a_file_needs_the_permission_to_edit_it() -> None:
     assert decide_command(make_policy(), "echo x > a")[0] == "ask"
     assert decide_command(make_policy(allow=("Edit(a)",)), "echo x > a")[0] == "allow"
     assert decide_command(make_policy("acceptEdits"), "echo x > a")[0] == "allow"
@@ -87,12 +87,12 @@ def test_protected_paths_are_protected_from_commands_too(mode: str, command: str
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("command", ["rm -rf /", "rm -rf ~", ":(){ :|:& };:", "dd if=x of=/dev/sda"])
-def test_the_guard_speaks_in_every_mode(mode: str, command: str) -> None:
+def test_the_guard_applies_in_every_mode(mode: str, command: str) -> None:
     for allow in ((), ("Bash",)):
         assert decide_command(make_policy(mode, allow=allow), command)[0] != "allow"
 
 
-def test_a_tool_for_commands_handed_over_in_code_is_allowed_by_that_act() -> None:
+def test_a_command_tool_from_code_is_allowed() -> None:
     for name in ("Bash", "bash"):
         tool = ToolSpec(name=name)
         found = make_policy().decide(tool, {"command": "make > out"})
@@ -106,7 +106,7 @@ def test_a_tool_for_commands_handed_over_in_code_is_allowed_by_that_act() -> Non
     )
 
 
-def test_other_arguments_of_a_command_count() -> None:
+def test_a_rule_can_match_another_argument_of_a_command() -> None:
     layered = make_policy(deny=("Bash(run_in_background:true)",), allow=("Bash",))
     assert decide_command(layered, "make", run_in_background=True) == ("deny", "Bash(run_in_background:true)", "user")
     assert decide_command(layered, "make", run_in_background=False) == ("allow", "Bash", "user")
@@ -125,7 +125,7 @@ def test_a_tool_that_is_asked_about_or_denied_as_a_whole() -> None:
     )
 
 
-def test_the_rules_a_person_is_told_mean_each_part_that_asked_or_there_are_none() -> None:
+def test_the_offered_rules_match_each_part_that_asked_or_there_are_none() -> None:
     def grant(layered: LayeredPolicy, command: str) -> str:
         verdict = layered.judge(ToolCall(id=CallId("c"), name="Bash", arguments={"command": command}), BASH, ())
         assert isinstance(verdict, Ask)
@@ -153,14 +153,14 @@ def test_a_call_without_a_command_is_asked_about(arguments: dict[str, Any]) -> N
     assert make_policy("bypassPermissions", deny=("Bash(rm:*)",)).decide(BASH, arguments).decision == "ask"
 
 
-def test_going_elsewhere_stays_within_the_working_directories() -> None:
+def test_cd_is_allowed_within_the_working_directories() -> None:
     layered = make_policy("default", Layer(name="flag", directories=("/nowhere/lib",)))
     assert decide_command(layered, "cd src && ls")[0] == "allow"
     assert decide_command(layered, "cd /nowhere/lib && ls")[0] == "allow"
     assert decide_command(layered, "cd /etc && ls")[0] == "ask"
 
 
-def test_a_yes_to_something_dangerous_answers_no_other_question() -> None:
+def test_an_approval_of_a_dangerous_call_answers_no_other_question() -> None:
     def question(name: str, **arguments: Any) -> str:
         call = ToolCall(id=CallId("c"), name=name, arguments=arguments)
         verdict = make_policy("bypassPermissions").judge(call, spec_of(name), ())
@@ -176,7 +176,7 @@ def test_a_yes_to_something_dangerous_answers_no_other_question() -> None:
     assert "$X" not in asked[0]
 
 
-def test_what_only_reads_asks_where_keys_lie_whatever_leads_there(tmp_path: Path) -> None:
+def test_a_read_only_command_asks_about_secrets_through_links_and_patterns(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").symlink_to("/etc/shadow")
     (tmp_path / "plain.txt").write_text("x")
     (tmp_path / "other.txt").symlink_to("plain.txt")

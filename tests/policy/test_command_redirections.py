@@ -1,4 +1,4 @@
-"""Redirections of groups, and programs that only read what must not be changed."""
+"""Redirections of groups, and programs that only read protected files."""
 
 from tests.policy.tables import each_row
 from vaka.policy.policy import LayeredPolicy
@@ -19,11 +19,11 @@ def test_a_rule_for_every_command_covers_the_redirections_of_groups(command: str
 
 
 @each_row(["source ~/.bashrc; make", "sha256sum vaka.toml", "strings .git/index", ". .envrc"])
-def test_what_must_not_be_changed_may_be_read(command: str) -> None:
+def test_a_program_that_only_reads_may_use_a_protected_file(command: str) -> None:
     assert decide_command(command, allow=("Bash",)) == "allow"
     assert decide_command(command, allow=("Bash",), deny=("Read(**)", "Read(~/**)")) == "deny"
 
 
 @each_row(["yq -i .a vaka.toml", "iconv -o .envrc x", "anything ~/.bashrc", "cp x .git/config"])
-def test_what_may_change_it_is_asked_about(command: str) -> None:
+def test_a_program_that_may_write_to_a_protected_file_is_asked_about(command: str) -> None:
     assert decide_command(command, allow=("Bash",)) == "ask"

@@ -1,4 +1,4 @@
-"""What people allowed in a session: a rule like any other, that only answers what had asked, and never says more."""
+"""Grants of a session: allow rules that only answer the questions they were given for."""
 
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,16 @@ def require_ask(layered: Any, tool: str, **arguments: Any) -> Ask:
 
 
 def grant_for_session(layered: LayeredPolicy, tool: str, **arguments: Any) -> Any:
-    """Answer a question with a yes for the session, with the rule that it shows."""
+    """Approve a question for the session with the rule that it offers."""
     ask = require_ask(layered, tool, **arguments)
     assert ask.grant
     return layered.with_grants([Grant(rule=ask.grant, answers=tuple(ask.rule_names))])
 
 
-# -------------------------------------------------------------------------------- what a yes covers
+# -------------------------------------------------------------------------------- scope of a grant
 
 
-def test_a_yes_to_a_command_covers_that_command_and_no_other() -> None:
+def test_a_grant_for_a_command_covers_only_that_command() -> None:
     after = grant_for_session(make_policy(), "Bash", command="npm test && git add .")
     assert (
         judge_bash(after, "npm test")
@@ -72,20 +72,20 @@ def test_a_yes_to_a_command_covers_that_command_and_no_other() -> None:
         assert judge_bash(after, other) == "Ask", other
 
 
-def test_a_yes_to_a_file_covers_that_file_whichever_tool_changes_it() -> None:
+def test_a_grant_for_a_file_covers_that_file_for_every_tool() -> None:
     after = grant_for_session(make_policy(), "Write", file_path="src/a.py", content="x")
     assert isinstance(judge_call(after, "Edit", file_path="src/a.py"), Allow)
     assert isinstance(judge_call(after, "Write", file_path="src/b.py"), Ask)
     assert judge_bash(after, "echo x > src/b.py") == "Ask"
 
 
-def test_a_yes_to_a_host_covers_that_host() -> None:
+def test_a_grant_for_a_host_covers_that_host() -> None:
     after = grant_for_session(make_policy(), "WebFetch", url="https://x.example/1")
     assert isinstance(judge_call(after, "WebFetch", url="https://x.example/2"), Allow)
     assert isinstance(judge_call(after, "WebFetch", url="https://evil.x.example/"), Ask)
 
 
-def test_who_allowed_it_is_told() -> None:
+def test_a_granted_call_is_allowed_by_the_session_layer() -> None:
     after = grant_for_session(make_policy(), "WebFetch", url="https://x.example/1")
     assert judge_call(after, "WebFetch", url="https://x.example/2") == Allow("WebFetch(domain:x.example)", "session")
 
@@ -97,11 +97,11 @@ def test_who_allowed_it_is_told() -> None:
         "rm -rf $X", "make 'two\nlines'", "make \x1b[2K", "make ''", "PATH=. make", "make (", "rm *.o", "make \u202e",
     ],
 )  # fmt: skip
-def test_what_no_rule_can_tell_whole_is_allowed_once(command: str) -> None:
+def test_a_command_that_no_rule_can_express_is_approved_once(command: str) -> None:
     assert require_ask(make_policy(), "Bash", command=command).grant == ""
 
 
-def test_a_link_is_meant_with_every_name_it_has(tmp_path: Path) -> None:
+def test_a_grant_for_a_link_names_each_of_its_names(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     layered = make_policy(cwd=str(tmp_path))
@@ -114,10 +114,10 @@ def test_a_link_is_meant_with_every_name_it_has(tmp_path: Path) -> None:
     assert isinstance(judge_call(after, "Write", file_path="link/a"), Ask), "it leads elsewhere now"
 
 
-# -------------------------------------------------------------------------------- what wins over it
+# -------------------------------------------------------------------------------- precedence
 
 
-def test_a_deny_wins_over_what_was_allowed() -> None:
+def test_a_deny_rule_wins_over_a_grant() -> None:
     grant = Grant(rule="Bash\nEdit(//**)\nWebFetch", answers=("default",))
     strict = make_policy(deny=("Bash(rm:*)", "Edit(/secret)", "WebFetch(domain:x.example)")).with_grants([grant])
     assert judge_bash(strict, "rm x") == "Deny"
@@ -126,7 +126,7 @@ def test_a_deny_wins_over_what_was_allowed() -> None:
     assert judge_bash(strict, "make") == "Allow"
 
 
-def test_what_is_protected_is_asked_about_all_the_same() -> None:
+def test_a_protected_path_is_asked_about_despite_a_grant() -> None:
     after = make_policy().with_grants([Grant(rule="Edit(//**)\nBash", answers=("default", ".git"))])
     assert isinstance(judge_call(after, "Write", file_path=".git/config"), Ask)
     assert isinstance(judge_call(after, "Write", file_path=".claude/settings.local.json"), Ask)
@@ -135,18 +135,18 @@ def test_what_is_protected_is_asked_about_all_the_same() -> None:
 
 
 @each_row(["default", "acceptEdits", "bypassPermissions"])
-def test_a_rule_that_asks_is_answered_only_by_the_answer_to_it(mode: str) -> None:
+def test_an_ask_rule_is_answered_only_by_a_grant_for_it(mode: str) -> None:
     asking = make_policy(mode, ask=("Bash(git push:*)",), allow=("Bash(git:*)",))
-    meant = Grant(rule="Bash(git push x)", answers=("Bash(git push:*)",))
+    matching = Grant(rule="Bash(git push x)", answers=("Bash(git push:*)",))
     other = Grant(rule="Bash(git push x)", answers=("default",))
     assert judge_bash(asking.with_grants([other]), "git push x") == "Ask"
-    assert judge_bash(asking.with_grants([meant]), "git push x") == "Allow"
-    assert judge_bash(asking.with_grants([meant]), "git push y") == "Ask"
-    assert judge_bash(asking.with_grants([meant]), "git push x && git push y") == "Ask"
-    assert judge_bash(asking.with_grants([meant]), "git push x && git status") == "Allow"
+    assert judge_bash(asking.with_grants([matching]), "git push x") == "Allow"
+    assert judge_bash(asking.with_grants([matching]), "git push y") == "Ask"
+    assert judge_bash(asking.with_grants([matching]), "git push x && git push y") == "Ask"
+    assert judge_bash(asking.with_grants([matching]), "git push x && git status") == "Allow"
 
 
-def test_each_of_several_rules_that_ask_must_be_answered() -> None:
+def test_each_of_several_ask_rules_must_be_answered() -> None:
     asking = make_policy(ask=("Bash(git push:*)", "Bash(git:*)"))
     ask = require_ask(asking, "Bash", command="git push x")
     assert ask.rule_names == {"Bash(git push:*)", "Bash(git:*)"}
@@ -156,7 +156,7 @@ def test_each_of_several_rules_that_ask_must_be_answered() -> None:
     assert judge_bash(grant_for_session(asking, "Bash", command="git push x"), "git push x") == "Allow"
 
 
-def test_a_rule_that_asks_about_a_whole_tool_is_answered_part_by_part() -> None:
+def test_an_ask_rule_about_a_tool_is_answered_part_by_part() -> None:
     asking = make_policy(ask=("Bash",), allow=("Bash(ls:*)",))
     after = grant_for_session(asking, "Bash", command="ls && make")
     assert judge_bash(after, "make; ls") == "Allow"
@@ -174,18 +174,18 @@ def test_a_rule_about_an_argument_is_answered_for_that_argument() -> None:
     assert isinstance(judge_call(after, "pay", to="Bob"), Ask)
 
 
-def test_where_only_a_manager_may_allow_a_yes_counts_once() -> None:
+def test_an_approval_holds_once_where_only_managed_settings_allow() -> None:
     managed = LayeredPolicy([Layer(name="managed", exclusive=True)], cwd=CWD, home=HOME)
     assert require_ask(managed, "Bash", command="make").grant == ""
     assert managed.with_grants([Grant(rule="Bash", answers=("default",))]) is managed
 
 
-def test_a_text_that_is_no_rule_allows_nothing() -> None:
+def test_a_grant_that_is_not_a_rule_allows_nothing() -> None:
     after = make_policy().with_grants([Grant(rule="Bash(\n)(\n*\n/etc/passwd", answers=("default",))])
     assert judge_bash(after, "make") == "Ask"
 
 
-# -------------------------------------------------------------------------------- which rules a person may write
+# -------------------------------------------------------------------------------- rules written by a person
 
 
 @each_row(
@@ -209,12 +209,12 @@ def test_a_text_that_is_no_rule_allows_nothing() -> None:
         ("Write(a)", "Write", {"file_path": "a"}, False),
     ],
 )  # fmt: skip
-def test_rules_are_said_to_mean_a_call_or_not(rule: str, tool: str, arguments: Any, covers: bool) -> None:
+def test_covers_tells_whether_rules_allow_a_call(rule: str, tool: str, arguments: Any, covers: bool) -> None:
     assert make_policy().covers(rule, make_call(tool, **arguments), spec_of(tool)) is covers
 
 
 @each_row(["Bash(", "Bash()", "*", "/etc/passwd", "a b"])
-def test_a_rule_that_makes_no_sense_is_told(rule: str) -> None:
+def test_covers_raises_for_an_invalid_rule(rule: str) -> None:
     with pytest.raises(InvalidInput, match="rule"):
         make_policy().covers(rule, make_call("Bash", command="make"), spec_of("Bash"))
 
@@ -223,7 +223,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), m
 
 
 @given(st.lists(words, min_size=1, max_size=4), words)
-def test_the_rule_that_is_shown_means_the_command_and_no_other_word_more(arguments: list[str], more: str) -> None:
+def test_the_offered_rule_matches_the_command_without_further_words(arguments: list[str], more: str) -> None:
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in arguments)
     verdict = judge_call(make_policy(), "Bash", command=f"make {quoted}")
     if not isinstance(verdict, Ask) or not verdict.grant:
@@ -260,10 +260,10 @@ modes = st.sampled_from(("default", "acceptEdits", "plan", "dontAsk", "bypassPer
 
 @given(modes, rule_kinds, grants, st.sampled_from(CALLS))
 @settings(max_examples=300)
-def test_what_was_allowed_only_ever_answers_questions(
-    mode: str, rules: Any, given: list[Grant], one: tuple[str, dict[str, Any]]
+def test_a_grant_only_answers_questions(
+    mode: str, rules: Any, granted: list[Grant], one: tuple[str, dict[str, Any]]
 ) -> None:
-    base, more = make_policy(mode, **rules), make_policy(mode, **rules).with_grants(given)
+    base, more = make_policy(mode, **rules), make_policy(mode, **rules).with_grants(granted)
     before, after = (judge_call(layered, one[0], **one[1]) for layered in (base, more))
     assert isinstance(after, Deny) == isinstance(before, Deny) or (
         isinstance(before, Deny) and mode != "bypassPermissions"
@@ -273,37 +273,35 @@ def test_what_was_allowed_only_ever_answers_questions(
     if isinstance(before, Ask) and before.layer in ("protected", "guard", "syntax"):
         assert isinstance(after, Ask)
     asking = before.rule_names & {*rules["ask"]} if isinstance(before, Ask) else set()
-    if asking - {name for grant in given for name in grant.answers}:
-        assert isinstance(after, Ask), "nobody has answered that rule"
+    if asking - {name for grant in granted for name in grant.answers}:
+        assert isinstance(after, Ask), "no grant answers that rule"
 
 
 @given(modes, rule_kinds, st.sampled_from(CALLS))
 @settings(max_examples=300)
-def test_the_rule_that_is_shown_is_enough_and_for_good_only_where_that_helps(
-    mode: str, rules: Any, one: tuple[str, dict[str, Any]]
-) -> None:
+def test_the_offered_rule_is_sufficient_in_its_scopes(mode: str, rules: Any, one: tuple[str, dict[str, Any]]) -> None:
     layered = make_policy(mode, **rules)
     ask = judge_call(layered, one[0], **one[1])
     if not isinstance(ask, Ask) or not ask.grant:
         return
     session = layered.with_grants([Grant(rule=ask.grant, answers=tuple(ask.rule_names))])
     assert isinstance(judge_call(session, one[0], **one[1]), Allow)
-    kept = LayeredPolicy(
+    saved = LayeredPolicy(
         [Layer(name="user", mode=mode, **rules), Layer(name="local", allow=tuple(ask.grant.splitlines()))],
         cwd=CWD, home=HOME,
     )  # fmt: skip
-    assert isinstance(judge_call(kept, one[0], **one[1]), Allow) is (ask.scopes == ())
+    assert isinstance(judge_call(saved, one[0], **one[1]), Allow) is (ask.scopes == ())
 
 
 @each_row(
     ["python3", "python3 -u -", "/usr/bin/perl -w", "timeout 5 node", "bash", "xargs rm", "nohup xargs -n1 rm"],
 )
-def test_what_does_as_it_is_fed_is_approved_once(command: str) -> None:
+def test_a_program_that_runs_its_input_is_approved_once(command: str) -> None:
     assert require_ask(make_policy(), "Bash", command=command).grant == ""
 
 
 @each_row(["python3 run.py", "python3 -m pytest", "node -e 1", "bash build.sh", "timeout 5 make"])
-def test_what_is_told_what_to_run_may_be_approved_for_longer(command: str) -> None:
+def test_a_program_with_a_script_may_be_approved_for_longer(command: str) -> None:
     assert require_ask(make_policy(), "Bash", command=command).grant == f"Bash({command})"
 
 
@@ -315,8 +313,8 @@ def test_the_name_of_a_tool_never_becomes_a_rule_for_others() -> None:
 
 def test_a_rule_for_one_name_does_not_allow_a_call_that_gives_two() -> None:
     rules = make_policy(allow=("Skill(pdf)",), deny=("Skill(secret)",))
-    said = {
+    decisions = {
         name: rules.decide(spec_of("Skill"), {"command": "pdf", "skill": name}).decision
         for name in ("pdf", "other", "secret")
     }
-    assert said == {"pdf": "allow", "other": "ask", "secret": "deny"}
+    assert decisions == {"pdf": "allow", "other": "ask", "secret": "deny"}

@@ -1,4 +1,4 @@
-"""The guard where it matters in which folder a command begins, and in forms that hide what is removed."""
+"""The guard by the start folder of a command, and for hidden forms of removal."""
 
 from tests.policy.tables import each_row
 from vaka.policy.policy import LayeredPolicy
@@ -21,13 +21,13 @@ def decide_command(command: str, cwd: str = "/srv/site/app", mode: str = "bypass
         ("cat x > //dev/sda", "/srv/site"), ("mv x /dev/sda", "/srv/site"), ("trash /", "/srv/site"),
     ]
 )  # fmt: skip
-def test_what_leads_to_a_system_folder_is_denied(command: str, cwd: str) -> None:
+def test_removing_a_system_folder_by_a_relative_path_is_denied(command: str, cwd: str) -> None:
     assert decide_command(command, cwd) == "deny"
     assert decide_command(command, cwd, "default") == "deny"
 
 
 @each_row(["rm -rf ..", "rm -rf ../", "chmod -R 777 .."])
-def test_the_folders_around_this_one_are_asked_about(command: str) -> None:
+def test_removing_a_parent_folder_is_asked_about(command: str) -> None:
     assert decide_command(command) == "ask"
 
 
@@ -38,5 +38,5 @@ def test_the_folders_around_this_one_are_asked_about(command: str) -> None:
         "dd if=/dev/sda of=image", "cat x > /dev/null",
     ]
 )  # fmt: skip
-def test_what_stays_below_it_is_not(command: str) -> None:
+def test_removing_files_below_the_folder_is_allowed(command: str) -> None:
     assert decide_command(command) == "allow"

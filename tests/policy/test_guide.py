@@ -1,4 +1,4 @@
-"""The guide says what the rules do."""
+"""The guide to permissions agrees with the rules."""
 
 import re
 from pathlib import Path
@@ -13,12 +13,12 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "permissions.md").read_
 
 
 def table_rows(head: str) -> list[list[str]]:
-    """The rows of the table under a head."""
+    """Return the rows of the table with this header."""
     table = GUIDE[GUIDE.index(head) :].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
-def test_every_rule_of_the_table_can_be_written() -> None:
+def test_every_rule_of_the_guide_is_valid() -> None:
     place = PathAnchors(cwd="/site", home="/home", folder="/site")
     written = [rule for row in table_rows("| rule |") for rule in re.findall(r"`([^`]+)`", row[0])]
     assert len(written) > 10
@@ -28,23 +28,23 @@ def test_every_rule_of_the_table_can_be_written() -> None:
         read_rule(f"Read({pattern})", "allow", Layer(name="user"), place)
 
 
-def test_the_table_of_modes_is_the_one_in_force() -> None:
-    told = table_rows("| the call |")
+def test_the_table_of_modes_in_the_guide_is_the_one_in_force() -> None:
+    rows = table_rows("| the call |")
     assert [f"`{mode}`" for mode in MODES] == [
         cell.strip() for cell in GUIDE[GUIDE.index("| the call |") :].splitlines()[0].strip("|").split("|")[1:]
     ]
     acts = list(MODE_DECISIONS["default"])
-    assert [row[1:] for row in told] == [[MODE_DECISIONS[mode][act] for mode in MODE_DECISIONS] for act in acts]
+    assert [row[1:] for row in rows] == [[MODE_DECISIONS[mode][act] for mode in MODE_DECISIONS] for act in acts]
 
 
-def test_the_settings_it_shows_can_be_read() -> None:
-    (shown,) = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+def test_the_settings_in_the_guide_are_valid() -> None:
+    (document,) = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     notes: list[str] = []
-    layer = parse_permission_layer(parse_document(shown, "guide"), "user", notes=notes)
+    layer = parse_permission_layer(parse_document(document, "guide"), "user", notes=notes)
     assert (notes, layer.mode, layer.no_bypass, len(layer.deny)) == ([], "acceptEdits", True, 3)
 
 
-def test_its_commands_print_what_it_shows(tmp_path: Path) -> None:
+def test_the_commands_in_the_guide_print_what_it_shows(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     (block,) = re.findall(r"^```console\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

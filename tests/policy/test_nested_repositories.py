@@ -1,4 +1,4 @@
-"""A repository inside the workspace that brings settings of its own: git would do what they say."""
+"""A bare repository inside the workspace: git would run what its settings say."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def workspace(tmp_path: Path) -> Path:
         "git -C partly status",
     ],
 )
-def test_git_in_a_repository_that_came_along_is_asked_about(command: str, workspace: Path) -> None:
+def test_git_in_a_nested_bare_repository_is_asked_about(command: str, workspace: Path) -> None:
     assert decide_command(command, workspace) == "ask"
 
 
@@ -44,5 +44,5 @@ def test_git_in_a_repository_that_came_along_is_asked_about(command: str, worksp
     "command",
     ["cd src && git status", "git -C src log", "git status", "ls bare", "cat bare/HEAD", "(cd src && git diff)"],
 )
-def test_git_elsewhere_is_not(command: str, workspace: Path) -> None:
+def test_git_outside_a_nested_repository_is_allowed(command: str, workspace: Path) -> None:
     assert decide_command(command, workspace) == "allow"

@@ -62,7 +62,7 @@ def pattern_covers(pattern: str, path: str, kind: DecisionKind = "allow", place:
         ("../../../..", "/anything", True),
     ]
 )  # fmt: skip
-def test_where_a_pattern_begins(pattern: str, path: str, expected: bool) -> None:
+def test_a_pattern_is_anchored_by_its_first_characters(pattern: str, path: str, expected: bool) -> None:
     assert pattern_covers(pattern, path) is expected
     assert pattern_covers(pattern, path, "deny") is expected
 
@@ -74,11 +74,11 @@ def test_where_a_pattern_begins(pattern: str, path: str, expected: bool) -> None
         (".env", "/site/app/deep/.env", True, True),
         (".env", "/site/.env", False, True),
         ("*.pem", "/srv/key.pem", False, True),
-        # with ./ it is meant in the working directory: to allow right there, to deny anywhere below
+        # with ./ it is in the working directory: to allow directly in it, to deny anywhere below
         ("./.env", "/site/app/.env", True, True),
         ("./.env", "/site/app/deep/.env", False, True),
         ("./.env", "/site/.env", False, False),
-        # a folder: to allow the one here, to deny any of that name
+        # a folder: to allow the one in the working directory, to deny any of that name
         ("src/**", "/site/app/src/a", True, True),
         ("src/**", "/site/app/lib/src/a", False, True),
         ("src/**", "/srv/src/a", False, True),
@@ -89,7 +89,7 @@ def test_where_a_pattern_begins(pattern: str, path: str, expected: bool) -> None
         ("./src/**", "/site/src/a", False, False),
         ("src/**", "/site/app/src", False, False),
         ("src/", "/site/app/src", False, True),
-        # two folders are a path, for everybody
+        # two folders are a path, for every kind of rule
         ("src/gen/**", "/site/app/src/gen/a", True, True),
         ("src/gen/**", "/site/app/lib/src/gen/a", False, False),
         ("**/gen/**", "/site/app/lib/src/gen/a", True, True),
@@ -99,7 +99,7 @@ def test_where_a_pattern_begins(pattern: str, path: str, expected: bool) -> None
         ("caf\u00e9", "/site/app/cafe\u0301", False, True),
     ]
 )  # fmt: skip
-def test_what_tightens_is_read_wide_and_what_widens_narrow(pattern: str, path: str, allow: bool, deny: bool) -> None:
+def test_a_pattern_matches_more_to_deny_than_to_allow(pattern: str, path: str, allow: bool, deny: bool) -> None:
     assert (
         pattern_covers(pattern, path),
         pattern_covers(pattern, path, "deny"),
@@ -150,7 +150,7 @@ def test_what_tightens_is_read_wide_and_what_widens_narrow(pattern: str, path: s
         ("//a\\ ", "/a ", True),
     ]
 )  # fmt: skip
-def test_wildcards(pattern: str, path: str, expected: bool) -> None:
+def test_wildcards_match_within_and_across_folders(pattern: str, path: str, expected: bool) -> None:
     for kind in KINDS:
         assert pattern_covers(pattern, path, kind) is expected, kind
 
@@ -167,13 +167,13 @@ def test_wildcards(pattern: str, path: str, expected: bool) -> None:
         ("a\\", "ends in a backslash"),
     ]
 )  # fmt: skip
-def test_a_pattern_that_makes_no_sense_says_why(pattern: str, why: str) -> None:
+def test_an_invalid_pattern_raises_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
         PathPattern(pattern, "deny", PLACE)
     assert why in str(caught.value)
 
 
-def test_a_search_is_meant_by_what_is_inside_its_folder() -> None:
+def test_a_search_is_covered_by_a_pattern_for_the_content_of_its_folder() -> None:
     def covers_search(pattern: str, folder: str) -> bool:
         return PathPattern(pattern, "allow", PLACE).covers((*split_path(folder), ANY_CHILD))
 
@@ -185,24 +185,24 @@ def test_a_search_is_meant_by_what_is_inside_its_folder() -> None:
 
 
 def test_a_pattern_of_many_stars_is_not_slow() -> None:
-    """A matcher that tries every split would not come back."""
+    """A backtracking matcher would take exponential time."""
     assert not pattern_covers("//" + "*a" * 40 + "[b]", "/" + "a" * 200)
     assert not pattern_covers("//" + "**/a/" * 40 + "b", "/a" * 200)
     assert not pattern_covers("//" + "*a" * 40 + "b", "/" + "a" * 5000)
 
 
 @given(st.text("ab*?[]!-", min_size=1, max_size=8), st.text("ab-]", min_size=1, max_size=6))
-def test_one_part_of_a_pattern_means_what_the_standard_library_says(part: str, name: str) -> None:
+def test_one_part_of_a_pattern_matches_like_fnmatch(part: str, name: str) -> None:
     try:
-        mine = pattern_covers(f"//{part}", f"/{name}")
+        covers = pattern_covers(f"//{part}", f"/{name}")
     except ValueError:
-        return  # the library takes a bracket that never closes as itself
+        return  # fnmatch accepts an unclosed bracket as a literal
     if "[" not in part and part != "**":
-        assert mine is fnmatch.fnmatchcase(name, part)
+        assert covers is fnmatch.fnmatchcase(name, part)
 
 
 @given(st.text("ab/.*?[]\\-~! ", max_size=12), st.lists(st.sampled_from("ab*"), max_size=4))
-def test_any_text_is_a_pattern_or_an_error_and_what_allows_is_never_wider(text: str, path: list[str]) -> None:
+def test_any_text_is_a_pattern_or_an_error_and_never_allows_more_than_it_denies(text: str, path: list[str]) -> None:
     try:
         allow, deny = PathPattern(text, "allow", PLACE), PathPattern(text, "deny", PLACE)
     except ValueError:
@@ -214,7 +214,7 @@ def test_any_text_is_a_pattern_or_an_error_and_what_allows_is_never_wider(text: 
 # -------------------------------------------------------------------------------- names
 
 
-def test_a_path_is_meant_as_tools_mean_it() -> None:
+def test_a_path_is_resolved_as_tools_resolve_it() -> None:
     assert absolute_path("a", "/site", "/home/kim") == "/site/a"
     assert absolute_path("/a", "/site", "/home/kim") == "/a"
     assert absolute_path("~/a", "/site", "/home/kim") == "/home/kim/a"
@@ -223,7 +223,7 @@ def test_a_path_is_meant_as_tools_mean_it() -> None:
     assert absolute_path("a/../b", "/site", "/home/kim") == "/site/a/../b"
 
 
-def test_every_name_of_a_file_is_known(tmp_path: Path) -> None:
+def test_every_name_of_a_file_is_returned(tmp_path: Path) -> None:
     root = Path(os.path.realpath(tmp_path))
     (root / "real").mkdir()
     (root / "real" / "file").write_text("")
@@ -236,7 +236,7 @@ def test_every_name_of_a_file_is_known(tmp_path: Path) -> None:
     assert names_of(str(root / "first" / "missing" / "x"))[-1] == str(root / "real" / "missing" / "x")
 
 
-def test_going_up_after_a_link_is_followed_as_the_kernel_does(tmp_path: Path) -> None:
+def test_a_parent_after_a_link_is_resolved_as_the_kernel_does(tmp_path: Path) -> None:
     root = Path(os.path.realpath(tmp_path))
     (root / "a" / "b").mkdir(parents=True)
     (root / "link").symlink_to("a/b")
@@ -245,7 +245,7 @@ def test_going_up_after_a_link_is_followed_as_the_kernel_does(tmp_path: Path) ->
     assert str(root / "a" / "x") in names, "as it is opened"
 
 
-def test_links_in_a_circle_and_a_link_to_nowhere_end(tmp_path: Path) -> None:
+def test_circular_and_dangling_links_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     (tmp_path / "gone").symlink_to("/nowhere/at/all")
@@ -254,17 +254,17 @@ def test_links_in_a_circle_and_a_link_to_nowhere_end(tmp_path: Path) -> None:
 
 
 @each_row(["/a\0b", "/\ud800"])
-def test_what_cannot_be_a_path_has_no_names(path: str) -> None:
+def test_an_invalid_path_raises(path: str) -> None:
     with pytest.raises(ValueError):
         names_of(path)
 
 
-def test_the_door_to_ones_own_process_is_a_link_like_others() -> None:
+def test_proc_self_is_resolved_like_other_links() -> None:
     assert str(Path.cwd().resolve() / "x") in names_of("/proc/self/cwd/x")
 
 
 @given(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1).filter(str.strip))
-def test_the_exact_pattern_of_a_path_means_it_and_nothing_longer(name: str) -> None:
+def test_the_exact_pattern_of_a_path_matches_only_that_path(name: str) -> None:
     if name in (".", "..") or name != name.rstrip():
         return
     path = f"/srv/{name}"
@@ -272,7 +272,7 @@ def test_the_exact_pattern_of_a_path_means_it_and_nothing_longer(name: str) -> N
     assert not pattern_covers(exact_path_pattern(path), f"{path}x")
 
 
-def test_inside_goes_by_folders_not_by_letters() -> None:
+def test_is_inside_compares_whole_names() -> None:
     assert is_inside(("a", "b"), ("a",))
     assert is_inside(("a",), ("a",))
     assert not is_inside(("ab",), ("a",))

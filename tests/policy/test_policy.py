@@ -1,4 +1,4 @@
-"""The policy: deny over ask over allow over the mode, with who said so."""
+"""The policy: deny over ask over allow over the mode, and the origin of each decision."""
 
 import os
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def test_a_weaker_layer_can_deny_what_a_stronger_one_allows() -> None:
     assert decision_parts(layered, "WebFetch", url="https://a.example/") == ("deny", "WebFetch", "project")
 
 
-def test_the_loop_is_told_the_same() -> None:
+def test_the_verdict_for_the_loop_is_the_decision() -> None:
     def judge(layered: LayeredPolicy, tool: str, **arguments: Any) -> object:
         return layered.judge(ToolCall(id=CallId("call_1"), name=tool, arguments=arguments), spec_of(tool), ())
 
@@ -66,7 +66,7 @@ def test_the_loop_is_told_the_same() -> None:
     assert judge(make_policy(), "Read", path=".env") == Allow("default", "mode")
 
 
-def test_the_rule_a_person_is_told_covers_no_more_than_what_was_asked() -> None:
+def test_the_offered_rule_covers_no_more_than_the_call() -> None:
     def grant(layered: LayeredPolicy, tool: str, **arguments: Any) -> str:
         verdict = layered.judge(ToolCall(id=CallId("call_1"), name=tool, arguments=arguments), spec_of(tool), ())
         assert isinstance(verdict, Ask)
@@ -87,7 +87,7 @@ def test_the_rule_a_person_is_told_covers_no_more_than_what_was_asked() -> None:
     assert grant(make_policy(), "Skill", command="a*") == "", "a star would mean more"
 
 
-def test_arguments_a_person_changed_are_asked_about_by_the_same_rule() -> None:
+def test_edited_arguments_are_asked_about_by_the_same_rule() -> None:
     def rule(path: str) -> str:
         call = ToolCall(id=CallId("call_1"), name="Write", arguments={"file_path": path})
         verdict = make_policy().judge(call, spec_of("Write"), ())
@@ -97,7 +97,7 @@ def test_arguments_a_person_changed_are_asked_about_by_the_same_rule() -> None:
     assert rule("a") == rule("b") == "default"
 
 
-def test_only_tools_denied_whatever_they_are_asked_are_hidden() -> None:
+def test_only_tools_whose_every_call_is_denied_are_hidden() -> None:
     layered = make_policy(deny=("WebFetch", "Read(.env)", "mcp__git", "Bash(rm:*)"))
     names = ("WebFetch", "Read", "mcp__git__push", "Bash", "Write")
     assert [layered.visible(spec_of(name)) for name in names] == [False, True, False, True, True]
@@ -118,7 +118,7 @@ CALLS: Mapping[str, tuple[str, dict[str, str]]] = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("act", list(CALLS))
-def test_where_no_rule_speaks_the_mode_decides(mode: Mode, act: str) -> None:
+def test_the_mode_decides_where_no_rule_matches(mode: Mode, act: str) -> None:
     name, arguments = CALLS[act]
     assert decision_parts(make_policy(mode), name, **arguments) == (MODE_DECISIONS[mode][act], mode, "mode")  # type: ignore[index]  # an act
 
@@ -149,11 +149,11 @@ def test_where_no_rule_speaks_the_mode_decides(mode: Mode, act: str) -> None:
         ("something", {}, "ask"),
     ]
 )  # fmt: skip
-def test_what_the_default_mode_says_of_each_tool(tool: str, arguments: dict[str, Any], expected: str) -> None:
+def test_the_default_mode_decides_on_each_tool(tool: str, arguments: dict[str, Any], expected: str) -> None:
     assert decide_call(make_policy(), tool, **arguments).decision == expected
 
 
-def test_the_projects_own_read_tools_run_but_a_servers_word_for_it_does_not_count() -> None:
+def test_a_read_tool_of_the_project_runs_but_the_effect_of_an_mcp_tool_is_not_trusted() -> None:
     def answer(layer: str, name: str = "look", effect: Effect = "read", mode: str = "default") -> str:
         return make_policy(mode).decide(ToolSpec(name=name, effect=effect, layer=layer), {}).decision
 
@@ -168,7 +168,7 @@ def test_the_projects_own_read_tools_run_but_a_servers_word_for_it_does_not_coun
 
 @pytest.mark.parametrize("effect", ["read", "once", "idempotent", "resume"])
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "dontAsk", "bypassPermissions"])
-def test_a_tool_handed_over_in_code_is_allowed_by_that_act(mode: str, effect: Effect) -> None:
+def test_a_tool_from_code_is_allowed(mode: str, effect: Effect) -> None:
     tool = ToolSpec(name="pay", effect=effect)
     assert make_policy(mode).decide(tool, {}).verdict == Allow("pay", "code")
     assert make_policy(mode, deny=("pay",)).decide(tool, {}).decision == "deny"
@@ -179,7 +179,7 @@ def test_a_tool_handed_over_in_code_is_allowed_by_that_act(mode: str, effect: Ef
     assert make_policy(mode).decide(named_like_ours, {"path": "/etc/hosts"}).verdict == Allow("Read", "code")
 
 
-def test_planning_changes_nothing_not_even_with_tools_handed_over_in_code() -> None:
+def test_the_plan_mode_denies_changes_even_to_tools_from_code() -> None:
     assert make_policy("plan").decide(ToolSpec(name="pay", effect="once"), {}).decision == "deny"
     assert make_policy("plan").decide(ToolSpec(name="look", effect="read"), {}).decision == "allow"
     assert make_policy("plan", allow=("pay",)).decide(ToolSpec(name="pay", effect="once"), {}).decision == "allow"
@@ -187,7 +187,7 @@ def test_planning_changes_nothing_not_even_with_tools_handed_over_in_code() -> N
         assert decide_call(make_policy("plan"), "Edit", file_path=path).decision == "deny"
 
 
-def test_where_nobody_is_asked_a_question_is_a_no() -> None:
+def test_the_mode_dont_ask_turns_a_question_into_a_denial() -> None:
     layered = make_policy("dontAsk", ask=("WebFetch",), allow=("Read",))
     found = decide_call(layered, "WebFetch", url="https://a.example/")
     assert (found.decision, found.rule, found.layer) == ("deny", "WebFetch", "user")
@@ -207,7 +207,7 @@ def test_the_strongest_layer_that_names_a_mode_chooses_it() -> None:
     assert mode(Layer(name="user", mode="askBeforeRunningTools")) == ("default", [])
 
 
-def test_a_folder_nobody_trusts_may_choose_only_a_stricter_mode() -> None:
+def test_an_untrusted_layer_may_choose_only_a_stricter_mode() -> None:
     def mode(user: str, project: str, *, trusted: bool = False) -> tuple[str, int]:
         layered = LayeredPolicy(
             [Layer(name="user", mode=user), Layer(name="project", mode=project, project=True, trusted=trusted)]
@@ -223,13 +223,13 @@ def test_a_folder_nobody_trusts_may_choose_only_a_stricter_mode() -> None:
     assert mode("default", "bypassPermissions", trusted=True) == ("default", 1), "only a user or a manager may"
 
 
-def test_a_manager_can_switch_bypassing_off() -> None:
+def test_managed_settings_can_switch_off_bypass_permissions() -> None:
     layered = LayeredPolicy([Layer(name="managed", no_bypass=True), Layer(name="flag", mode="bypassPermissions")])
     assert layered.mode == "default"
     assert layered.notes == ["the mode bypassPermissions is switched off by the settings; the mode is default"]
 
 
-def test_a_mode_nobody_knows_is_an_error_of_who_wrote_it() -> None:
+def test_an_unknown_mode_is_an_error_that_names_its_origin() -> None:
     with pytest.raises(ConfigError, match=r"^s\.json: defaultMode 'acceptedits': .*did you mean 'acceptEdits'"):
         LayeredPolicy([Layer(name="project", origin="s.json", mode="acceptedits")])
     with pytest.raises(InvalidInput, match="the modes are default"):
@@ -249,7 +249,7 @@ def test_a_mode_nobody_knows_is_an_error_of_who_wrote_it() -> None:
         ("Grep(x/**)", "Read", "allow"),
     ]
 )  # fmt: skip
-def test_which_tools_a_path_rule_binds(rule: str, tool: str, decision: str) -> None:
+def test_a_path_rule_applies_to_file_tools(rule: str, tool: str, decision: str) -> None:
     path = "x" if tool in ("Grep", "Glob") else "x/y"
     layered = make_policy("bypassPermissions", deny=(rule,))
     assert decide_call(layered, tool, path=path).decision == decision
@@ -265,11 +265,11 @@ def test_which_tools_a_path_rule_binds(rule: str, tool: str, decision: str) -> N
         ("Edit", "Write", "ask"),
     ]
 )  # fmt: skip
-def test_what_may_be_edited_may_be_read(rule: str, tool: str, decision: str) -> None:
+def test_a_file_that_may_be_edited_may_be_read(rule: str, tool: str, decision: str) -> None:
     assert decide_call(make_policy(allow=(rule,)), tool, path="/srv/x").decision == decision
 
 
-def test_a_rule_that_begins_with_a_slash_begins_at_the_folder_of_its_settings() -> None:
+def test_a_leading_slash_is_the_folder_of_the_settings() -> None:
     layered = LayeredPolicy(
         [
             Layer(name="user", folder="/nowhere/kim/.claude", deny=("Read(/x)",)),
@@ -283,13 +283,13 @@ def test_a_rule_that_begins_with_a_slash_begins_at_the_folder_of_its_settings() 
     assert decide_call(layered, "Read", file_path="/nowhere/app/y").decision == "deny"
 
 
-def test_both_names_of_an_argument_count() -> None:
+def test_both_names_of_an_argument_are_checked() -> None:
     layered = make_policy(deny=("Read(.env)",))
     assert decide_call(layered, "Read", file_path="a", path=".env").decision == "deny"
     assert decide_call(layered, "Read", file_path=".env", path="a").decision == "deny"
 
 
-def test_working_directories_grow_by_settings_of_people_one_trusts() -> None:
+def test_only_trusted_layers_add_working_directories() -> None:
     more = Layer(name="project", directories=("../lib", "~/notes"), project=True)
     layered = make_policy("acceptEdits", more)
     assert layered.directories == [CWD, "/nowhere/lib", "/nowhere/kim/notes"]
@@ -326,7 +326,7 @@ def test_a_link_is_judged_by_each_of_its_names(tmp_path: Path) -> None:
     assert read("/proc/self/root" + cwd + "/src/a", deny=("Read(./src/a)",)) == "deny"
 
 
-def test_a_working_directory_reached_by_a_link_is_one(tmp_path: Path) -> None:
+def test_a_link_to_a_working_directory_is_a_working_directory(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     for cwd in ("real", "link"):
@@ -344,7 +344,7 @@ def test_a_working_directory_reached_by_a_link_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [".git/config", ".claude/settings.json", "vaka.toml", ".VSCODE/tasks.json", "x/.idea/a"]
 )
-def test_no_mode_and_no_rule_gives_protected_paths_away(mode: Mode, tool: str, path: str) -> None:
+def test_protected_paths_are_asked_about_under_every_mode_and_rule(mode: Mode, tool: str, path: str) -> None:
     wanted = "deny" if mode in ("dontAsk", "plan") else "ask"
     for allow in ((), ("Edit(**)", "Edit", tool)):
         found = decide_call(make_policy(mode, allow=allow), tool, file_path=path)
@@ -361,10 +361,10 @@ def test_a_link_into_a_protected_folder_is_protected(tmp_path: Path) -> None:
     assert decision_parts(layered, "Write", file_path="innocent/../config")[::2] == ("ask", "protected")
 
 
-def test_what_others_do_with_files_is_judged_by_the_same_rules() -> None:
+def test_may_read_and_may_write_follow_the_same_rules() -> None:
     layered = make_policy("acceptEdits", deny=("Read(.env)", "Edit(gen/**)", "Write(made/**)"), ask=("Read(key)",))
     assert isinstance(layered.may_read("a"), Allow)
-    assert isinstance(layered.may_read("/etc/hosts"), Allow), "only rules speak here, not the mode"
+    assert isinstance(layered.may_read("/etc/hosts"), Allow), "only rules apply, not the mode"
     assert layered.may_read("sub/.env") == Deny(
         "the rule Read(.env) denies /nowhere/app/sub/.env", "Read(.env)", "user"
     )
@@ -380,7 +380,7 @@ def test_what_others_do_with_files_is_judged_by_the_same_rules() -> None:
 # -------------------------------------------------------------------------------- hosts, words, arguments
 
 
-def test_hosts() -> None:
+def test_a_host_rule_applies_to_the_host_of_a_url() -> None:
     layered = make_policy(allow=("WebFetch(domain:*.example.com)",), deny=("WebFetch(domain:127.0.0.1)",))
     assert decide_call(layered, "WebFetch", url="https://docs.example.com/").decision == "allow"
     assert decide_call(layered, "WebFetch", url="https://example.com/").decision == "ask"
@@ -389,7 +389,7 @@ def test_hosts() -> None:
     assert decide_call(make_policy(deny=("WebFetch(domain:*)",)), "WebFetch", url="https://a.b/").decision == "deny"
 
 
-def test_agents_skills_and_other_arguments() -> None:
+def test_rules_match_agents_skills_and_other_arguments() -> None:
     layered = make_policy(
         deny=("Agent(deploy)", "Skill(danger *)", "mcp__git__push(branch:main*)", "TaskUpdate(delete:true)"),
         ask=("Task(model:opus)", "WebSearch(*password*)"),
@@ -416,7 +416,7 @@ def test_agents_skills_and_other_arguments() -> None:
     assert decide_call(layered, "WebSearch", query="my password list").decision == "ask"
 
 
-def test_what_is_left_out_counts_as_its_default_to_tighten_only() -> None:
+def test_the_default_of_an_argument_is_matched_only_to_restrict() -> None:
     schema = {"type": "object", "properties": {"force": {"type": "boolean", "default": True}}}
     tool = ToolSpec(name="push", layer="definition", parameters=schema)
     assert make_policy(deny=("push(force:true)",)).decide(tool, {}).decision == "deny"
@@ -424,7 +424,7 @@ def test_what_is_left_out_counts_as_its_default_to_tighten_only() -> None:
     assert make_policy(allow=("push(force:true)",)).decide(tool, {}).decision == "ask"
 
 
-# -------------------------------------------------------------------------------- what cannot be told
+# -------------------------------------------------------------------------------- unknown targets
 
 
 @each_row(
@@ -434,9 +434,7 @@ def test_what_is_left_out_counts_as_its_default_to_tighten_only() -> None:
         ("Grep", {"path": {}}), ("Skill", {"command": 5}),
     ]
 )  # fmt: skip
-def test_a_call_that_does_not_say_what_it_works_on_is_never_allowed_by_a_pattern(
-    tool: str, arguments: dict[str, Any]
-) -> None:
+def test_a_call_with_an_unknown_target_is_never_allowed_by_a_pattern(tool: str, arguments: dict[str, Any]) -> None:
     wide = ("Read(//**)", "Edit(//**)", "WebFetch(domain:*)", "Skill(*)")
     for mode in ("default", "acceptEdits", "plan"):
         assert decide_call(make_policy(mode, allow=wide), tool, **arguments).decision == "ask"
@@ -446,7 +444,7 @@ def test_a_call_that_does_not_say_what_it_works_on_is_never_allowed_by_a_pattern
     assert decide_call(make_policy("bypassPermissions", deny=(tool,)), tool, **arguments).decision == "deny"
 
 
-def test_where_a_rule_might_forbid_what_cannot_be_told_a_person_is_asked() -> None:
+def test_a_call_with_an_unknown_target_is_asked_about_if_a_rule_may_deny_it() -> None:
     strict = ("Read(.env)", "WebFetch(domain:evil.example)")
     for tool, arguments in (("Read", {"file_path": "a\0b"}), ("Write", {}), ("WebFetch", {"url": "https://a\\b"})):
         layered = make_policy("bypassPermissions", deny=strict, allow=(tool,))

@@ -59,8 +59,8 @@ layers = st.builds(
 layer_lists = st.lists(layers, min_size=1, max_size=2)
 
 
-def make_policy(given: list[Layer]) -> LayeredPolicy:
-    return LayeredPolicy(given, cwd="/nowhere/app", home="/nowhere/kim")
+def make_policy(layer_list: list[Layer]) -> LayeredPolicy:
+    return LayeredPolicy(layer_list, cwd="/nowhere/app", home="/nowhere/kim")
 
 
 def make_spec(name: str, *, code: bool = False) -> ToolSpec:
@@ -74,43 +74,43 @@ def strictness_of(judge: Policy, call: tuple[str, dict[str, Any]], *, code: bool
 
 
 @given(layer_lists, st.sampled_from(TIGHT), calls, st.booleans())
-def test_one_more_deny_rule_never_permits_more(given: list[Layer], rule: str, call: Any, code: bool) -> None:
-    before, after = make_policy(given), make_policy([*given, Layer(name="flag", deny=(rule,))])
+def test_one_more_deny_rule_never_permits_more(layer_list: list[Layer], rule: str, call: Any, code: bool) -> None:
+    before, after = make_policy(layer_list), make_policy([*layer_list, Layer(name="flag", deny=(rule,))])
     assert strictness_of(after, call, code=code) >= strictness_of(before, call, code=code)
     assert before.visible(make_spec(call[0])) or not after.visible(make_spec(call[0]))
 
 
 @given(layer_lists, st.sampled_from(TIGHT), calls, st.booleans())
-def test_one_more_ask_rule_allows_nothing_new(given: list[Layer], rule: str, call: Any, code: bool) -> None:
-    after = make_policy([*given, Layer(name="flag", ask=(rule,))])
-    assert strictness_of(after, call, code=code) > 0 or strictness_of(make_policy(given), call, code=code) == 0
+def test_one_more_ask_rule_allows_nothing_new(layer_list: list[Layer], rule: str, call: Any, code: bool) -> None:
+    after = make_policy([*layer_list, Layer(name="flag", ask=(rule,))])
+    assert strictness_of(after, call, code=code) > 0 or strictness_of(make_policy(layer_list), call, code=code) == 0
 
 
 @given(layer_lists, calls)
-def test_the_order_of_rules_and_of_layers_changes_no_decision(given: list[Layer], call: Any) -> None:
-    mode = Layer(name="flag", mode=given[-1].mode)
+def test_the_order_of_rules_and_of_layers_changes_no_decision(layer_list: list[Layer], call: Any) -> None:
+    mode = Layer(name="flag", mode=layer_list[-1].mode)
     turned = [
         Layer(name=one.name, folder=one.folder, allow=one.allow[::-1], ask=one.ask[::-1], deny=one.deny[::-1])
-        for one in reversed(given)
+        for one in reversed(layer_list)
     ]
-    one, other = make_policy([*given, mode]), make_policy([*turned, mode])
+    one, other = make_policy([*layer_list, mode]), make_policy([*turned, mode])
     assert strictness_of(one, call) == strictness_of(other, call)
     found = [judge.decide(make_spec(call[0]), call[1]) for judge in (one, other)]
     assert (found[0].subject == found[1].subject and found[0].asks == found[1].asks) or found[0].decision != "ask"
 
 
 @given(layer_lists, calls)
-def test_a_folder_nobody_trusts_never_permits_more(given: list[Layer], call: Any) -> None:
+def test_an_untrusted_layer_never_permits_more(layer_list: list[Layer], call: Any) -> None:
     guest = Layer(
-        name="local", project=True, trusted=False, allow=("Bash", "Edit(//**)", "WebFetch"), mode=given[0].mode,
+        name="local", project=True, trusted=False, allow=("Bash", "Edit(//**)", "WebFetch"), mode=layer_list[0].mode,
         directories=("/",),
     )  # fmt: skip
-    assert strictness_of(make_policy([*given, guest]), call) >= strictness_of(make_policy(given), call)
+    assert strictness_of(make_policy([*layer_list, guest]), call) >= strictness_of(make_policy(layer_list), call)
 
 
 @given(layer_lists, calls)
-def test_a_stricter_mode_never_permits_more(given: list[Layer], call: Any) -> None:
-    found = {mode: strictness_of(make_policy([*given, Layer(name="flag", mode=mode)]), call) for mode in MODES}
+def test_a_stricter_mode_never_permits_more(layer_list: list[Layer], call: Any) -> None:
+    found = {mode: strictness_of(make_policy([*layer_list, Layer(name="flag", mode=mode)]), call) for mode in MODES}
     for mode in MODES:
         for than in MODES:
             if is_stricter(mode, than):  # type: ignore[arg-type]  # both are modes

@@ -1,4 +1,4 @@
-"""Reading rules: what each means, and what is said of one that means nothing."""
+"""Parsing of rules: their meaning, and the errors of invalid ones."""
 
 import contextlib
 
@@ -51,7 +51,9 @@ def parse_rule(text: str, kind: DecisionKind = "deny") -> Rule:
         ("pay(amount:5)", ("pay",), "field", "amount", "5"),
     ]
 )  # fmt: skip
-def test_what_a_rule_means(text: str, tools: tuple[str, ...], sort: str, field: str, pattern: str) -> None:
+def test_a_rule_is_parsed_by_its_tool_and_pattern(
+    text: str, tools: tuple[str, ...], sort: str, field: str, pattern: str
+) -> None:
     found = parse_rule(text)
     assert (found.tools, found.match_kind, found.field, found.pattern) == (tools, sort, field, pattern)
     assert (found.text, found.kind, found.layer, found.origin) == (text.strip(), "deny", "user", "settings.json")
@@ -82,7 +84,7 @@ def test_what_a_rule_means(text: str, tools: tuple[str, ...], sort: str, field: 
         ("TodoWrite(x)", "such as TodoWrite(name:value)"),
     ]
 )  # fmt: skip
-def test_a_rule_that_means_nothing_says_why(text: str, why: str) -> None:
+def test_an_invalid_rule_raises_with_the_reason(text: str, why: str) -> None:
     for kind in KINDS:
         with pytest.raises(ValueError) as caught:
             parse_rule(text, kind)
@@ -90,7 +92,7 @@ def test_a_rule_that_means_nothing_says_why(text: str, why: str) -> None:
 
 
 @each_row(["*", "Web*", "mcp__*", "mcp__git*", "mcp__*__push", "mcp____*", "B*(ls)", "*(a:b)"])
-def test_a_star_in_the_name_of_a_tool_allows_nothing_but_a_servers_tools(text: str) -> None:
+def test_a_star_in_a_tool_name_may_allow_only_the_tools_of_one_server(text: str) -> None:
     with pytest.raises(ValueError, match="may only follow 'mcp__server__'"):
         parse_rule(text, "allow")
     for allowed in ("mcp__git__*", "mcp__git__pu*", "mcp__git"):
@@ -110,7 +112,7 @@ def test_a_star_in_the_name_of_a_tool_allows_nothing_but_a_servers_tools(text: s
         ("a*a", "a", False), ("a**b", "ab", True), ("Task", "Agent", True), ("Agent", "Task", True),
     ]
 )  # fmt: skip
-def test_which_tools_a_rule_speaks_of(text: str, tool: str, speaks: bool) -> None:
+def test_a_rule_matches_tools_by_name(text: str, tool: str, speaks: bool) -> None:
     assert parse_rule(text).names_tool(tool) is speaks
 
 
@@ -122,7 +124,7 @@ def read_layers(*layers: Layer) -> tuple[list[str], list[str]]:
     return [f"{rule.kind} {rule.text} {rule.layer}" for rule in rules], notes
 
 
-def test_rules_of_all_layers_count_together() -> None:
+def test_rules_of_all_layers_are_in_force() -> None:
     found, notes = read_layers(
         Layer(name="user", allow=("Bash(ls)",)), Layer(name="project", deny=("Bash(rm:*)",), ask=("WebFetch",)),
     )  # fmt: skip
@@ -131,7 +133,7 @@ def test_rules_of_all_layers_count_together() -> None:
 
 
 @each_row(["user", "settings", "managed", "environment"])
-def test_a_wrong_rule_is_an_error_that_names_the_file_the_layer_and_the_rule(name: str) -> None:
+def test_an_invalid_rule_is_an_error_that_names_the_file_the_layer_and_the_rule(name: str) -> None:
     for kind in KINDS:
         lists: dict[str, tuple[str, ...]] = {kind: ("Bash(",)}
         with pytest.raises(ConfigError) as caught:
@@ -139,12 +141,12 @@ def test_a_wrong_rule_is_an_error_that_names_the_file_the_layer_and_the_rule(nam
         assert str(caught.value).startswith(f"/x/settings.json ({name}): {kind} rule 'Bash(': expected Tool")
 
 
-def test_a_wrong_flag_is_the_callers_fault() -> None:
+def test_an_invalid_rule_of_a_flag_is_invalid_input() -> None:
     with pytest.raises(InvalidInput, match=r"--deny \(flag\): deny rule 'Bash\(': expected Tool"):
         read_layers(Layer(name="flag", origin="--deny", deny=("Bash(",)))
 
 
-def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens() -> None:
+def test_an_invalid_rule_of_a_project_is_ignored_only_if_it_allows() -> None:
     found, notes = read_layers(Layer(name="project", origin="p.json", project=True, allow=("Bash(", "Bash(ls)")))
     assert found == ["allow Bash(ls) project"]
     assert [note.partition(": expected")[0] for note in notes] == [
@@ -158,7 +160,7 @@ def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens() -> None:
             read_layers(layer)
 
 
-def test_a_folder_nobody_trusts_can_only_tighten() -> None:
+def test_an_untrusted_layer_can_only_restrict() -> None:
     layer = Layer(
         name="project",
         origin="p.json",
@@ -175,7 +177,7 @@ def test_a_folder_nobody_trusts_can_only_tighten() -> None:
     ]
 
 
-def test_a_manager_can_be_the_only_one_who_allows() -> None:
+def test_an_exclusive_layer_is_the_only_one_that_allows() -> None:
     found, notes = read_layers(
         Layer(name="user", allow=("Bash",), deny=("WebFetch",)), Layer(name="managed", allow=("Read",), exclusive=True)
     )
@@ -192,7 +194,7 @@ def test_paths_are_allowed_by_read_and_edit_but_denied_by_any_name() -> None:
     ]
 
 
-def test_a_slip_of_the_pen_is_noted() -> None:
+def test_a_misspelled_tool_name_is_noted() -> None:
     found, notes = read_layers(Layer(name="user", deny=("Baash", "my_tool")))
     assert found == ["deny Baash user", "deny my_tool user"]
     assert notes == ["user: rule 'Baash' names no built-in tool; did you mean 'Bash'?"]

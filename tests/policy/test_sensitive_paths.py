@@ -17,7 +17,7 @@ from vaka.policy.paths import protected_part_of, split_path
         "/w/.claude/settings.json.", "/w/.vs\u200bcode/x",
     ]
 )  # fmt: skip
-def test_protected(path: str) -> None:
+def test_a_path_that_decides_what_runs_is_protected(path: str) -> None:
     assert protected_part_of(split_path(path))
 
 
@@ -29,11 +29,11 @@ def test_protected(path: str) -> None:
         "/w/src/vaka/core.py", "/w/.vscode.md", "/w/docs/vaka.toml.md", "/w/.env", "/",
     ]
 )  # fmt: skip
-def test_ordinary(path: str) -> None:
+def test_an_ordinary_path_is_not_protected(path: str) -> None:
     assert protected_part_of(split_path(path)) == ""
 
 
-def test_what_is_protected_is_named() -> None:
+def test_the_protected_part_of_a_path_is_returned() -> None:
     assert protected_part_of(split_path("/w/.git/config")) == ".git"
     assert protected_part_of(split_path("/w/.claude/settings.json")) == ".claude/settings.json"
     assert protected_part_of(split_path("/w/vaka.toml")) == "vaka.toml"

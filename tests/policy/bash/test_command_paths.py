@@ -1,4 +1,4 @@
-"""Files in commands: redirections need the grant of a file; what is forbidden for files is so for commands."""
+"""Files in commands: redirections need a permission, and rules for files apply to commands."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ PathCheck = Callable[[str], Verdict]
 
 
 def deny_names(*names: str) -> PathCheck:
-    """Rules for files that deny some paths and leave the rest to the mode."""
+    """Return a check that denies some paths and leaves the rest to the mode."""
 
     def look(path: str) -> Verdict:
         for name in names:
@@ -145,7 +145,7 @@ def test_a_file_that_must_not_be_read_is_not_read_by_a_command(command: str) -> 
 
 
 @each_row(NO_READS)
-def test_a_word_that_names_another_file_or_none_is_not_denied(command: str) -> None:
+def test_a_word_that_is_not_the_forbidden_file_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_names(".env")).decision == "allow"
 
 
@@ -163,17 +163,17 @@ def test_a_word_that_names_another_file_or_none_is_not_denied(command: str) -> N
         cat < .e*
     """),
 )
-def test_a_pattern_that_may_lead_to_a_forbidden_file_is_denied(command: str) -> None:
+def test_a_pattern_that_may_match_a_forbidden_file_is_denied(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_names(".env")).decision == "deny"
 
 
 @each_row(split_table("cat *\n cat *.py\n cat src/*\n ls .g*\n head ?env\n cat [e]nv\n cat e*"))
-def test_a_pattern_that_cannot_lead_there_is_not(command: str) -> None:
+def test_a_pattern_that_cannot_match_a_forbidden_file_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_names(".env")).decision == "allow"
 
 
 def deny_secrets(path: str) -> Verdict:
-    """What ``Read(secrets/**)`` says."""
+    """Check a path as ``Read(secrets/**)`` does."""
     inside = path.startswith("secrets/") and path != "secrets/"
     return Deny(f"{path} is denied", "Read(secrets/**)", "project") if inside else Allow("default", "mode")
 
@@ -198,12 +198,12 @@ def deny_secrets(path: str) -> Verdict:
         echo x > secrets/y > z < secrets/w
     """),
 )
-def test_a_forbidden_folder_is_forbidden_with_all_that_is_in_it(command: str) -> None:
+def test_a_forbidden_folder_includes_its_content(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_secrets).decision == "deny"
 
 
 @each_row(split_table("npm run secrets\n make secrets\n echo secrets\n cat secrets.txt\n ls .\n cat src/$x"))
-def test_a_word_that_is_only_called_like_a_folder_is_not(command: str) -> None:
+def test_a_word_that_only_resembles_a_forbidden_folder_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], may_read=deny_secrets).decision == "allow"
 
 
@@ -261,14 +261,14 @@ def test_a_file_that_must_not_be_changed_can_be_read(command: str) -> None:
     assert judge_command(command, allow=[None], may_write=deny_names("conf")).decision == "allow"
 
 
-def test_a_program_nobody_knows_is_asked_about_when_it_is_given_a_file_that_must_not_be_changed() -> None:
+def test_an_unknown_program_with_a_file_that_must_not_be_changed_is_asked_about() -> None:
     found = judge_command("pytest tests/conf", allow=["pytest:*"], may_write=deny_names("conf"))
     assert (found.decision, found.rule) == ("ask", "Read(conf)")
     assert "it may write to tests/conf" in found.reason
     assert judge_command("pytest tests", allow=["pytest:*"], may_write=deny_names("conf")).decision == "allow"
 
 
-def test_a_question_of_a_rule_binds_commands_and_a_question_of_the_mode_only_redirections() -> None:
+def test_ask_rules_apply_to_operands_and_the_mode_only_to_redirections() -> None:
     def ruled(path: str) -> Verdict:
         return Ask(f"{path} is asked about", "Read(x)", "project")
 
@@ -281,7 +281,7 @@ def test_a_question_of_a_rule_binds_commands_and_a_question_of_the_mode_only_red
     assert judge_command("python > x", allow=["python:*"], may_write=moded).decision == "ask"
     assert judge_command("python > x", allow=[None], may_write=moded).decision == "allow"
     assert judge_command("python > x", allow=[None], may_write=ruled).decision == "ask"
-    assert judge_command("cat x", may_read=moded).decision == "ask"  # the profile goes no further than reading does
+    assert judge_command("cat x", may_read=moded).decision == "ask"  # the profile allows no more than a read
 
 
 FREE = split_table("""
@@ -307,7 +307,7 @@ FREE = split_table("""
 
 
 @each_row(FREE)
-def test_descriptors_and_nowhere_need_no_grant(command: str) -> None:
+def test_redirections_to_descriptors_and_dev_null_are_allowed(command: str) -> None:
     assert judge_command(command).decision == "allow"
 
 
@@ -331,11 +331,11 @@ def test_descriptors_and_nowhere_need_no_grant(command: str) -> None:
         ls >& 1x
     """),
 )
-def test_every_other_redirection_needs_one(command: str) -> None:
+def test_every_other_redirection_needs_a_permission(command: str) -> None:
     assert judge_command(command, allow=["ls:*", "exec"]).decision == "ask"
 
 
-def test_the_grant_is_asked_for_exactly_the_files_that_are_written() -> None:
+def test_exactly_the_written_files_are_checked() -> None:
     asked: list[str] = []
 
     def may_write(path: str) -> Verdict:
@@ -346,7 +346,7 @@ def test_the_grant_is_asked_for_exactly_the_files_that_are_written() -> None:
     assert asked == ["a", "b/c", "~/d", "~/e"]
 
 
-def test_a_path_is_looked_at_from_everywhere_the_script_may_have_gone() -> None:
+def test_a_path_is_checked_in_every_possible_folder_of_the_script() -> None:
     asked: list[str] = []
 
     def may_write(path: str) -> Verdict:
@@ -359,7 +359,7 @@ def test_a_path_is_looked_at_from_everywhere_the_script_may_have_gone() -> None:
     assert (unknown.decision, unknown.reason) == ("ask", "the folder of x is not known after the last cd")
 
 
-def test_the_workspace_is_what_the_caller_says() -> None:
+def test_the_caller_decides_what_is_inside_the_workspace() -> None:
     def inside(path: str) -> bool:
         return path.startswith("/srv") or not path.startswith(("/", "~", ".."))
 

@@ -1,4 +1,4 @@
-"""The guard: what is asked about or denied in every mode, whatever the rules say."""
+"""The guard: commands that are asked about or denied in every mode, under every rule."""
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
@@ -197,19 +197,19 @@ def test_the_tables_are_large_enough() -> None:
 
 
 @each_row(DENIED)
-def test_a_disaster_is_denied_whatever_allows_it(command: str) -> None:
+def test_a_destructive_command_is_denied_under_every_rule(command: str) -> None:
     found = judge_command(command, allow=[None, command])
     assert (found.decision, found.layer) == ("deny", "guard")
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "deny"
 
 
 @each_row(ASKED)
-def test_what_may_turn_out_a_disaster_is_asked_about_whatever_allows_it(command: str) -> None:
+def test_a_possibly_destructive_command_is_asked_about_under_every_rule(command: str) -> None:
     found = judge_command(command, allow=[None])
     assert (found.decision, found.layer) == ("ask", "guard")
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
 @each_row(FREE)
-def test_what_is_no_disaster_is_left_to_the_rules(command: str) -> None:
+def test_a_harmless_command_is_left_to_the_rules(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "allow"

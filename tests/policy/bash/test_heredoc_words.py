@@ -1,4 +1,4 @@
-"""Words that the grammar loses before a here-document, and that bash does not."""
+"""Words before a here-document that the grammar drops."""
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row
@@ -18,16 +18,16 @@ from vaka.policy.bash import read_script
         ("sort -o<<E out\nx\nE", ["sort", "-o", "out"]),
     ]
 )  # fmt: skip
-def test_every_word_is_there(command: str, words: list[str]) -> None:
+def test_words_before_a_here_document_are_kept(command: str, words: list[str]) -> None:
     assert [[word.value for word in one.words] for one in read_script(command).commands] == [words]
 
 
 @each_row(["sort -oout<<E\nx\nE", "sort -o<<E out\nx\nE", "sed -i<<E f\nx\nE", "ls; sort -ox<<E\nx\nE"])
-def test_an_option_right_before_the_sign_does_what_it_does(command: str) -> None:
+def test_an_option_directly_before_the_here_document_operator_is_judged(command: str) -> None:
     assert judge_command(command).decision == "ask"
 
 
-def test_a_script_that_is_fed_is_still_seen() -> None:
+def test_a_script_in_a_here_document_is_judged() -> None:
     assert judge_command("sh - <<E\nrm x\nE", allow=[None], deny=["rm:*"]).decision == "deny"
     assert judge_command("python3 - <<'E'\nprint(1)\nE", allow=["python3:*"]).decision == "allow"
     assert judge_command("cd src && python3 - <<'E' | head\nprint(1)\nE", allow=["python3:*"]).decision == "allow"

@@ -311,7 +311,7 @@ PREFIXED = split_table(r"""
 HIDDEN = [*EVERYWHERE, *QUOTED, *WRAPPED, *SCRIPTS, *PREFIXED]
 
 
-def test_there_are_enough_hiding_places() -> None:
+def test_there_are_enough_hidden_commands() -> None:
     assert len(set(HIDDEN)) >= 250
 
 
@@ -327,16 +327,16 @@ def test_a_question_about_a_command_is_asked_wherever_it_hides(command: str) -> 
 
 
 @each_row(HIDDEN)
-def test_what_hides_a_command_is_never_allowed_by_a_rule_for_another(command: str) -> None:
+def test_a_hidden_command_is_never_allowed_by_a_rule_for_another(command: str) -> None:
     assert judge_command(command, allow=["ls:*", "echo:*", "cat:*"]).decision != "allow"
 
 
 @each_row(HIDDEN)
-def test_what_hides_one_command_is_not_taken_for_another(command: str) -> None:
+def test_a_hidden_command_is_not_mistaken_for_another(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["wget:*", "curl-config:*", "cur:*"]).decision != "deny"
 
 
-# The word stands there, but nothing runs it.
+# The word occurs, but it does not run.
 MENTIONED = split_table(r"""
     echo curl
     echo curl x
@@ -391,7 +391,7 @@ MENTIONED = split_table(r"""
 
 
 @each_row(MENTIONED)
-def test_a_word_that_nothing_runs_is_not_taken_for_a_command(command: str) -> None:
+def test_an_operand_that_does_not_run_is_not_a_command(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["curl:*"]).decision == "allow"
 
 
@@ -433,7 +433,7 @@ def test_another_subcommand_of_git_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["git push:*"]).decision == "allow"
 
 
-def test_a_subcommand_that_only_bash_knows_may_be_the_denied_one_and_is_asked_about() -> None:
+def test_an_unknown_subcommand_that_may_be_denied_is_asked_about() -> None:
     found = judge_command('git "$SUB" x', allow=["git:*"], deny=["git push:*"])
     assert (found.decision, found.rule) == ("ask", "Bash(git push:*)")
     assert judge_command('git log "$X"', allow=["git:*"], deny=["git push:*"]).decision == "allow"
@@ -441,7 +441,7 @@ def test_a_subcommand_that_only_bash_knows_may_be_the_denied_one_and_is_asked_ab
     assert judge_command("git pull-$X", allow=["git:*"], deny=["git push:*"]).decision == "allow"
 
 
-# ---------------------------------------------------------------------------- no cap skips a deny
+# ---------------------------------------------------------------------------- limits do not skip a deny rule
 
 
 def test_no_number_of_commands_hides_a_denied_one() -> None:
@@ -473,7 +473,7 @@ def test_a_long_command_is_always_asked_about_and_still_denied() -> None:
 
 
 @each_row([9, 40, 400])
-def test_scripts_in_scripts_beyond_the_bound_are_asked_about(depth: int) -> None:
+def test_too_deeply_nested_scripts_are_asked_about(depth: int) -> None:
     command = "curl x"
     for _ in range(min(depth, 40)):
         command = "eval " + command
@@ -482,13 +482,13 @@ def test_scripts_in_scripts_beyond_the_bound_are_asked_about(depth: int) -> None
     assert judge_command(deep, allow=[None]).decision in {"ask", "allow"}
 
 
-def test_what_is_nested_too_deeply_is_unreadable_and_still_denied() -> None:
+def test_a_too_deeply_nested_text_is_unreadable_and_still_denied() -> None:
     deep = "( " * 300 + "curl x" + " )" * 300
     assert isinstance(read_script(deep), UnreadableScript)
     assert judge_command(deep, allow=[None], deny=["curl:*"]).decision == "deny"
 
 
-def test_a_variable_in_what_env_takes_apart_hides_which_command_it_is() -> None:
+def test_a_variable_in_the_argument_of_env_split_makes_the_command_unknown() -> None:
     assert judge_command("env -S 'c${X}url x'", allow=[None]).decision == "ask"
     assert judge_command("env -S 'echo ${X}'", allow=[None]).decision == "allow"
     assert judge_command("env -S 'echo # curl x'", allow=[None], deny=["curl:*"]).decision == "allow"

@@ -1,4 +1,4 @@
-"""The read-only profile: what it allows without a rule."""
+"""The read-only profile: commands that it allows without a rule."""
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
@@ -298,19 +298,19 @@ def test_the_table_is_large_enough() -> None:
 
 
 @each_row(READING)
-def test_plain_reading_needs_no_rule(command: str) -> None:
+def test_a_read_only_command_needs_no_rule(command: str) -> None:
     found = judge_command(command)
     assert found.decision == "allow", found
 
 
 @each_row(READING)
 def test_without_the_profile_the_mode_decides_about_every_command(command: str) -> None:
-    found = judge_command(command, use_profile=False, default=Deny("nobody is asked", "dontAsk", "mode"))
+    found = judge_command(command, use_profile=False, default=Deny("no questions", "dontAsk", "mode"))
     assert found.decision == "deny" or not any(part.rule for part in found.subcommands)
 
 
 @each_row(READING)
-def test_the_profile_is_no_way_around_a_rule(command: str) -> None:
+def test_the_profile_does_not_override_a_rule(command: str) -> None:
     if judge_command(command).subcommands:
         assert judge_command(command, deny=[None]).decision == "deny"
         assert judge_command(command, ask=[None]).decision == "ask"

@@ -1,4 +1,4 @@
-"""The read-only profile: the ways in which the same programs do more than read."""
+"""The read-only profile: uses of its programs that do more than read."""
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
@@ -463,13 +463,13 @@ def test_the_table_is_large_enough() -> None:
 
 
 @each_row(BEYOND)
-def test_what_does_more_than_read_is_asked_about(command: str) -> None:
+def test_a_command_that_does_more_than_read_is_asked_about(command: str) -> None:
     found = judge_command(command)
     assert found.decision in {"ask", "deny"}, found
     assert found.reason
 
 
-def test_a_refusal_says_what_was_wrong() -> None:
+def test_a_refusal_has_a_reason() -> None:
     assert judge_command("sort -o x y").reason == "-o does more than read"
     assert judge_command("sort --outp=x y").reason == "--outp may stand for --output, which does more than read"
     assert judge_command('sort "$x"').reason == '"$x" may become an option'

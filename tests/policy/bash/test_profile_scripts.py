@@ -1,4 +1,4 @@
-"""The read-only profile: sed, awk and jq scripts, and ps, where two readings of the same words are the attack."""
+"""The read-only profile: sed, awk and jq scripts, and ps, whose arguments can be interpreted in two ways."""
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
@@ -133,16 +133,16 @@ READING = split_table(r"""
 
 
 @each_row(BEYOND)
-def test_what_may_be_read_as_more_than_reading_is_asked_about(command: str) -> None:
+def test_a_script_that_may_do_more_than_print_is_asked_about(command: str) -> None:
     assert judge_command(command).decision == "ask"
 
 
 @each_row(READING)
-def test_what_only_looks_like_it_is_not(command: str) -> None:
+def test_a_script_that_only_prints_is_allowed(command: str) -> None:
     found = judge_command(command)
     assert found.decision == "allow", found
 
 
-def test_a_long_pattern_full_of_brackets_is_read_in_one_go() -> None:
+def test_a_long_pattern_with_brackets_is_parsed_in_linear_time() -> None:
     assert judge_command("sed 's/" + "[" * 4000 + "/" * 4000 + "' f").decision == "ask"
     assert judge_command("awk '/" + "[/" * 4000 + "/' f").decision == "ask"

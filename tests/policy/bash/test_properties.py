@@ -1,4 +1,4 @@
-"""What holds for every command and every rule, tried with a real bash as the judge of words."""
+"""Properties of every command and every rule, checked against the words of a real bash."""
 
 import os
 import subprocess
@@ -51,19 +51,19 @@ def test_the_order_of_rules_does_not_matter(
     command: str, allow: list[str | None], ask: list[str | None], deny: list[str | None]
 ) -> None:
     script = read_script(command)
-    held = make_rules(allow, ask, deny)
-    assert judge_script(script, held).decision == judge_script(script, held[::-1]).decision
+    rules = make_rules(allow, ask, deny)
+    assert judge_script(script, rules).decision == judge_script(script, rules[::-1]).decision
 
 
 @given(COMMANDS, COMMANDS, RULES, RULES)
 def test_a_command_beside_another_is_judged_as_strictly_as_alone(
     one: str, other: str, allow: list[str | None], deny: list[str | None]
 ) -> None:
-    held = make_rules(allow, (), deny)
+    rules = make_rules(allow, (), deny)
     if "<<" in one or "#" in one or not isinstance(read_script(one), ShellScript):
         return
-    together = judge_script(read_script(f"{one}\n{other}"), held).decision
-    assert STRICT[together] >= STRICT[judge_script(read_script(one), held).decision] or "() {" in one + other
+    together = judge_script(read_script(f"{one}\n{other}"), rules).decision
+    assert STRICT[together] >= STRICT[judge_script(read_script(one), rules).decision] or "() {" in one + other
 
 
 @given(PATTERNS, st.lists(st.text(alphabet="ab *'\"\\$", max_size=6), max_size=5))
@@ -72,7 +72,7 @@ def test_matching_never_raises(pattern: str | None, words: list[str]) -> None:
 
 
 @given(st.lists(st.text(alphabet="ab-/. é", min_size=1, max_size=5), min_size=1, max_size=5))
-def test_a_rule_written_with_quotes_fits_exactly_the_words_it_says(words: list[str]) -> None:
+def test_a_quoted_rule_matches_exactly_its_words(words: list[str]) -> None:
     pattern = " ".join(f"'{word}'" for word in words)
     assert matches_command(pattern, words)
     assert not matches_command(pattern, [*words, "more"])
@@ -137,7 +137,7 @@ ARGV = "import os, sys; os.write(int(sys.argv[1]), b'\\0'.join(map(os.fsencode, 
 
 
 def run_argv(command: str, folder: Path) -> list[str]:
-    """The words of a command that is nowhere, as a real bash has them."""
+    """Return the words of a command as a real bash sees them."""
     reading, writing = os.pipe()
     script = f'command_not_found_handle() {{ "$PYTHON" -c "$ARGV" {writing} "$@"; }}\n{command}'
     environment = {"PATH": "/nonexistent", "PYTHON": sys.executable, "ARGV": ARGV, "LANG": "C.UTF-8"}
@@ -163,14 +163,14 @@ def test_requoting_never_changes_the_verdict(
     assert isinstance(first, ShellScript)
     assert isinstance(second, ShellScript)
     assert [word.value for word in first.commands[0].words] == words
-    held = make_rules(allow, (), deny)
-    assert judge_script(first, held).decision == judge_script(second, held).decision
+    rules = make_rules(allow, (), deny)
+    assert judge_script(first, rules).decision == judge_script(second, rules).decision
     assert judge_script(first).decision == judge_script(second).decision
 
 
 @settings(max_examples=20)
 @given(WORDS, st.lists(st.integers(0, 5), min_size=1, max_size=6))
-def test_the_words_are_those_that_a_real_bash_has(
+def test_the_words_are_those_of_a_real_bash(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], styles: list[int]
 ) -> None:
     words = ["command0", *words]
@@ -181,7 +181,7 @@ def test_the_words_are_those_that_a_real_bash_has(
     assert [word.value for word in script.commands[0].words] == words
 
 
-# ---------------------------------------------------------------------------- anything at all
+# ---------------------------------------------------------------------------- any input
 
 SIGNS = st.sampled_from([
     *" \t\n;&|()<>{}[]\"'\\$`#!=*?~-+a1é", "\\\n", "<<EOF\n", "\nEOF\n", "$(", "${", "$((", "))", "<(", "if ",
@@ -204,7 +204,7 @@ def test_reading_and_judging_never_raise(text: str) -> None:
 @given(
     st.one_of(st.text(max_size=60), st.binary(max_size=60).map(lambda data: data.decode("utf-8", "surrogateescape")))
 )
-def test_any_text_and_any_bytes_get_a_judgement(text: str) -> None:
+def test_any_text_and_any_bytes_get_a_decision(text: str) -> None:
     assert judge_script(read_script(text), make_rules(["ls:*"])).decision in STRICT
 
 
@@ -212,7 +212,7 @@ def test_any_text_and_any_bytes_get_a_judgement(text: str) -> None:
 
 
 def count_steps(work: Callable[[], object]) -> int:
-    """How many functions a piece of work calls."""
+    """Return the number of function calls of some work."""
     count = 0
 
     def step(_frame: FrameType, event: str, _argument: Any) -> None:
@@ -253,9 +253,9 @@ GROWING: dict[str, Callable[[int], str]] = {
 
 
 @each_row(GROWING)
-def test_the_work_grows_no_faster_than_the_text(name: str) -> None:
+def test_the_time_grows_no_faster_than_the_text(name: str) -> None:
     make = GROWING[name]
-    held = make_rules(["ls:*", "git * x"], ["git push:*"], ["curl:*", "* evil", "rm * -rf *"])
-    judge_script(read_script(make(10)), held)
-    small, large = (count_steps(lambda size=size: judge_script(read_script(make(size)), held)) for size in (50, 400))  # type: ignore[misc]  # a default binds it
+    rules = make_rules(["ls:*", "git * x"], ["git push:*"], ["curl:*", "* evil", "rm * -rf *"])
+    judge_script(read_script(make(10)), rules)
+    small, large = (count_steps(lambda size=size: judge_script(read_script(make(size)), rules)) for size in (50, 400))  # type: ignore[misc]  # a default binds it
     assert large <= small * 8 * 1.5, (small, large)

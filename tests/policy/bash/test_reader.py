@@ -1,4 +1,4 @@
-"""Reading a command: its words as bash has them after its quotes are gone, and every simple command it has."""
+"""Parsing of a command: its words after quote removal, and every simple command in it."""
 
 import subprocess
 import sys
@@ -95,9 +95,7 @@ def test_quotes_are_removed_as_bash_removes_them(command: str, argv: list[str], 
         ("{1..1000}", (WordExpansion("brace", "{1..1000}", may_split=True),), True),
     ],
 )
-def test_what_only_bash_knows_is_told_with_what_is_known_of_it(
-    word: str, pieces: tuple[str | WordExpansion, ...], splits: bool
-) -> None:
+def test_an_unknown_word_has_its_known_parts(word: str, pieces: tuple[str | WordExpansion, ...], splits: bool) -> None:
     found = read_commands(f"a {word}")[-1].words[1]
     assert (found.value, found.pieces, found.may_split) == (None, pieces, splits)
     assert found.prefix == (pieces[0] if isinstance(pieces[0], str) else "")
@@ -141,7 +139,7 @@ def test_a_here_document_is_text_and_what_it_expands_is_not() -> None:
     assert read_commands("cat <<-EOF\n\tx\n\t\ty\n\tEOF\n")[0].redirections[0].body == "x\ny\n"
 
 
-def test_words_behind_a_redirection_belong_to_the_command() -> None:
+def test_words_after_a_redirection_belong_to_the_command() -> None:
     assert read_argvs("a > b c d") == [["a", "c", "d"]]
     assert read_argvs("a && b > c d") == [["a"], ["b", "d"]]
     assert read_argvs("> a b c > d e") == [["b", "c", "e"]]
@@ -170,7 +168,7 @@ def test_every_simple_command_is_found(command: str, names: str) -> None:
     assert "".join((simple.name or " ")[0] for simple in read_commands(command)) == names
 
 
-def test_a_script_inside_a_command_is_read_and_says_where_it_came_from() -> None:
+def test_a_script_inside_a_command_is_parsed_and_has_an_origin() -> None:
     found = [(simple.name, simple.origin) for simple in read_commands("sudo bash -c 'a; eval \"b c\"'; trap 'd' EXIT")]
     assert found == [
         ("sudo", ""),
@@ -182,7 +180,7 @@ def test_a_script_inside_a_command_is_read_and_says_where_it_came_from() -> None
     ]
 
 
-def test_a_wrapper_tells_what_it_runs_in_every_reading() -> None:
+def test_a_wrapper_has_its_commands_for_each_interpretation_of_its_options() -> None:
     (simple,) = read_commands("sudo -u root env A=1 nice ls -l")
     assert [[word.value for word in words] for words in simple.wrapped_commands] == [
         ["env", "A=1", "nice", "ls", "-l"],
@@ -193,7 +191,7 @@ def test_a_wrapper_tells_what_it_runs_in_every_reading() -> None:
     assert [words[0].value for words in unknown.wrapped_commands] == ["ls", "5"]
 
 
-def test_only_wrappers_that_change_nothing_are_taken_away_for_rules_that_allow() -> None:
+def test_only_transparent_wrappers_are_removed_for_allow_rules() -> None:
     (simple,) = read_commands("time nice -n 5 timeout -k 1 10 nohup stdbuf -oL ls -l")
     assert [word.value for word in simple.unwrapped_words] == ["ls", "-l"]
     for command in ("sudo ls", "env ls", "timeout $x ls", "nice --odd ls", "timeout", "nice -n $x ls"):
@@ -209,8 +207,8 @@ def test_only_wrappers_that_change_nothing_are_taken_away_for_rules_that_allow()
     {fd}> f ls
     A=1 > f
 """))  # fmt: skip
-def test_what_the_grammar_does_not_know_is_unreadable_rather_than_guessed_at(command: str) -> None:
-    """Valid bash, and rare; a person is asked."""
+def test_syntax_that_the_grammar_lacks_is_unreadable(command: str) -> None:
+    """Valid but rare syntax is asked about."""
     assert isinstance(read_script(command), UnreadableScript)
 
 
@@ -222,7 +220,7 @@ def test_what_the_grammar_does_not_know_is_unreadable_rather_than_guessed_at(com
         ("ls ;; ls", "';;' is where it should not be"),
     ],
 )
-def test_an_unreadable_text_says_why(text: str, reason: str) -> None:
+def test_an_unreadable_text_has_a_reason(text: str, reason: str) -> None:
     script = read_script(text)
     assert isinstance(script, UnreadableScript)
     assert script.reason == reason
@@ -243,6 +241,6 @@ assert denied.decision == "deny", denied
     assert done.returncode == 0, done.stderr
 
 
-def test_a_judgement_is_plain_data() -> None:
+def test_a_decision_is_plain_data() -> None:
     assert judge_script(read_script("ls")) == judge_script(read_script("ls"))
     assert repr(judge_script(read_script("ls"))).startswith("PermissionDecision(")

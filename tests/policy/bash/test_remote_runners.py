@@ -1,4 +1,4 @@
-"""Commands that run on another machine, in a container or a box: rules that forbid see them, others see the runner."""
+"""Commands on another machine or in a container: deny rules match them, allow rules match the runner."""
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
@@ -30,13 +30,13 @@ FORBIDDEN = split_table(r"""
 
 
 @each_row(FORBIDDEN)
-def test_a_rule_that_denies_sees_what_runs_there(command: str) -> None:
+def test_a_deny_rule_matches_a_remote_command(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "deny"
     assert judge_command(command, allow=[None], deny=["mv:*"]).decision == "allow"
 
 
 @each_row(["docker rm x", "docker run --rm img ls", "ssh host ls", "docker ps", "ssh host"])
-def test_what_only_has_its_name_is_not_denied(command: str) -> None:
+def test_an_operand_with_the_name_of_a_denied_command_is_not_denied(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "allow"
 
 
@@ -49,12 +49,12 @@ def test_what_only_has_its_name_is_not_denied(command: str) -> None:
         "docker run i $x",
     ],
 )
-def test_a_rule_that_allows_the_runner_is_enough(command: str) -> None:
+def test_a_rule_that_allows_the_remote_runner_is_enough(command: str) -> None:
     assert judge_command(command, allow=["ssh:*", "docker:*"]).decision == "allow"
     assert judge_command(command).decision == "ask"
 
 
-def test_an_alias_given_on_the_command_line_is_what_it_stands_for() -> None:
+def test_an_alias_on_the_command_line_of_git_is_expanded() -> None:
     assert judge_command("git -c alias.x=push x", allow=["git:*"], deny=["git push:*"]).decision == "deny"
     assert judge_command("git -c alias.x=status x", allow=["git:*"], deny=["git push:*"]).decision == "allow"
 
@@ -88,7 +88,7 @@ OPTION_COMMANDS = split_table(r"""
 
 
 @each_row(OPTION_COMMANDS)
-def test_a_rule_that_denies_sees_what_a_program_is_told_to_run(command: str) -> None:
+def test_a_deny_rule_matches_a_command_in_an_option(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "deny"
     assert judge_command(command, allow=[None], deny=["mv:*"]).decision == "allow"
 
@@ -96,5 +96,5 @@ def test_a_rule_that_denies_sees_what_a_program_is_told_to_run(command: str) -> 
 @each_row(
     ['awk \'$1 == "rm" || $2 == "x"\' f', "sed 's/the/ e (x/' f", "sed '/e rm/d' f", "git log --grep=rm", "rg rm x"],
 )
-def test_what_only_looks_like_it_is_not_denied(command: str) -> None:
+def test_a_text_that_only_resembles_a_command_is_not_denied(command: str) -> None:
     assert judge_command(command, deny=["rm:*"]).decision == "allow"

@@ -1,4 +1,4 @@
-"""Rules about commands: precedence, what a pattern fits, and what it does not stretch to."""
+"""Command rules: precedence, and which commands a pattern matches."""
 
 import msgspec
 
@@ -35,12 +35,12 @@ def test_the_strictest_verdict_on_a_part_is_the_verdict_on_the_whole() -> None:
     assert found.rule_verdict == Deny("the rule Bash(rm:*) denies it", "Bash(rm:*)", "user")
 
 
-def test_where_nothing_matches_the_mode_decides() -> None:
+def test_the_default_decides_where_no_rule_matches() -> None:
     assert judge_command("npm test").rule_verdict == Ask("no rule allows it", "default", "mode")
     assert judge_command("npm test", default=Allow("bypassPermissions", "mode")).rule_verdict == Allow(
         "bypassPermissions", "mode"
     )
-    denied = Deny("nobody is asked", "dontAsk", "mode")
+    denied = Deny("no questions", "dontAsk", "mode")
     assert judge_command("npm test", default=denied).rule_verdict == denied
     assert judge_command("ls; npm test", default=denied).rule_verdict == denied
 
@@ -52,12 +52,12 @@ def test_a_verdict_names_the_rule_and_the_layer_it_came_from() -> None:
     assert both.rule_verdict == Allow("Bash(npm test), Bash(npm run *), read-only", "project, user, read-only")
 
 
-def test_rules_can_be_taken_apart_once_for_many_commands() -> None:
-    held = CommandRules([CommandRule("npm test", "allow", "user"), CommandRule(None, "ask", "managed")])
-    assert judge_script(read_script("npm test"), held) == judge_script(
+def test_rules_can_be_compiled_once_for_many_commands() -> None:
+    rules = CommandRules([CommandRule("npm test", "allow", "user"), CommandRule(None, "ask", "managed")])
+    assert judge_script(read_script("npm test"), rules) == judge_script(
         read_script("npm test"), [CommandRule("npm test", "allow", "user"), CommandRule(None, "ask", "managed")]
     )
-    assert judge_script(read_script("npm test"), held).layer == "managed"
+    assert judge_script(read_script("npm test"), rules).layer == "managed"
 
 
 def test_a_text_that_runs_nothing_is_allowed() -> None:
@@ -70,7 +70,7 @@ def test_a_text_that_runs_nothing_is_allowed() -> None:
 
 
 def split_pairs(table: str) -> list[tuple[str, str]]:
-    """The rows of a table: a pattern, an arrow, a command."""
+    """Return the rows of a table: a pattern, an arrow, a command."""
     return [(pattern, command) for pattern, _, command in (row.partition(" ⇒ ") for row in split_table(table))]
 
 
@@ -228,21 +228,21 @@ MISSES = [
 
 
 @each_row(FITS)
-def test_a_pattern_allows_what_it_says(pattern: str, command: str) -> None:
+def test_a_pattern_allows_matching_commands(pattern: str, command: str) -> None:
     assert judge_command(command, allow=[pattern], use_profile=False).decision == "allow"
 
 
 @each_row(MISSES)
-def test_a_pattern_does_not_stretch(pattern: str, command: str) -> None:
+def test_a_pattern_does_not_allow_other_commands(pattern: str, command: str) -> None:
     assert judge_command(command, allow=[pattern], use_profile=False).decision != "allow"
 
 
 @each_row([pair for pair in FITS if "$" not in pair[1]])
-def test_what_a_pattern_allows_it_can_deny_too(pattern: str, command: str) -> None:
+def test_a_pattern_denies_the_commands_that_it_allows(pattern: str, command: str) -> None:
     assert judge_command(command, allow=[None], deny=[pattern]).decision == "deny"
 
 
-def test_match_is_for_words_that_are_known() -> None:
+def test_a_pattern_matches_known_words() -> None:
     assert matches_command("git log:*", ["git", "log", "-5"])
     assert matches_command(None, ["anything"])
     assert not matches_command("git log", ["git", "log", "-5"])
@@ -255,7 +255,7 @@ def test_a_pattern_with_many_wildcards_takes_one_pass() -> None:
     assert matches_command(pattern, ["a" * 5000 + "b"])
 
 
-def test_a_redirection_is_covered_by_the_rule_for_everything_only() -> None:
+def test_only_a_rule_for_every_command_covers_redirections() -> None:
     assert judge_command("make > out", allow=[None]).decision == "allow"
     assert judge_command("make > out", allow=["*"]).decision == "allow"
     assert judge_command("make > out", allow=["make:*"]).decision == "ask"
@@ -270,13 +270,13 @@ def test_a_redirection_is_covered_by_the_rule_for_everything_only() -> None:
     function f { npm test; }; f x y
     f() { npm test; }; g() { f; }; g
 """))  # fmt: skip
-def test_a_function_is_as_good_as_its_body(command: str) -> None:
+def test_a_function_call_is_judged_by_the_body_of_the_function(command: str) -> None:
     assert judge_command(command, allow=["npm test"]).decision == "allow"
     assert judge_command(command).decision == "ask"
     assert judge_command(command, allow=[None], deny=["npm:*"]).decision == "deny"
 
 
-def test_a_function_counts_only_behind_its_definition_and_never_hides_a_denied_name() -> None:
+def test_a_function_is_known_only_after_its_definition_and_hides_no_denied_name() -> None:
     assert judge_command("f; f() { ls; }").decision == "ask"
     assert judge_command("if true; then f() { ls; }; fi; f").decision == "ask"
     assert judge_command("(f() { ls; }); f").decision == "ask"

@@ -247,26 +247,26 @@ UNREADABLE = [
 
 
 @each_row(UNKNOWN_COMMANDS)
-def test_a_command_that_only_bash_knows_is_never_allowed(command: str) -> None:
+def test_a_command_with_an_unknown_name_is_never_allowed(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "ask"
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
 @each_row(VARIABLES)
-def test_a_variable_that_decides_what_runs_is_never_set_without_a_question(command: str) -> None:
+def test_setting_a_variable_that_decides_what_runs_is_never_allowed(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "ask"
     assert judge_command(command, allow=["ls:*", "git:*", "export:*"]).decision == "ask"
 
 
 @each_row(UNREADABLE)
-def test_a_text_without_a_sure_reading_is_never_allowed(command: str) -> None:
+def test_a_text_that_cannot_be_parsed_is_never_allowed(command: str) -> None:
     assert isinstance(read_script(command), UnreadableScript)
     assert judge_command(command, allow=[None]).decision == "ask"
     assert judge_command(command, default=Allow("bypassPermissions", "mode")).decision == "ask"
 
 
 @each_row(UNREADABLE)
-def test_rules_that_deny_are_still_held_against_a_text_without_a_sure_reading(command: str) -> None:
+def test_deny_rules_apply_to_a_text_that_cannot_be_parsed(command: str) -> None:
     assert judge_command("curl x; " + command, allow=[None], deny=["curl:*"]).decision == "deny"
     assert judge_command(command + " ; curl x ", allow=[None], deny=["curl:*"]).decision == "deny"
 
@@ -304,11 +304,11 @@ def test_an_invisible_character_does_not_hide_a_denied_command() -> None:
         "echo 'a\nb'",
     ],
 )
-def test_ordinary_text_in_any_language_is_fine(command: str) -> None:
+def test_ordinary_text_in_any_language_is_allowed(command: str) -> None:
     assert judge_command(command, allow=[None]).decision == "allow"
 
 
-# ---------------------------------------------------------------------------- what looks similar and is known
+# ---------------------------------------------------------------------------- similar commands that are known
 
 
 @each_row(
@@ -367,5 +367,5 @@ def test_ordinary_text_in_any_language_is_fine(command: str) -> None:
         diff <(ls a) <(ls b)
     """),
 )
-def test_what_is_known_is_left_to_the_rules(command: str) -> None:
+def test_a_known_command_is_left_to_the_rules(command: str) -> None:
     assert judge_command(command.removesuffix(" \\"), allow=[None]).decision == "allow"

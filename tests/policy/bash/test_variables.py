@@ -1,4 +1,4 @@
-"""Numbers that bash works out: a text from elsewhere that becomes one would run the commands in its subscripts."""
+"""Arithmetic evaluation: external text that bash evaluates would run the commands in its subscripts."""
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
@@ -138,11 +138,11 @@ PLAIN = split_table(r"""
 
 
 @each_row(FOREIGN)
-def test_a_text_that_was_read_is_not_worked_out_without_a_question(command: str) -> None:
+def test_arithmetic_on_external_text_is_asked_about(command: str) -> None:
     assert judge_command(command).decision == "ask"
 
 
 @each_row(PLAIN)
-def test_counting_needs_no_rule(command: str) -> None:
+def test_arithmetic_on_known_numbers_needs_no_rule(command: str) -> None:
     found = judge_command(command)
     assert found.decision == "allow", found
