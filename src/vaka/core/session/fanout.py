@@ -140,7 +140,7 @@ class Fanout:
 
     def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
         """Publish the new head of the log; ``turn_ended`` is false only if certainly no turn has ended."""
-        if head > self.head:
+        if head > self.head:  # noqa: PLR1730  # max() is slower, and this runs for every append
             self.head = head
         for follower in self.followers:
             follower.advance_head(self.head, turn_ended=turn_ended)
@@ -185,7 +185,7 @@ class Fanout:
         turn_ended = False
         for event in events:
             body: Any = event.data
-            kind = type(body)
+            kind = type(event.data)
             if kind not in _BLOCK_ENDS:
                 continue
             if kind in _MESSAGE_ENDS:

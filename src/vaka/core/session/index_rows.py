@@ -100,10 +100,10 @@ _HANDLERS: dict[type[Body], Callable[[_SessionRow, Event, Any], None]] = {
 def find_asked_decisions(session: SessionId, events: Iterable[Event]) -> Iterator[PendingDecision]:
     """Yield a row for each decision these events ask for."""
     for event in events:
-        if isinstance(event.data, control.ApprovalRequested):
-            yield PendingDecision(id=event.data.approval, session=session, seq=event.seq, event=event)
-        elif isinstance(event.data, control.QuestionAsked):
-            yield PendingDecision(id=event.data.question, session=session, seq=event.seq, event=event)
+        body = event.data
+        if isinstance(body, control.ApprovalRequested | control.QuestionAsked):
+            id = body.approval if isinstance(body, control.ApprovalRequested) else body.question
+            yield PendingDecision(id=id, session=session, seq=event.seq, event=event)
 
 
 def find_settled_decisions(events: Iterable[Event]) -> "tuple[list[DecisionId], bool]":

@@ -42,20 +42,15 @@ class SecretValues:
 
     def __init__(self) -> None:
         self.values: tuple[str, ...] = ()
-        self.json_forms: tuple[bytes, ...] = ()
-        self._any_value = self._first_chars = self._any_prefix = re.compile(r"(?!)")
-        self._prefixes: tuple[str, ...] = ()
-        self._partial_prefixes: tuple[str, ...] = ()
+        self.add()
 
     def add(self, *values: str) -> None:
         self.values = tuple(sorted({*self.values, *values}, key=lambda word: (-len(word), word)))
         self.json_forms = tuple(msgspec.json.encode(word)[1:-1] for word in self.values)
-        self._any_value = re.compile("|".join(map(re.escape, self.values)))
-        self._first_chars = re.compile("|".join(re.escape(char) for char in {word[0] for word in self.values}))
         self._prefixes = tuple(sorted({word[:_PREFIX_LENGTH] for word in self.values}))
-        partial_prefixes = {prefix[:size] for prefix in self._prefixes for size in range(1, len(prefix))}
-        self._partial_prefixes = tuple(sorted(partial_prefixes))
-        self._any_prefix = re.compile("|".join(map(re.escape, self._prefixes)))
+        self._partial_prefixes = tuple({prefix[:size] for prefix in self._prefixes for size in range(1, len(prefix))})
+        self._any_value, self._any_prefix = _match_any(self.values), _match_any(self._prefixes)
+        self._first_chars = _match_any({word[0] for word in self.values})
 
     def find_spans(self, text: str, start: int) -> Iterable[tuple[int, int]]:
         return (match.span() for match in self._any_value.finditer(text, start))
@@ -79,6 +74,10 @@ class SecretValues:
             if prefix in text:
                 return False
         return True
+
+
+def _match_any(words: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, words)) or r"(?!)")  # without words nothing matches
 
 
 class Secrets:
@@ -155,9 +154,7 @@ def _text_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _can_hold_text(kind: Any) -> bool:
-    if kind is str or kind is Any:
-        return True
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+    if kind in (str, Any) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return True
     return any(_can_hold_text(inner) for inner in get_args(kind) if not isinstance(inner, str))
 
