@@ -82,7 +82,7 @@ async def drive(
 ) -> Sequence[JSON]:  # fmt: skip
     """Run a script to its end, close it, and return its results.
 
-    Raises the script's error, ``ScriptLimit``, ``ReplayError``, and ``DecisionPending`` when it needs a person's decision.
+    Raises the script's error, ``ScriptLimit``, ``ReplayError``, and ``DecisionPending`` when a person must decide.
     """
     driver = _Driver(script, functions, journal, max_answers)
     try:

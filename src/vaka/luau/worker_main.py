@@ -4,7 +4,6 @@ It has no environment and cannot write files or start processes. It ends with it
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from vaka.luau.pool import VmPool
 from vaka.luau.program import Program, ScriptLimits
 from vaka.luau.protocol import Finished, Step, pack, unpack
 from vaka.luau.vm import ScriptExecution, StepAction
+from vaka.system import libc
 
 if sys.platform != "win32":
     import resource
@@ -28,8 +28,6 @@ MAX_OPEN_FILES = 16
 MAX_VMS = 64
 CPU_GRACE_SECONDS = 3.0
 """CPU seconds by which a step may exceed its script's limit before the kernel kills the worker."""
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NO_NEW_PRIVS = 38
 
 
 class CommandExecutor:
@@ -119,10 +117,9 @@ def detach_stdio() -> tuple[int, int]:
 
 def exit_with_parent(parent: int) -> None:
     """Make Linux kill this process when its parent ends; elsewhere the end of stdin ends it."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    with contextlib.suppress(OSError):  # other systems have no prctl
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     if os.getppid() != parent:
         raise SystemExit(0)
 
