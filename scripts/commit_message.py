@@ -23,7 +23,7 @@ def find_problems(message: str) -> Iterator[str]:
     if len(subject) > MAX_SUBJECT:
         yield f"the subject has {len(subject)} characters; expected at most {MAX_SUBJECT}"
     if not SUBJECT.fullmatch(subject):
-        yield f"the subject {subject!r} is not a conventional commit; expected for example: fix(stores): renew leases earlier"
+        yield f"the subject {subject!r} is not a conventional commit such as: fix(stores): renew leases earlier"
     if found := BANNED.search("\n".join(lines)):
         yield f"{found[0]!r}: name the process, the caller or the mechanism instead"
     if len(lines) > 1 and lines[1].strip():
