@@ -1,6 +1,6 @@
-"""Scripts at random, whole and damaged: whatever a real bash runs of them, we must have seen, word for word.
+"""Random scripts, whole and damaged: the parser must find every command that a real bash runs, word for word.
 
-Bash finds none of the programs and hands each command to a function that writes its words down.
+Bash finds none of the programs and passes each command to a function that records its words.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Rules that deny see a command wherever it hides; the same shapes around harmless commands are left alone.
+"""Deny rules match a command wherever it is hidden; the same forms of harmless commands are not denied.
 
 Everything is allowed here but ``curl``, so that nothing but the reading counts.
 """

@@ -1,6 +1,6 @@
-"""What no rule can allow: commands that only bash knows, texts without a sure reading, variables that decide what runs.
+"""Commands that no rule can allow: unknown names, texts that cannot be parsed, variables that decide what runs.
 
-The widest rule there is allows everything here, and still none of these runs without a question.
+The rule in these tests allows every command, and each of these is still asked about.
 """
 
 from tests.policy.bash.bash_cases import judge_command
