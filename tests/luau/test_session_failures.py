@@ -271,7 +271,7 @@ class TestPolicyAndLimits:
             model = ScriptedModel(call("script"), say("done"), agents={"poet": [say("no")]})
             async with runtime(network=wire, ask="deny", allow=("script",)) as rt:
                 log = await collect((await rt.open(agent(model, tool), id="s")).stream("Go."))
-            assert "nobody can be asked here" in results_by_call(log)["call_1"].text
+            assert "so it was not run" in results_by_call(log)["call_1"].text
         assert wire.sent == []
 
     async def test_endless_recursion_of_a_luau_tool_is_stopped(self) -> None:

@@ -17,7 +17,7 @@ pub enum Wait {
     Nothing,
     /// The answer to a call.
     Host(u64),
-    /// Someone to wake it.
+    /// Its waker.
     Parked,
     /// A wrapped coroutine that waits itself.
     Wrapped(*mut lua_State),
