@@ -1,4 +1,4 @@
-"""What every test may ask for: a real PostgreSQL, and the same behaviour on each run."""
+"""Fixtures for all tests: a real PostgreSQL server; and reproducible Hypothesis settings."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.postgres_server import PostgresServer
 
-# Machines are slow at times: nothing here is judged by the clock. `make test` draws the same examples on each run.
+# No deadlines: machines are slow at times. `make test` draws the same examples on each run.
 settings.register_profile(
     "default", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -18,7 +18,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL of this test process; a test that stops it may leave it so."""
+    """The PostgreSQL server of this test process; a test may leave it stopped."""
     server = PostgresServer()
     try:
         server.start()

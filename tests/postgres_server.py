@@ -14,7 +14,9 @@ from typing import TypedDict
 
 MISSING_SERVER = "PostgreSQL's server (initdb, pg_ctl, postgres, psql) was not found: `make test` installs it"
 
-# No power cuts here, so the disk need not be told to hurry; commits still survive the server's death.
+UNPRIVILEGED_UID = 65534
+
+# Tests have no power cuts, so fsync is off; commits still survive the death of the server process.
 SETTINGS = """
 listen_addresses = ''
 unix_socket_directories = '{home}'
@@ -27,7 +29,7 @@ timezone = 'UTC'
 log_min_messages = warning
 """
 
-# Ends the server when the one who started it is gone, however that happened: the pipe that it holds closes.
+# Ends the server when its starter has ended, however that happened: the starter's end of the pipe is closed then.
 SUPERVISOR = """
 "$1" -s -w -t 60 -D "$2" -l "$3" start || exit 1
 echo ready
@@ -37,7 +39,7 @@ cat >/dev/null
 
 
 class ProcessUser(TypedDict, total=False):
-    """Whom a process runs as; nothing is who we are."""
+    """The user a process runs as; empty for the current one."""
 
     user: int
     group: int
@@ -57,18 +59,19 @@ def find_binaries() -> Path:
 
 
 def unprivileged_user() -> ProcessUser:
-    """Return whom to run PostgreSQL as: it refuses to be root's."""
+    """Return the user to run PostgreSQL as: it refuses to run as root."""
     if os.geteuid() != 0:
         return {}
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            user = pwd.getpwnam(name)
+    for user in pwd.getpwall():
+        if user.pw_name == "postgres" or user.pw_uid == UNPRIVILEGED_UID:
             return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    raise FileNotFoundError("neither user 'postgres' nor 'nobody' exists, and PostgreSQL does not run as root")
+    raise FileNotFoundError(
+        f"neither user 'postgres' nor uid {UNPRIVILEGED_UID} exists; PostgreSQL does not run as root"
+    )
 
 
 class PostgresServer:
-    """A PostgreSQL that a test may stop, let crash and start again; its databases stay."""
+    """A PostgreSQL server that a test may stop, crash and start again; its databases stay."""
 
     def __init__(self) -> None:
         self._user = unprivileged_user()
@@ -88,45 +91,39 @@ class PostgresServer:
         return f"postgresql://postgres@/{database}?host={self._home}"
 
     def start(self) -> None:
-        """Start it unless it runs, and return when it answers."""
+        """Start the server unless it runs; return when it accepts connections."""
         if self._supervisor is not None:
             return
         arguments = [str(self._binaries / "pg_ctl"), str(self._data), str(self._log), str(self._home)]
         supervisor = subprocess.Popen(
-            ["sh", "-c", SUPERVISOR, "sh", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=self._home,
-            start_new_session=True,
-            **self._user,
-        )
+            ["sh", "-c", SUPERVISOR, "sh", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=self._home, start_new_session=True, **self._user,
+        )  # fmt: skip
         self._supervisor = supervisor
         assert supervisor.stdout is not None
         if supervisor.stdout.readline() != "ready\n":
             raise RuntimeError(f"PostgreSQL did not start: {self._log.read_text()}")
 
     def stop(self) -> None:
-        """Stop it as an operator would: clients are cut off, nothing is lost."""
+        """Stop in mode ``fast``: clients are disconnected, nothing is lost."""
         self._stop("fast")
 
     def stop_immediate(self) -> None:
-        """Let it die at once, as in a crash; the next start recovers what was committed."""
+        """Stop in mode ``immediate``, as in a crash; the next start recovers committed transactions."""
         self._stop("immediate")
 
     def restart(self) -> None:
-        """Stop it and start it again."""
         self.stop()
         self.start()
 
     def sql(self, statement: str, database: str = "postgres") -> str:
-        """Run a statement and return what it prints, one row a line."""
+        """Run a statement and return its rows, one on each line."""
         options = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
         return self._run("psql", *options, "-d", self.dsn(database), "-c", statement).strip()
 
     @contextlib.contextmanager
     def database(self, template: str = "template0") -> Iterator[str]:
-        """Make a database, give its DSN, and drop it; a server that a test left stopped is started for that."""
+        """Create a database, yield its DSN, and drop it; a stopped server is started for that."""
         self.start()
         name = f"test_{next(self._database_numbers)}"
         self.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -137,7 +134,7 @@ class PostgresServer:
             self.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
     def close(self) -> None:
-        """Stop it and remove everything it wrote."""
+        """Stop the server and remove its files."""
         self.stop_immediate()
         shutil.rmtree(self._home, ignore_errors=True)
 
@@ -146,11 +143,11 @@ class PostgresServer:
         if supervisor is None:
             return
         self._run("pg_ctl", "-s", "-w", "-D", str(self._data), "-m", mode, "stop")
-        with supervisor:  # closes its pipes, and so lets it end
+        with supervisor:  # closes its pipes, so the supervisor ends
             pass
 
     def _copy_if_unreachable(self, binaries: Path) -> Path:
-        """Return the programs, copied if whoever runs them cannot reach them where they are."""
+        """Return the folder of the programs; a copy if the unprivileged user cannot read the original."""
         try:
             subprocess.run([str(binaries / "postgres"), "-V"], capture_output=True, check=True, cwd="/", **self._user)
         except (PermissionError, FileNotFoundError, subprocess.CalledProcessError):

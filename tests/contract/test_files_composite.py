@@ -1,4 +1,4 @@
-"""Several trees as one keep every promise of a tree, in each of them."""
+"""The files contract for composite trees, in each of their parts."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from vaka.testing.files import FilesContract, FolderContract
 
 
 class TestDefault(FilesContract):
-    """Beside a tree that hangs in a place of its own, away from what is looked at."""
+    """Beside another tree, mounted at a path that the tests do not use."""
 
     prefix = "main/"
 

@@ -1,4 +1,4 @@
-"""A folder of this machine keeps every promise of a tree, whichever way it is opened."""
+"""The files contract for a folder of this machine, with each opener."""
 
 from pathlib import Path
 from typing import Literal
@@ -34,7 +34,7 @@ class TestWalk(_OnDisk):
 
 
 class TestGuarded(_OnDisk):
-    """With something protected, folders are entered one by one."""
+    """With a protected path, folders are opened one by one."""
 
     way = "openat2"
 

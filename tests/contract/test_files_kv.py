@@ -1,4 +1,4 @@
-"""Files in a key-value store keep every promise of a tree."""
+"""The files contract for files in a key-value store."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

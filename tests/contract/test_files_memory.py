@@ -1,4 +1,4 @@
-"""Files in memory keep every promise of a tree."""
+"""The files contract for files in memory."""
 
 import pytest
 

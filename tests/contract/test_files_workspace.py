@@ -1,4 +1,4 @@
-"""A working folder with other roots keeps every promise of a tree, in each of them."""
+"""The files contract for a workspace with several roots, in each of them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The adapter for Anthropic Messages keeps every promise of a model and of an adapter."""
+"""The adapter contract for Anthropic Messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The adapter for Gemini keeps every promise of a model and of an adapter."""
+"""The adapter contract for Gemini."""
 
 import pytest
 
@@ -15,6 +15,6 @@ class TestGemini(AdapterContract):
         return lambda url, model: Gemini(model, Account(base_url=url + "/v1beta", key="sk-test"))
 
     async def test_broken_arguments_are_passed_on_unchanged(self, answering: ModelMaker) -> None:
-        """Calls are JSON on this wire: the API itself says that what a model wrote is none."""
+        """Gemini sends calls as JSON objects: the API reports malformed arguments as an error."""
         with pytest.raises(StreamCut, match="MALFORMED_FUNCTION_CALL"):
             await collect_stream(answering({"tool_calls": [{"name": "weather", "arguments": '{"city": "Hilo"'}]}))

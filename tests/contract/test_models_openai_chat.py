@@ -1,4 +1,4 @@
-"""The adapter for Chat Completions keeps every promise of a model and of an adapter."""
+"""The adapter contract for Chat Completions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The adapter for Responses keeps every promise of a model and of an adapter."""
+"""The adapter contract for Responses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The scripted model keeps every promise of a model, and so do the models of ``vaka.testing``."""
+"""The model contract for the scripted model and the models of ``vaka.testing``."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,7 @@ class TestFunctionOfChunks(ModelContract):
 
 
 class TestChaosOnAGoodLine(ModelContract):
-    """Split, doubled and delayed, but never cut: still the same answer."""
+    """Chunks are split, doubled and delayed, but never cut."""
 
     @pytest.fixture(params=range(5))
     def answering(self, request: pytest.FixtureRequest) -> Callable[[ScriptLine], Model]:

@@ -1,4 +1,4 @@
-"""Every wrapper keeps every promise of a model, alone and in any stack of them."""
+"""The model contract for every wrapper, alone and stacked."""
 
 from collections.abc import Callable
 
@@ -91,7 +91,7 @@ class TestStacks(ModelContract):
 
 
 class TestCallsInText(ModelContract):
-    """The model inside writes its calls as text; arguments that are no JSON cannot be written so."""
+    """The model inside writes its calls as text; arguments that are not JSON cannot be written this way."""
 
     @pytest.fixture(params=["fenced", "sentence", "function"])
     def answering(self, request: pytest.FixtureRequest) -> Callable[[ScriptLine], Model]:

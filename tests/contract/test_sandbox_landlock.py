@@ -25,18 +25,18 @@ class TestLandlockAlone(ConfinementContract):
 
 
 class TestLandlockWithNamespacesAtHome(TestLandlockWithNamespaces):
-    workspace_parent = str(Path.home())  # temporary folders are replaced by empty ones, others are not
+    workspace_parent = str(Path.home())  # the sandbox replaces only temporary folders by empty ones
 
     @pytest.mark.exhaustive
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Seconds of it, and no other than elsewhere."""
+        """Exhaustive runs only: it takes seconds, and the default sandbox has the same test."""
         await super().test_processor_time_is_bounded(sandbox, workspace)
 
 
 class TestLandlockAloneAtHome(TestLandlockAlone):
-    workspace_parent = str(Path.home())  # temporary folders are replaced by empty ones, others are not
+    workspace_parent = str(Path.home())  # the sandbox replaces only temporary folders by empty ones
 
     @pytest.mark.exhaustive
     async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Seconds of it, and no other than elsewhere."""
+        """Exhaustive runs only: it takes seconds, and the default sandbox has the same test."""
         await super().test_processor_time_is_bounded(sandbox, workspace)

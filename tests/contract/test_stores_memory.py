@@ -1,4 +1,4 @@
-"""The memory store keeps every promise of a store."""
+"""The store contract for the memory store."""
 
 from collections.abc import AsyncIterator
 

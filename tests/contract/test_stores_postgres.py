@@ -1,4 +1,4 @@
-"""The PostgreSQL store keeps every promise of a store."""
+"""The store contract for the PostgreSQL store."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 

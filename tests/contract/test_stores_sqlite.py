@@ -1,4 +1,4 @@
-"""The SQLite store keeps every promise of a store."""
+"""The store contract for the SQLite store."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable

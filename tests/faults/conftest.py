@@ -1,4 +1,4 @@
-"""Places where logs are kept, and processes that none outlives its test."""
+"""Stores for crash tests, and child processes that do not outlive their test."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
 
 @pytest.fixture(params=["sqlite-process", "postgres"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
-    """A store of each kind that processes share."""
+    """A store of each kind that several processes can share."""
     return _open_log_store(request.param, request, tmp_path)
 
 
@@ -39,7 +39,7 @@ def _open_log_store(kind: str, request: pytest.FixtureRequest, folder: Path) -> 
 
 @pytest.fixture
 async def spawn() -> AsyncIterator[StartProgram]:
-    """Start programs; at the end none of them, nor anything they started, is left."""
+    """Start programs; at the end no process of theirs is left."""
     children: list[ChildProcess] = []
 
     async def spawn(program: str, plan: msgspec.Struct, **environment: str) -> ChildProcess:

@@ -1,6 +1,6 @@
 """The agent run that crash tests kill: tools of every effect, parallel calls, an approval, a subagent.
 
-Each effect is a row in a ledger, a separate SQLite database that counts how often it happened."""
+Each effect is a row in a ledger, a separate SQLite database, so that effects can be counted."""
 
 import asyncio
 import importlib
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tests.faults.line_protocol import print_line as tell
+from tests.faults.line_protocol import print_line
 from vaka.agents.react import Agent
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Chunk, Model, Prompt
@@ -51,7 +51,7 @@ SCOUT_SCRIPT = (
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is to do, told on its command line."""
+    """What a process does; passed on its command line."""
 
     store: str
     session: str
@@ -61,19 +61,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     how: str = "say"
     """``say`` the request, or ``resume`` what is unfinished."""
     decide: str = "approve"
-    """``approve`` what is asked (a lost call is left alone), look it up in the ``ledger``, or ``""``: do nothing."""
+    """``approve`` requests (and leave lost calls unknown), look them up in the ``ledger``, or ``""``: do nothing."""
     ahead: float = 0.0
     """Seconds this process's clock is ahead, so that deadlines have passed."""
     lease: float = 15.0
     timeout: float = 30.0
     """Seconds the ``once`` tools may take."""
     die: str = ""
-    """``before:2`` or ``after:2``: die around the second effect; ``stop:2``: stand still before it; ``fork:2``: die and
+    """``before:2`` or ``after:2``: die around the second effect; ``stop:2``: SIGSTOP before it; ``fork:2``: die and
     leave a child."""
     pause: str = ""
-    """``append.after_commit:2``: stop there, as a process does whose machine sleeps."""
+    """``append.after_commit:2``: SIGSTOP at the second pass of that failpoint."""
     full: int = 0
-    """The write before which the disk is full."""
+    """The number of the write before which the disk becomes full."""
     wait: bool = False
     """Whether to wait for a line before beginning."""
     gates: tuple[int, ...] = ()
@@ -81,7 +81,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectLedger:
-    """Effects, counted; and the two moments around each where a process may die."""
+    """Counts effects; a process may die before or after each."""
 
     def __init__(self, path: str | Path, die: str = "") -> None:
         self._path = path
@@ -93,7 +93,7 @@ class EffectLedger:
             ledger.execute("create unique index if not exists honoured on effects (key) where tool = 'stamp'")
 
     def record_effect(self, name: str, context: ToolContext, what: str) -> None:
-        """Have an effect. The keys of ``stamp`` are honoured: a second time nothing happens."""
+        """Record an effect. ``stamp`` is idempotent: a second effect under one key is ignored."""
         self._die_if_due("stop", signal.SIGSTOP)
         if self._is_due("fork"):
             fork_and_die()
@@ -103,7 +103,7 @@ class EffectLedger:
         self._die_if_due("after")
 
     def count_effects(self) -> Counter[tuple[str, str]]:
-        """Return how often each call of each tool had its effect."""
+        """Return the number of effects of each call."""
         with closing(self._open()) as ledger:
             return Counter((name, call) for name, call in ledger.execute("select tool, call from effects"))
 
@@ -114,7 +114,7 @@ class EffectLedger:
 
     def _die_if_due(self, moment: str, end: signal.Signals = signal.SIGKILL) -> None:
         if self._is_due(moment):
-            tell(moment)
+            print_line(moment)
             os.kill(os.getpid(), end)
 
     def _is_due(self, moment: str) -> bool:
@@ -123,14 +123,14 @@ class EffectLedger:
 
 
 def fork_and_die() -> None:
-    """Fork, as a careless tool does, and die; the child stays."""
+    """Fork, as a careless tool does, and die; the child stays alive."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:
-        os.closerange(0, 3)  # nobody waits for its words
+        os.closerange(0, 3)  # the test reads the parent's pipes to their end
         signal.pause()
-    tell("child", child)
+    print_line("child", child)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -153,7 +153,7 @@ Gate = Callable[[str], Awaitable[None]]
 
 
 class GatedModel(ScriptedModel):
-    """The script, but some calls of the captain wait at a gate."""
+    """The script; some calls of the captain wait at a gate."""
 
     def __init__(self, gate: Gate, calls: tuple[int, ...]) -> None:
         super().__init__(*SCRIPT, agents={"scout": SCOUT_SCRIPT})
@@ -168,7 +168,7 @@ class GatedModel(ScriptedModel):
 
 
 def make_agent(ledger: EffectLedger, timeout: float = 30.0, model: Model | None = None) -> Agent:
-    """Return the captain, with the scout below."""
+    """Return the agent ``captain``, with the subagent ``scout``."""
     model = model or ScriptedModel(*SCRIPT, agents={"scout": SCOUT_SCRIPT})
 
     @tool(effect="read")
@@ -216,9 +216,9 @@ def make_agent(ledger: EffectLedger, timeout: float = 30.0, model: Model | None 
 def open_store(plan: Plan) -> Store:
     """Open the store a plan names."""
     if plan.store.startswith("postgres"):
-        postgres = importlib.import_module("vaka.stores.postgres")  # nobody waits for what they do not use
-        made: Store = postgres.PostgresStore(plan.store, lease=plan.lease, durability=plan.durability)
-        return made
+        postgres = importlib.import_module("vaka.stores.postgres")  # only where it is used: the import is slow
+        store: Store = postgres.PostgresStore(plan.store, lease=plan.lease, durability=plan.durability)
+        return store
     return lazy.open_store(plan.store, durability=plan.durability)
 
 

@@ -38,14 +38,14 @@ SCRIPT_ANSWER = "".join(
 
 
 async def run_script(plan: Plan, source: str = SCRIPT) -> tuple[str, list[Event]]:
-    """Say the request or resume, until nothing is left to do; return how the turn ended and the events it was shown."""
+    """Send the request or resume, to the end of the turn; return the type of its last event, and all events."""
     store = open_store(plan)
     tools = make_agent(EffectLedger(plan.ledger, plan.die), plan.timeout).tools[:3]
     try:
         async with Runtime(runtime_options(plan, store)) as runtime:
             session = await runtime.open(LuauAgent("navigator", source, tools=tools), id=plan.session)
-            async with aclosing(stream_or_resume(session, plan)) as seen:
-                shown = [event async for event in seen]
+            async with aclosing(stream_or_resume(session, plan)) as events:
+                shown = [event async for event in events]
     finally:
         await store.close()
     return shown[-1].type if shown else "", shown

@@ -1,4 +1,4 @@
-"""How a test's subprocess talks to the test: it prints a line for each event, and reads a line to continue."""
+"""The protocol between a test and its subprocess: it prints a line for each event, and reads a line to continue."""
 
 import asyncio
 import sys
@@ -8,13 +8,12 @@ from vaka.core.types.event import Event
 
 
 def print_line(*words: object) -> None:
-    """Tell the test something."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
 
 def print_event(event: Event) -> None:
-    """Tell the test that this process was shown a durable event."""
+    """Acknowledge a durable event that this process has received."""
     if event.seq:
         print_line("event", event.id, sha256(event.stored).hexdigest())
 
@@ -26,7 +25,7 @@ class InputLines:
         self._lines: asyncio.StreamReader | None = None
 
     async def read_line(self) -> str:
-        """Return the next line, ``""`` when there is none any more."""
+        """Return the next line, ``""`` at the end."""
         if self._lines is None:
             self._lines = asyncio.StreamReader()
             protocol = asyncio.StreamReaderProtocol(self._lines)
@@ -34,6 +33,6 @@ class InputLines:
         return (await self._lines.readline()).decode().strip()
 
     async def wait_at_gate(self, name: str) -> None:
-        """Say where we are, and go on when told to."""
+        """Print the name of the gate, and wait for a line."""
         print_line("gate", name)
         await self.read_line()

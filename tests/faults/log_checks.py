@@ -18,7 +18,7 @@ NO_CALLS: CallIds = frozenset()
 
 
 def parse_acknowledged(lines: Iterable[str]) -> dict[str, str]:
-    """Return the cursors a process has acknowledged, each with the hash of the bytes it was shown."""
+    """Return the cursors a process has acknowledged, each with the hash of the event's bytes."""
     return {words[1]: words[2] for line in lines if (words := line.split())[0] == "event"}
 
 
@@ -49,7 +49,7 @@ def lost_calls(log: Sequence[Event]) -> CallIds:
 
 
 def has_approval(log: Sequence[Event]) -> bool:
-    """Whether the person's yes is in the log."""
+    """Whether the approval is in the log."""
     return any(isinstance(event.data, ApprovalResolved) for event in log)
 
 
@@ -84,9 +84,9 @@ def assert_effects(plan: Plan, log: Sequence[Event], unsure: CallIds) -> None:
 def assert_same_outcome(
     log: Sequence[Event], undisturbed_log: Sequence[Event], without: CallIds = NO_CALLS, unasked: str = ""
 ) -> None:
-    """A log comes to the same as that of the run without the fault, but for the results of some calls.
+    """A log has the same outcome as that of the run without a fault, except for the results of some calls.
 
-    ``unasked``: a tool that nobody was asked about this time.
+    ``unasked``: a tool without an approval request in this run.
     """
     if fingerprint(log, without=without) != fingerprint(undisturbed_log, without=without):
         assert _outline(log, without, unasked) == _outline(undisturbed_log, without, unasked)

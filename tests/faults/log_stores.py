@@ -17,7 +17,7 @@ STORE_KINDS = ("sqlite-power", "sqlite-process", "postgres")
 
 
 class LogStore:
-    """A place for logs."""
+    """A store for the sessions of a crash test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,7 +26,7 @@ class LogStore:
         self._plan_count = 0
 
     def new_plan(self, **more: object) -> Plan:
-        """Return a plan for a session nobody has begun."""
+        """Return a plan for a new session."""
         self._plan_count += 1
         fields: dict[str, Any] = {**self._store_fields(self._plan_count), **more}
         return Plan(ledger=str(self.folder / f"ledger-{self._plan_count}.db"), **fields)
@@ -35,11 +35,11 @@ class LogStore:
         raise NotImplementedError
 
     async def expire_claim(self, plan: Plan) -> None:
-        """Make sure that the claim of a process that died is over."""
+        """End the claim of a process that died."""
 
 
 class SqliteLogStore(LogStore):
-    """One file for each session: a lock there dies with its process."""
+    """One file for each session: its lock ends with its process."""
 
     def __init__(self, folder: Path, durability: Durability) -> None:
         super().__init__(folder)
@@ -51,7 +51,7 @@ class SqliteLogStore(LogStore):
 
 
 class PostgresLogStore(LogStore):
-    """One database for all: a lease there ends with its time, or when the test says that it has passed."""
+    """One database for all sessions: a lease ends with its time, or when the test expires it."""
 
     def __init__(self, folder: Path, dsn: str, server: PostgresServer) -> None:
         super().__init__(folder)
@@ -73,7 +73,7 @@ class PostgresLogStore(LogStore):
 
 
 async def read_log(plan: Plan) -> list[Event]:
-    """Return the log as a stranger reads it, from the stored bytes."""
+    """Return the log as another process reads it, from the stored bytes."""
     store = open_store(plan)
     try:
         async with asyncio.timeout(60), aclosing(store.events.read(SessionId(plan.session))) as events:

@@ -43,6 +43,7 @@ async def run_undisturbed(
     home: LogStore, spawn: StartProgram, program: str, last_line: str = "ended", **fields: object
 ) -> UndisturbedRun:
     """Run a program a few times without a fault; everything it acknowledged is in its log."""
+    log: list[Event] = []
     passes: list[dict[str, int]] = []
     for _ in range(COUNTED_RUNS):
         plan = home.new_plan(**fields)

@@ -1,4 +1,4 @@
-"""Other processes: started, read line by line, stopped, continued and killed; none outlives its test."""
+"""Child processes: started, read line by line, stopped, continued and killed; none outlives its test."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 60.0
-"""Seconds after which something that should happen surely never will."""
+"""Seconds to wait for an expected event."""
 
 
 class ChildProcess:
@@ -28,7 +28,7 @@ class ChildProcess:
         return self.process.returncode
 
     async def read_line(self) -> str:
-        """Return what it says next, ``""`` when it has ended."""
+        """Return its next line, ``""`` when it has ended."""
         async with asyncio.timeout(TIMEOUT):
             return (await self._out.readline()).decode().rstrip("\n")
 
@@ -39,10 +39,10 @@ class ChildProcess:
             lines.append(line)
             if line.split()[0] == word:
                 return lines
-        raise AssertionError(f"it ended without {word!r}: {lines}")
+        raise AssertionError(f"the process ended without {word!r}: {lines}")
 
     async def read_to_end(self) -> list[str]:
-        """Return the lines it says until it ends."""
+        """Return its lines until it ends."""
         async with asyncio.timeout(TIMEOUT):
             lines = (await self._out.read()).decode().splitlines()
             await self.process.wait()
@@ -72,29 +72,28 @@ class ChildProcess:
         await self.wait_exit()
 
     async def wait_group_exit(self) -> bool:
-        """Whether nothing is left of its process group, giving what was just killed the time to end."""
+        """Wait until its process group is empty; false after a timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TIMEOUT / 6):
-                while not self.is_group_empty():  # noqa: ASYNC110  # nothing tells when a stranger's child has ended
+                while not self.is_group_empty():  # noqa: ASYNC110  # there is no event for the end of a grandchild
                     await asyncio.sleep(0)
         return self.is_group_empty()
 
     def is_group_empty(self) -> bool:
-        """Whether nothing that lives is left of its process group."""
+        """Whether no live process of its group is left."""
         return not any(state != "Z" for state in _group_states(self.process.pid))
 
 
 def _group_states(leader: int) -> Iterator[str]:
-    """Yield the states of the processes of a group."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the process has just ended
             state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
             if int(group) == leader:
                 yield state
 
 
 async def start_program(program: str, plan: msgspec.Struct, **environment: str) -> ChildProcess:
-    """Start one of our programs with a plan."""
+    """Start a program of ``tests.faults.programs`` with a plan."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", f"tests.faults.programs.{program}", msgspec.json.encode(plan).decode(),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, start_new_session=True,

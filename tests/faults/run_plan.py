@@ -15,7 +15,7 @@ EventSink = Callable[[Event], None]
 
 
 async def run_plan(plan: Plan, on_event: EventSink, model: Model | None = None) -> str:
-    """Go on until nothing is left to do, or a person is needed; ``show`` gets every event, also those of decisions."""
+    """Run to the end of the turn, or until a person is needed; ``on_event`` gets every event, also of decisions."""
     store, other = open_store(plan), open_store(plan)
     captain = make_agent(EffectLedger(plan.ledger, plan.die), plan.timeout, model)
     try:
@@ -40,7 +40,7 @@ async def run_plan(plan: Plan, on_event: EventSink, model: Model | None = None) 
 
 
 async def stream_or_resume(session: Session, plan: Plan) -> AsyncGenerator[Event]:
-    """Say the request or resume; a session that was never written is begun."""
+    """Send the request or resume; a session that was never written is begun."""
     if plan.how == "resume":
         try:
             async with aclosing(session.resume()) as resumed:
@@ -56,7 +56,7 @@ async def stream_or_resume(session: Session, plan: Plan) -> AsyncGenerator[Event
 
 
 async def answer_decision(person: Runtime, event: Event, plan: Plan, on_event: EventSink) -> None:
-    """Decide what an event asks for; what was decided before may be shown again."""
+    """Make the decision that an event asks for; it may have been made before."""
     with suppress(NotFound):
         if isinstance(event.data, ApprovalRequested):
             on_event(await person.resolve(event.data.approval, "approve"))

@@ -1,4 +1,4 @@
-"""Approvals across processes that die: asked in one, answered in another, run in a third, exactly once."""
+"""Approvals across killed processes: requested in one, answered in another, run in a third, exactly once."""
 
 import json
 import signal
@@ -24,13 +24,13 @@ COMMAND = "echo paid >> ledger"
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    made = Shell(tmp_path)
-    made.write_script(call_line("Bash", command=COMMAND), call_line("Bash", command=COMMAND), say_line("Done."))
-    return made
+    shell = Shell(tmp_path)
+    shell.write_script(call_line("Bash", command=COMMAND), call_line("Bash", command=COMMAND), say_line("Done."))
+    return shell
 
 
 def ask_and_die(shell: Shell) -> str:
-    """Let a process ask and be killed while it waits; return what it asked."""
+    """Kill a process that waits for an approval; return the approval's id."""
     command = [sys.executable, "-m", "vaka", "run", "Pay.", "--session", "s", "--ask", "wait", *MODEL]
     command += ["--output", "stream-json"]
     pipe = subprocess.PIPE
@@ -45,8 +45,8 @@ def ask_and_die(shell: Shell) -> str:
     return approval
 
 
-def answer_approval(shell: Shell, approval: str, *said: str) -> None:
-    done = shell.vaka("approvals", "resolve", approval, *said)
+def answer_approval(shell: Shell, approval: str, *options: str) -> None:
+    done = shell.vaka("approvals", "resolve", approval, *options)
     assert done.code == 0, done.err
 
 
@@ -61,7 +61,7 @@ def count_payments(shell: Shell) -> int:
 
 def test_an_approval_after_a_kill_runs_the_call_exactly_once(shell: Shell) -> None:
     answer_approval(shell, ask_and_die(shell), "--approve")
-    assert resume_session(shell).code == 5, "the second call is another question"
+    assert resume_session(shell).code == 5, "the second call needs another approval"
     assert count_payments(shell) == 1
     [second] = shell.pending_decisions()
     answer_approval(shell, second["id"], "--reject", "--message", "Once is enough.")
@@ -106,7 +106,7 @@ def test_settings_that_deny_the_call_override_an_approval(shell: Shell) -> None:
 
 
 async def test_an_expired_approval_is_refused_in_every_process(shell: Shell) -> None:
-    """The question was asked by a clock of long ago."""
+    """The approval was requested by a clock of long ago."""
     store = f"sqlite:///{shell.folder}/old.db"
     model = ScriptedModel(call_of("Bash", command=COMMAND), say_of("Done."))
     worker = vaka.Agent("assistant", model=model, tools=["Bash"])

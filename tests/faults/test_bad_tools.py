@@ -1,4 +1,4 @@
-"""Tools that behave badly, disks that are full, clocks that jump: the turn ends in an event, and nothing is lost."""
+"""Misbehaving tools, full disks, jumping clocks: the turn ends in an event, and nothing is lost."""
 
 import asyncio
 import os
@@ -40,14 +40,14 @@ BAD_CALL = CallId("call_1")
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What hanging tools wait for; at the end they may go."""
+    """The event that hanging tools wait for; it is set at the end of the test."""
     gate = threading.Event()
     yield gate
     gate.set()
 
 
 async def run_with_bad_tool(bad: Tool, store: Store | None = None) -> list[Event]:
-    """Let a bad tool and a good one be called at once; return the log of a turn that ended well."""
+    """Run a turn that calls a bad and a good tool in parallel; return its log."""
 
     @tool(effect="read")
     async def good() -> str:
@@ -117,7 +117,7 @@ async def test_a_tool_that_ignores_cancellation_is_left_behind_and_reported() ->
 async def test_a_tool_that_blocks_the_loop_is_reported() -> None:
     @tool(effect="read")
     async def block() -> str:
-        """Stand in everybody's way."""
+        """Block the event loop."""
         threading.Event().wait(2.0)
         return "at last"
 

@@ -1,4 +1,4 @@
-"""Runs that are cancelled, interrupted or cut off anywhere: their logs are whole, and the sessions go on."""
+"""Runs that are cancelled, interrupted or aborted anywhere: their logs are valid, and the sessions continue."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ class MemoryLedger(EffectLedger):
 
 
 async def stop_run(runtime: Runtime, session: Session, running: "asyncio.Task[object]", method: str) -> None:
-    """Stop a run in one of the ways there are; it may be over already, or not have begun."""
+    """Stop a run by one method; it may have ended already, or not have begun."""
     driver = runtime._drivers.active.get(session.id)
     if method in {"cancel", "both"}:
         running.cancel()
@@ -70,10 +70,9 @@ async def stop_and_resume(runtime: Runtime, captain: Agent, seed: int) -> list[E
 
 
 def check_log(log: list[Event], effects: MemoryLedger, seed: int) -> str:
-    """The log is whole, each ``once`` call had its effect at most once; return how the turn ended."""
+    """The log is valid, each ``once`` call had its effect at most once; return the type of the turn's end."""
     log_checks.assert_chain_complete(log)
-    told = [event.data for event in log if not isinstance(event.data, InterruptRequested)]
-    last = told[-1]
+    last = [event.data for event in log if not isinstance(event.data, InterruptRequested)][-1]
     assert isinstance(last, TurnCompleted | TurnCancelled | TurnInterrupted), last
     found = log_checks.results_by_call(log)
     for name in ONCE_TOOLS:

@@ -1,4 +1,4 @@
-"""A turn that goes back in its own conversation is killed at every place of every append: it goes back once."""
+"""A turn that rewinds itself by D-Mail is killed at each failpoint of each append: it rewinds once."""
 
 import pytest
 
@@ -17,7 +17,7 @@ SAMPLE_STEP = 5
 
 
 def check_arrived(log: list[Event]) -> None:
-    """Check that it went back once, that the mail is there and that the turn came to its end."""
+    """Check that the turn was rewound once, has the message and is complete."""
     assert [event.type for event in log].count("session.reverted") == 1
     [reverted] = [event for event in log if isinstance(event.data, SessionReverted)]
     mail = log[reverted.seq].data

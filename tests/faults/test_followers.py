@@ -1,4 +1,4 @@
-"""Whoever follows a session, wherever, sees the same: every durable event in order, and the text as it grows."""
+"""All followers of a session, in any process, get the same: every durable event in order, and the growing text."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ from vaka.testing.stores.sealed_events import begin_session
 
 
 async def read_until_text(child: ChildProcess, text: str) -> list[str]:
-    """Return what a follower says until it has shown this text (escaped, as it says it)."""
+    """Return the lines of a follower up to the one with this text."""
     lines: list[str] = []
     while not lines or lines[-1] != f"text {text!r}":
         lines.append(await child.read_line())
@@ -138,7 +138,7 @@ async def test_a_follower_that_reconnects_at_every_cursor_reads_the_same_transcr
 
 
 async def test_a_follower_that_reconnects_after_every_event_reads_the_same_transcript() -> None:
-    """In the writer's process, with live pieces: at each event the connection breaks and another one goes on."""
+    """In the writer's process, with deltas: the follower reconnects after each event."""
     story = [f"word {number} " for number in range(30)]
     model = ScriptedModel({"chunks": story}, {"chunks": story[::-1]})
     async with Runtime(store=MemoryStore()) as runtime:
@@ -158,7 +158,7 @@ async def _reconnect_repeatedly(runtime: Runtime, transcript: Transcript) -> Non
         while not transcript.ended:
             async with aclosing(runtime.follow("s", after=transcript.cursor)) as following:
                 transcript.add_event(await anext(following))
-            await asyncio.sleep(0)  # a connection takes its time
+            await asyncio.sleep(0)  # let the writer run between two connections
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -214,7 +214,7 @@ async def test_a_wait_cancelled_while_the_store_closes_logs_nothing(home: LogSto
 
 
 async def test_the_text_of_a_message_is_that_of_its_deltas(tmp_path: Path) -> None:
-    """Deltas, snapshots and the final message agree, whatever the pieces were."""
+    """Deltas, snapshots and the completed message agree."""
     plan = SqliteLogStore(tmp_path, "process").new_plan()
     store = open_store(plan)
     tale = WordByWordModel()

@@ -1,7 +1,7 @@
-"""The power goes: the write-ahead log ends anywhere, or some of its bytes are wrong. The run goes on from what is left.
+"""A power cut: the write-ahead log ends anywhere, or has wrong bytes. The run resumes from what is left.
 
-After each commit of a run the files are looked at. A log that only grows is cut wherever a disk may have cut it, and
-the ledger is what it was at that moment.
+The files are recorded after each commit of a run. The write-ahead log only grows, so it can be cut wherever a disk may
+have cut it, together with the ledger of that moment.
 """
 
 import random
@@ -28,7 +28,7 @@ HEADER, FRAME = 32, 24 + 4096
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The moment after a commit: how long the write-ahead log is, what was acknowledged, and the ledger then."""
+    """The state after a commit: the length of the write-ahead log, the acknowledged head, and the ledger."""
 
     length: int
     acknowledged: int
@@ -36,7 +36,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class RecordedRun:
-    """A run, and its files as they were after each commit."""
+    """A run, and its files after each commit."""
 
     def __init__(self, folder: Path) -> None:
         self.home = SqliteLogStore(folder, "power")
@@ -63,17 +63,17 @@ class RecordedRun:
         if place != "append.after_commit":
             return
         wal = self.path.with_name("vaka.db-wal").read_bytes()
-        assert wal.startswith(self.files[1]), "the write-ahead log was begun anew: cuts mean something else then"
+        assert wal.startswith(self.files[1]), "the write-ahead log was restarted, so it cannot be cut"
         self.files = (self.path.read_bytes(), wal)
         acknowledged = max((event.seq for event in self._shown), default=0)
         self.commits.append(Commit(len(wal), acknowledged, Path(self.plan.ledger).read_bytes()))
 
     def commit_at(self, length: int) -> Commit:
-        """Return the last commit that a log of this length holds whole."""
+        """Return the last commit that is complete in a log of this length."""
         return [commit for commit in self.commits if commit.length <= length][-1]
 
     def plan_from_files(self, database: bytes, wal: bytes, commit: Commit) -> Plan:
-        """Return a plan for files that look like this."""
+        """Return a plan for a session with these files."""
         plan = msgspec.structs.replace(self.home.new_plan(), ahead=60.0, how="resume")
         path = Path(plan.store.removeprefix("sqlite:///"))
         path.parent.mkdir()
@@ -84,7 +84,7 @@ class RecordedRun:
         return plan
 
     async def resume_and_check(self, plan: Plan, *, at_least: int = 0) -> None:
-        """What is left is the beginning of the log, and the run ends as it would have ended."""
+        """The rest is a prefix of the log, and the resumed run has the same outcome."""
         before = await read_log(plan)
         assert [event.stored for event in before] == [event.stored for event in self.log[: len(before)]]
         assert len(before) >= at_least
@@ -144,7 +144,7 @@ async def test_a_run_resumes_from_a_log_cut_anywhere(recorded: RecordedRun) -> N
 
 
 async def _damage_files(recorded: RecordedRun, seed: int) -> tuple[bytes, bytes, int]:
-    """Return the files with some bytes wrong, and the length of the log that is surely good."""
+    """Return the files with wrong bytes, and the length of the log that is certainly good."""
     chance = random.Random(seed)
     database, wal = (bytearray(file) for file in recorded.files)
     kind = seed % 4
@@ -169,7 +169,7 @@ async def _resume_damaged(recorded: RecordedRun, seeds: range) -> None:
         if good >= 0:
             await recorded.resume_and_check(plan, at_least=commit.acknowledged)
             continue
-        with suppress(StoreError):  # damage that shows is an error
+        with suppress(StoreError):  # detected damage is an error
             log = await read_log(plan)
             assert [event.stored for event in log] == [event.stored for event in recorded.log[: len(log)]]
 
@@ -185,7 +185,7 @@ async def test_every_damaged_log_is_an_error_or_a_prefix(recorded: RecordedRun) 
 
 
 async def test_a_session_with_a_rewritten_event_is_not_resumed(recorded: RecordedRun) -> None:
-    """The database itself is sound, but one event in it says something else."""
+    """The database itself is intact, but one event in it was changed."""
     commit = recorded.commits[-2]
     plan = recorded.plan_from_files(recorded.files[0], recorded.files[1][: commit.length], commit)
     change = (

@@ -1,4 +1,4 @@
-"""A turn that a person ends with a no is killed at every place of every append: it ends there, and ends once."""
+"""A turn that ends with a rejected approval is killed at each failpoint of each append: it ends there, and once."""
 
 import pytest
 
@@ -15,7 +15,7 @@ SAMPLE_STEP = 7
 
 
 def check_rejected(log: list[Event]) -> None:
-    """Check that the no ended the turn, that every call has its result, and that the next prompt was answered."""
+    """Check that the rejection ended the turn, every call has a result, and the next prompt was answered."""
     log_checks.assert_chain_complete(log)
     assert {call: found.reason for call, found in log_checks.results_by_call(log).items()} == {
         "call_1": "", "call_2": "denied", "call_3": "interrupted",

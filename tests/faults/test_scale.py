@@ -1,4 +1,4 @@
-"""Many sessions at once, one very long session, and nothing left behind."""
+"""Many concurrent sessions, one very long session, and no leaked tasks or files."""
 
 import asyncio
 import gc
@@ -79,7 +79,7 @@ async def test_a_thousand_concurrent_sessions_complete(kind: str, tmp_path: Path
 
 
 async def _assert_same_as_log(store: Store, session: str, transcript: Transcript) -> None:
-    """What a follower has seen is what the log says, in order and without a gap."""
+    """The follower's transcript is that of the log, in order and without a gap."""
     log = [event async for event in store.events.read(SessionId(session))]
     log_checks.assert_chain_complete(log)
     assert transcript.seqs == [event.seq for event in log]
@@ -88,7 +88,7 @@ async def _assert_same_as_log(store: Store, session: str, transcript: Transcript
 
 
 class CountingEvents:
-    """The logs of a store, and how many rows were read from them."""
+    """The logs of a store, with a count of the rows read."""
 
     def __init__(self, events: EventStore) -> None:
         self._events = events
@@ -98,7 +98,7 @@ class CountingEvents:
         return getattr(self._events, name)
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        self.rows += after > 0  # the one before, for its hash
+        self.rows += after > 0  # the event before, for its hash
         async with aclosing(self._events.read(session, after=after, upto=upto)) as events:
             async for event in events:
                 self.rows += 1

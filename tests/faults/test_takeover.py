@@ -1,4 +1,4 @@
-"""Writers that stop, lose their place, race for it, and find their database gone: one of them writes, rightly."""
+"""Writers that are paused, lose their claim, race for it, or lose their database: exactly one of them writes."""
 
 import asyncio
 import gc
@@ -26,13 +26,13 @@ from vaka.tools import tool
 
 
 async def wait_stopped(child: ChildProcess) -> None:
-    """Return when the process stands still."""
+    """Return when the process is stopped."""
     async with asyncio.timeout(TIMEOUT):
         await asyncio.to_thread(os.waitid, os.P_PID, child.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 async def check_ended(plan: Plan, unsure: log_checks.CallIds = log_checks.NO_CALLS) -> Counter[str]:
-    """The turn has ended well; return how many events of each type there are."""
+    """The turn is complete; return the number of events of each type."""
     log = await read_log(plan)
     log_checks.assert_chain_complete(log)
     log_checks.assert_effects(plan, log, unsure)
@@ -57,7 +57,7 @@ async def test_a_worker_paused_past_its_lease_is_fenced_out(
     paused.send_signal(signal.SIGCONT)
     shown += await paused.read_to_end()
     assert paused.code == 0
-    assert shown[-1] in {"conflict", "ended"}  # it may have read the end that the other one wrote
+    assert shown[-1] in {"conflict", "ended"}  # it may have read the end that the other process wrote
     assert [event.stored for event in await read_log(plan)] == [event.stored for event in log]
     log_checks.assert_nothing_lost(log_checks.parse_acknowledged(shown + lines), log)
     begun = place != "append.before_begin"  # the three calls of the second write, one of them once
@@ -68,7 +68,7 @@ async def test_a_worker_paused_past_its_lease_is_fenced_out(
 
 
 async def test_a_call_of_a_worker_paused_inside_it_is_not_repeated(postgres: LogStore, spawn: StartProgram) -> None:
-    """Its tool may still have its effect, late; the other one does not run it, and says that it does not know."""
+    """Its tool may still have its effect, late; the other process does not run it and records an unknown outcome."""
     plan = postgres.new_plan(lease=1.0, die="stop:2", timeout=3.0)
     paused = await spawn("run_agent", plan)
     await paused.read_until("stop")
@@ -210,13 +210,13 @@ async def test_a_turn_completes_although_postgres_died_at_any_event(
 
 
 async def test_several_calls_that_lose_the_claim_raise_one_error() -> None:
-    """Each of several calls side by side finds the session taken over: the turn fails once, nothing is left over."""
+    """Each of several parallel calls finds the claim lost: the turn fails once, and no task exception is left."""
     store, complaints = MemoryStore(), list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
 
     @tool(effect="read")
     async def look(where: str) -> str:
-        """Look somewhere, while somebody else takes the session."""
+        """Look somewhere, while the claim is lost."""
         driver = runtime._drivers.active.get(SessionId("s"))
         assert driver is not None
         await store.events.release(driver.session, driver.log.term)

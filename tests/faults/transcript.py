@@ -1,4 +1,4 @@
-"""What a reader makes of the events it sees: the same words, however often it came back."""
+"""The transcript that a follower builds from events: the same text, however often it reconnects."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from vaka.core.types.progress import MessageCompleted, MessageDiscarded, Message
 
 
 class Transcript:
-    """Messages as they end, and the open one as it grows; applying anything twice changes nothing."""
+    """Completed messages, and the text of the open one; applying an event twice changes nothing."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -18,18 +18,16 @@ class Transcript:
         self.ended = False
         self.open: dict[tuple[MessageId, int], str] = {}
         self.open_text = ""
-        """The text shown last of a message that was still open."""
+        """The last text of a message that was still open."""
 
     @classmethod
     def from_log(cls, log: Iterable[Event]) -> "Transcript":
-        """Return the transcript of a whole log."""
         transcript = cls()
         for event in log:
             transcript.add_event(event)
         return transcript
 
     def add_event(self, event: Event) -> None:
-        """Take an event into account."""
         body = event.data
         if event.seq:
             assert not self.seqs or event.seq == self.seqs[-1] + 1, f"{event.seq} after {self.seqs[-1]}"

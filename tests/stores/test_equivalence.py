@@ -1,4 +1,4 @@
-"""Whatever is done to them, the stores answer alike: random work on two handles of each, compared step by step."""
+"""The stores give the same results: random operations on two handles of each, compared step by step."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ SESSIONS = [SessionId(name) for name in ("a", "b", "c")]
 
 
 class RandomWork:
-    """The same random work for any store."""
+    """Random operations that depend only on the seed."""
 
     def __init__(self, seed: int, store: Store, other: Store) -> None:
         self.random, self.handles = random.Random(seed), (store, other)
@@ -39,7 +39,7 @@ class RandomWork:
         self.at = 0
 
     async def run(self, steps: int) -> list[tuple[str, object]]:
-        """Return what each step came to."""
+        """Return the outcome of each step."""
         for name in SESSIONS:
             await write_session(self.handles[0], name)
         works: list[Callable[[int, SessionId], Awaitable[object]]] = [
@@ -75,7 +75,7 @@ class RandomWork:
 
     async def claim(self, side: int, name: SessionId) -> object:
         if await self.handles[side].sessions.find(name) is None:
-            return None  # who may claim what does not exist yet differs
+            return None  # claims of new sessions differ between stores
         self.terms[side, name] = await self.handles[side].events.claim(name)
         return self.terms[side, name]
 

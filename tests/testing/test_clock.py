@@ -1,4 +1,4 @@
-"""The fake clock, ids and chance do what a test tells them."""
+"""The fake clock, ids and random numbers."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ async def test_time_stands_still_until_it_is_advanced() -> None:
     assert (clock.time(), clock.monotonic()) == (102.5, 2.5)
 
 
-async def test_a_sleep_ends_when_its_time_has_come_and_not_before() -> None:
+async def test_a_sleep_ends_when_it_is_due_and_not_before() -> None:
     clock = FakeClock()
     woken: list[str] = []
 
@@ -34,14 +34,14 @@ async def test_a_sleep_ends_when_its_time_has_come_and_not_before() -> None:
     assert clock.sleep_count == 0
 
 
-async def test_no_time_at_all_is_no_sleep() -> None:
+async def test_a_sleep_of_no_time_returns_at_once() -> None:
     clock = FakeClock()
     await clock.sleep(0)
     await clock.sleep(-1)
     assert (clock.sleep_count, clock.monotonic()) == (0, 0.0)
 
 
-async def test_a_cancelled_sleep_is_forgotten() -> None:
+async def test_a_cancelled_sleep_is_removed() -> None:
     clock = FakeClock()
     task = asyncio.create_task(clock.sleep(1))
     await clock.wait_for_sleeps()
@@ -57,7 +57,7 @@ async def test_a_cancelled_sleep_is_forgotten() -> None:
     assert again.cancelled()
 
 
-async def test_waiting_for_sleepers_can_be_given_up() -> None:
+async def test_waiting_for_sleeps_can_be_cancelled() -> None:
     clock = FakeClock()
     waiting = asyncio.create_task(clock.wait_for_sleeps())
     await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_waiting_for_sleepers_can_be_given_up() -> None:
     await sleeping
 
 
-async def test_the_two_times_can_jump_apart() -> None:
+async def test_wall_clock_and_monotonic_time_move_separately() -> None:
     clock = FakeClock(100.0)
     task = asyncio.create_task(clock.sleep(5))
     await clock.wait_for_sleeps()
@@ -86,7 +86,7 @@ def test_monotonic_time_never_goes_back() -> None:
         FakeClock().advance(-1)
 
 
-async def test_an_automatic_clock_sleeps_in_no_time() -> None:
+async def test_a_sleep_of_an_automatic_clock_returns_at_once() -> None:
     clock = FakeClock(0.0, auto=True)
     await clock.sleep(10)
     await clock.sleep(-3)
@@ -98,7 +98,7 @@ def test_ids_count_for_each_prefix() -> None:
     assert [ids.new_id(prefix) for prefix in ("msg", "trn", "msg")] == ["msg_1", "trn_1", "msg_2"]
 
 
-def test_chance_is_what_was_given_and_then_what_the_seed_gives() -> None:
+def test_random_numbers_are_the_given_ones_and_then_those_of_the_seed() -> None:
     one, two = FakeRandom(0.25, 0.75, seed=7), FakeRandom(seed=7)
     assert [one.random(), one.random()] == [0.25, 0.75]
     assert [one.random() for _ in range(5)] == [two.random() for _ in range(5)]

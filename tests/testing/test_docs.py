@@ -1,4 +1,4 @@
-"""What the testing guide and the scripted model's page show is run as it stands there."""
+"""The examples of the testing guide and of the scripted model's page are run."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ def code_blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_guide_is_a_test_file_that_passes(tmp_path: Path) -> None:
+def test_the_testing_guide_is_a_test_file_that_passes(tmp_path: Path) -> None:
     file = tmp_path / "test_guide.py"
     file.write_text("\n\n".join(code_blocks(GUIDE, "python")), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", str(file)]

@@ -1,4 +1,4 @@
-"""The fake provider: what it speaks is read here byte by byte, by a client that knows nothing of it."""
+"""The fake provider, read byte by byte by a plain HTTP client."""
 
 import asyncio
 import gzip
@@ -53,14 +53,14 @@ HAS_END_MARKER: dict[str, Callable[[list[Any]], bool]] = {
 
 
 @WIRES
-async def test_only_a_whole_answer_has_the_marker_that_ends_it(wire: str) -> None:
+async def test_only_a_complete_answer_has_an_end_marker(wire: str) -> None:
     assert HAS_END_MARKER[wire](await response_events(say("It is raining."), wire))
     assert HAS_END_MARKER[wire](await response_events(say(""), wire))
     assert not HAS_END_MARKER[wire](await response_events({"chunks": ["It", " is"], "cut_after": 1}, wire))
     assert not HAS_END_MARKER[wire]([{"type": "", "candidates": [{}]}, *await response_events(stall(0.001), wire)])
 
 
-async def test_chat_completions_speaks_in_deltas() -> None:
+async def test_chat_completions_streams_deltas() -> None:
     answer = calls(call("a", x=1), call("b"), text="Let me.", reasoning="Hm.", usage={"input": 7, "output": 5})
     events = await response_events(answer, "chat")
     choices = [event["choices"][0] for event in events[:-2]]
@@ -80,7 +80,7 @@ async def test_chat_completions_speaks_in_deltas() -> None:
     assert (events[-2]["usage"]["prompt_tokens"], events[-2]["usage"]["completion_tokens"]) == (7, 5)
 
 
-async def test_responses_closes_each_item_and_holds_all_of_them_in_the_end() -> None:
+async def test_responses_closes_each_item_and_ends_with_all_of_them() -> None:
     body = {**BODY, "include": ["reasoning.encrypted_content"]}
     answer = call("a", x=1) | {"text": "Let me.", "reasoning": "Hm."}
     async with FakeProvider(answer) as provider, post_request(provider, "responses", body) as response:
@@ -95,7 +95,7 @@ async def test_responses_closes_each_item_and_holds_all_of_them_in_the_end() -> 
     assert events[-1]["response"]["status"] == "completed"
 
 
-async def test_messages_come_in_signed_blocks() -> None:
+async def test_anthropic_streams_signed_blocks() -> None:
     events = await response_events(call("a", x=1) | {"text": "Let me.", "reasoning": "Hm."}, "anthropic")
     blocks = [event["content_block"]["type"] for event in events if event["type"] == "content_block_start"]
     assert blocks == ["thinking", "text", "tool_use"]
@@ -106,7 +106,7 @@ async def test_messages_come_in_signed_blocks() -> None:
     assert {"type": "ping"} in events
 
 
-async def test_anthropic_counts_what_was_cached_apart() -> None:
+async def test_anthropic_counts_cached_tokens_separately() -> None:
     usage = {"input": 100, "output": 9, "cache_read": 60, "cache_write": 30, "reasoning": 4}
     events = await response_events(say("Yes.", usage=usage), "anthropic")
     assert events[-2]["usage"] == {
@@ -125,19 +125,19 @@ async def test_gemini_signs_the_first_call_after_thinking() -> None:
     assert events[-1]["modelVersion"] == "gem"
 
 
-async def test_gemini_cannot_say_a_call_that_is_no_json() -> None:
+async def test_gemini_ends_a_call_that_is_not_json_as_malformed() -> None:
     events = await response_events({"tool_calls": [{"name": "a", "arguments": '{"x": '}]}, "gemini")
     assert [event["candidates"][0]["finishReason"] for event in events] == ["MALFORMED_FUNCTION_CALL"]
 
 
 @WIRES
-async def test_an_answer_may_break_off_with_an_error_in_the_stream(wire: str) -> None:
+async def test_an_answer_may_end_with_an_error_in_the_stream(wire: str) -> None:
     events = await response_events(say("It is") | fail(529, "too many"), wire)
     assert "too many" in str(events[-1])
 
 
 @WIRES
-async def test_the_same_request_gets_the_same_bytes_and_another_other_names(wire: str) -> None:
+async def test_equal_requests_get_equal_bytes_and_others_get_other_ids(wire: str) -> None:
     async with FakeProvider(call("fly")) as provider:
         found: list[bytes] = []
         for body in (BODY, BODY, {**BODY, "user": "else"}):
@@ -147,7 +147,7 @@ async def test_the_same_request_gets_the_same_bytes_and_another_other_names(wire
 
 
 @WIRES
-async def test_a_failure_is_a_status_and_the_words_of_that_provider(wire: str) -> None:
+async def test_a_failure_has_the_status_and_the_format_of_its_provider(wire: str) -> None:
     async with (
         FakeProvider(fail(429, "slow down", retry_after=7)) as provider,
         post_request(provider, wire) as response,
@@ -157,7 +157,7 @@ async def test_a_failure_is_a_status_and_the_words_of_that_provider(wire: str) -
     assert said["error"]["message"] == "slow down"
 
 
-async def test_requests_are_kept_as_they_came() -> None:
+async def test_requests_are_recorded() -> None:
     async with FakeProvider(say("Hi.")) as provider, httpx2.AsyncClient(headers={"X-Api-Key": "k"}) as client:
         await client.post(provider.url + "/messages?beta=true", json=BODY)
     [request] = provider.requests
@@ -166,7 +166,7 @@ async def test_requests_are_kept_as_they_came() -> None:
     assert msgspec.json.decode(request.raw) == BODY
 
 
-async def test_answers_come_in_order_and_the_last_again_unless_told_otherwise() -> None:
+async def test_answers_come_in_order_and_the_last_one_repeats() -> None:
     def text(request: ProviderRequest) -> ScriptLine:
         return say(f"{request.body['user']}!")
 
@@ -190,14 +190,16 @@ async def test_answers_come_in_order_and_the_last_again_unless_told_otherwise() 
         ("/models/m:streamGenerateContent", {}, 400, "alt=sse"),
     ],
 )
-async def test_a_request_that_is_none_is_told_what_is_wrong(path: str, body: Any, status: int, words: str) -> None:
+async def test_an_invalid_request_gets_an_error_that_names_the_cause(
+    path: str, body: Any, status: int, words: str
+) -> None:
     async with FakeProvider(say("Hi.")) as provider, httpx2.AsyncClient() as client:
         response = await client.post(provider.url + path, json=body)
     assert response.status_code == status
     assert words in response.json()["error"]["message"]
 
 
-def test_an_answer_that_is_none_is_refused_at_once() -> None:
+def test_an_invalid_answer_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="did you mean 'text'"):
         FakeProvider({"txt": "Hi."})
     with pytest.raises(InvalidInput, match="needs an answer"):
@@ -205,14 +207,14 @@ def test_an_answer_that_is_none_is_refused_at_once() -> None:
 
 
 class TestFaults:
-    async def test_a_cut_ends_the_body_in_good_order(self) -> None:
+    async def test_a_cut_ends_the_body_correctly(self) -> None:
         whole = await response_body(say("It is raining."), "chat")
         for at in (0, 1, 100, len(whole) - 1):
             assert await response_body(say("It is raining."), "chat", Fault(cut=at)) == whole[:at]
         for at in (-1, -100, -len(whole) - 1):
             assert await response_body(say("It is raining."), "chat", Fault(cut=at)) == whole[: max(len(whole) + at, 0)]
 
-    async def test_a_drip_changes_the_pieces_and_nothing_else(self) -> None:
+    async def test_a_drip_changes_only_the_pieces(self) -> None:
         whole = await response_body(say("It is raining."), "chat")
         async with (
             FakeProvider(say("It is raining."), fault=Fault(drip=3)) as provider,
@@ -222,13 +224,13 @@ class TestFaults:
         assert b"".join(pieces) == whole
         assert max(map(len, pieces)) <= 3
 
-    async def test_garbled_bytes_stand_where_they_were_put_across_events_too(self) -> None:
+    async def test_garbled_bytes_replace_the_originals_across_events(self) -> None:
         whole = await response_body(say("It is raining."), "chat")
         at = whole.index(b"\n\n") - 1
         found = await response_body(say("It is raining."), "chat", Fault(garble=(at, b"\x00\xff\x00\xff")))
         assert found == whole[:at] + b"\x00\xff\x00\xff" + whole[at + 4 :]
 
-    async def test_after_a_stall_nothing_comes_and_leaving_is_seen(self) -> None:
+    async def test_after_a_stall_nothing_is_sent_and_a_disconnect_is_counted(self) -> None:
         async with FakeProvider(say("It is raining."), fault=Fault(stall_after=10)) as provider:
             async with post_request(provider, "chat") as response:
                 first = await anext(response.aiter_raw())
@@ -236,13 +238,13 @@ class TestFaults:
                 assert provider.abandoned_count == 0
             await provider.wait_until(lambda seen: seen.abandoned_count == 1)
 
-    async def test_a_reset_breaks_the_connection(self) -> None:
+    async def test_a_reset_breaks_the_connection_with_an_error(self) -> None:
         async with FakeProvider(say("It is raining."), fault=Fault(reset_after=10)) as provider:
             with pytest.raises(httpx2.TransportError):
                 async with post_request(provider, "chat") as response:
                     await response.aread()
 
-    async def test_pings_come_before_each_event_or_for_ever(self) -> None:
+    async def test_pings_come_before_each_event_or_without_end(self) -> None:
         found = await response_body(say("Hi."), "anthropic", Fault(pings=2))
         assert found.startswith(b'event: ping\ndata: {"type":"ping"}\n\n' * 2 + b"event: message_start")
         async with (
@@ -262,7 +264,7 @@ class TestFaults:
             418, "text/plain", "1",
         )  # fmt: skip
 
-    async def test_a_gateway_and_a_redirect(self) -> None:
+    async def test_html_and_redirect_replace_the_answer(self) -> None:
         async with FakeProvider(
             say("Hi."), fault=[Fault(html=True), Fault(redirect_to="http://127.0.0.1:1/")]
         ) as provider:
@@ -274,12 +276,12 @@ class TestFaults:
             async with post_request(provider, "chat") as response:
                 assert response.status_code == 200
 
-    async def test_a_length_that_is_not_so_ends_the_connection(self) -> None:
+    async def test_a_false_content_length_ends_the_connection(self) -> None:
         with pytest.raises(httpx2.RemoteProtocolError):
             await response_body(say("Hi."), "chat", Fault(content_length=10**6))
         assert await response_body(say("Hi."), "chat", Fault(content_length=5)) == b"data:"
 
-    async def test_a_packed_body_is_packed(self) -> None:
+    async def test_a_gzip_body_is_compressed(self) -> None:
         whole = await response_body(say("Hi."), "chat")
         async with (
             FakeProvider(say("Hi."), fault=Fault(gzip=True)) as provider,
@@ -290,7 +292,7 @@ class TestFaults:
         assert gzip.decompress(packed) == whole
 
 
-async def test_a_stall_ends_when_the_client_leaves_or_its_time_is_over() -> None:
+async def test_a_stall_ends_after_its_time_or_when_the_client_disconnects() -> None:
     async with FakeProvider(stall(0.001, text="Sorry."), stall()) as provider:
         async with post_request(provider, "chat") as response:
             assert b"Sorry." in await response.aread()
@@ -299,7 +301,7 @@ async def test_a_stall_ends_when_the_client_leaves_or_its_time_is_over() -> None
         await provider.wait_until(lambda seen: seen.abandoned_count == 1)
 
 
-async def test_nothing_is_left_behind() -> None:
+async def test_a_closed_provider_leaves_no_task() -> None:
     before = asyncio.all_tasks()
     async with FakeProvider(stall()) as provider:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(provider.url.rpartition(":")[2]))

@@ -1,4 +1,4 @@
-"""Two runs of the same story have the same fingerprint; anything that matters changes it."""
+"""Two runs with the same outcome have the same fingerprint; any difference in the outcome changes it."""
 
 from collections.abc import Callable, Sequence
 
@@ -33,16 +33,16 @@ Story = list[tuple[EventScope, Body]]
 
 
 async def write_story(story: Story, *, together: bool = True) -> list[Event]:
-    """Write a story down, in one write or in many."""
-    desk = LogHarness()
-    desk.clock.advance(0 if together else 1000)
-    log = await desk.open()
+    """Write the events of a story, in one write or in many."""
+    harness = LogHarness()
+    harness.clock.advance(0 if together else 1000)
+    log = await harness.open()
     for place, body in story:
         log.defer(place, body)
         if not together:
             await log.append(EventScope())
     await log.append(EventScope())
-    return await desk.stored_events()
+    return await harness.stored_events()
 
 
 CHILD = scope_at("t1", 1, ("agent-1",))
@@ -89,7 +89,7 @@ def resume_story(parts: Story) -> Story:
     return moved
 
 
-async def test_how_it_was_written_does_not_matter() -> None:
+async def test_the_batching_of_writes_does_not_matter() -> None:
     once = await write_story(make_story())
     assert fingerprint(await write_story(make_story(), together=False)) == fingerprint(once)
     assert fingerprint(await write_story(resume_story(make_story()))) == fingerprint(once)
@@ -138,16 +138,16 @@ def _story_replacing(what: type[Body], by: Callable[[Body], Body]) -> Callable[[
         lambda: [*make_story(), (EventScope(), control.CheckpointSaved(label="here"))],
         lambda: [*make_story(), (EventScope(), control.SessionClosed())],
         lambda: [*make_story(), (EventScope(), input_added("and then?", "more"))],
-        lambda: [*make_story(), (EventScope(), input_added("and then?", "more")), (scope_at("t2"), turn_started("more"))],
+        lambda: [*make_story(), (EventScope(), input_added("next?", "more")), (scope_at("t2"), turn_started("more"))],
         lambda: [*make_story(), (EventScope(), control.Handoff(source="a", target="b"))],
         lambda: [*make_story(), (EventScope(), control.ContextCompacted(summary="so far", keep_from=1))],
     ],
 )  # fmt: skip
-async def test_what_happened_does_matter(other: Callable[[], Story]) -> None:
+async def test_a_different_event_changes_the_fingerprint(other: Callable[[], Story]) -> None:
     assert fingerprint(await write_story(other())) != fingerprint(await write_story(make_story()))
 
 
-async def test_one_result_can_be_left_out() -> None:
+async def test_one_result_can_be_excluded() -> None:
     lost = _story_replacing(progress.ToolCompleted, lambda _: tool_failed("call_1.1", "outcome_unknown"))()
     lost[13:13] = [
         (
@@ -162,12 +162,12 @@ async def test_one_result_can_be_left_out() -> None:
 
 
 async def test_only_the_live_branch_counts() -> None:
-    desk = LogHarness()
-    log = await desk.open()
+    harness = LogHarness()
+    log = await harness.open()
     for place, body in make_story():
         log.defer(place, body)
     await log.append(EventScope())
-    before, head = fingerprint(await desk.stored_events()), log.head
+    before, head = fingerprint(await harness.stored_events()), log.head
     await log.append(
         scope_at("t2"),
         input_added("more", "k2"),
@@ -176,11 +176,11 @@ async def test_only_the_live_branch_counts() -> None:
         tool_completed("call_3"),
         turn_completed(),
     )
-    await desk.release(log)
-    assert fingerprint(await desk.stored_events()) != before
-    await rewind_session(desk, head)
-    assert fingerprint(await desk.stored_events()) == before
-    again = await desk.open()
+    await harness.release(log)
+    assert fingerprint(await harness.stored_events()) != before
+    await rewind_session(harness, head)
+    assert fingerprint(await harness.stored_events()) == before
+    again = await harness.open()
     await again.append(
         scope_at("t3"),
         input_added("more", "k3"),
@@ -199,5 +199,5 @@ async def test_only_the_live_branch_counts() -> None:
             turn_completed(),
         )
     ]
-    assert fingerprint(await desk.stored_events()) == fingerprint(await write_story([*make_story(), *rest]))
+    assert fingerprint(await harness.stored_events()) == fingerprint(await write_story([*make_story(), *rest]))
     assert again.session == S

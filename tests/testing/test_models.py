@@ -1,4 +1,4 @@
-"""The models of ``vaka.testing``, beyond what every model promises."""
+"""The models of ``vaka.testing``, beyond the contract of every model."""
 
 import asyncio
 
@@ -44,7 +44,7 @@ def test_helpers_make_lines_of_the_scripted_model() -> None:
     assert stall(3, text="Sorry.") == {"stall": 3, "text": "Sorry."}
 
 
-async def test_answers_come_in_order_and_prompts_are_kept() -> None:
+async def test_answers_come_in_order_and_prompts_are_recorded() -> None:
     model = ScriptedModel(call("fly"), say("I cannot."))
     first, second = prompt_at(1), prompt_at(2)
     assert (await collect_stream(model, first)).calls == [("fly", "{}")]
@@ -52,7 +52,7 @@ async def test_answers_come_in_order_and_prompts_are_kept() -> None:
     assert model.prompts == [first, second]
 
 
-async def test_other_agents_have_answers_of_their_own() -> None:
+async def test_other_agents_have_their_own_answers() -> None:
     model = ScriptedModel(say("root"), agents={"child": [say("one"), say("two")]})
     assert (await collect_stream(model, prompt_at(1))).text == "root"
     assert (await collect_stream(model, prompt_at(2, "child", "agent-1"))).text == "two"
@@ -63,12 +63,12 @@ async def test_a_model_without_answers_refuses() -> None:
         await drain_stream(ScriptedModel(), prompt_at(1))
 
 
-def test_an_answer_that_is_none_is_refused_at_once() -> None:
+def test_an_invalid_answer_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="unknown key 'txt'"):
         ScriptedModel({"txt": "Hi."})
 
 
-async def test_a_stall_waits_for_the_clock_it_was_given() -> None:
+async def test_a_stall_waits_for_the_given_clock() -> None:
     clock = FakeClock()
     task = asyncio.create_task(collect_stream(ScriptedModel(stall(60, text="Sorry."), clock=clock), prompt_at(1)))
     await clock.wait_for_sleeps()
@@ -76,7 +76,7 @@ async def test_a_stall_waits_for_the_clock_it_was_given() -> None:
     assert (await task).text == "Sorry."
 
 
-async def test_a_recording_keeps_the_prompts_and_the_name() -> None:
+async def test_a_recording_model_has_the_prompts_and_the_name() -> None:
     model = RecordingModel(ScriptedModel(say("Hi."), name="inner"))
     assert (await collect_stream(model, prompt_at(1))).text == "Hi."
     assert (model.name, model.prompts) == ("inner", [prompt_at(1)])
@@ -94,7 +94,7 @@ async def test_a_function_can_answer_with_text_an_answer_or_chunks() -> None:
     assert model.name == "echo"
 
 
-async def test_what_a_function_raises_gets_through() -> None:
+async def test_an_error_of_the_function_is_raised() -> None:
     async def broken(prompt: Prompt) -> str:
         raise ModelUnavailable("down", status=503)
 
@@ -116,7 +116,7 @@ async def stream_outcome(model: Model, prompt: Prompt) -> "list[Chunk] | str":
         return f"{error.code}: {error}"
 
 
-async def test_the_same_seed_gives_the_same_trouble_and_another_seed_other() -> None:
+async def test_the_disturbance_depends_only_on_the_seed() -> None:
     async def run(seed: int) -> "list[list[Chunk] | str]":
         model = ChaosModel(ScriptedModel(FULL_ANSWER | {"repeat": True}), seed=seed)
         return [await stream_outcome(model, prompt_at(n)) for n in range(1, 30)]
@@ -125,7 +125,7 @@ async def test_the_same_seed_gives_the_same_trouble_and_another_seed_other() -> 
     assert await run(1) != await run(2)
 
 
-async def test_chaos_on_a_good_line_changes_the_pieces_and_nothing_else() -> None:
+async def test_chaos_without_cuts_changes_only_the_pieces() -> None:
     whole = await collect_stream(ScriptedModel(FULL_ANSWER), PROMPT)
     sizes: set[int] = set()
     for seed in range(50):
@@ -135,7 +135,7 @@ async def test_chaos_on_a_good_line_changes_the_pieces_and_nothing_else() -> Non
     assert len(sizes) > 5
 
 
-async def test_chaos_cuts_and_breaks_as_often_as_it_is_told() -> None:
+async def test_chaos_cuts_and_fails_with_the_given_probabilities() -> None:
     inner = ScriptedModel(FULL_ANSWER | {"repeat": True})
     cut = [await stream_outcome(ChaosModel(inner, cut=1, error=0), prompt_at(n)) for n in range(1, 40)]
     assert all(isinstance(one, list) and not join_chunks(one).stops for one in cut)
@@ -156,12 +156,12 @@ async def test_chaos_ends_even_a_short_answer_before_its_end_marker() -> None:
 # -------------------------------------------------------------------------------- the contract finds faults
 
 
-def test_pieces_are_put_together_by_their_index() -> None:
+def test_call_chunks_are_joined_by_their_index() -> None:
     assert join_chunks([]) == StreamContent("", "", [], [], Usage(), [])
     assert join_chunks([UsageChunk(Usage(input=1)), UsageChunk(Usage(input=2))]).usage == Usage(input=2)
 
 
-async def test_the_contract_fails_a_model_that_says_stop_twice() -> None:
+async def test_the_contract_fails_a_model_that_stops_twice() -> None:
     async def twice(prompt: Prompt) -> list[Chunk]:
         return [*await drain_stream(ScriptedModel({"chunks": ["a"]})), StopChunk()]
 
@@ -181,7 +181,7 @@ async def test_the_contract_fails_a_model_that_hides_errors() -> None:
             await promise(lambda _: FunctionModel(fine))
 
 
-async def test_the_contract_takes_an_error_for_a_cut() -> None:
+async def test_the_contract_accepts_an_error_for_a_cut() -> None:
     async def cut(prompt: Prompt) -> str:
         raise ModelUnavailable("connection lost")
 

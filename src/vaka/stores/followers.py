@@ -75,23 +75,29 @@ class HeadWaiters(Generic[K]):
 
     async def wait(self, key: K, after: int) -> int:
         """Return the head once ``wake`` is called with one above ``after``."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(key, {})
-        waiting[future] = after
+        future = self.add(key, after)
         try:
             return await future
         finally:
-            waiting.pop(future, None)
-            if not waiting and self._waiting.get(key) is waiting:
-                del self._waiting[key]
+            self.remove(key, future)
+
+    def add(self, key: K, after: int) -> "asyncio.Future[int]":
+        """Return a future for the head once it is above ``after``; pass it to ``remove`` at the end."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, {})[future] = after
+        return future
+
+    def remove(self, key: K, future: "asyncio.Future[int]") -> None:
+        waiting = self._waiting[key]
+        del waiting[future]
+        if not waiting:
+            del self._waiting[key]
 
     def wake(self, key: K, head: int) -> None:
         """Resolve the waits for ``key`` that are below ``head``."""
-        waiting = self._waiting.get(key)
-        if waiting is not None:
-            for future, after in waiting.items():
-                if head > after and not future.done():
-                    future.set_result(head)
+        for future, after in self._waiting.get(key, {}).items():
+            if head > after and not future.done():
+                future.set_result(head)
 
     def fail(self, keys: Iterable[K], error: Exception) -> None:
         """Raise ``error`` in all waits for ``keys``."""

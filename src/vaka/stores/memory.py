@@ -308,8 +308,7 @@ class MemoryValues(_MemoryPort):
 class MemoryLive(_MemoryPort):
     def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
         key, shares = (self._namespace, session), self._hub.shared.shares
-        old = shares.pop(key, None)
-        if old:
+        if old := shares.pop(key, None):
             old.throttle.stop()
         if blocks:
             share = shares[key] = BlockShare(self._hub, key, blocks)

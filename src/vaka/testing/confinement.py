@@ -365,7 +365,7 @@ class ConfinementContract(ProtectedLinksContract):
         [
             "unshare --user true", "unshare --user --map-root-user true", "unshare --mount true", "unshare --net true",
             "mount -t tmpfs none .", "mount --bind / .", "chroot . /bin/true", "nsenter --target 1 --all true",
-            "mknod device c 1 1", "su -c true nobody < /dev/null", "dmesg", "chown 12345 owned",
+            "mknod device c 1 1", "su -c true daemon < /dev/null", "dmesg", "chown 12345 owned",
         ],
     )  # fmt: skip
     async def test_a_command_gains_no_privilege(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:

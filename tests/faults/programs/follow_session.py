@@ -1,6 +1,6 @@
 """Follow a session to the end of its turn: ``python -m tests.faults.programs.follow_session PLAN``.
 
-Says each durable event, and the text of the message whenever it has grown.
+Prints each durable event, and the text of the open message whenever it has grown.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Run or resume a turn that a person ends with a no, and say more: ``python -m tests.faults.programs.reject_approval PLAN``."""
+"""Run or resume a turn that ends with a rejected approval: ``python -m tests.faults.programs.reject_approval PLAN``."""
 
 import asyncio
 import sys
@@ -21,7 +21,7 @@ from vaka.testing.models import say as says
 from vaka.tools.function import tool
 
 ANSWERS = {"Ann": "approve", "Bob": "reject"}
-"""What the person says of a letter to whom; of others nothing."""
+"""The decision on a letter, by recipient; other letters are left undecided."""
 
 
 @tool(effect="idempotent")
@@ -31,10 +31,10 @@ async def send(to: str) -> str:
 
 
 async def decide(runtime: Runtime, event: Event) -> None:
-    """Answer what an event asks for; it may have been answered before."""
-    if isinstance(event.data, ApprovalRequested) and (said := ANSWERS.get(event.data.call.arguments["to"])):
+    """Make the decision that an event asks for; it may have been made before."""
+    if isinstance(event.data, ApprovalRequested) and (answer := ANSWERS.get(event.data.call.arguments["to"])):
         with suppress(NotFound):
-            print_event(await runtime.resolve(event.data.approval, said))  # type: ignore[arg-type]  # one of two
+            print_event(await runtime.resolve(event.data.approval, answer))  # type: ignore[arg-type]  # one of two
 
 
 async def main(plan: Plan) -> None:

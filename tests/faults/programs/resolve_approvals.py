@@ -1,4 +1,4 @@
-"""Decide on everything a session asks: ``python -m tests.faults.programs.resolve_approvals PLAN``; ``decide`` is the decision."""
+"""Make the decision ``decide`` on all approvals: ``python -m tests.faults.programs.resolve_approvals PLAN``."""
 
 import asyncio
 import sys

@@ -1,6 +1,6 @@
-"""Run or resume the voyage: ``python -m tests.faults.programs.run_agent PLAN``.
+"""Run or resume the crash-test agent: ``python -m tests.faults.programs.run_agent PLAN``.
 
-Each durable event that this process was shown is acknowledged by a line with its cursor and the hash of its bytes.
+Each durable event that this process receives is acknowledged by a line with its cursor and the hash of its bytes.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from vaka.testing import failpoints
 
 
 def pause_at(plan: str) -> None:
-    """Stop at a place of an append, until somebody continues this process."""
+    """Stop at a failpoint until the test sends SIGCONT."""
     place, _, number = plan.partition(":")
     passes: Counter[str] = Counter()
 
@@ -35,7 +35,7 @@ def pause_at(plan: str) -> None:
 
 
 def fill_disk_at(plan: Plan) -> None:
-    """Leave no room for the log of the store to grow, from one of its writes on."""
+    """Limit the file size from one write on, so that the write-ahead log cannot grow."""
     wal = Path(f"{plan.store.removeprefix('sqlite:///')}-wal")
     passes: Counter[str] = Counter()
 
@@ -53,10 +53,10 @@ async def main(plan: Plan) -> None:
         pause_at(plan.pause)
     if plan.full:
         fill_disk_at(plan)
-    ears = InputLines()
+    lines = InputLines()
     if plan.wait:
-        await ears.wait_at_gate("start")
-    model = GatedModel(ears.wait_at_gate, plan.gates) if plan.gates else None
+        await lines.wait_at_gate("start")
+    model = GatedModel(lines.wait_at_gate, plan.gates) if plan.gates else None
     print_line(await run_plan(plan, print_event, model))
 
 

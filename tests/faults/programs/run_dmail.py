@@ -1,4 +1,4 @@
-"""Run or resume a turn that goes back in its own conversation: ``python -m tests.faults.programs.run_dmail PLAN``."""
+"""Run or resume a turn that rewinds itself by D-Mail: ``python -m tests.faults.programs.run_dmail PLAN``."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Tell a story word by word, each when told to go on: ``python -m tests.faults.programs.stream_words PLAN``."""
+"""Stream a message word by word, one for each input line: ``python -m tests.faults.programs.stream_words PLAN``."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ WORDS = ("Once ", "upön ", "a tíme ", "there 🛶 ", "was a\nreef.")
 
 
 class WordByWordModel:
-    """A model that waits after each word, if there is someone to wait for."""
+    """A model that waits at the gate after each word, if there is a gate."""
 
     name = "tale"
 
@@ -35,9 +35,9 @@ class WordByWordModel:
 
 
 async def main(plan: Plan) -> None:
-    store, ears = open_store(plan), InputLines()
+    store, lines = open_store(plan), InputLines()
     async with Runtime(runtime_options(plan, store)) as runtime:
-        session = await runtime.open(Agent("teller", model=WordByWordModel(ears.wait_at_gate)), id=plan.session)
+        session = await runtime.open(Agent("teller", model=WordByWordModel(lines.wait_at_gate)), id=plan.session)
         events = session.resume() if plan.how == "resume" else session.stream("Tell.")
         async with aclosing(events) as seen:
             async for event in seen:

@@ -1,4 +1,4 @@
-"""A process with a store of its own, told what to do line by line: ``{"do": "claim", "session": "s"}``."""
+"""A process with its own store that runs commands from standard input: ``{"do": "claim", "session": "s"}``."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ from vaka.testing.stores.sealed_events import EventSealer, input_added, unsealed
 
 
 class ChildCommands:
-    """What it can be told to do."""
+    """The commands; each answers with its return value or the name of its error."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
@@ -67,13 +67,13 @@ def _text_of(event: Event) -> str:
 async def main(dsn: str, lease: str) -> None:
     failpoints.enable()
     store = PostgresStore(dsn, lease=float(lease))
-    hands = ChildCommands(store)
+    commands = ChildCommands(store)
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := await lines.readline():
         command: dict[str, Any] = msgspec.json.decode(line)
         try:
-            answer = await getattr(hands, command.pop("do"))(**command)
+            answer = await getattr(commands, command.pop("do"))(**command)
         except VakaError as error:
             answer = type(error).__name__
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")

@@ -1,4 +1,4 @@
-"""Stores over one database, and processes with stores of their own."""
+"""Stores on one database, and child processes with their own stores."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ PATIENCE = 60
 
 
 class Child:
-    """A process that does what it is asked, one thing after the other."""
+    """A process that runs ``child.py``, one command after the other."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -34,7 +34,7 @@ class Child:
         self._in.write(msgspec.json.encode({"do": do, **arguments}) + b"\n")
 
     async def read_answer(self) -> Any:
-        """Return the answer to the oldest thing told; ``None`` also when it has died."""
+        """Return the answer to the oldest command; ``None`` also when the process has died."""
         async with asyncio.timeout(PATIENCE):
             line = await self._out.readline()
         return msgspec.json.decode(line) if line else None
@@ -47,7 +47,7 @@ class Child:
         self._process.send_signal(number)
 
     async def finish(self) -> int:
-        """Let it finish, and return its exit code."""
+        """Close its input, let it finish, and return its exit code."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGCONT)
         self._in.close()
@@ -94,7 +94,7 @@ async def other(postgres_dsn: str) -> AsyncIterator[PostgresStore]:
 
 
 async def claim_when_free(store: Store, session: SessionId) -> Term:
-    """Claim a session as soon as that is possible."""
+    """Claim a session as soon as it is free."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:

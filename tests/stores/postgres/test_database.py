@@ -1,4 +1,4 @@
-"""Opening and closing: what is wrong is said without secrets, tables are made once, nothing is left behind."""
+"""Opening and closing: errors contain no secrets, tables are created once, nothing is left behind."""
 
 import asyncio
 
@@ -61,8 +61,8 @@ def test_invalid_settings_are_refused() -> None:
 async def test_an_unknown_user_or_database_is_a_config_error(
     postgres_dsn: str, postgres_server: PostgresServer
 ) -> None:
-    nobody = postgres_dsn.replace("postgres@", "nobody:s3cret@")
-    for dsn in (nobody, postgres_server.dsn("nowhere")):
+    unknown_user = postgres_dsn.replace("postgres@", "unknown:s3cret@")
+    for dsn in (unknown_user, postgres_server.dsn("nowhere")):
         store = PostgresStore(dsn)
         with pytest.raises(ConfigError, match="does not exist") as caught:
             await store.sessions.find(S)
@@ -186,7 +186,7 @@ async def test_an_append_the_server_refuses_fails_alone(store: PostgresStore, po
     got = await asyncio.gather(
         *(log.append_to(store, term, input_added("x", "x")) for log, term in logs.values()), return_exceptions=True
     )
-    assert got[0] == got[2] == 2  # one that cannot be written does not harm those written with it
+    assert got[0] == got[2] == 2  # a refused append does not fail those of the same transaction
     assert isinstance(got[1], StoreError)
     assert "23505" in str(got[1])
     assert len(await read_log(store, "b")) == 1

@@ -1,4 +1,4 @@
-"""Whatever people write is only data."""
+"""Any text is stored as data: hostile, long and invalid names."""
 
 import asyncpg
 import pytest
@@ -21,18 +21,8 @@ from vaka.testing.stores.sealed_events import (
 )
 
 HOSTILE_NAMES = [
-    "a\x00b",
-    "\x00",
-    "\ud800",
-    "'; drop table vaka.sessions; --",
-    "%",
-    "_",
-    "\\",
-    "\\000",
-    "\\x00",
-    "$1",
-    "🛶" * 60,
-]
+    "a\x00b", "\x00", "\ud800", "'; drop table vaka.sessions; --", "%", "_", "\\", "\\000", "\\x00", "$1", "🛶" * 60,
+]  # fmt: skip
 LONG_NAME = "".join(chr(0x4E00 + number * 7 % 20000) for number in range(4000))
 
 

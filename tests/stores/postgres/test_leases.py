@@ -1,4 +1,4 @@
-"""Writers in several processes: one at a time, and none that comes back from the dead."""
+"""Writers in several processes: one at a time, and a paused one is fenced out."""
 
 import asyncio
 import signal
@@ -60,6 +60,7 @@ async def test_a_killed_writer_is_replaced_after_its_lease(store: PostgresStore,
     with pytest.raises(Busy):
         await store.events.claim(S)
     child.signal(signal.SIGKILL)
+    assert await child.wait_exit() == -signal.SIGKILL
     term = await claim_when_free(store, S)
     assert term == 2
     assert await (await _sealer_of(store)).append_to(store, term, input_added("b", "b")) == 2

@@ -1,4 +1,4 @@
-"""Rebuilding the index, and removing what may go, behind the backs of writers."""
+"""Reindexing and garbage collection while sessions are written."""
 
 import asyncio
 
@@ -37,15 +37,8 @@ async def _execute_sql(dsn: str, *statements: str) -> None:
 async def test_reindex_rebuilds_a_lost_index(store: PostgresStore, postgres_dsn: str) -> None:
     blob = await store.blobs.put(b"named")
     start, end = turn_events()
-    await write_session(
-        store,
-        "s",
-        InputAdded(key="k", content=(Image(blob=blob),)),
-        start,
-        approval_requested("a1"),
-        approval_requested("a2"),
-        turn="t",
-    )
+    image = InputAdded(key="k", content=(Image(blob=blob),))
+    await write_session(store, "s", image, start, approval_requested("a1"), approval_requested("a2"), turn="t")
     await write_session(store, "long", *(Custom(name="n", value=n) for n in range(600)), input_added("last"))
     await write_session(store, "done", input_added("x"), start, approval_requested("a3"), end, turn="t")
     await offer_event(store, approval_resolved("a1"))

@@ -1,4 +1,4 @@
-"""Those who follow are told, and nobody speaks to an empty room."""
+"""Notifications reach followers in other handles, and are not sent when there are none."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _snapshot_event(text: str, block: int = 0) -> Event:
 
 
 async def _wait_until(store: PostgresStore, condition: Callable[[], bool]) -> None:
-    """Wait until something is so, asking the server in between."""
+    """Wait until a condition holds, with a query between two checks."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await store.sessions.find(S)
@@ -33,18 +33,18 @@ async def _wait_until(store: PostgresStore, condition: Callable[[], bool]) -> No
 async def test_a_writer_notifies_only_existing_followers(
     store: PostgresStore, other: PostgresStore, postgres_dsn: str
 ) -> None:
-    heard: list[object] = []
+    messages: list[object] = []
     listener = await asyncpg.connect(postgres_dsn)
-    await listener.add_listener("vaka", lambda *said: heard.append(said[-1]))
+    await listener.add_listener("vaka", lambda *arguments: messages.append(arguments[-1]))
     log, term = await begin_session(store, "s")
     await _wait_until(store, lambda: not store._hub.remote.may_follow(KEY))
-    await log.append_to(store, term, input_added("to nobody", "k2"))
+    await log.append_to(store, term, input_added("without followers", "k2"))
     waiting = asyncio.create_task(other.events.wait(S, after=2))
     await _wait_until(store, lambda: store._hub.remote.may_follow(KEY))
-    await log.append_to(store, term, input_added("to you", "k3"))
+    await log.append_to(store, term, input_added("with a follower", "k3"))
     assert await waiting == 3
-    await _wait_until(store, lambda: f"head {KEY} 3" in heard)
-    assert f"head {KEY} 2" not in heard
+    await _wait_until(store, lambda: f"head {KEY} 3" in messages)
+    assert f"head {KEY} 2" not in messages
     await listener.close()
 
 
@@ -54,21 +54,13 @@ async def test_foreign_messages_on_the_channel_are_ignored(
     log, term = await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
-    words = [
-        "",
-        "head",
-        f"head {KEY} ²",
-        f"head {KEY} {'9' * 40}",
-        f"head {KEY} 1",
-        "here",
-        "live x",
-        "who",
-        "new thing",
-    ]
-    stranger = await asyncpg.connect(postgres_dsn)
-    for word in words:
-        await stranger.execute("select pg_notify('vaka', $1)", word)
-    await stranger.close()
+    messages = [
+        "", "head", f"head {KEY} ²", f"head {KEY} {'9' * 40}", f"head {KEY} 1", "here", "live x", "who", "new thing",
+    ]  # fmt: skip
+    foreign = await asyncpg.connect(postgres_dsn)
+    for message in messages:
+        await foreign.execute("select pg_notify('vaka', $1)", message)
+    await foreign.close()
     await log.append_to(store, term, input_added("two", "k2"))
     assert await waiting == 2
 
@@ -89,7 +81,7 @@ async def test_rows_of_blocks_go_when_the_blocks_close(
 ) -> None:
     connection = await asyncpg.connect(postgres_dsn)
 
-    async def rows(count: int) -> None:
+    async def wait_for_rows(count: int) -> None:
         async with asyncio.timeout(PATIENCE):
             while await connection.fetchval("select count(*) from vaka.live_blocks") != count:
                 continue
@@ -99,17 +91,17 @@ async def test_rows_of_blocks_go_when_the_blocks_close(
     store.live.share(S, lambda: list(blocks))
     async with aclosing(other.live.watch(S)) as events:
         assert {(await anext(events)).data, (await anext(events)).data} == {block.data for block in blocks}
-        await rows(2)
+        await wait_for_rows(2)
         del blocks[0]
         await log.append_to(store, term, input_added("closed", "k2"))
-        await rows(1)
+        await wait_for_rows(1)
         store.live.share(S, None)
-        await rows(0)
+        await wait_for_rows(0)
         store.live.share(S, lambda: [_snapshot_event("three")])
         assert (await anext(events)).data == _snapshot_event("three").data
-        await rows(1)
+        await wait_for_rows(1)
     await store.close()
-    await rows(0)
+    await wait_for_rows(0)
     await connection.close()
 
 

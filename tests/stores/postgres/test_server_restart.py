@@ -1,4 +1,4 @@
-"""The server goes away and comes back: nothing is lost, nothing is written twice, nobody has to start anew."""
+"""The server restarts: nothing is lost, nothing is written twice, and no client has to start again."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,7 +39,7 @@ async def _load_sealer(store: PostgresStore, session: SessionId) -> EventSealer:
 
 
 async def _write_with_retries(store: PostgresStore, session: str, go_on: Callable[[], bool]) -> list[str]:
-    """Append under fresh keys, looking after each failure whether it was written; return the keys in order."""
+    """Append under new keys; after each failure check whether the event was written. Return the keys in order."""
     log, term = await begin_session(store, session)
     keys = ["k"]
     while go_on():

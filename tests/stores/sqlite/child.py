@@ -1,6 +1,6 @@
-"""What other processes do in the tests: ``python -m tests.stores.sqlite.child COMMAND PATH …``.
+"""The child processes of the tests: ``python -m tests.stores.sqlite.child COMMAND PATH …``.
 
-They say what they did on standard output, a line each, and are told to go on by lines on standard input.
+They report each step by a line on standard output, and continue at each line on standard input.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ from vaka.testing.stores.sealed_events import (
 S = SessionId("s")
 
 
-def say(*words: object) -> None:
+def print_line(*words: object) -> None:
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
 
-async def hear() -> str:
+async def read_line() -> str:
     line: str = await asyncio.to_thread(sys.stdin.readline)
     return line.strip()
 
 
 async def hold(store: SqliteStore, *_: str) -> None:
-    """Write a session, then one more event for each line; never let go."""
+    """Write a session, then one more event for each line; never release the claim."""
     log, term = await begin_session(store, "s")
-    say("held")
-    while word := await hear():
-        say(await log.append_to(store, term, input_added(word, f"k{log.head}")))
+    print_line("held")
+    while word := await read_line():
+        print_line(await log.append_to(store, term, input_added(word, f"k{log.head}")))
 
 
 async def write(store: SqliteStore, count: str) -> None:
@@ -52,7 +52,7 @@ async def write(store: SqliteStore, count: str) -> None:
     log = EventSealer("s")
     term = await store.events.claim(S)
     for number in range(int(count)):
-        say(
+        print_line(
             await log.append_to(
                 store, term, input_added(f"{number}", f"{number}a"), input_added(f"{number}", f"{number}b")
             )
@@ -60,9 +60,9 @@ async def write(store: SqliteStore, count: str) -> None:
 
 
 async def contend(store: SqliteStore, count: str) -> None:
-    """Claim, write and let go until ``count`` writes went through."""
-    say("ready")
-    await hear()
+    """Claim, write and release until ``count`` writes have succeeded."""
+    print_line("ready")
+    await read_line()
     wins = 0
     while wins < int(count):
         try:
@@ -80,45 +80,45 @@ async def contend(store: SqliteStore, count: str) -> None:
             wins += 1
         except ConflictError:
             await store.events.release(S, term)
-    say("done")
+    print_line("done")
 
 
 async def begin(store: SqliteStore, name: str) -> None:
-    """Be the first to write a session, or say why not."""
-    say("ready")
-    await hear()
+    """Try to be the first writer of a session."""
+    print_line("ready")
+    await read_line()
     try:
         log = EventSealer("s")
-        say("wrote", await log.append_to(store, await store.events.claim(S), input_added(name)))
-        await hear()
+        print_line("wrote", await log.append_to(store, await store.events.claim(S), input_added(name)))
+        await read_line()
     except (Busy, ConflictError) as error:
-        say("lost", type(error).__name__)
+        print_line("lost", type(error).__name__)
 
 
 async def share(store: SqliteStore, *_: str) -> None:
-    """Write a session and show a block that grows by each line."""
+    """Write a session and share a block that grows by each line."""
     await begin_session(store, "s")
     block = GrowingBlock()
     store.live.share(S, lambda: [block.snapshot()])
-    say("ready")
-    while word := await hear():
+    print_line("ready")
+    while word := await read_line():
         block.text += word
         store.live.touch(S)
-        say("touched")
+        print_line("touched")
 
 
 async def watch(store: SqliteStore, *_: str) -> None:
-    """Say each snapshot that comes."""
-    say("ready")
+    """Print each received snapshot."""
+    print_line("ready")
     async with aclosing(store.live.watch(S)) as events:
         async for event in events:
             assert isinstance(event.data, MessageSnapshot)
-            say(event.data.text)
+            print_line(event.data.text)
 
 
 async def offer(store: SqliteStore, key: str) -> None:
     """Offer an input."""
-    say(await offer_event(store, input_added("psst", key)))
+    print_line(await offer_event(store, input_added("psst", key)))
 
 
 async def limited(store: SqliteStore, size: str) -> None:
@@ -129,12 +129,12 @@ async def limited(store: SqliteStore, size: str) -> None:
     try:
         await log.append_to(store, term, input_added("x" * 2_000_000, "big"))
     except StoreError as error:
-        say("refused", type(error).__name__, "nothing was written" in str(error))
-    say("kept", await read_log(store, "s") == [event.stored for event in small])
+        print_line("refused", type(error).__name__, "nothing was written" in str(error))
+    print_line("kept", await read_log(store, "s") == [event.stored for event in small])
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     on = EventSealer("s")
     on.add_sealed(small[0])
-    say("again", await on.append_to(store, term, input_added("small", "k2")))
+    print_line("again", await on.append_to(store, term, input_added("small", "k2")))
 
 
 async def locked_out(store: SqliteStore, *_: str) -> None:
@@ -145,7 +145,7 @@ async def locked_out(store: SqliteStore, *_: str) -> None:
         try:
             await what
         except StoreError as error:
-            say(type(error).__name__, "Permission denied" in str(error))
+            print_line(type(error).__name__, "Permission denied" in str(error))
 
 
 COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {

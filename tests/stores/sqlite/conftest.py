@@ -22,18 +22,17 @@ class Child:
         self.process = process
 
     async def read_line(self) -> str:
-        """Return what it says next, ``""`` when it has ended."""
+        """Return its next line, ``""`` when it has ended."""
         assert self.process.stdout is not None
         return (await self.process.stdout.readline()).decode().strip()
 
     async def send_line(self, word: str) -> None:
-        """Let it go on."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n".encode())
         await self.process.stdin.drain()
 
     async def read_to_end(self) -> list[str]:
-        """Return all it says until it ends."""
+        """Close its input and return its lines until it ends."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -42,7 +41,12 @@ class Child:
         return lines
 
     async def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill a process that is expected to run; fail if it ended by itself."""
+        await self.clean_up()
+        assert self.process.returncode == -signal.SIGKILL, "the process ended before it was killed"
+
+    async def clean_up(self) -> None:
+        """Kill the process if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
@@ -66,7 +70,7 @@ async def spawn(path: Path) -> AsyncIterator[Spawn]:
 
     yield start
     for child in children:
-        await child.kill()
+        await child.clean_up()
 
 
 @pytest.fixture

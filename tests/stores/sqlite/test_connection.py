@@ -1,4 +1,4 @@
-"""Several handles open one database: not there yet and all at the same moment, or one after another."""
+"""Several handles open one database: concurrently while it is created, or one after another."""
 
 import asyncio
 import subprocess
@@ -33,17 +33,9 @@ asyncio.run(main())
 def test_opening_waits_while_the_schema_is_created(tmp_path: Path) -> None:
     for attempt in range(6):
         path = tmp_path / f"{attempt}.db"
-        pipe = subprocess.PIPE
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", OPEN_PROGRAM, str(path), str(number)],
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
-                text=True,
-            )
-            for number in range(5)
-        ]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        commands = [[sys.executable, "-c", OPEN_PROGRAM, str(path), str(number)] for number in range(5)]
+        processes = [subprocess.Popen(command, text=True, **pipes) for command in commands]  # type: ignore[call-overload]  # three pipes
         for process in processes:
             assert process.stdout is not None
             process.stdout.readline()
@@ -63,7 +55,7 @@ with contextlib.closing(sqlite3.connect(sys.argv[1])) as visitor:
 
 
 async def run_visitor(path: Path) -> str:
-    """Return what another process counts, which then closes the database, as the last one if it thinks so."""
+    """Return the row count of another process, which then closes the database, and checkpoints it if it is the last."""
     visit = await asyncio.create_subprocess_exec(
         sys.executable, "-c", VISITOR_PROGRAM, str(path), stdout=subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Changed, torn and foreign bytes: an error or a shorter log, never another one."""
+"""Changed, torn and foreign bytes: an error or a shorter log, never a different one."""
 
 import random
 import shutil
@@ -28,7 +28,7 @@ FRAME, HEADER = 4096 + 24, 32
 
 
 class WrittenData:
-    """What was written, as it must be read again."""
+    """The written data, as it must be read."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[bytes]] = {}
@@ -37,7 +37,7 @@ class WrittenData:
         self.blob = Digest("")
 
     async def check(self, path: Path) -> int:
-        """Read everything there is; return how many events were there. Raises ``AssertionError`` for anything else."""
+        """Read everything; return the number of events. ``AssertionError`` for data that was not written."""
         store = SqliteStore(path, durability="process")
         try:
             return sum([await self._check_log(store, name) for name in self.logs])
@@ -112,7 +112,7 @@ async def test_no_flipped_byte_changes_a_log_silently(tmp_path: Path, mask: int)
 
 
 class TornDatabase:
-    """A database whose last writes are in its write-ahead log alone, and what was acknowledged at which length."""
+    """A database whose last writes are only in its write-ahead log, and the head acknowledged at each length of it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.written = path, WrittenData()
@@ -140,7 +140,7 @@ class TornDatabase:
         await store.close()
 
     async def read(self, wal: bytes) -> int:
-        """Return how many events are there when the write-ahead log is this."""
+        """Return the number of events with this write-ahead log."""
         self.path.with_name(f"{self.path.name}-shm").unlink(missing_ok=True)
         copy = self.path.read_bytes()
         self.wal.write_bytes(wal)
@@ -183,12 +183,8 @@ async def test_a_flipped_byte_in_the_write_ahead_log_cuts_it_there(torn: TornDat
 
 
 async def test_garbage_after_the_write_ahead_log_is_ignored(torn: TornDatabase) -> None:
-    for tail in (
-        b"garbage" * 1000,
-        bytes(FRAME * 3),
-        torn.log[-FRAME * 4 :],
-        random.Random(1).randbytes(FRAME * 2 + 5),
-    ):
+    noise = random.Random(1).randbytes(FRAME * 2 + 5)
+    for tail in (b"garbage" * 1000, bytes(FRAME * 3), torn.log[-FRAME * 4 :], noise):
         assert await torn.read(torn.log + tail) == torn.acknowledged[-1][1]
 
 

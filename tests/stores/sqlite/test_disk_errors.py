@@ -91,12 +91,12 @@ async def test_a_full_disk_loses_nothing_and_writes_continue_afterwards(small_di
     with ballast.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(4096)):
             pass
-    kept_so_far = log.stored
+    stored = log.stored
     big = EventSealer("s")
     big.add_sealed(log.events[0])
     with pytest.raises(StoreError, match="disk is full"):
         await big.append_to(store, term, input_added("x" * 300_000, "big"))
-    assert await read_log(store, "s") == kept_so_far
+    assert await read_log(store, "s") == stored
     ballast.unlink()
     assert await log.append_to(store, term, input_added("two", "k2")) == 2
     assert await other.append_to(store, other_term, input_added("two", "k2")) == 2
@@ -118,7 +118,7 @@ async def test_a_path_without_write_permission_is_a_store_error(path: Path, spaw
 
 
 class LockHolder:
-    """Another program that holds the database for itself."""
+    """Another program that holds the database's write lock."""
 
     def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)
@@ -160,7 +160,7 @@ async def test_the_outcome_of_a_cancelled_write_is_in_the_log(store: SqliteStore
 
 
 async def _wait_for_thread_write(store: SqliteStore) -> None:
-    """Return when a write is in the thread's hands."""
+    """Return when the writer thread has a write."""
     for _ in range(100):
         await asyncio.sleep(0)
         if store.hub.database.thread_is_writing:
@@ -296,7 +296,7 @@ async def test_names_that_sqlite_cannot_store_are_refused(store: SqliteStore) ->
 
 
 class TestInTheThread(StoreContract):
-    """The same promises when every commit goes through the writer thread."""
+    """The store contract when every commit goes through the writer thread."""
 
     @pytest.fixture
     async def store(self, path: Path) -> AsyncIterator[Store]:

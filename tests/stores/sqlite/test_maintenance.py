@@ -1,4 +1,4 @@
-"""Damaged index rows: found, and made anew from the logs."""
+"""Damaged index rows are detected, and rebuilt from the logs."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""A database that earlier code has made is read by later code."""
+"""A database of an older schema is migrated."""
 
 import sqlite3
 from contextlib import closing
@@ -53,7 +53,7 @@ async def test_data_of_the_first_schema_is_migrated(tmp_path: Path) -> None:
     new, old = tmp_path / "new.db", tmp_path / "old.db"
     store = SqliteStore(new, durability="process")
     digest = await store.blobs.put(b"a picture")
-    loose = await store.blobs.put(b"nobody names it")
+    loose = await store.blobs.put(b"unreferenced")
     seen = InputAdded(key="seen", content=(Image(blob=digest, media_type="image/png"),))
     await write_session(store, "s", input_added("one", "k1"), approval_requested("a1"), at=100)
     await write_session(store, "t", seen, at=60)

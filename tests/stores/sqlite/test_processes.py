@@ -1,6 +1,7 @@
-"""Several processes on one database: one writer at a time, and everybody hears of everything."""
+"""Several processes on one database: one writer at a time, and all followers are notified."""
 
 import asyncio
+import signal
 from contextlib import aclosing
 from pathlib import Path
 
@@ -73,8 +74,8 @@ async def test_of_processes_that_begin_a_session_concurrently_one_writes_it(stor
         assert await child.read_line() == "ready"
     for child in children:
         await child.send_line("go")
-    said_ = [await child.read_line() for child in children]
-    assert sorted(word.split()[0] for word in said_) == ["lost", "lost", "wrote"]
+    outcomes = [await child.read_line() for child in children]
+    assert sorted(word.split()[0] for word in outcomes) == ["lost", "lost", "wrote"]
     assert len(await read_log(store, "s")) == 1
 
 
@@ -85,7 +86,7 @@ async def test_a_process_killed_at_a_failpoint_loses_nothing_it_acknowledged(
 ) -> None:
     child = await spawn("write", 8, VAKA_FAILPOINT=f"{place}:{number}:kill")
     acknowledged = [int(line) for line in await child.read_to_end()]
-    assert child.process.returncode == -9
+    assert child.process.returncode == -signal.SIGKILL
     assert len(acknowledged) == number - 1
     committed = place in {"append.after_commit", "append.before_ack"}
     stored = [decode(event) for event in await read_log(store, "s")]

@@ -1,4 +1,4 @@
-"""The socket beside the database: nothing that comes through it can harm the writer, and nothing of it is left."""
+"""The socket beside the database: no message through it can harm the writer, and no file of it is left."""
 
 import asyncio
 import os
@@ -45,18 +45,11 @@ async def _close_writer(writer: asyncio.StreamWriter) -> None:
 
 
 INVALID_LINES = {
-    "empty": b"\n",
-    "text": b"hello\n",
-    "bytes": b"\x00\xff\xfe\n",
-    "list": b"[]\n",
-    "kind": b'{"follow":1}\n',
-    "field": b'{"unknown":"x"}\n',
-    "endless": b"x" * 5000,
-    "deep": b"[" * 4000 + b"\n",
-    "long": b'{"follow":"' + b"s" * 5000 + b'"}\n',
-    "number": b'{"wake":"s","head":"x"}\n',
+    "empty": b"\n", "text": b"hello\n", "bytes": b"\x00\xff\xfe\n", "list": b"[]\n", "kind": b'{"follow":1}\n',
+    "field": b'{"unknown":"x"}\n', "endless": b"x" * 5000, "deep": b"[" * 4000 + b"\n",
+    "long": b'{"follow":"' + b"s" * 5000 + b'"}\n', "number": b'{"wake":"s","head":"x"}\n',
     "surrogate": b'{"follow":"\xed\xa0\x80"}\n',
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("garbage", INVALID_LINES.values(), ids=INVALID_LINES)
@@ -91,7 +84,7 @@ async def test_a_false_head_message_wakes_no_wait(store: SqliteStore, path: Path
     log, term = await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     reader, writer = await _open_socket(path)
-    writer.write(b'{"wake":"s","head":1000}\n' * 50 + b'{"wake":"nobody","head":7}\n' + FOLLOW_LINE)
+    writer.write(b'{"wake":"s","head":1000}\n' * 50 + b'{"wake":"unknown","head":7}\n' + FOLLOW_LINE)
     assert await reader.readline() == b'{"head":0}\n'
     await _close_writer(writer)
     assert not waiting.done()

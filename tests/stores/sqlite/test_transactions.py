@@ -1,4 +1,4 @@
-"""How many transactions the appends of one tick of the event loop are, counted at the failpoints each passes once."""
+"""The number of transactions for the appends of one tick of the event loop, counted at the failpoints."""
 
 import asyncio
 from collections import Counter
@@ -34,7 +34,7 @@ def passes() -> Iterator[Counter[str]]:
 
 
 def _finishes_without_loop(work: Coroutine[Any, Any, int]) -> bool:
-    """Whether the work is done without the event loop."""
+    """Whether the coroutine finishes without the event loop."""
     try:
         work.send(None)
     except StopIteration:
@@ -88,9 +88,9 @@ async def test_an_invalid_append_of_the_only_writer_fails_at_once(store: SqliteS
 async def test_a_waiting_writer_learns_of_earlier_offers(store: SqliteStore, path: Path) -> None:
     log, _ = await begin_session(store, "s")
     other = SqliteStore(path, durability="process")
-    for number, petitioner in enumerate((other, store), 2):
+    for number, handle in enumerate((other, store), 2):
         key = f"o{number}"
-        assert await offer_event(petitioner, input_added("x", key)) == number
+        assert await offer_event(handle, input_added("x", key)) == number
         async with asyncio.timeout(20):
             assert await store.events.wait(log.session, after=number - 1) == number
     await other.close()

@@ -169,11 +169,7 @@ class PostgresDatabase:
 
     async def fetch(self, statement: str, *arguments: object, timeout: float | None = None) -> "list[asyncpg.Record]":
         """Return the rows of a statement that may safely run twice."""
-
-        async def work(connection: PostgresConnection) -> "list[asyncpg.Record]":
-            return await connection.fetch(statement, *arguments, timeout=timeout)
-
-        return await self.run(work)
+        return await self.run(lambda connection: connection.fetch(statement, *arguments, timeout=timeout))
 
     async def fetch_row(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
         """Return the first row of a statement that may safely run twice."""

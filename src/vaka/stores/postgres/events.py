@@ -138,7 +138,7 @@ class PostgresEvents:
     async def _try_offer(self, session: SessionId, event: Event, key: bytes) -> int:
         """Return the seq of the offer, 0 when the head has moved."""
         where = postgres_key(self._namespace, session)
-        row = await self._hub.database.fetch_row(_SELECT_OFFER, where.namespace, where.session, key)
+        row = await self._hub.database.fetch_row(_SELECT_OFFER, *where[:2], key)
         if row is None:
             raise NotFound(f"there is no session {session!r}")
         if row["known"]:
@@ -183,7 +183,7 @@ class PostgresEvents:
             return claim.info.head
         grown = local.add_waiter(where, after)
         try:
-            row = await self._hub.database.fetch_row(_SELECT_HEAD, where.namespace, where.session)
+            row = await self._hub.database.fetch_row(_SELECT_HEAD, *where[:2])
             if row is not None and row["head"] > after:
                 return int(row["head"])
             self._hub.heartbeat.wake()

@@ -185,7 +185,7 @@ class PostgresLive:
 
     async def _read_blocks(self, where: PostgresKey) -> dict[bytes, bytes]:
         try:
-            rows = await self._database.fetch(_SELECT_BLOCKS, where.namespace, where.session)
+            rows = await self._database.fetch(_SELECT_BLOCKS, *where[:2])
         except Unavailable:
             return {}
         return dict(map(tuple, rows))

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
+from vaka.stores.followers import HeadWaiters
 from vaka.stores.postgres.database import boot_time
 from vaka.stores.postgres.encoding import PostgresKey
 
@@ -30,26 +31,25 @@ class LocalFollowers:
     """Waits for a log to grow, and watches of open blocks, in this process."""
 
     def __init__(self) -> None:
-        self._waiters: dict[str, tuple[PostgresKey, dict[asyncio.Future[int], int]]] = {}
+        self._waiters: HeadWaiters[str] = HeadWaiters()
+        self._awaited: dict[str, PostgresKey] = {}
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self.closed = False
 
     def __bool__(self) -> bool:
-        return bool(self._waiters or self._watchers)
+        return bool(self._awaited or self._watchers)
 
     def add_waiter(self, place: PostgresKey, after: int) -> "asyncio.Future[int]":
         """Return a future for the head once it is above ``after``; pass it to ``remove_waiter`` at the end."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(place.key, (place, {}))[1][future] = after
-        return future
+        self._awaited[place.key] = place
+        return self._waiters.add(place.key, after)
 
     def remove_waiter(self, place: PostgresKey, future: "asyncio.Future[int]") -> None:
         if future.done() and not future.cancelled():
             future.exception()  # marks it as retrieved, also when the waiting task was cancelled
-        waiting = self._waiters[place.key][1]
-        del waiting[future]
-        if not waiting:
-            del self._waiters[place.key]
+        self._waiters.remove(place.key, future)
+        if place.key not in self._waiters:
+            del self._awaited[place.key]
 
     def add_watcher(self, place: PostgresKey) -> asyncio.Event:
         """Return an event set whenever open blocks may have changed; pass it to ``remove_watcher`` at the end."""
@@ -64,17 +64,15 @@ class LocalFollowers:
             del self._watchers[place.key]
 
     def awaited_sessions(self) -> list[PostgresKey]:
-        return [place for place, _ in self._waiters.values()]
+        return list(self._awaited.values())
 
     def followed_keys(self) -> set[str]:
         """Return the keys that are followed here, with ``!`` after those whose open blocks are watched."""
-        return {f"{key}!" for key in self._watchers} | {key for key in self._waiters if key not in self._watchers}
+        return {f"{key}!" for key in self._watchers} | (self._awaited.keys() - self._watchers.keys())
 
     def set_head(self, key: str, head: int) -> None:
         """Resolve the waits for a log that are below ``head``."""
-        for future, after in self._waiters[key][1].items() if key in self._waiters else ():
-            if head > after and not future.done():
-                future.set_result(head)
+        self._waiters.wake(key, head)
 
     def wake_watchers(self, key: str | None = None) -> None:
         """Let the watchers of one session, or of all, read the open blocks again."""
@@ -85,10 +83,7 @@ class LocalFollowers:
     def close(self, error: Exception) -> None:
         """Raise ``error`` in all waits, and end all watches."""
         self.closed = True
-        for _, waiting in self._waiters.values():
-            for future in waiting:
-                if not future.done():
-                    future.set_exception(error)
+        self._waiters.fail(self._waiters.keys(), error)
         self.wake_watchers()
 
 

@@ -11,7 +11,7 @@ from vaka.core.types.errors import Busy, Corrupt, InvalidInput, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, Digest, SessionId
 from vaka.stores.pagination import cursor_of, parse_cursor
-from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
+from vaka.stores.postgres.database import PostgresDatabase
 from vaka.stores.postgres.encoding import (
     DIGEST_LENGTH,
     decode_text,
@@ -47,15 +47,17 @@ _STATUS_CONDITIONS = {
 }
 
 
-class PostgresSessions:
-    """The index of one namespace."""
-
+class _PostgresPort:
     def __init__(self, namespace: bytes, database: PostgresDatabase) -> None:
         self._namespace, self._database = namespace, database
 
+
+class PostgresSessions(_PostgresPort):
+    """The index of one namespace."""
+
     async def find(self, session: SessionId) -> SessionInfo | None:
         where = postgres_key(self._namespace, session)
-        row = await self._database.fetch_row(_SELECT_SESSION, where.namespace, where.session)
+        row = await self._database.fetch_row(_SELECT_SESSION, *where[:2])
         return None if row is None else info_of(row)
 
     async def list(self, query: SessionQuery) -> SessionPage:
@@ -66,13 +68,9 @@ class PostgresSessions:
 
     async def delete(self, session: SessionId) -> None:
         where = postgres_key(self._namespace, session)
-
-        async def forget(connection: PostgresConnection) -> list[PostgresRecord]:
-            return await connection.fetch(_DELETE_SESSION, where.namespace, where.session)
-
-        if await self._database.run(forget, retry=False):
+        if await self._database.run(lambda c: c.fetch(_DELETE_SESSION, *where[:2]), retry=False):
             return
-        if await self._database.fetch_row(_SESSION_EXISTS, where.namespace, where.session) is None:
+        if await self._database.fetch_row(_SESSION_EXISTS, *where[:2]) is None:
             raise NotFound(f"there is no session {session!r}")
         raise Busy(f"session {session!r} has a writer")
 
@@ -81,7 +79,7 @@ class PostgresSessions:
             rows = await self._database.fetch(_SELECT_DECISIONS, self._namespace)
         else:
             where = postgres_key(self._namespace, session)
-            rows = await self._database.fetch(f"{_SELECT_DECISIONS} and d.session = $2", where.namespace, where.session)
+            rows = await self._database.fetch(f"{_SELECT_DECISIONS} and d.session = $2", *where[:2])
         decisions = [
             pending
             for row in rows
@@ -160,27 +158,21 @@ _INDEXED_BYTES = 256
 _decode_value = msgspec.json.Decoder().decode
 
 
-class PostgresSnapshots:
+class PostgresSnapshots(_PostgresPort):
     """Folded states, so that reopening a session reads only the events after them."""
-
-    def __init__(self, namespace: bytes, database: PostgresDatabase) -> None:
-        self._namespace, self._database = namespace, database
 
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
         where = postgres_key(self._namespace, session)
-        await self._database.fetch(_SAVE_SNAPSHOT, where.namespace, where.session, digest_text(version), seq, data)
+        await self._database.fetch(_SAVE_SNAPSHOT, *where[:2], digest_text(version), seq, data)
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
         where = postgres_key(self._namespace, session)
-        row = await self._database.fetch_row(_LOAD_SNAPSHOT, where.namespace, where.session, digest_text(version), upto)
+        row = await self._database.fetch_row(_LOAD_SNAPSHOT, *where[:2], digest_text(version), upto)
         return None if row is None else (row["seq"], row["body"])
 
 
-class PostgresBlobs:
+class PostgresBlobs(_PostgresPort):
     """Bytes by their SHA-256."""
-
-    def __init__(self, namespace: bytes, database: PostgresDatabase) -> None:
-        self._namespace, self._database = namespace, database
 
     async def put(self, data: bytes) -> Digest:
         digest = Digest(hashlib.sha256(data).hexdigest())
@@ -199,11 +191,8 @@ class PostgresBlobs:
         return body
 
 
-class PostgresValues:
+class PostgresValues(_PostgresPort):
     """Small JSON values by name."""
-
-    def __init__(self, namespace: bytes, database: PostgresDatabase) -> None:
-        self._namespace, self._database = namespace, database
 
     async def get(self, key: str) -> JSON:
         row = await self._database.fetch_row(_GET_VALUE, self._namespace, digest_text(key))

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Unavailable, VakaError
@@ -97,11 +98,7 @@ class GroupWriter:
         return sorted(batch, key=lambda write: write.place)
 
     async def _write_batch(self, batch: list[PendingWrite]) -> None:
-        arguments = _append_arguments(batch, self._lease)
-
-        async def send(connection: PostgresConnection) -> list[PostgresRecord]:
-            return await self._send_batch(connection, batch, arguments)
-
+        send = partial(self._send_batch, batch=batch, arguments=_append_arguments(batch, self._lease))
         try:
             answers = await self._database.run(send, retry=False)
         except VakaError as error:

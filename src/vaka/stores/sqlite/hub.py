@@ -95,8 +95,7 @@ class SqliteHub:
         self._keys_to_poll.add(key)
 
     def mark_stale(self, key: SqliteKey) -> None:
-        claim = self.claims.get(key)
-        if claim is not None:
+        if claim := self.claims.get(key):
             claim.mark_stale()
 
     def known_head(self, key: SqliteKey) -> int | None:

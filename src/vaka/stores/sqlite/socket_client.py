@@ -88,8 +88,7 @@ class SocketClient:
     def wake_writer(self, key: SqliteKey, owner: str, head: int) -> None:
         """Send ``owner`` the new head of its session, without waiting for an answer."""
         line = msgspec.json.encode(SocketMessage(wake=key[1], namespace=key[0], head=head)) + b"\n"
-        connection = connect_and_send(self._folder, f"{owner}.sock", line)
-        if connection is not None:
+        if connection := connect_and_send(self._folder, f"{owner}.sock", line):
             connection.close()
 
     def count_idle_poll(self, key: SqliteKey) -> None:
@@ -103,8 +102,7 @@ class SocketClient:
         return list(self._connections)
 
     def disconnect(self, key: SqliteKey) -> None:
-        link = self._connections.pop(key, None)
-        if link is not None:
+        if link := self._connections.pop(key, None):
             link.close()
 
     def close(self) -> None:

@@ -186,9 +186,8 @@ class SocketServer:
             peer.key = key = (message.namespace, SessionId(message.follow))
             self._followers.setdefault(key, set()).add(peer)
             peer.send_head(0)
-            share = self._sources.get(key)
-            if share is not None:
-                peer.send_blocks(share.encode_blocks())
+            if source := self._sources.get(key):
+                peer.send_blocks(source.encode_blocks())
 
     def remove_connection(self, peer: FollowerConnection) -> None:
         self.connections.discard(peer)
@@ -203,24 +202,21 @@ class SocketServer:
 
     def share(self, key: SqliteKey, blocks: Callable[[], Sequence[Event]] | None) -> None:
         """Set the source of a session's open blocks; ``None`` to stop sharing."""
-        old = self._sources.pop(key, None)
-        if old is not None:
+        if old := self._sources.pop(key, None):
             old.throttle.stop()
         if blocks is not None:
             self._sources[key] = _BlockSource(blocks, lambda: self._send_blocks(key))
             self.touch(key)
 
     def touch(self, key: SqliteKey | None) -> None:
-        if key in self._followers:
-            share = self._sources.get(key)
-            if share is not None:
-                share.throttle.request()
+        if key in self._followers and (source := self._sources.get(key)):
+            source.throttle.request()
 
     async def close(self) -> None:
         """Abort all connections, and every one that is accepted from now on."""
         self.closed = True
-        for share in self._sources.values():
-            share.throttle.stop()
+        for source in self._sources.values():
+            source.throttle.stop()
         self._sources.clear()
         peers = list(self.connections)
         for peer in peers:
@@ -228,9 +224,9 @@ class SocketServer:
         await asyncio.gather(*(peer.closed_future for peer in peers))
 
     def _send_blocks(self, key: SqliteKey) -> None:
-        followers, share = self._followers.get(key), self._sources.get(key)
-        if followers and share is not None:
-            lines = share.encode_blocks()
+        followers, source = self._followers.get(key), self._sources.get(key)
+        if followers and source is not None:
+            lines = source.encode_blocks()
             for peer in followers:
                 peer.send_blocks(lines)
 
