@@ -120,19 +120,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{cursor}event: {self.type}\ndata: ".encode() + encode(self) + b"\n\n"
 
 
-class _StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    v: int
-    seq: int
-    id: str
-    ts: str
-    session: str
-    turn: str
-    step: int
-    path: AgentPath
-    channel: str
-    type: str
-    data: Any
-    prev: str
+_LIVE_FIELDS = ["ts", "session", "turn", "step", "path", "channel", "type", "data"]
+_LiveEvent: Any = msgspec.defstruct("_LiveEvent", ["v", *_LIVE_FIELDS], frozen=True, gc=False)
+_StoredEvent: Any = msgspec.defstruct("_StoredEvent", ["v", "seq", "id", *_LIVE_FIELDS, "prev"], frozen=True, gc=False)
 
 
 class _DecodedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -243,10 +233,9 @@ def encode(event: Event) -> bytes:
         return event.stored
     kind, channel = _type_and_channel(event.data)
     data = msgspec.Raw(event.data.raw) if isinstance(event.data, Unknown) else event.data
-    return _encode({
-        "v": event.v, "ts": event.ts, "session": event.session, "turn": event.turn, "step": event.step,
-        "path": event.path, "channel": channel, "type": kind, "data": data,
-    })  # fmt: skip
+    return _encode(
+        _LiveEvent(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, data)
+    )
 
 
 def decode(stored: bytes) -> Event:
