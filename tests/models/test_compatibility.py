@@ -80,15 +80,15 @@ def prompt_of(*messages: Message, session: str = "s") -> Prompt:
 
 
 async def request_of(make: Make, *prompts: Prompt) -> tuple[list[str], list[Any]]:
-    """Return the requests that prompts became, and what operators were told."""
-    told: list[Any] = []
+    """Return the requests that prompts became, and the notices."""
+    logged: list[Any] = []
     async with FakeProvider(say("Yes.")) as provider:
         model = make(provider.url)
         assert isinstance(model, Closeable)
         for each in prompts:
-            told += [chunk.event for chunk in await drain_stream(model, each) if isinstance(chunk, NoticeChunk)]
+            logged += [chunk.event for chunk in await drain_stream(model, each) if isinstance(chunk, NoticeChunk)]
         await model.close()
-    return [request.raw.decode() for request in provider.requests], told
+    return [request.raw.decode() for request in provider.requests], logged
 
 
 @pytest.mark.parametrize(
@@ -99,29 +99,29 @@ async def request_of(make: Make, *prompts: Prompt) -> tuple[list[str], list[Any]
 )  # fmt: skip
 async def test_what_was_shown_before_becomes_a_note_and_what_is_shown_now_is_an_error(make: Make, part: Any) -> None:
     before = prompt_of(user_message("What is this?", part), assistant_message(), user_message("And its color?"))
-    sent, told = await request_of(make, before, before)
+    sent, logged = await request_of(make, before, before)
     assert [omitted_media_note(part).replace('"', '\\"') in body and part.data not in body for body in sent] == [
         True,
         True,
     ]
     assert sent[0] == sent[1]
     kind = type(part).__name__.lower()
-    assert [type(event) for event in told] == [Logged]  # once
-    assert f"cannot take 1 {kind} of this conversation" in told[0].message
+    assert [type(event) for event in logged] == [Logged]  # once
+    assert f"cannot take 1 {kind} of this conversation" in logged[0].message
     with pytest.raises(BadRequest, match=f"cannot take this {kind}"):
         await request_of(make, prompt_of(user_message("Hi."), assistant_message(), user_message("What is this?", part)))
 
 
 @pytest.mark.parametrize("make", [chat, responses])
 async def test_what_a_tool_shows_is_a_note_at_once(make: Make) -> None:
-    """Nobody chose to show it to this model, and an error would come again with each turn."""
+    """The media are of an earlier message; an error would recur with each turn."""
     call = ToolCall(id=CallId("c1"), name="Read")
     result = ToolResult(call=call.id, content=(Text(text="Here: "), PICTURE))
     made = AssistantMessage(id=MessageId("m"), calls=(call,))
-    sent, told = await request_of(make, prompt_of(user_message("Read it."), made, ToolMessage(results=(result,))))
+    sent, logged = await request_of(make, prompt_of(user_message("Read it."), made, ToolMessage(results=(result,))))
     assert omitted_media_note(PICTURE) in sent[0]
     assert "Here: " in sent[0]
-    assert len(told) == 1
+    assert len(logged) == 1
 
 
 async def test_a_picture_that_was_refused_does_not_spoil_the_next_turn() -> None:
@@ -129,7 +129,7 @@ async def test_a_picture_that_was_refused_does_not_spoil_the_next_turn() -> None
     assert omitted_media_note(PICTURE) in sent[0]
 
 
-async def test_so_it_is_for_models_that_are_told_of_tools_in_words() -> None:
+async def test_earlier_media_are_replaced_for_models_with_text_calls_as_well() -> None:
     call = ToolCall(id=CallId("c1"), name="Read")
     shown = ToolMessage(results=(ToolResult(call=call.id, content=(PICTURE,)),))
     made = AssistantMessage(id=MessageId("m"), calls=(call,))
@@ -143,14 +143,14 @@ async def test_so_it_is_for_models_that_are_told_of_tools_in_words() -> None:
         await request_of(lambda url: TextCalls(chat(url)), prompt_of(user_message("And this?", PICTURE)))
 
 
-async def test_what_can_be_taken_stays_and_nothing_is_told() -> None:
+async def test_supported_media_stay_without_a_notice() -> None:
     shown = prompt_of(user_message("What is this?", PICTURE), assistant_message(), user_message("And now?"))
-    sent, told = await request_of(lambda url: OpenAIChat("m", Account(base_url=f"{url}/v1")), shown)
+    sent, logged = await request_of(lambda url: OpenAIChat("m", Account(base_url=f"{url}/v1")), shown)
     assert PICTURE.data in sent[0]
-    assert told == []
+    assert logged == []
 
 
-async def test_each_conversation_is_told_once_and_one_without_a_name_each_time() -> None:
+async def test_each_session_gets_one_notice_and_a_prompt_without_one_each_time() -> None:
     def of(session: str) -> Prompt:
         return prompt_of(
             user_message(PICTURE, PICTURE),
@@ -161,18 +161,18 @@ async def test_each_conversation_is_told_once_and_one_without_a_name_each_time()
             session=session,
         )
 
-    _, told = await request_of(chat, of("a"), of("b"), of("a"), of(""), of(""))
-    assert len(told) == 4
-    assert "cannot take 1 audio, 2 images of this conversation" in told[0].message
+    _, logged = await request_of(chat, of("a"), of("b"), of("a"), of(""), of(""))
+    assert len(logged) == 4
+    assert "cannot take 1 audio, 2 images of this conversation" in logged[0].message
 
 
-async def test_a_conversation_that_went_on_with_this_model_in_another_process_was_told_there() -> None:
+async def test_a_conversation_that_this_model_has_answered_gets_no_notice() -> None:
     mine = AssistantMessage(id=MessageId("m"), content=(Text(text="No."),), model="m-2026-11-15")
-    told = [
+    logged = [
         await request_of(chat, prompt_of(user_message(PICTURE), made, user_message("?")))
         for made in (assistant_message(), mine)
     ]
-    assert [len(notices) for _, notices in told] == [1, 0]
+    assert [len(notices) for _, notices in logged] == [1, 0]
     later = prompt_of(mine, user_message(PICTURE), assistant_message(), user_message("?"))
     assert len((await request_of(chat, later))[1]) == 1
 
@@ -244,7 +244,7 @@ def thinking_provider(wire: str) -> Make:
 
 
 @pytest.mark.parametrize("wire", ["responses", "anthropic", "gemini"])
-async def test_a_thought_goes_back_to_who_thought_it_and_to_nobody_else_of_the_same_wire(wire: str) -> None:
+async def test_reasoning_goes_back_only_to_the_provider_it_came_from(wire: str) -> None:
     make = thinking_provider(wire)
     async with FakeProvider(THINKING) as one, FakeProvider(THINKING) as other:
         models = [make(one.url), make(one.url), make(other.url)]
@@ -261,7 +261,7 @@ async def test_a_thought_goes_back_to_who_thought_it_and_to_nobody_else_of_the_s
     assert blobs
     requests = [*one.requests[1:], *other.requests]
     known = [all(blob in request.raw.decode() for blob in blobs) for request in requests]
-    assert known == [True, True, False, True]  # a log from before blocks had marks goes to whoever speaks the wire
+    assert known == [True, True, False, True]  # a log from before blocks had marks goes to any provider of the wire
     assert [blob for blob in blobs if blob in other.requests[0].raw.decode()] == []
     assert "Look." in other.requests[0].raw.decode()
 

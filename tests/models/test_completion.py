@@ -196,7 +196,7 @@ async def test_a_connection_that_fails_is_a_model_that_is_unavailable(
     assert str(caught.value) == said
 
 
-def test_it_can_be_told_from_a_real_stream() -> None:
+def test_a_simulated_stream_is_marked_as_simulated() -> None:
     async def complete(prompt: Prompt) -> Completion:
         return Completion()
 

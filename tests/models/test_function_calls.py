@@ -415,7 +415,7 @@ def test_calls_of_an_answer_at_its_length_limit_are_no_calls(body: dict[str, Any
         (None, "the answer must be an object, got NoneType"),
     ],
 )
-def test_what_is_no_answer_is_refused_and_says_where(body: Any, said: str) -> None:
+def test_an_invalid_answer_is_refused_with_the_place(body: Any, said: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_function_calls(body)
     assert said in str(caught.value)

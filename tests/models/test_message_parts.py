@@ -81,12 +81,12 @@ def test_media_have_an_address_also_when_they_are_only_bytes() -> None:
     assert compatibility.data_url_of(Image(data="/9j/4AAQ")) == "data:image/jpeg;base64,/9j/4AAQ"
 
 
-def test_words_are_those_that_are_said_and_how_a_large_text_begins() -> None:
+def test_text_is_that_of_text_parts_and_previews() -> None:
     large = Stored(blob=Digest("d"), size=9, preview="Once")
     assert compatibility.text_or_preview((Text(text="a"), Reasoning(text="no"), large)) == "aOnce"
 
 
-def test_what_a_model_cannot_take_is_named() -> None:
+def test_the_error_names_the_unsupported_part() -> None:
     assert str(compatibility.unsupported_part("x/y", Audio(data="AAAA"), "only WAV")) == (
         "x/y cannot take this audio: only WAV; leave it out, or use another model"
     )

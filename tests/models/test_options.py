@@ -12,7 +12,7 @@ def test_no_options_leave_everything_to_the_provider() -> None:
     assert read_options({}) == ModelOptions()
 
 
-def test_every_word_is_read() -> None:
+def test_every_option_is_read() -> None:
     options = read_options(
         {"max_tokens": 5, "temperature": 0, "stop": "END", "reasoning": "high", "output": {"type": "object"}}
     )
@@ -62,13 +62,13 @@ def test_a_budget_is_a_word_where_a_wire_knows_only_words(given: str | int, effo
         ({"headers": {"x-key": ["sk-of-mine"]}}, "model option 'headers': expected an object of texts, got a dict"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_what_was_expected(given: dict[str, Any], hint: str) -> None:
+def test_an_invalid_option_is_an_error_that_says_what_was_expected(given: dict[str, Any], hint: str) -> None:
     with pytest.raises(BadRequest) as caught:
         read_options(given)
     assert hint in str(caught.value)
 
 
-def test_an_output_that_is_half_right_is_told() -> None:
+def test_an_invalid_output_format_is_an_error() -> None:
     with pytest.raises(BadRequest, match="output"):
         _ = read_options({"output": {"schema": {"type": "object"}, "nmae": "x"}}).output_format
 

@@ -86,7 +86,7 @@ def test_a_tagged_choice_and_a_single_allof_become_anyof() -> None:
     assert made["properties"]["mixed"] == {"enum": ["a", None], "type": ["string", "null"]}
 
 
-def test_what_has_no_keyword_is_said_in_words() -> None:
+def test_keywords_without_an_equivalent_go_into_the_description() -> None:
     made = strict_schema(
         object_schema(data={"type": "string", "contentEncoding": "base64"}, path={"type": "string", "format": "path"})
     )
@@ -165,7 +165,7 @@ def test_every_tool_that_calls_itself_strict_has_a_strict_form() -> None:
     ],
     ids=repr,
 )
-def test_what_the_dialect_cannot_say_has_no_strict_form(schema: dict[str, Any]) -> None:
+def test_schemas_outside_the_dialect_have_no_strict_form(schema: dict[str, Any]) -> None:
     assert strict_schema(schema) is None
 
 
@@ -183,7 +183,7 @@ def test_too_deep_and_too_many_have_no_strict_form() -> None:
     assert strict_schema(object_schema(a=endless)) is None
 
 
-def test_null_may_stand_for_what_is_left_out_when_the_reader_takes_it_so() -> None:
+def test_null_stands_for_an_omitted_member_if_nullable() -> None:
     schema = object_schema(
         ["a"],
         a={"type": "string"},

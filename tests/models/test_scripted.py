@@ -219,7 +219,7 @@ async def test_line_n_answers_call_n_however_often_it_is_asked() -> None:
     assert [await answer_text(model, n) for n in (2, 1, 1, 2)] == ["two", "one", "one", "two"]
 
 
-async def test_after_the_last_line_it_says_so() -> None:
+async def test_a_call_after_the_last_line_is_refused() -> None:
     model = Scripted([{"text": "one"}, {"text": "two"}], name="demo")
     assert await refusal_of(model, prompt_of(3)) == (
         "scripted model demo has 2 lines for agent 'root', call 3 has none; add a line or \"repeat\": true"
@@ -254,7 +254,7 @@ async def test_a_root_agent_with_lines_of_its_own_uses_those() -> None:
     assert "has 1 line for agent 'root', call 2 has none" in await refusal_of(model, prompt_of(2))
 
 
-async def test_a_child_without_lines_is_told_which_to_add() -> None:
+async def test_a_child_without_lines_is_refused_with_a_hint() -> None:
     text = await refusal_of(Scripted([{"text": "root"}], name="demo"), prompt_of(agent="child", path=("agent-1",)))
     assert text == 'scripted model demo has no lines for agent \'child\'; add lines with "agent": "child"'
 
@@ -348,7 +348,7 @@ async def test_a_path_can_be_a_string(tmp_path: Path) -> None:
         ('{"delay": 1, "stop": "end"}', "the line has no answer"),
     ]
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, line: str, message: str) -> None:
+def test_an_invalid_line_is_an_error_with_its_place(tmp_path: Path, line: str, message: str) -> None:
     path = write_script(tmp_path, '{"text": "one"}', "", line)
     with pytest.raises(ConfigError) as caught:
         Scripted(path)
@@ -356,7 +356,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path: Path, line: 
     assert message in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_said_with_their_place(tmp_path: Path) -> None:
+def test_invalid_utf8_is_an_error_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "script.jsonl"
     path.write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n')
     with pytest.raises(ConfigError, match=r"script\.jsonl:2: not JSON: 'utf-8' codec"):

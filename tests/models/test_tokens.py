@@ -47,6 +47,6 @@ def test_calls_count_as_they_were_written_and_their_places_do_not() -> None:
     assert estimate_message_tokens((said,)) == 5
 
 
-def test_what_cannot_be_written_down_has_no_size() -> None:
+def test_a_value_that_cannot_be_encoded_has_no_size() -> None:
     call = ToolCall(id=CallId("c"), name="look", arguments={"at": object()})
     assert estimate_message_tokens((AssistantMessage(id=MessageId("m"), calls=(call,), content=()),)) == 1

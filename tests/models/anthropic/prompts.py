@@ -40,7 +40,7 @@ def request_body(
     """Return the request for a prompt, once the vendor's types have read it."""
     before = msgspec.json.encode(prompt)
     made = to_request(model, prompt, max_tokens=max_tokens, cache=cache, cache_ttl=cache_ttl).body
-    msgspec.json.encode(VENDOR_TYPE.validate_python(made), enc_hook=list)  # they read lists only when somebody looks
+    msgspec.json.encode(VENDOR_TYPE.validate_python(made), enc_hook=list)  # pydantic validates lists lazily
     again = to_request(model, prompt, max_tokens=max_tokens, cache=cache, cache_ttl=cache_ttl).body
     assert msgspec.json.encode(made) == msgspec.json.encode(again)
     assert msgspec.json.encode(prompt) == before

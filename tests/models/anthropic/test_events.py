@@ -106,7 +106,7 @@ def vendor_message(events: Sequence[Event]) -> Any:
         return stream.get_final_message()
 
 
-def test_text_comes_in_pieces_between_what_it_cost() -> None:
+def test_text_chunks_come_between_two_usage_chunks() -> None:
     before = Usage(input=60, output=1, cache_read=30, cache_write=20)
     after = Usage(input=60, output=9, cache_read=30, cache_write=20)
     events = [message_start(), {"type": "ping"}, *text_events(0, "He", "", "llo 🌧"), *message_stop_events("end_turn")]
@@ -116,7 +116,7 @@ def test_text_comes_in_pieces_between_what_it_cost() -> None:
     ]  # fmt: skip
 
 
-def test_the_last_count_is_cumulative_and_never_shrinks() -> None:
+def test_token_counts_are_cumulative_and_never_shrink() -> None:
     def cost(*events: Event) -> Usage:
         return [chunk.usage for chunk in decode_events(*events) if isinstance(chunk, UsageChunk)][-1]
 
@@ -138,7 +138,7 @@ def test_the_last_count_is_cumulative_and_never_shrinks() -> None:
     )
 
 
-def test_thinking_is_shown_and_kept_with_its_signature() -> None:
+def test_thinking_is_streamed_and_its_block_has_the_signature() -> None:
     given = {"type": "thinking", "thinking": "", "signature": ""}
     deltas = [
         {"type": "thinking_delta", "thinking": "Hm"}, {"type": "thinking_delta", "thinking": ", so."},
@@ -151,7 +151,7 @@ def test_thinking_is_shown_and_kept_with_its_signature() -> None:
     ]  # fmt: skip
 
 
-def test_thinking_that_is_not_shown_is_kept_all_the_same() -> None:
+def test_hidden_thinking_is_sent_back_as_well() -> None:
     hidden = {"type": "redacted_thinking", "data": "xyz"}
     signed = {"type": "thinking", "thinking": "", "signature": "Eq"}
     begun = {"type": "thinking", "thinking": "All at once.", "signature": "Eq"}
@@ -164,7 +164,7 @@ def test_thinking_that_is_not_shown_is_kept_all_the_same() -> None:
     ]
 
 
-def test_calls_come_with_name_and_id_and_then_their_arguments_as_written() -> None:
+def test_a_call_begins_with_name_and_id_and_arguments_follow_unchanged() -> None:
     made = whole_stream(
         text_events(0, "Look:"),
         tool_use_events(1, "", '{"at": ', '"a"}'),
@@ -209,7 +209,7 @@ def test_the_tool_that_takes_the_answer_is_the_answer() -> None:
         ("model_context_window_exceeded", "length"), ("refusal", "refusal"), ("pause_turn", "pause"), ("new", "new"),
     ],
 )  # fmt: skip
-def test_why_it_ended_in_our_words(theirs: str, ours: str) -> None:
+def test_stop_reasons_are_mapped(theirs: str, ours: str) -> None:
     assert decode_content(*whole_stream(text_events(0, "x"), reason=theirs))[-1] == StopChunk(ours)
 
 
@@ -262,25 +262,25 @@ def test_blocks_of_the_providers_own_are_kept_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reasons", "told"),
+    ("reasons", "stop"),
     [
         (("tool_use",), "calls"), (("end_turn",), "calls"), (("tool_use", "end_turn"), "calls"),
         (("max_tokens", "tool_use"), "length"), (("tool_use", "max_tokens"), "length"),
         (("refusal", "end_turn"), "refusal"), (("tired", "tool_use"), "refusal"), (("tired",), "refusal"),
     ],
 )  # fmt: skip
-def test_no_call_runs_from_an_answer_that_may_not_be_whole(reasons: tuple[str, ...], told: str) -> None:
+def test_no_call_runs_from_an_answer_that_may_not_be_whole(reasons: tuple[str, ...], stop: str) -> None:
     said = [event for reason in reasons for event in message_stop_events(reason)[:-1]]
     assert decode_events(message_start(), *tool_use_events(0, "{}"), *said, message_stop_events("")[-1])[
         -1
-    ] == StopChunk(told)
+    ] == StopChunk(stop)
 
 
-def test_a_reason_that_nobody_knows_is_told_in_the_providers_word() -> None:
+def test_an_unknown_stop_reason_is_passed_on() -> None:
     assert decode_events(message_start(), *text_events(0, "x"), *message_stop_events("tired"))[-1] == StopChunk("tired")
 
 
-def test_what_nobody_knows_yet_is_passed_over() -> None:
+def test_unknown_events_are_ignored() -> None:
     new: Event = {"type": "message_mood", "mood": {"deep": [1, 2]}}
     piece = {"type": "color_delta", "color": "red"}
     thought = block_events(1, {"type": "thinking", "thinking": "", "more": 1}, {"type": "mood_delta", "mood": "x"})
@@ -315,7 +315,7 @@ def test_names_of_events_may_be_missing() -> None:
     ],
 )
 @pytest.mark.parametrize("place", range(5))
-def test_an_error_in_the_stream_is_one_wherever_it_comes(error: Event, kind: type[ModelError], place: int) -> None:
+def test_an_error_event_raises_anywhere_in_the_stream(error: Event, kind: type[ModelError], place: int) -> None:
     events = whole_stream(text_events(0, "Hi."))
     for inline in ({"type": "error", "error": error, "request_id": "req_1"}, {"type": "", "error": error}):
         with pytest.raises(kind, match=error["message"]):
@@ -386,7 +386,7 @@ GARBLED: list[tuple[str, list[Event]]] = [
 
 
 @pytest.mark.parametrize("events", [events for _, events in GARBLED], ids=[name for name, _ in GARBLED])
-def test_what_cannot_be_part_of_a_whole_answer_is_a_cut(events: list[Event]) -> None:
+def test_events_that_contradict_each_other_are_a_cut(events: list[Event]) -> None:
     with pytest.raises(StreamCut):
         decode_events(*events)
 
@@ -395,7 +395,7 @@ def test_what_cannot_be_part_of_a_whole_answer_is_a_cut(events: list[Event]) -> 
     "data",
     [b"", b"{", b"[]", b"null", b'"x"', b'{"type": 1}', b'\xff{"type":"ping"}', b"[" * 100_000, b'{"type":"ping"} x'],
 )
-def test_data_that_is_no_event_is_a_cut(data: bytes) -> None:
+def test_data_that_is_not_an_event_is_a_cut(data: bytes) -> None:
     with pytest.raises(StreamCut, match="the stream is garbled"):
         AnthropicStreamDecoder().feed(data, "ping")
 

@@ -25,7 +25,7 @@ from vaka.core.types.ids import CallId, Digest
 from vaka.core.types.message import Audio, CallRef, Citation, Document, Image, Part, Reasoning, Stored, Text
 
 
-def test_neighbours_become_one_and_results_come_first() -> None:
+def test_adjacent_messages_of_one_role_are_merged_and_results_come_first() -> None:
     made = sent_messages(
         user_message("One."),
         user_message("Two.", "Three."),
@@ -100,7 +100,7 @@ def test_an_error_is_words_only_and_its_pictures_follow() -> None:
     ]
 
 
-def test_a_result_nobody_asked_for_is_refused() -> None:
+def test_a_result_without_its_call_is_refused() -> None:
     with pytest.raises(BadRequest, match="a result of the call 'x'"):
         sent_messages(user_message("Go."), tool_message(tool_result("x", "?")))
 
@@ -140,14 +140,14 @@ def test_pictures_and_documents_by_bytes_and_by_address() -> None:
         (Document(data="?", media_type="text/plain"), "not UTF-8 text in base64"),
     ],
 )
-def test_a_part_it_cannot_take_is_refused(part: Part, words: str) -> None:
+def test_an_unsupported_part_is_refused(part: Part, words: str) -> None:
     with pytest.raises(
         BadRequest, match=f"{BUDGET_MODEL} cannot take this .*{words}" if "cannot take" not in words else words
     ):
         sent_messages(user_message("See:", part))
 
 
-def test_nothing_is_never_said() -> None:
+def test_empty_messages_are_left_out() -> None:
     assert sent_messages(user_message("", " \n"), assistant_message("", "\t"), user_message("Hi.")) == [
         {"role": "user", "content": [text_block("Hi.")]}
     ]
@@ -171,7 +171,7 @@ def test_a_stored_text_is_sent_as_far_as_it_is_known() -> None:
     ]
 
 
-def test_a_model_goes_on_from_its_own_words_or_is_asked_to() -> None:
+def test_a_model_continues_its_last_message_or_is_asked_to() -> None:
     begun = (user_message("Count."), assistant_message("One, two, \n"))
     assert sent_messages(*begun)[-1] == {"role": "assistant", "content": [text_block("One, two,")]}
     assert sent_messages(*begun, model=EFFORT_MODEL)[-2:] == [
@@ -198,7 +198,7 @@ def test_thinking_goes_back_word_for_word_and_only_ours() -> None:
         assistant_message(
             Reasoning(text=" Hm. ", signature="Eq", opaque={"anthropic": signed}),
             Reasoning(opaque={"anthropic": hidden}), Reasoning(text="Another's.", opaque={"gemini": {"x": 1}}),
-            Reasoning(text="Nobody's."), "Yes.",
+            Reasoning(text="Unsigned."), "Yes.",
         ),
         user_message("Sure?"),
     )  # fmt: skip
@@ -215,7 +215,9 @@ def test_thinking_goes_back_word_for_word_and_only_ours() -> None:
         ("Eq", "claude-sonnet-4-5", "house-70b", True),
     ],
 )
-def test_the_vendors_models_get_only_what_they_signed(signature: str, answered: str, asked: str, goes: bool) -> None:
+def test_the_vendors_models_get_only_thinking_they_signed(
+    signature: str, answered: str, asked: str, goes: bool
+) -> None:
     block = {"type": "thinking", "thinking": "Hm.", "signature": signature}
     thought = Reasoning(text="Hm.", signature=signature, opaque={"anthropic": block})
     messages = (

@@ -40,7 +40,7 @@ async def test_the_address_is_found_with_and_without_its_version(path: str) -> N
     assert request.path == path.rstrip("/").removesuffix("/v1") + "/v1/messages"
 
 
-async def test_who_asks_is_said_in_the_head() -> None:
+async def test_the_key_is_sent_in_a_header() -> None:
     async with request_of() as (model, provider):
         await drain_stream(model)
         head = provider.requests[0].headers
@@ -89,7 +89,7 @@ async def test_shared_connections_stay_open() -> None:
         await http.close()
 
 
-async def test_a_request_that_cannot_be_is_never_sent() -> None:
+async def test_an_invalid_request_is_never_sent() -> None:
     async with request_of(model="claude-opus-5-5") as (model, provider):
         with pytest.raises(BadRequest, match="cannot be forced"):
             await drain_stream(model, msgspec.structs.replace(PROMPT, tool_choice="required"))
@@ -107,7 +107,7 @@ async def test_a_stream_without_its_last_event_was_cut() -> None:
             await drain_stream(model)
 
 
-async def test_errors_name_neither_key_nor_more_than_was_said() -> None:
+async def test_errors_do_not_contain_the_key() -> None:
     async with request_of(fail(401, "invalid x-api-key: sk-ant-secret")) as (model, _):
         with pytest.raises(AuthenticationFailed) as caught:
             await drain_stream(model)

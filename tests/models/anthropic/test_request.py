@@ -68,14 +68,14 @@ def test_a_whole_request() -> None:
     }
 
 
-def test_the_least_request_says_nothing_it_need_not() -> None:
+def test_the_smallest_request_has_no_optional_fields() -> None:
     assert request_body("some-server", prompt_of()) == {
         "model": "some-server", "max_tokens": 8192, "stream": True,
         "messages": [{"role": "user", "content": [text_block("Hi.")]}],
     }  # fmt: skip
 
 
-def test_every_option_has_its_place_or_none() -> None:
+def test_every_option_has_its_field_or_is_ignored() -> None:
     made = body_with_options(
         NO_THINKING_MODEL,
         max_tokens=100,
@@ -124,7 +124,7 @@ def test_every_option_has_its_place_or_none() -> None:
         ("claude-opus-1", 8192), ("glm-5", 8192),
     ],
 )  # fmt: skip
-def test_an_answer_is_bounded_by_what_the_model_can_write(model: str, tokens: int) -> None:
+def test_the_default_length_limit_depends_on_the_model(model: str, tokens: int) -> None:
     assert request_body(model, prompt_of())["max_tokens"] == tokens
 
 
@@ -159,7 +159,7 @@ def test_an_answer_is_bounded_by_what_the_model_can_write(model: str, tokens: in
         ("some-server", "low", 4096, None),
     ],
 )
-def test_each_model_is_told_to_think_in_its_own_way(model: str, reasoning: Any, thinking: Any, effort: Any) -> None:
+def test_each_model_has_its_own_thinking_fields(model: str, reasoning: Any, thinking: Any, effort: Any) -> None:
     options = {} if reasoning is None else {"reasoning": reasoning}
     made = request_body(model, prompt_of(options=options), max_tokens=32_000)
     wanted = {"type": "enabled", "budget_tokens": thinking} if isinstance(thinking, int) else thinking
@@ -216,11 +216,11 @@ def test_top_p_alone_is_sent() -> None:
         ("look", {}, {"type": "tool", "name": "look"}),
     ],
 )
-def test_which_tool_is_called(choice: str, options: dict[str, Any], wanted: Any) -> None:
+def test_tool_choices_are_mapped(choice: str, options: dict[str, Any], wanted: Any) -> None:
     assert body_with_options(BUDGET_MODEL, choice, **options).get("tool_choice") == wanted
 
 
-def test_a_model_that_thinks_by_itself_is_quiet_when_a_tool_is_forced() -> None:
+def test_thinking_is_turned_off_when_a_tool_is_forced() -> None:
     assert body_with_options(DEFAULT_THINKING_MODEL, "required")["thinking"] == {"type": "disabled"}
     assert "thinking" not in body_with_options(EFFORT_MODEL, "look")
 
@@ -235,18 +235,18 @@ def test_a_model_that_thinks_by_itself_is_quiet_when_a_tool_is_forced() -> None:
         ("claude-sonnet-5-5", "look", {}, "cannot be forced to call a tool"),
         (BUDGET_MODEL, "fly", {}, "names no tool; there are look"),
         (BUDGET_MODEL, "look", {"reasonin": 1}, "did you mean 'reasoning'"),
-        (NO_THINKING_MODEL, "auto", {"output": {"type": "array", "items": {"type": "string"}}}, "an output schema of the type 'object'"),
+        (NO_THINKING_MODEL, "auto", {"output": {"type": "array", "items": {"type": "string"}}}, "of the type 'object'"),
         (ALWAYS_THINKING_MODEL, "auto", {"output": {"type": "object"}}, "list the properties of each object"),
     ],
 )  # fmt: skip
-def test_what_a_model_cannot_do_is_said_before_anything_is_sent(
+def test_an_unsupported_option_is_refused_before_anything_is_sent(
     model: str, choice: str, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(BadRequest, match=words):
         body_with_options(model, choice, **options)
 
 
-def test_a_tool_must_be_there_to_be_required_and_have_a_name_that_is_one() -> None:
+def test_a_required_tool_must_exist_and_have_a_valid_name() -> None:
     with pytest.raises(BadRequest, match="'required', but there are no tools"):
         request_body(BUDGET_MODEL, prompt_of(tool_choice="required"))
     for name in ("bad name", "", "x" * 65, "naïve"):
@@ -259,7 +259,7 @@ def test_a_tool_without_a_type_takes_an_object() -> None:
     assert made["tools"] == [{"name": "look", "input_schema": {"type": "object", "properties": {}}}]
 
 
-def test_the_shape_of_an_answer_is_the_providers_business_where_it_can_be() -> None:
+def test_an_output_schema_is_native_where_the_model_supports_it() -> None:
     made = body_with_options(ALWAYS_THINKING_MODEL, output={"schema": SCHEMA, "name": "place"}, reasoning="low")
     assert made["output_config"] == {
         "effort": "low",
@@ -269,7 +269,7 @@ def test_the_shape_of_an_answer_is_the_providers_business_where_it_can_be() -> N
     assert "tool_choice" not in made
 
 
-def test_the_shape_of_an_answer_is_a_tool_elsewhere() -> None:
+def test_an_output_schema_is_a_tool_for_other_models() -> None:
     request = to_request(
         NO_THINKING_MODEL, prompt_of(options={"output": {"schema": SCHEMA, "description": "A place."}}), cache=False
     )
@@ -293,7 +293,7 @@ def test_a_tool_for_the_answer_stands_beside_the_others(choice: str, wanted: Any
     assert made["tool_choice"] == wanted
 
 
-def test_a_shape_that_need_not_be_kept_strictly_is_a_tool() -> None:
+def test_an_output_schema_that_is_not_strict_is_a_tool() -> None:
     made = body_with_options(BUDGET_MODEL, tools=(), output={"schema": SCHEMA, "strict": False})
     assert ("output_config" in made, made["tools"][0]["name"]) == (False, "answer")
 
@@ -323,7 +323,7 @@ def test_a_shape_that_need_not_be_kept_strictly_is_a_tool() -> None:
         ({"type": "object", "properties": {"a": {}}}, None),
         ({"type": "object", "properties": {"a": True}}, None),
         ({"type": "array"}, None),
-        ({"$ref": "#/$defs/nobody"}, None),
+        ({"$ref": "#/$defs/missing"}, None),
         ({"$ref": "https://example.com/x"}, None),
         ({"type": "object", "properties": {"next": {"$ref": "#"}}}, None),
         ({"$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}, None),
@@ -343,7 +343,7 @@ def test_a_schema_is_closed_or_not_used(schema: dict[str, Any], form: dict[str, 
         assert made["output_config"]["format"]["schema"]["properties"] == {"x": form}
 
 
-def test_a_schema_without_end_is_not_used() -> None:
+def test_a_recursive_schema_is_not_used() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(200):
         deep = {"type": "object", "properties": {"x": deep}}
@@ -386,7 +386,7 @@ def test_at_most_four_places_are_marked_for_the_cache(more: dict[str, Any], want
     [(1, ["look", "S", "tool_result", "o0"]), (2, ["S", "tool_result", "o0", "o1"]),
      (3, ["tool_result", "o0", "o1", "o2"]), (4, ["o0", "o1", "o2", "o3"])],
 )  # fmt: skip
-def test_places_that_somebody_marked_by_hand_are_among_the_four(own: int, wanted: list[str]) -> None:
+def test_cache_marks_of_the_caller_are_among_the_four(own: int, wanted: list[str]) -> None:
     shape = {"input_schema": {"type": "object"}, "cache_control": CACHE_MARK}
     tools = [{"name": f"o{number}", **shape} for number in range(own)]
     made = request_body(
@@ -395,7 +395,7 @@ def test_places_that_somebody_marked_by_hand_are_among_the_four(own: int, wanted
     assert sorted(count_marks(made)) == sorted(wanted)
 
 
-def test_a_prompt_may_say_otherwise_about_the_cache() -> None:
+def test_the_cache_option_of_a_prompt_takes_precedence() -> None:
     assert count_marks(request_body(BUDGET_MODEL, prompt_of(options={"cache": False}), cache=True)) == []
     assert count_marks(request_body(BUDGET_MODEL, prompt_of(options={"cache": True}), cache=False)) == ["Hi."]
     kept = request_body(BUDGET_MODEL, prompt_of(system="S"), cache=True, cache_ttl="1h")

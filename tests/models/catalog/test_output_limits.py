@@ -2,8 +2,8 @@
 
 import pytest
 
-from vaka.models.catalog.prices import output_limit_of
 from vaka.models.catalog.anthropic import capabilities_of as facts
+from vaka.models.catalog.prices import output_limit_of
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ from vaka.models.catalog.anthropic import capabilities_of as facts
         ("chat", "", None),
     ],
 )
-def test_only_what_is_known_is_told(wire: str, model: str, most: int | None) -> None:
+def test_an_unknown_model_has_no_output_limit(wire: str, model: str, most: int | None) -> None:
     assert output_limit_of(wire, model) == most
 
 
 @pytest.mark.parametrize("model", ["claude-opus-4-1", "claude-3-haiku-20240307", "glm-4.6"])
-def test_over_anthropic_messages_every_answer_has_the_bound_that_is_sent(model: str) -> None:
+def test_over_anthropic_messages_the_limit_is_the_one_that_is_sent(model: str) -> None:
     assert output_limit_of("anthropic", model) == facts(model).default_max_tokens

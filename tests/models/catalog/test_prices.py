@@ -21,7 +21,7 @@ def test_cached_tokens_have_their_own_price_and_the_rest_is_input() -> None:
     assert is_close(price.cost(usage), 0.2 * 10 + 0.6 * 1 + 0.2 * 12.5 + 0.1 * 50)
 
 
-def test_what_has_no_price_of_its_own_costs_as_input_or_output() -> None:
+def test_tokens_without_a_price_of_their_own_cost_as_input_or_output() -> None:
     usage = Usage(input=1_000_000, output=1_000_000, cache_read=400_000, cache_write=100_000, reasoning=900_000)
     assert is_close(Price(input=2, output=8).cost(usage), 10)
 
@@ -39,7 +39,7 @@ def test_a_long_prompt_makes_the_whole_call_dearer() -> None:
     assert (price.output_token_cost(1000), price.output_token_cost(1001)) == (10e-6, 15e-6)
 
 
-def test_more_cached_than_sent_costs_what_was_sent() -> None:
+def test_more_cached_tokens_than_input_cost_no_more_than_the_input() -> None:
     assert is_close(Price(input=4, output=0, cache_read=1).cost(Usage(input=10, cache_read=50, cache_write=9)), 10e-6)
 
 
@@ -67,7 +67,7 @@ def test_a_dated_name_has_the_price_of_its_model(name: str, vendor: str, entry: 
     "name",
     [
         "claude-opus-5-7", "claude-fable-5-2", "gpt-5.4-turbo", "gpt-5.4-pro-max", "gpt-55", "mistral-large-latest",
-        "openrouter/anthropic/claude-opus-5-5", "ollama/deepseek-v4-pro", "anthropic/gpt-5.4", "", "/", "nobody/x",
+        "openrouter/anthropic/claude-opus-5-5", "ollama/deepseek-v4-pro", "anthropic/gpt-5.4", "", "/", "unknown/x",
     ],
 )  # fmt: skip
 def test_a_model_that_is_not_in_the_table_has_no_price(name: str) -> None:
@@ -75,7 +75,7 @@ def test_a_model_that_is_not_in_the_table_has_no_price(name: str) -> None:
     assert PRICES.cost(name, Usage(input=1)) is None
 
 
-def test_ones_own_prices_come_first_and_the_longest_name_wins() -> None:
+def test_overrides_take_precedence_and_the_longest_name_wins() -> None:
     prices = PriceList(
         {
             "claude-opus-5-5": {"input": 1, "output": 2},
@@ -95,13 +95,13 @@ def test_ones_own_prices_come_first_and_the_longest_name_wins() -> None:
     assert [price and price.input for price in found] == [1, 3, 2.5, 0, 5]
 
 
-def test_a_price_that_is_none_says_what_was_expected() -> None:
+def test_an_invalid_price_is_an_error_that_says_what_was_expected() -> None:
     for wrong in ({"input": 1}, {"input": -1, "output": 1}, {"input": 1, "output": 1, "inptu": 2}, "free"):
         with pytest.raises(ConfigError, match=r"the price of 'x': .*expected US"):
             PriceList({"x": wrong})
 
 
-def test_names_without_end_are_forgotten_and_found_again() -> None:
+def test_the_lookup_cache_is_bounded() -> None:
     prices = PriceList({"mine": FREE})
     for number in range(2000):
         assert prices.find(f"unknown-{number}x") is None

@@ -34,7 +34,7 @@ def test_the_vendors_that_are_promised_are_there() -> None:
 
 
 @pytest.mark.parametrize("profile", EVERY, ids=lambda profile: profile.name)
-def test_the_facts_of_a_vendor_make_sense(profile: VendorProfile) -> None:
+def test_vendor_profiles_are_consistent(profile: VendorProfile) -> None:
     assert msgspec.convert(msgspec.to_builtins(profile), VendorProfile) == profile
     assert profile.key_env
     assert all(re.fullmatch("[A-Z][A-Z0-9_]+", variable) for variable in (profile.base_env, *profile.key_env))

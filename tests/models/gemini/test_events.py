@@ -110,7 +110,7 @@ def test_a_whole_stream_becomes_chunks() -> None:
     ]
 
 
-def test_google_hears_the_same() -> None:
+def test_googles_client_reads_the_same_answer() -> None:
     chunks = decode_events(*STREAM)
     theirs = [types.GenerateContentResponse.model_validate_json(encode_event(event)) for event in STREAM]
     parts = [
@@ -129,7 +129,7 @@ def test_google_hears_the_same() -> None:
     ]
 
 
-def test_what_the_prompt_costs_is_said_with_the_first_event() -> None:
+def test_the_first_event_has_the_usage_of_the_prompt() -> None:
     answer = GeminiStreamDecoder("m")
     (*_, usage) = answer.feed(encode_event(STREAM[0]))
     assert usage == UsageChunk(Usage(input=20, output=30, reasoning=30), "gemini-3.8-flash")
@@ -149,7 +149,7 @@ def test_what_the_prompt_costs_is_said_with_the_first_event() -> None:
         ),
     ],
 )
-def test_usage_makes_sense_of_what_is_there(counts: dict[str, Any], usage: Usage) -> None:
+def test_usage_is_read_from_the_counts_that_are_present(counts: dict[str, Any], usage: Usage) -> None:
     assert decode_events({**ending_event(), "usageMetadata": counts}) == [UsageChunk(usage, "m"), StopChunk("end")]
 
 
@@ -185,7 +185,7 @@ def test_a_signature_comes_right_before_what_it_belongs_to() -> None:
         ("[1]", "[1]"),
     ],
 )
-def test_arguments_are_handed_on_as_they_were_written(arguments: str, text: str) -> None:
+def test_arguments_are_passed_on_unchanged(arguments: str, text: str) -> None:
     event = '{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":%s}}]},"finishReason":"STOP"}]}'
     chunk, *_ = decode_events((event % arguments).encode())
     assert chunk == CallChunk(0, "f", text, "call_gemini_0")
@@ -206,7 +206,7 @@ def test_calls_with_one_id_get_two() -> None:
         ("OTHER", "refusal"), ("SOMETHING_NEW", "refusal"),
     ],
 )  # fmt: skip
-def test_how_an_answer_with_calls_ended(reason: str, stop: str) -> None:
+def test_stop_reasons_of_an_answer_with_calls(reason: str, stop: str) -> None:
     chunks = decode_events(event_of_part(text="a"), event_of_part(functionCall={"name": "f"}), ending_event(reason))
     assert chunks[-1] == StopChunk(stop)
 
@@ -215,11 +215,11 @@ def test_how_an_answer_with_calls_ended(reason: str, stop: str) -> None:
     ("reason", "stop"),
     [("STOP", "end"), ("MAX_TOKENS", "length"), ("RECITATION", "refusal"), ("SPII", "refusal"), ("NEW_ONE", "new_one")],
 )
-def test_how_an_answer_without_calls_ended(reason: str, stop: str) -> None:
+def test_stop_reasons_of_an_answer_without_calls(reason: str, stop: str) -> None:
     assert decode_events(event_of_part(text="a"), ending_event(reason)) == [TextChunk("a"), FREE, StopChunk(stop)]
 
 
-def test_a_refusal_without_words_gets_the_providers() -> None:
+def test_a_refusal_without_text_has_the_providers_reason() -> None:
     said = decode_events(
         ending_event("PROHIBITED_CONTENT", finishMessage="Not  this.\nkey=abcdefgh12345678 " + "x" * 600)
     )
@@ -241,21 +241,23 @@ def test_a_blocked_prompt_is_a_refusal_with_its_reason() -> None:
 @pytest.mark.parametrize(
     "reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"]
 )
-def test_a_call_the_model_stumbled_over_may_be_asked_for_again(reason: str) -> None:
+def test_a_malformed_call_may_be_retried(reason: str) -> None:
     error = error_of(event_of_part(text="a"), ending_event(reason, finishMessage="print(x"))
     assert type(error) is StreamCut
     assert str(error) == f"the model's answer is malformed: {reason}: print(x"
 
 
-def test_a_lost_signature_is_no_reason_to_try_again() -> None:
+def test_a_lost_signature_is_not_retried() -> None:
     assert type(error_of(ending_event("MISSING_THOUGHT_SIGNATURE"))) is BadRequest
 
 
 @pytest.mark.parametrize(
     "events",
     [
-        [], [event_of_part(text="a")], [event_of_part(functionCall={"name": "f"})], [{}], [{"candidates": None}], [{"candidates": []}],
-        [event_of_part(text="a"), ending_event("")], [event_of_part(text="a"), ending_event("FINISH_REASON_UNSPECIFIED")],
+        [], [event_of_part(text="a")], [event_of_part(functionCall={"name": "f"})], [{}], [{"candidates": None}],
+        [{"candidates": []}],
+        [event_of_part(text="a"), ending_event("")],
+        [event_of_part(text="a"), ending_event("FINISH_REASON_UNSPECIFIED")],
         [{"candidates": [{"finishReason": "STOP", "index": 1}]}], [b"[DONE]"],
         [{"usageMetadata": {"promptTokenCount": 1}}],
     ],
@@ -264,7 +266,7 @@ def test_a_stream_without_a_finish_reason_was_cut(events: list[Any]) -> None:
     assert type(error_of(*events)) is StreamCut
 
 
-def test_usage_may_come_after_the_finish_reason_and_so_may_words() -> None:
+def test_usage_and_text_may_come_after_the_finish_reason() -> None:
     usage = {"usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 2}}
     words = [ending_event(content={"parts": [{"text": text}]}) for text in "ab"]
     assert decode_events(*words, usage, b"[DONE]") == [
@@ -276,7 +278,7 @@ def test_usage_may_come_after_the_finish_reason_and_so_may_words() -> None:
 
 
 @pytest.mark.parametrize("reasons", [("MAX_TOKENS", "STOP"), ("STOP", "MAX_TOKENS")])
-def test_of_two_reasons_the_one_counts_that_says_something_is_missing(reasons: tuple[str, str]) -> None:
+def test_the_finish_reason_of_an_incomplete_answer_takes_precedence(reasons: tuple[str, str]) -> None:
     call = event_of_part(functionCall={"name": "go", "args": {}})
     assert decode_events(call, *map(ending_event, reasons))[-1] == StopChunk("length")
 
@@ -287,7 +289,7 @@ def test_only_the_first_of_several_candidates_counts() -> None:
     assert decode_events({"candidates": [other, first, other]}) == [TextChunk("yes"), FREE, StopChunk("end")]
 
 
-def test_nulls_and_what_is_not_known_are_passed_over() -> None:
+def test_nulls_and_unknown_fields_are_ignored() -> None:
     event: dict[str, Any] = {
         "candidates": [
             {"content": None, "avgLogprobs": 1, "safetyRatings": [{}], "finishReason": None, "groundingMetadata": None},
@@ -300,7 +302,7 @@ def test_nulls_and_what_is_not_known_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "error_text"),
     [
         (b'{"candidates": [', "expected an event of an answer, got a JSON object: '{\"candidates\": ['"),
         (b"<html>no</html>", "expected an event of an answer, got an HTML page: '<html>no</html>'"),
@@ -315,10 +317,10 @@ def test_nulls_and_what_is_not_known_are_passed_over() -> None:
         (b"", "expected an event of an answer, got an empty body"),
     ],
 )
-def test_garbage_is_a_cut(data: bytes, told: str) -> None:
+def test_garbage_is_a_cut(data: bytes, error_text: str) -> None:
     error = error_of(data, ending_event())
     assert type(error) is StreamCut
-    assert str(error).startswith(told)
+    assert str(error).startswith(error_text)
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -337,14 +339,14 @@ def test_garbage_is_a_cut(data: bytes, told: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_an_error_in_the_stream_is_told_as_what_it_is(error: dict[str, Any], kind: type, listed: bool) -> None:
+def test_an_error_event_raises_its_error(error: dict[str, Any], kind: type, listed: bool) -> None:
     event: Any = {"error": error}
     caught = error_of(event_of_part(text="a"), [event] if listed else event)
     assert type(caught) is kind
     assert error["message"] in str(caught)
 
 
-def test_an_error_says_how_long_to_wait() -> None:
+def test_an_error_event_has_its_retry_delay() -> None:
     detail = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
     error = error_of({"error": {"code": 429, "message": "m", "status": "RESOURCE_EXHAUSTED", "details": [detail]}})
     assert isinstance(error, RateLimited)
@@ -435,11 +437,11 @@ def test_arguments_in_pieces_are_put_together() -> None:
         ),
     ],
 )
-def test_pieces_that_do_not_make_a_whole_are_a_cut(events: list[Any]) -> None:
+def test_pieces_that_contradict_each_other_are_a_cut(events: list[Any]) -> None:
     assert type(error_of(*events, ending_event())) is StreamCut
 
 
-def test_pieces_that_broke_off_at_the_length_limit_are_shown_as_such() -> None:
+def test_pieces_cut_by_the_length_limit_are_emitted_as_truncated() -> None:
     half = argument_pieces({"jsonPath": "$.a", "stringValue": "x", "willContinue": True}, name="f")
     assert decode_events(half, ending_event("MAX_TOKENS")) == [
         CallChunk(0, "f", '{"a":"x"}', "call_gemini_0"),
@@ -449,7 +451,7 @@ def test_pieces_that_broke_off_at_the_length_limit_are_shown_as_such() -> None:
 
 
 @given(st.data())
-def test_whatever_is_done_to_an_event_nothing_but_our_errors_comes_of_it(data: st.DataObject) -> None:
+def test_a_mutated_event_raises_only_model_errors(data: st.DataObject) -> None:
     event = bytearray(encode_event(data.draw(st.sampled_from(STREAM))))
     for _ in range(data.draw(st.integers(1, 4))):
         event[data.draw(st.integers(0, len(event) - 1))] = data.draw(st.integers(0, 255))

@@ -49,7 +49,7 @@ async def test_the_key_is_in_a_header_and_nowhere_else(http: ConnectionPool) -> 
     assert KEY not in repr(model)
 
 
-async def test_without_a_key_the_account_says_who_asks(http: ConnectionPool) -> None:
+async def test_without_a_key_the_headers_of_the_account_authenticate(http: ConnectionPool) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         base = provider.url + "/v1/projects/p/locations/global/publishers/google"
         account = Account(base_url=base, headers={"authorization": "Bearer t"})
@@ -100,7 +100,7 @@ async def test_it_closes_connections_of_its_own_only(http: ConnectionPool) -> No
         assert not http.client.is_closed
 
 
-async def test_a_wrong_request_is_not_sent(http: ConnectionPool) -> None:
+async def test_an_invalid_request_is_not_sent(http: ConnectionPool) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         model = Gemini(MODEL, Account(base_url=provider.url, key=KEY), http=http)
         with pytest.raises(BadRequest, match="there is no model option 'x'"):
@@ -109,8 +109,8 @@ async def test_a_wrong_request_is_not_sent(http: ConnectionPool) -> None:
 
 
 @pytest.mark.parametrize("type", ["application/json; charset=UTF-8", "text/event-stream"])
-async def test_an_array_instead_of_a_stream_is_told_as_that(type: str, http: ConnectionPool) -> None:
-    """So answers whoever does not pass ``alt=sse`` on."""
+async def test_an_array_instead_of_a_stream_is_a_cut(type: str, http: ConnectionPool) -> None:
+    """A gateway that drops ``alt=sse`` answers with an array."""
     whole: list[Any] = [{"candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}]}]
     fault = Fault(body=msgspec.json.format(msgspec.json.encode(whole)), headers={"content-type": type})
     error = await error_of(http, fault)
@@ -132,7 +132,7 @@ def refusal_body(code: int, status: str, *details: Any) -> bytes:
         (429, "RESOURCE_EXHAUSTED", [{"retryDelay": "7s"}], RateLimited),
     ],
 )
-async def test_errors_in_a_list_are_told_as_what_they_are(
+async def test_errors_in_a_list_are_recognized(
     code: int, status: str, details: Sequence[Any], kind: type, http: ConnectionPool
 ) -> None:
     error = await error_of(http, Fault(status=code, body=refusal_body(code, status, *details)))
@@ -140,7 +140,7 @@ async def test_errors_in_a_list_are_told_as_what_they_are(
     assert not isinstance(error, RateLimited) or error.retry_after == 7
 
 
-async def test_an_answer_that_is_cut_anywhere_is_no_answer(http: ConnectionPool) -> None:
+async def test_an_answer_that_is_cut_anywhere_raises(http: ConnectionPool) -> None:
     answer = call("weather", city="Hilo") | {"text": "Let me look.", "reasoning": "hm"}
     async with FakeProvider(answer) as provider:
         model = Gemini(MODEL, Account(base_url=provider.url, key=KEY), http=http)

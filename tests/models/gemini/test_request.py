@@ -169,7 +169,7 @@ def test_tools_of_the_providers_own_come_beside_ours() -> None:
         ("my-own-endpoint", 500, {"includeThoughts": True, "thinkingBudget": 500}),
     ],
 )
-def test_thinking_is_asked_for_in_the_words_of_the_generation(model: str, asked: Any, config: Any) -> None:
+def test_thinking_fields_depend_on_the_generation(model: str, asked: Any, config: Any) -> None:
     body = request_body(model, options={} if asked is None else {"reasoning": asked})
     assert body.get("generationConfig", {}).get("thinkingConfig") == config
 
@@ -181,7 +181,7 @@ def test_thinking_is_asked_for_in_the_words_of_the_generation(model: str, asked:
         ("gemini-pro-latest", (3, 0)), ("gemma-3-27b-it", None), ("gemini-exp", None), ("latest", None), ("", None),
     ],
 )  # fmt: skip
-def test_a_name_says_which_gemini_it_is(name: str, version: Any) -> None:
+def test_the_generation_is_read_from_the_name(name: str, version: Any) -> None:
     assert generation_of(name) == version
 
 
@@ -194,13 +194,13 @@ def test_a_name_says_which_gemini_it_is(name: str, version: Any) -> None:
         ("weather", {"mode": "ANY", "allowedFunctionNames": ["weather"]}),
     ],
 )
-def test_which_tool_may_be_called_is_said(choice: str, config: Any) -> None:
+def test_tool_choices_are_mapped(choice: str, config: Any) -> None:
     body = request_body(NEW_MODEL, tools=(WEATHER,), tool_choice=choice)
     assert body.get("toolConfig") == (config and {"functionCallingConfig": config})
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "error_text"),
     [
         ({"tool_choice": "fly", "tools": (WEATHER,)}, "tool_choice names 'fly', which is not among the tools: weather"),
         ({"tool_choice": "fly"}, "tool_choice names 'fly', which is not among the tools: none"),
@@ -210,13 +210,13 @@ def test_which_tool_may_be_called_is_said(choice: str, config: Any) -> None:
         ({"options": {"temprature": 1}}, "there is no model option 'temprature'; did you mean 'temperature'?"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_it_is_sent(fields: dict[str, Any], told: str) -> None:
+def test_an_invalid_prompt_is_refused_before_it_is_sent(fields: dict[str, Any], error_text: str) -> None:
     with pytest.raises(BadRequest) as caught:
         request_body(NEW_MODEL, **fields)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(error_text)
 
 
-def test_without_tools_none_is_no_choice() -> None:
+def test_without_tools_there_is_no_tool_choice() -> None:
     assert "toolConfig" not in request_body(NEW_MODEL, tool_choice="none")
 
 
@@ -301,7 +301,7 @@ def test_blocks_of_the_providers_own_are_sent_back_word_for_word() -> None:
     ]
 
 
-def test_what_other_providers_thought_is_left_out() -> None:
+def test_reasoning_of_other_providers_is_left_out() -> None:
     theirs = Reasoning(text="hm", signature="x", opaque={"anthropic": {"type": "thinking", "signature": "x"}})
     odd = Reasoning(text="hm", opaque={"gemini": "what"})
     assert request_contents(NEW_MODEL, HI, assistant_message(Reasoning(text="hm"), theirs, odd, Text(text="Yes.")))[1][
@@ -363,7 +363,7 @@ def test_results_have_the_names_and_the_order_of_their_calls() -> None:
     )
 
 
-def test_a_result_without_its_call_is_told_in_words() -> None:
+def test_a_result_without_its_call_is_sent_as_text() -> None:
     picture = Image(data="iVBORw0KGgo=")
     results = ToolMessage(results=(tool_result(9, Text(text="rain"), picture),))
     assert request_contents(NEW_MODEL, results) == [
@@ -419,7 +419,7 @@ def test_media_are_sent_by_their_bytes_or_their_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "error_text"),
     [
         (Document(data="UEs=", media_type="application/zip"), "its type is 'application/zip'"),
         (Document(url="https://x/a.zip", media_type="application/zip"), "its type is 'application/zip'"),
@@ -427,8 +427,8 @@ def test_media_are_sent_by_their_bytes_or_their_address() -> None:
         (Image(url="data:image/png,abc"), "the data in its URL is not base64"),
     ],
 )
-def test_media_that_gemini_cannot_take_are_refused_before_anything_is_sent(part: Any, told: str) -> None:
-    with pytest.raises(BadRequest, match=told):
+def test_media_that_gemini_cannot_take_are_refused_before_anything_is_sent(part: Any, error_text: str) -> None:
+    with pytest.raises(BadRequest, match=error_text):
         to_request(NEW_MODEL, Prompt(messages=(UserMessage(content=(part,)),)))
 
 

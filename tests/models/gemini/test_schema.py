@@ -80,7 +80,7 @@ def test_two_definitions_of_one_name_stay_two() -> None:
     "value",
     [{}, {"root": {}}, {"root": {"n": 1, "next": {"n": "x"}}}, {"root": {"next": {"next": {"n": 1}}}}, {"root": 1}, []],
 )
-def test_what_is_valid_stays_valid_and_nothing_else_becomes_so(value: Any) -> None:
+def test_inlining_does_not_change_which_values_are_valid(value: Any) -> None:
     assert jsonschema_rs.is_valid(inline_references(TREE), value) == jsonschema_rs.is_valid(TREE, value)
 
 
@@ -93,7 +93,7 @@ def test_a_schema_that_would_become_huge_is_sent_as_it_is() -> None:
     assert inline_references(schema) == {"$defs": parts, "$ref": "#/$defs/L19"}
 
 
-def test_nothing_is_changed_in_what_was_given() -> None:
+def test_the_given_schema_is_not_modified() -> None:
     before = str(TREE)
     inline_references(TREE)
     assert str(TREE) == before

@@ -82,7 +82,7 @@ async def test_a_status_is_the_error_it_stands_for(wire: str, status: int, words
         ),
     ],
 )
-async def test_what_is_no_answer_is_told_as_what_it_is(
+async def test_a_body_that_is_not_an_answer_is_described(
     wire: str, fault: Fault, kind: type[ModelError], words: str
 ) -> None:
     check_error(await ask_once(wire, fault), kind, words)
@@ -126,30 +126,30 @@ class TestPacked:
     LIMITS = StreamLimits(total_bytes=1_000_000)
 
     @WIRES
-    async def test_a_bomb_is_too_large(self, wire: str) -> None:
+    async def test_a_decompression_bomb_is_too_large(self, wire: str) -> None:
         bomb = b"data: " + b"0" * 50_000_000
         check_error(await ask_once(wire, Fault(body=bomb, gzip=True), limits=self.LIMITS), StreamCut, "1000000 bytes")
 
     @WIRES
-    async def test_a_bomb_with_an_error_status_is_an_error(self, wire: str) -> None:
+    async def test_a_decompression_bomb_with_an_error_status_is_an_error(self, wire: str) -> None:
         bomb = Fault(status=500, body=b"0" * 50_000_000, gzip=True)
         check_error(await ask_once(wire, bomb, limits=self.LIMITS), ModelUnavailable)
 
     @WIRES
     @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
-    async def test_what_cannot_be_unpacked_is_no_answer(self, wire: str, coding: str) -> None:
+    async def test_a_body_that_cannot_be_decompressed_is_an_error(self, wire: str, coding: str) -> None:
         chunks, error = await ask_once(wire, Fault(headers={"content-encoding": coding}, body=b"\xff" * 100))
         assert (chunks, type(error)) == ([], StreamCut)
 
     @WIRES
-    async def test_an_unknown_coding_is_no_answer(self, wire: str) -> None:
+    async def test_an_unknown_content_encoding_is_an_error(self, wire: str) -> None:
         packed = zlib.compress(b"data: {}\n\n")
         chunks, error = await ask_once(wire, Fault(headers={"content-encoding": "secret"}, body=packed))
         assert (chunks, type(error)) == ([], StreamCut)
 
 
 @pytest.mark.parametrize("wire", ADAPTERS)
-async def test_a_wait_that_a_provider_asks_for_is_told(wire: str) -> None:
+async def test_the_retry_delay_of_a_provider_is_in_the_error(wire: str) -> None:
     _, error = await ask_once(wire, answer=fail(429, "slow down", retry_after=12.5))
     assert isinstance(error, RateLimited)
     assert error.retry_after == 12.5

@@ -40,7 +40,7 @@ async def check_agent_runs(wire: str, faults: list[Fault]) -> None:
 
 
 @WIRES
-def test_there_is_something_to_cut(wire: str) -> None:
+def test_the_streams_under_test_have_several_events(wire: str) -> None:
     assert len(answer_body(wire)) > 1000
     assert ANSWER["text"].split()[-1].encode() in answer_body(wire)
 

@@ -101,7 +101,7 @@ def test_garbled_bytes_anywhere_never_make_a_call(wire: str, place: int, noise: 
 
 
 @WIRES
-def test_a_byte_that_is_another_never_makes_a_call(wire: str) -> None:
+def test_a_changed_byte_never_makes_a_call(wire: str) -> None:
     data, chance = answer_body(wire), random.Random(1)
     with InMemoryAdapter(wire) as ear:
         for at in chance.sample(range(len(data)), 40):
@@ -112,7 +112,7 @@ def test_a_byte_that_is_another_never_makes_a_call(wire: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3000)
 @WIRES
-def test_every_byte_that_is_another_never_makes_a_call(wire: str) -> None:
+def test_no_changed_byte_ever_makes_a_call(wire: str) -> None:
     data, chance = answer_body(wire), random.Random(6)
     with InMemoryAdapter(wire) as ear:
         for at in range(len(data)):
@@ -167,14 +167,14 @@ class TestText:
             (rb"\u202e", "\u202e"),
         ],
     )
-    def test_what_json_can_carry_arrives(self, wire: str, written: bytes, read: str) -> None:
+    def test_any_text_of_json_arrives(self, wire: str, written: bytes, read: str) -> None:
         data = answer_body(wire, {"chunks": ["before", "MARK", "after"]}).replace(b"MARK", written)
         chunks, error = feed_bytes(wire, data)
         assert (join_chunks(chunks).text, join_chunks(chunks).stops, error) == (f"before{read}after", ["end"], None)
 
     @WIRES
     @pytest.mark.parametrize("written", UNREADABLE)
-    async def test_what_it_cannot_is_an_error_or_a_mark_in_its_place(self, wire: str, written: bytes) -> None:
+    async def test_invalid_text_is_an_error_or_is_replaced(self, wire: str, written: bytes) -> None:
         data = answer_body(wire, {"chunks": ["before", "MARK", "after"]}).replace(b"MARK", written)
         chunks, error = await ask_once(wire, Fault(body=data))
         if error is None:
@@ -358,7 +358,7 @@ class TestOrder:
                 assert letters.issuperset("".join(ran))  # on some wires nothing numbers the pieces
 
     @WIRES
-    def test_an_event_nobody_knows_is_passed_over(self, wire: str) -> None:
+    def test_an_unknown_event_is_ignored(self, wire: str) -> None:
         strange = b'event: next.year\ndata: {"type":"next.year","sequence_number":3,"news":{"a":[1]}}\n\n'
         chunks, error = feed_bytes(wire, strange.join([b"", *answer_events(wire)]))
         assert (join_chunks(chunks).stops, error) == (["calls"], None)

@@ -80,7 +80,7 @@ async def test_a_packed_answer_is_an_answer(wire: str) -> None:
 
 
 @WIRES
-async def test_signs_of_life_are_no_part_of_an_answer(wire: str) -> None:
+async def test_pings_are_not_part_of_an_answer(wire: str) -> None:
     check_same(wire, await ask_once(wire, Fault(pings=3)))
 
 

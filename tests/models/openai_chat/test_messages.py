@@ -98,7 +98,7 @@ def test_what_was_too_large_for_the_log_is_sent_as_its_beginning() -> None:
     assert request_messages(prompt_of(user_message(stored))) == [{"role": "user", "content": "It begins"}]
 
 
-def test_documents_of_words_are_words_for_everybody() -> None:
+def test_text_documents_are_sent_as_text_to_every_vendor() -> None:
     data = base64.b64encode("é, ü".encode()).decode()
     document = Document(data=data, media_type="text/csv", name="a.csv")
     assert request_messages(prompt_of(user_message(document)), "deepseek") == [
@@ -125,7 +125,7 @@ def test_documents_of_words_are_words_for_everybody() -> None:
     ],
     ids=repr,
 )
-def test_what_a_vendor_cannot_take_is_said_before_anything_is_sent(part: Part, profile: str, words: str) -> None:
+def test_an_unsupported_part_is_refused_before_anything_is_sent(part: Part, profile: str, words: str) -> None:
     with pytest.raises(BadRequest, match=words):
         request_body(prompt_of(user_message(part)), profile)
     with pytest.raises(BadRequest, match=words):
@@ -172,7 +172,7 @@ def test_a_call_that_came_without_a_thought_has_one_for_vendors_that_insist() ->
     assert "reasoning_content" not in answered
 
 
-def test_details_go_back_to_the_vendor_they_came_from_and_to_nobody_else() -> None:
+def test_reasoning_details_go_back_only_to_the_vendor_they_came_from() -> None:
     details = [{"type": "reasoning.encrypted", "data": "abc", "index": 0}]
     own = Reasoning(text="Hm.", opaque={"chat": {"vendor": "openrouter", "reasoning_details": details}})
     foreign = Reasoning(text="Ah.", signature="s", opaque={"anthropic": {"type": "thinking"}})

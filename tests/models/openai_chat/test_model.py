@@ -35,7 +35,7 @@ async def test_it_is_a_model_that_closes_and_is_named_after_its_vendor() -> None
     await model.close()
 
 
-async def test_a_request_has_the_key_the_headers_and_the_query_it_was_told() -> None:
+async def test_a_request_has_the_key_the_headers_and_the_query_of_the_account() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         account = Account(base_url=f"{provider.url}/v1/", key=KEY, headers={"x-team": "a"}, query={"region": "eu"})
         profile = msgspec.structs.replace(VendorProfile(), headers={"x-vendor": "v"})

@@ -237,7 +237,7 @@ def test_a_shape_that_has_no_strict_form_is_asked_for_as_it_is() -> None:
     assert option_fields("xai", output=wanted) == {"response_format": {"type": "json_schema", "json_schema": form}}
 
 
-def test_a_shape_is_told_in_words_where_only_json_can_be_asked_for() -> None:
+def test_an_output_schema_is_in_the_prompt_where_only_json_mode_exists() -> None:
     made = request_body(prompt_of(system="Be brief.", options={"output": OUTPUT_SCHEMA}), "deepseek")
     assert made["response_format"] == {"type": "json_object"}
     assert made["messages"][0] == snapshot(

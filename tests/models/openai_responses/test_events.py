@@ -207,7 +207,7 @@ def test_reasoning_is_kept_word_for_word_before_the_call_it_led_to() -> None:
     ]
 
 
-def test_open_reasoning_is_told_too() -> None:
+def test_plain_reasoning_is_emitted() -> None:
     thought = {"id": "rs_1", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
     events: Events = [
         item_added(0, {"id": "rs_1", "type": "reasoning", "summary": []}),
@@ -243,7 +243,7 @@ def test_items_of_built_in_tools_are_kept_word_for_word_in_their_place() -> None
     ]
 
 
-def test_sources_are_told_after_the_words_and_once() -> None:
+def test_sources_are_cited_after_the_text_and_once() -> None:
     cited = message_item(text_part("It rains.", CITED, CITED | {"url": "https://y", "title": "Y"}))
     kind, place = "response.output_text.annotation.added", {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     annotated = {"type": kind, **place, "annotation_index": 0, "annotation": CITED}
@@ -330,7 +330,7 @@ def test_an_empty_answer_ends_with_a_stop() -> None:
 
 @pytest.mark.parametrize("missing", range(len(TEXT) - 1))
 def test_words_are_whole_whichever_event_is_missing(missing: int) -> None:
-    """A piece that is missing in the middle cannot be told in its place, so the answer is given up."""
+    """A piece that is missing in the middle cannot be emitted in its place, so the answer is an error."""
     events = TEXT[:missing] + TEXT[missing + 1 :]
     if TEXT[missing] in TEXT[4:6]:
         assert "differ from the complete" in error_of(events)
@@ -354,7 +354,7 @@ def test_the_last_event_alone_is_the_answer(events: Events) -> None:
 
 
 @pytest.mark.parametrize("events", [TEXT, CALLS, THINKING])
-def test_an_answer_whose_last_event_holds_nothing_is_told_by_the_others(events: Events) -> None:
+def test_an_answer_whose_last_event_is_empty_is_read_from_the_others(events: Events) -> None:
     assert assemble_parts(decode_events([*events[:-1], completed_event()])) == assemble_parts(decode_events(events))
 
 

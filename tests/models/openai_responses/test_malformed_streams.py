@@ -45,7 +45,7 @@ from vaka.core.types.message import Reasoning, Text, Usage
 from vaka.models.openai_responses.model import ResponsesStreamDecoder
 
 
-def test_events_of_kinds_that_nobody_knows_are_nothing_whatever_is_in_them() -> None:
+def test_events_of_unknown_types_are_ignored() -> None:
     strange: Events = [
         {"type": "response.dreamt", "delta": {"a": 1}, "output_index": "x", "item": 5},
         {"type": "response.dreamt", "error": None},
@@ -112,7 +112,7 @@ CALL_EVENTS = [item_added(0, function_call_item("")), *argument_deltas(0, HILO)]
         ([*argument_deltas(0, HILO), arguments_done(0, HILO) | {"name": ""}, completed_event()], "never ended"),
     ],
 )
-def test_what_contradicts_itself_is_no_answer(events: Events, words: str) -> None:
+def test_a_contradictory_stream_is_not_an_answer(events: Events, words: str) -> None:
     assert words in error_of(events)
 
 
@@ -124,7 +124,8 @@ def test_what_contradicts_itself_is_no_answer(events: Events, words: str) -> Non
         ({"error": {"code": 500, "message": "broken", "type": "server_error"}}, ModelUnavailable, "broken"),
         ({"type": "error", "code": "context_length_exceeded", "message": "too long"}, ContextTooLong, "too long"),
         ({"type": "error"}, ModelUnavailable, "no reason"),
-        ({"type": "response.failed", "response": response_body("failed", error={"code": "invalid_prompt", "message": "no"})},
+        ({"type": "response.failed",
+          "response": response_body("failed", error={"code": "invalid_prompt", "message": "no"})},
          BadRequest, "no"),
         ({"type": "response.failed", "response": response_body("failed", error=None)}, ModelUnavailable, "no reason"),
         (completed_event(error={"code": "server_error", "message": "half-way"}), ModelUnavailable, "half-way"),
@@ -145,7 +146,7 @@ def test_an_event_named_error_is_one() -> None:
         ResponsesStreamDecoder().feed(b'{"message": "oops"}', "error")
 
 
-def test_what_a_failed_answer_cost_is_told() -> None:
+def test_the_usage_of_a_failed_answer_is_emitted() -> None:
     feed = iter(
         ResponsesStreamDecoder().feed(
             msgspec.json.encode({"type": "response.failed", "response": response_body("failed")})

@@ -227,7 +227,7 @@ def test_a_call_that_must_be_made_needs_a_tool_which_may_be_the_providers_own() 
         (Prompt(messages=(), options={"temprature": 1}), "temperature"),
     ],
 )
-def test_what_this_wire_cannot_say_is_told_before_anything_is_sent(prompt: Prompt, words: str) -> None:
+def test_an_unsupported_prompt_is_refused_before_anything_is_sent(prompt: Prompt, words: str) -> None:
     with pytest.raises(BadRequest, match=words):
         to_request("gpt-6", prompt)
 
@@ -447,8 +447,6 @@ def test_sound_where_a_server_takes_it() -> None:
         (assistant_message(Image(data="/9j/")), ResponsesCapabilities()),
     ],
 )
-def test_what_a_model_cannot_take_is_told_before_anything_is_sent(
-    message: Message, facts: ResponsesCapabilities
-) -> None:
+def test_an_unsupported_part_is_refused_before_anything_is_sent(message: Message, facts: ResponsesCapabilities) -> None:
     with pytest.raises(BadRequest, match="gpt-6 cannot take this"):
         to_request("gpt-6", Prompt(messages=(message,)), facts)

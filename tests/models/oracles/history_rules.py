@@ -1,4 +1,4 @@
-"""Rules that providers enforce although their types allow it: every call has a result, roles alternate, no empty text."""
+"""Rules that providers enforce beyond their types: every call has a result, roles alternate, no empty text."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def _check_chat(body: dict[str, Any]) -> None:
         open_calls = [call["id"] for call in message.get("tool_calls") or []]
         assert not seen & {*open_calls}, "a call's id is its own"
         seen.update(open_calls)
-        assert message.get("content") or message.get("tool_calls") or message.get("refusal"), "nobody says nothing"
+        assert message.get("content") or message.get("tool_calls") or message.get("refusal"), "an empty message"
         assert message.get("tool_calls") != []
     assert open_calls == []
 
@@ -45,7 +45,7 @@ def _check_responses(body: dict[str, Any]) -> None:
             assert after.get("type") in {"function_call", "message", "reasoning"} or after.get("role") == "assistant"
         else:
             assert not open_calls, "calls are answered before anyone speaks"
-            assert item["content"], "nobody says nothing"
+            assert item["content"], "an empty message"
     assert not open_calls
 
 
@@ -56,7 +56,7 @@ def _check_anthropic(body: dict[str, Any]) -> None:
         role = message["role"]
         content = message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        assert blocks, "nobody says nothing"
+        assert blocks, "an empty message"
         assert all(block["text"].strip() for block in blocks if block["type"] == "text"), "no text is empty"
         kinds = [block["type"] for block in blocks]
         results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
@@ -77,7 +77,7 @@ def _check_gemini(body: dict[str, Any]) -> None:
         assert content["role"] in {"user", "model"}
         assert content["role"] != role, "roles take turns"
         role = content["role"]
-        assert content["parts"], "nobody says nothing"
+        assert content["parts"], "an empty message"
         answers = [part["functionResponse"]["name"] for part in content["parts"] if "functionResponse" in part]
         assert answers == asked, "the next content answers every call, in order"
         asked = [part["functionCall"]["name"] for part in content["parts"] if "functionCall" in part]

@@ -148,7 +148,7 @@ PROMPTS: dict[str, Prompt] = {
         ToolMessage(results=(tool_result(1, "rain"),)),
         user_message("And now?"),
     ),
-    "thoughts of nobody": prompt_of(
+    "reasoning without a provider": prompt_of(
         user_message("Think."), assistant_message(Reasoning(text="Hm."), "So it is."), user_message("And now?")
     ),
     "a beginning by the model": prompt_of(assistant_message("Hello, how can I help?"), user_message("Tell me.")),

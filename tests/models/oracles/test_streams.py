@@ -51,23 +51,26 @@ async def compare_answers(wire: str, body: bytes) -> tuple[VendorAnswer, VendorA
 
 
 @WIRES
-@pytest.mark.parametrize("name", ANSWERS)
-async def test_we_hear_what_they_hear(wire: str, name: str) -> None:
-    if (wire, name) == ("gemini", "ends of lines that are none"):
-        return  # their client takes them for ends of lines, and fails; that we do not is tested elsewhere
-    ours, theirs = await compare_answers(wire, b"".join(answer_events(wire, ANSWERS[name])))
-    if wire == "gemini":  # calls have no ids there, and ours are made
-        ours = msgspec.structs.replace(ours, calls=[("", *made[1:]) for made in ours.calls])
-    assert ours == theirs
+async def test_the_decoder_reads_what_the_vendors_client_reads(wire: str) -> None:
+    different: list[tuple[str, VendorAnswer, VendorAnswer]] = []
+    for name, answer in ANSWERS.items():
+        if (wire, name) == ("gemini", "ends of lines that are none"):
+            continue  # Google's client splits lines at them and fails; other tests cover the decoder
+        ours, theirs = await compare_answers(wire, b"".join(answer_events(wire, answer)))
+        if wire == "gemini":  # its calls have no ids, ours are generated
+            ours = msgspec.structs.replace(ours, calls=[("", *made[1:]) for made in ours.calls])
+        if ours != theirs:
+            different.append((name, ours, theirs))
+    assert different == []
 
 
 @WIRES
-@pytest.mark.parametrize("name", ANSWERS)
-def test_what_the_fake_provider_sends_is_what_their_types_say(wire: str, name: str) -> None:
-    for event in answer_events(wire, ANSWERS[name]):
-        data = event.rpartition(b"data: ")[2]
-        if data.strip() != b"[DONE]" and b'"type":"ping"' not in data:
-            check_event(wire, msgspec.json.decode(data))
+def test_the_events_of_the_fake_provider_fit_the_types_of_the_vendors_client(wire: str) -> None:
+    for answer in ANSWERS.values():
+        for event in answer_events(wire, answer):
+            data = event.rpartition(b"data: ")[2]
+            if data.strip() != b"[DONE]" and b'"type":"ping"' not in data:
+                check_event(wire, msgspec.json.decode(data))
 
 
 @WIRES
@@ -78,10 +81,9 @@ async def test_arguments_in_any_pieces_are_the_same_to_both(wire: str) -> None:
 
 
 @WIRES
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 429, 500, 529])
-async def test_an_error_is_one_to_their_clients_too(wire: str, status: int) -> None:
-    async with FakeProvider(fail(status, "some words of why")) as provider:
-        with pytest.raises(Exception, match="some words of why") as caught:
-            await CLIENTS[wire](provider.url)
-    found = getattr(caught.value, "status_code", None) or getattr(caught.value, "code", None)
-    assert found == status
+async def test_an_error_of_the_fake_provider_is_one_to_the_vendors_client(wire: str) -> None:
+    for status in (400, 401, 403, 404, 409, 429, 500, 529):
+        async with FakeProvider(fail(status, "the reason")) as provider:
+            with pytest.raises(Exception, match="the reason") as caught:
+                await CLIENTS[wire](provider.url)
+        assert (getattr(caught.value, "status_code", None) or getattr(caught.value, "code", None)) == status

@@ -18,7 +18,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsSt
 
 
 class VendorAnswer(msgspec.Struct, frozen=True):
-    """An answer, whoever put it together."""
+    """An answer, of vaka or of a vendor's client."""
 
     text: str
     reasoning: str

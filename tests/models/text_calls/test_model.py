@@ -166,12 +166,12 @@ def test_a_chunk_that_is_shown_whole_is_the_same_chunk() -> None:
     assert drain_answer([chunk], prompt=PROMPT_WITH_TOOLS)[0] is chunk
 
 
-@pytest.mark.parametrize("text", NOT_CALLS)
-def test_what_is_not_quite_a_call_is_shown_as_it_is(text: str) -> None:
-    assert text_and_calls(text, range(len(text))) == ([text] if text else [], [])
+def test_text_that_resembles_a_call_is_streamed_unchanged() -> None:
+    streamed = {text: text_and_calls(text, range(len(text))) for text in NOT_CALLS}
+    assert [item for item in streamed.items() if item[1] != ([item[0]] if item[0] else [], [])] == []
 
 
-# ------------------------------------------------------------------------------------------------ what a model is told
+# ------------------------------------------------------------------------------------------------ what a model reads
 
 
 def rewrite_prompt(prompt: Prompt, **options: bool) -> Prompt:
@@ -228,7 +228,7 @@ Example:
 ```"""
 
 
-def test_what_the_model_is_told_to_write_is_read_as_a_call() -> None:
+def test_the_form_of_the_instructions_is_read_as_a_call() -> None:
     assert [call.name for call in parse_tool_calls(SYSTEM, [])] == ["NAME", "weather"]
 
 
@@ -256,13 +256,13 @@ def test_calls_stand_where_they_stood_and_broken_ones_are_there_too() -> None:
             Text(text='\n\n```json\n{"tool":"weather","parameters":{"city":"Hilo"}}\n```'),
         ),
     )
-    told = Text(
+    rendered = Text(
         text="The tool time failed:\nnot JSON\n\nThe tool weather returned:\nsee above\n\n"
         "The tool that was called returned:\nnothing"
     )
-    again = Text(text=f"{told.text}\n\n")
+    again = Text(text=f"{rendered.text}\n\n")
     assert shown.messages[1:] == (
-        UserMessage(content=(picture,)), UserMessage(content=(again, picture)), UserMessage(content=(told,)),
+        UserMessage(content=(picture,)), UserMessage(content=(again, picture)), UserMessage(content=(rendered,)),
     )  # fmt: skip
     assert shown.system == ""
 
@@ -308,9 +308,9 @@ WIDE = ToolSpec(
 )
 
 
-def test_nested_parameters_are_told_with_their_kinds() -> None:
-    told = render_tools([WIDE], include_examples=False).splitlines()
-    assert told[:9] == [
+def test_nested_parameters_are_described_with_their_types() -> None:
+    rendered = render_tools([WIDE], include_examples=False).splitlines()
+    assert rendered[:9] == [
         "### mcp__maps__route",
         "Find a way.",
         "Parameters:",
@@ -321,20 +321,20 @@ def test_nested_parameters_are_told_with_their_kinds() -> None:
         "    - `lat` (number, required)",
         "    - `open` (boolean, required)",
     ]
-    assert [line for line in told if line.startswith("- `")][1:] == [
+    assert [line for line in rendered if line.startswith("- `")][1:] == [
         '- `by` (one of "car", "boat", optional, default "car"): How.',
         "- `stops` (array of object, required)",
         "- `note` (string or null, required)",
         "- `limit` (integer or null, required)",
         "- `loose` (any value, optional)",
     ]
-    assert len(told) < 60  # what holds itself is told to some depth
+    assert len(rendered) < 60  # a recursive schema is described to some depth
 
 
 def test_an_example_fits_the_parameters() -> None:
-    told = render_tools([WIDE], include_parameters=False)
+    rendered = render_tools([WIDE], include_parameters=False)
     place = {"lat": 1.5, "open": True}
-    (call,) = parse_tool_calls(told, [])
+    (call,) = parse_tool_calls(rendered, [])
     assert call.as_map() == {"to": place, "stops": [place], "limit": 1, "note": "text"}
     choices = ToolSpec(
         name="x",
@@ -350,7 +350,7 @@ def test_an_example_fits_the_parameters() -> None:
     assert call.as_map() == {"a": 5, "b": "hi", "c": None, "d": ["text"], "e": {}, "f": "text"}
 
 
-def test_tools_are_told_plainly_shortly_or_by_where_they_come_from() -> None:
+def test_tools_are_described_in_plain_text_briefly_or_by_category() -> None:
     tools = [ToolSpec(name="time", description="Tell the time."), WIDE, ToolSpec(name="weather")]
     plain = render_tools(
         tools, include_parameters=False, include_examples=False, markdown=False, group_by_category=True
@@ -372,7 +372,7 @@ def prompt_with_choice(choice: str, **options: Any) -> Prompt:
     return msgspec.structs.replace(PROMPT_WITH_TOOLS, tool_choice=choice, options=options)
 
 
-def test_with_no_tools_to_call_nothing_is_told_and_nothing_is_read() -> None:
+def test_without_tools_the_prompt_and_the_answer_are_unchanged() -> None:
     for prompt in (prompt_with_choice("none"), Prompt(messages=PROMPT_WITH_TOOLS.messages)):
         assert rewrite_prompt(prompt).system == ""
         assert drain_answer([TextChunk("time() "), TextChunk("```json")], prompt=prompt) == [
@@ -380,7 +380,7 @@ def test_with_no_tools_to_call_nothing_is_told_and_nothing_is_read() -> None:
         ]  # fmt: skip
 
 
-def test_a_call_that_must_be_is_told_and_if_it_is_not_made_another_try_may_help() -> None:
+def test_a_missing_required_call_is_an_error_that_may_be_retried() -> None:
     assert "Your next answer must call at least one tool." in rewrite_prompt(prompt_with_choice("required")).system
     named = rewrite_prompt(prompt_with_choice("time"))
     assert "Your next answer must call the tool time." in named.system
@@ -401,7 +401,7 @@ def test_a_choice_that_no_tool_fits_is_a_bad_request() -> None:
         drain_answer([], prompt=Prompt(messages=(), tool_choice="required"))
 
 
-def test_one_call_at_a_time_is_said_in_words() -> None:
+def test_a_limit_of_one_call_is_in_the_instructions() -> None:
     prompt = rewrite_prompt(prompt_with_choice("auto", parallel_calls=False, temperature=0.1))
     assert "Call one tool at a time." in prompt.system
     assert prompt.options == {"temperature": 0.1}

@@ -148,9 +148,8 @@ NOT_CALLS = [
 """What is not quite a call."""
 
 
-@pytest.mark.parametrize("text", NOT_CALLS)
-def test_what_is_not_quite_a_call_is_text(text: str) -> None:
-    assert parse_tool_calls(text, NAMES) == []
+def test_text_that_resembles_a_call_is_text() -> None:
+    assert [(text, calls) for text in NOT_CALLS if (calls := parse_tool_calls(text, NAMES))] == []
 
 
 # ------------------------------------------------------------------------------------------------------------- repair
@@ -170,7 +169,7 @@ def test_what_is_not_quite_a_call_is_text(text: str) -> None:
         ("{'a': [1,],}", '{"a": [1]}', "single quotes; trailing comma"),
     ],
 )
-def test_what_has_one_meaning_is_mended_and_said(parameters: str, arguments: str, repaired: str) -> None:
+def test_unambiguous_faults_are_repaired_and_reported(parameters: str, arguments: str, repaired: str) -> None:
     wanted = [FunctionCall(id="call_1", name="time", arguments=arguments, repaired=repaired)]
     assert parse_tool_calls(fenced_block(f'{{"tool": "time", "parameters": {parameters}}}'), NAMES) == wanted
     assert parse_tool_calls(f"Using the tool 'time' with parameters: {parameters}", NAMES) == wanted

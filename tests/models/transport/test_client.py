@@ -109,7 +109,7 @@ async def test_a_packed_stream_is_unpacked() -> None:
         assert [item.data for item in await read_stream(server.url)] == [b"one"]
 
 
-async def test_one_that_cannot_be_unpacked_is_cut() -> None:
+async def test_a_stream_that_cannot_be_decompressed_is_cut() -> None:
     error = await error_of(OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + b"data: no gzip\n\n")
     assert isinstance(error, StreamCut)
 
@@ -152,7 +152,7 @@ async def test_no_other_secret_that_was_sent_is_in_an_error_either() -> None:
     assert str(caught.value).startswith("wrong: [redacted] [redacted] [redacted] [redacted] boats")
 
 
-async def test_what_ends_a_request_is_not_for_anyone_to_say() -> None:
+async def test_framing_headers_cannot_be_set() -> None:
     async with serve_answer(b"") as server:
         wire = ProviderClient(Account(base_url=server.url), {})
         for name in ("Content-Length", "transfer-encoding"):
@@ -163,14 +163,16 @@ async def test_what_ends_a_request_is_not_for_anyone_to_say() -> None:
 
 
 @pytest.mark.parametrize("variable", ["ALL_PROXY", "SSL_CERT_FILE"])
-async def test_an_environment_that_cannot_be_used_is_told(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    value, told = {
+async def test_an_unusable_proxy_or_certificate_file_is_an_error(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, error_text = {
         "ALL_PROXY": ("socks5://127.0.0.1:1", "SOCKS proxy, for which the package 'socksio' must be installed"),
         "SSL_CERT_FILE": ("/there/is/none.pem", "SSL_CERT_FILE of the environment cannot be used"),
     }[variable]
     monkeypatch.setenv(variable, value)
     wire = ProviderClient(Account(base_url="https://provider.example/v1"), {})
-    with pytest.raises(BadRequest, match=told):
+    with pytest.raises(BadRequest, match=error_text):
         await wire.post("x", {})
     await wire.close()
 
@@ -189,7 +191,7 @@ async def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_enviro
     assert len(server.requests) == 2
 
 
-async def test_one_who_asks_here_and_elsewhere_asks_only_elsewhere_through_the_proxy(
+async def test_a_pool_uses_the_proxy_only_for_remote_servers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with (
@@ -227,7 +229,7 @@ async def test_a_stream_is_a_stream_whatever_it_is_called(kind: bytes) -> None:
         assert [item.data for item in await read_stream(server.url)] == [b"one", b"two"]
 
 
-async def test_half_an_error_object_that_goes_no_further_is_told_by_its_beginning() -> None:
+async def test_an_error_object_that_is_cut_is_described_by_its_beginning() -> None:
     async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK + b'{"error": {"message": "no such mo')
         await reader.read()
@@ -249,7 +251,7 @@ async def test_a_page_where_a_stream_was_asked_for_is_cut() -> None:
     assert "HTML" in str(error)
 
 
-async def test_nobody_listening_is_unavailable() -> None:
+async def test_a_refused_connection_is_model_unavailable() -> None:
     async with serve_answer(b"") as server:
         url = server.url
     with pytest.raises(ModelUnavailable, match=r"cannot reach 127\.0\.0\.1"):
@@ -271,7 +273,7 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
     assert "nothing for 0.05 seconds" in str(error)
 
 
-async def test_so_is_one_that_stops_in_the_middle() -> None:
+async def test_a_server_that_stops_in_the_middle_is_given_up() -> None:
     async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK + b"data: one\n\n")
         await reader.read()
@@ -280,7 +282,7 @@ async def test_so_is_one_that_stops_in_the_middle() -> None:
     assert isinstance(error, StreamCut)
 
 
-async def test_so_is_one_that_begins_to_answer_and_never_does() -> None:
+async def test_a_server_that_sends_only_headers_is_given_up() -> None:
     async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
         await reader.read()
@@ -297,7 +299,7 @@ async def test_a_body_shorter_than_was_said_is_cut() -> None:
     assert isinstance(error, StreamCut)
 
 
-async def test_an_error_body_that_never_ends_is_told_by_its_beginning() -> None:
+async def test_an_error_body_that_never_ends_is_described_by_its_beginning() -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 500 Oh\r\ncontent-type: text/plain\r\n\r\nsomething broke")
         await reader.read()
@@ -342,7 +344,7 @@ async def test_connections_are_kept_for_the_next_request_and_shared() -> None:
             wire = ProviderClient(Account(base_url=server.url), {}, http)
             async with aclosing(wire.stream_events("x", {})) as items:
                 assert [item.data async for item in items] == [b"one"]
-            await wire.close()  # they are somebody else's
+            await wire.close()  # the connections are shared
         assert server.connections == 1
         await http.close()
 

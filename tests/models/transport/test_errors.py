@@ -45,7 +45,7 @@ def test_a_bad_request_has_the_providers_words_however_they_are_wrapped(body: ob
         (302, ModelRefused), (307, ModelRefused),
     ],
 )  # fmt: skip
-def test_a_status_tells_what_can_be_done(status: int, kind: type[ModelError]) -> None:
+def test_the_error_message_has_a_hint_for_each_status(status: int, kind: type[ModelError]) -> None:
     error = error_for(status, {"error": {"message": "so it is"}})
     assert type(error) is kind
     assert getattr(error, "status", None) == status
@@ -60,13 +60,13 @@ def test_a_status_tells_what_can_be_done(status: int, kind: type[ModelError]) ->
         {"error": {"code": 400, "message": "the request exceeds the available context size", "type": "y"}},
     ],
 )  # fmt: skip
-def test_a_conversation_that_is_too_long_is_told_as_that(body: object) -> None:
+def test_a_conversation_that_is_too_long_is_context_too_long(body: object) -> None:
     error = error_for(400, body)
     assert type(error) is ContextTooLong
     assert "compact" in str(error)
 
 
-def test_an_account_without_credit_is_no_reason_to_try_again() -> None:
+def test_an_account_without_credit_is_not_retried() -> None:
     body = {
         "error": {"message": "You exceeded your quota.", "type": "insufficient_quota", "code": "insufficient_quota"}
     }
@@ -85,7 +85,7 @@ def test_an_account_without_credit_is_no_reason_to_try_again() -> None:
         }}),
     ],
 )  # fmt: skip
-def test_an_account_without_credit_is_told_however_the_provider_puts_it(status: int, body: object) -> None:
+def test_an_account_without_credit_is_recognized_in_every_form(status: int, body: object) -> None:
     error = error_for(status, body)
     assert type(error) is ModelRefused
     assert "the account has no credit left: add some, or use another key" in str(error)
@@ -102,7 +102,7 @@ def test_a_page_instead_of_an_answer_and_a_request_too_large_say_what_to_do(stat
     assert str(error).endswith(f"(HTTP {status}) ({hint})")
 
 
-def test_a_wrong_key_is_told_as_that_though_the_status_does_not_say_so() -> None:
+def test_an_invalid_key_with_status_400_is_recognized() -> None:
     details = [7, {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}, {"reason": 1}]
     body = {"error": {"code": 400, "message": "Not valid.", "status": "INVALID_ARGUMENT", "details": details}}
     assert type(error_for(400, body)) is AuthenticationFailed
@@ -134,14 +134,14 @@ def test_a_wait_may_also_stand_in_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "retry_hint"),
     [("7", " (try again in 7 s)"), ("7.2", " (try again in 8 s)"), ("3601", " (try again in 61 minutes)"),
      ("0.2", ""), ("soon", "")],
 )  # fmt: skip
 @pytest.mark.parametrize("status", [429, 529])
-def test_when_to_ask_again_is_told_in_words_too(asked: str, told: str, status: int) -> None:
+def test_the_retry_delay_is_in_the_message(asked: str, retry_hint: str, status: int) -> None:
     error = error_for(status, {"error": {"message": "Slow down."}}, retry_after=asked)
-    assert str(error) == f"Slow down. (HTTP {status}){told}"
+    assert str(error) == f"Slow down. (HTTP {status}){retry_hint}"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_when_to_ask_again_is_told_in_words_too(asked: str, told: str, status: i
         ({"error": {"message": "no idea"}}, ModelUnavailable),
     ],
 )
-def test_an_error_inside_a_stream_is_told_by_its_kind(event: object, kind: type[ModelError]) -> None:
+def test_an_error_event_is_mapped_by_its_kind(event: object, kind: type[ModelError]) -> None:
     assert type(errors.error_from_event(event)) is kind
 
 
@@ -173,7 +173,7 @@ def test_keys_that_a_provider_repeats_are_not_shown_but_names_of_models_are() ->
     assert "claude-3-5-sonnet-20241022" in str(error)
 
 
-def test_words_without_end_are_cut() -> None:
+def test_a_long_message_is_cut() -> None:
     assert len(str(error_for(400, {"error": {"message": "a " * 100_000}}))) < 2000
 
 
@@ -195,5 +195,5 @@ def test_any_body_with_any_status_is_an_error_of_the_tree(status: int, body: obj
 
 
 @given(status=st.integers(300, 599), body=st.binary(max_size=300))
-def test_so_is_a_body_of_any_bytes(status: int, body: bytes) -> None:
+def test_a_body_of_any_bytes_is_an_error_of_the_tree(status: int, body: bytes) -> None:
     assert isinstance(errors.error_from_response(status, {}, body), ModelError)

@@ -147,7 +147,7 @@ async def test_informational_answers_are_passed_over() -> None:
         HEAD + b"x: " + b"y" * 70_000 + b"\r\n\r\n",
     ],
 )
-async def test_what_is_no_answer_or_half_of_one_is_an_error(answer: bytes) -> None:
+async def test_an_invalid_or_incomplete_response_is_an_error(answer: bytes) -> None:
     with pytest.raises(httpx2.TransportError):
         await decode_body(answer)
 
@@ -419,9 +419,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def test_tls_is_spoken_with_whom_is_trusted_and_nobody_else(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tls_connects_only_to_trusted_servers(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     made = HttpPeer([HEAD + b"content-length: 2\r\n\r\n{}"])

@@ -1,4 +1,4 @@
-"""Server-sent events: every split of the bytes gives the same events, and a cut, a flood or a silence is told."""
+"""Server-sent events: every split of the bytes gives the same events, and a cut, a flood or a silence is an error."""
 
 import asyncio
 import math
@@ -148,7 +148,7 @@ def test_any_split_meets_the_same_limits(body: bytes, event: int, total: int) ->
 
 
 @given(BODIES)
-def test_what_is_read_is_what_the_standard_reads(body: bytes) -> None:
+def test_events_are_those_of_a_reference_parser(body: bytes) -> None:
     items, problem, _ = parse_chunks([body])
     if "UTF-8" not in problem:
         assert items == reference_events(body)
@@ -158,7 +158,7 @@ def test_what_is_read_is_what_the_standard_reads(body: bytes) -> None:
     "body",
     [b"data: a", b"data: a\r", b"da", b"event: a\n", b"data: a\n\nda", b"data: a\n\nid: 7\n", b"data: a\n\n\xff"],
 )
-def test_an_event_without_its_blank_line_is_not_given_but_told(body: bytes) -> None:
+def test_an_event_without_its_blank_line_is_an_error(body: bytes) -> None:
     items, problem, _ = parse_chunks([body])
     assert problem == CUT
     assert items == ([event_of(b"a")] if b"\n\n" in body else [])
@@ -234,13 +234,13 @@ def test_a_limit_is_more_than_nothing(name: str, value: float) -> None:
         (bytes(range(128, 256)), "binary data"),
     ],
 )
-def test_a_body_that_is_no_event_stream_is_told_as_what_it_seems_to_be(body: bytes, said: str) -> None:
+def test_a_body_that_is_not_an_event_stream_is_described(body: bytes, said: str) -> None:
     assert describe_body(body) == said
     assert parse_chunks([body]) == ([], f"expected an event stream, got {said}", None)
     assert parse_chunks(split_bytes(body)) == ([], f"expected an event stream, got {said}", None)
 
 
-def test_a_page_that_is_too_large_is_told_as_a_page() -> None:
+def test_a_page_that_is_too_large_is_described_as_a_page() -> None:
     problem = parse_chunks([b"<html>" + b"x" * 100], StreamLimits(event_bytes=50))[1]
     assert problem.startswith("expected an event stream, got an HTML page: '<html>xxx")
     assert parse_chunks([b"<p>a\n" * 100], StreamLimits(total_bytes=50))[1].startswith(
@@ -336,7 +336,7 @@ async def test_silence_is_an_error_and_closes_the_stream() -> None:
     assert source.closed
 
 
-async def test_silence_after_half_a_page_is_told_as_the_page() -> None:
+async def test_silence_after_half_a_page_is_described_as_the_page() -> None:
     source = ChunkSource(b"<html>", stall=True)
     assert await drain_events(source(), StreamLimits(idle_seconds=0.01)) == (
         [],
@@ -351,7 +351,7 @@ async def test_a_silence_that_lasts_to_the_end_of_all_time_is_an_error_too() -> 
     assert source.closed
 
 
-async def test_pings_for_ever_come_to_an_end() -> None:
+async def test_pings_without_end_reach_the_time_limit() -> None:
     clock, closed = FakeClock(), list[bool]()
 
     async def pings() -> AsyncGenerator[bytes]:
@@ -377,14 +377,14 @@ async def test_a_timeout_of_the_transport_is_passed_on_as_it_is() -> None:
         await drain_events(broken())
 
 
-async def test_who_stops_reading_closes_the_stream() -> None:
+async def test_a_reader_that_stops_closes_the_stream() -> None:
     source = ChunkSource(b"data: a\n\ndata: b\n\n", stall=True)
     async with aclosing(read_events(source())) as events:
         assert await anext(events) == event_of(b"a")
     assert source.closed
 
 
-async def test_who_is_cancelled_closes_the_stream() -> None:
+async def test_a_cancelled_reader_closes_the_stream() -> None:
     source = ChunkSource(b"data: a\n\n", stall=True)
     task = asyncio.create_task(drain_events(source()))
     await source.stalled.wait()
@@ -395,7 +395,7 @@ async def test_who_is_cancelled_closes_the_stream() -> None:
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time stands still until told otherwise."""
+    """A loop whose time is set by the test."""
 
     now = 0.0
 
@@ -409,7 +409,7 @@ class ManualLoop(asyncio.SelectorEventLoop):
             await asyncio.sleep(0)
 
 
-def test_who_reads_may_think_for_longer_than_a_silence_may_last() -> None:
+def test_the_idle_limit_does_not_apply_to_the_reader() -> None:
     loop = ManualLoop()
     source = ChunkSource(b"data: a\n\n", b"data: b\n\n", stall=True)
 
@@ -431,7 +431,7 @@ def test_who_reads_may_think_for_longer_than_a_silence_may_last() -> None:
     assert source.closed
 
 
-def test_who_is_cancelled_when_a_silence_ends_is_cancelled() -> None:
+def test_a_cancellation_at_the_timeout_takes_precedence() -> None:
     loop, source = ManualLoop(), ChunkSource(b"data: a\n\n", stall=True)
 
     async def both() -> None:
@@ -446,8 +446,8 @@ def test_who_is_cancelled_when_a_silence_ends_is_cancelled() -> None:
         runner.run(both())
 
 
-def test_bytes_put_the_end_of_patience_off() -> None:
-    loop, told = ManualLoop(), list[float]()
+def test_bytes_reset_the_idle_timer() -> None:
+    loop, times = ManualLoop(), list[float]()
 
     async def drips() -> AsyncGenerator[bytes]:
         for _ in range(4):
@@ -457,14 +457,14 @@ def test_bytes_put_the_end_of_patience_off() -> None:
             await loop.advance(9)
             await loop.advance(2)
         finally:
-            told.append(loop.now)
+            times.append(loop.now)
 
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         assert runner.run(drain_events(drips(), StreamLimits(idle_seconds=10))) == (
             [],
             "the model sent nothing for 10 seconds",
         )
-    assert told == [43]
+    assert times == [43]
 
 
 async def test_an_iterator_that_cannot_be_closed_is_fine() -> None:

@@ -31,11 +31,11 @@ def test_a_line_that_was_garbled_ends_the_stream(body: bytes, before: list[bytes
     assert read_strict(body) == (before, "the stream is garbled: one of its lines is not a line of an event stream")
 
 
-def test_all_that_the_standard_knows_is_read() -> None:
+def test_all_fields_of_the_standard_are_accepted() -> None:
     body = b"\xef\xbb\xbf: ping\n\nevent: x\ndata: a\nid: 1\nretry: 5\ndata\n\nevent: ping\n\n:\n\ndata:b\r\n\r\n"
     assert read_strict(body) == ([b"a\n", b"b"], "")
 
 
-def test_what_is_no_event_stream_at_all_is_told_as_that() -> None:
+def test_a_body_that_is_not_an_event_stream_is_described_in_strict_mode() -> None:
     assert read_strict(b"daua: a\n\ndata: b\n\n") == ([], "expected an event stream, got plain text: 'daua: a data: b'")
     assert read_strict(b"<html>\n<p>Bad gateway</p>\n")[1].startswith("expected an event stream, got an HTML page")

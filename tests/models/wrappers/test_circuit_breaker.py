@@ -1,4 +1,4 @@
-"""A model that fails again and again is left alone, and asked again with care."""
+"""A model that keeps failing is not called for a while, then probed with one call."""
 
 import asyncio
 from contextlib import aclosing
@@ -25,18 +25,16 @@ def open_breaker(*more: list[Chunk] | ModelError, clock: FakeClock) -> tuple[Cir
     return CircuitBreaker(inner, failures=2, rest=30, clock=clock), inner
 
 
-async def test_after_so_many_failures_in_a_row_nobody_asks() -> None:
+async def test_the_breaker_opens_after_failures_in_a_row() -> None:
     model, inner = open_breaker(clock=(clock := FakeClock()))
     assert [str(await error_of(model)) for _ in range(2)] == ["busy", "slow down"]
     clock.advance(10)
     error = await error_of(model)
-    assert str(error) == (
-        "trying was unavailable 2 times in a row (slow down) and is not called for 20 s"
-    )
+    assert str(error) == ("trying was unavailable 2 times in a row (slow down) and is not called for 20 s")
     assert (error.retry_after, len(inner.numbers), model.state) == (20, 2, "open")
 
 
-async def test_after_the_rest_one_answer_closes_it() -> None:
+async def test_after_the_rest_one_answer_closes_the_breaker() -> None:
     model, inner = open_breaker(GOOD, GOOD, ModelUnavailable("busy"), GOOD, clock=(clock := FakeClock()))
     await error_of(model)
     await error_of(model)
@@ -61,7 +59,7 @@ async def test_after_the_rest_one_failure_means_another_rest() -> None:
     assert "3 times in a row (still busy)" in str(error)
 
 
-async def test_while_one_call_finds_out_the_others_are_told_to_wait() -> None:
+async def test_while_one_call_probes_the_others_are_rejected() -> None:
     model, _ = open_breaker(GOOD, clock=(clock := FakeClock()))
     await error_of(model)
     await error_of(model)
@@ -74,7 +72,7 @@ async def test_while_one_call_finds_out_the_others_are_told_to_wait() -> None:
     assert model.state == "closed"
 
 
-async def test_a_call_that_is_given_up_leaves_the_question_to_the_next() -> None:
+async def test_a_cancelled_probe_leaves_the_breaker_half_open() -> None:
     model, _ = open_breaker(GOOD, GOOD, clock=(clock := FakeClock()))
     await error_of(model)
     await error_of(model)

@@ -1,4 +1,4 @@
-"""Another model answers where one cannot, and everybody is told which."""
+"""Another model answers where one cannot, with a notice of which."""
 
 import pytest
 
@@ -71,7 +71,7 @@ async def test_an_answer_that_was_cut_is_called_back_and_asked_elsewhere() -> No
     assert chunks[3:] == GOOD
 
 
-async def test_what_an_answer_cost_is_put_down_to_the_model_that_gave_it() -> None:
+async def test_usage_names_the_model_that_answered() -> None:
     usage = {"input": 3, "output": 1}
     chunks = await drain_stream(
         FallbackModel([named_model("a", fail()), named_model("b", say("", usage=usage) | {"repeat": True})])
@@ -95,27 +95,27 @@ async def test_an_error_of_the_only_model_is_raised_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("error", [BadRequest("wrong"), ContextTooLong("long"), ModelRefused("no"), ModelError("odd")])
-async def test_by_default_only_being_unavailable_is_a_reason(error: ModelError) -> None:
+async def test_by_default_only_an_unavailable_model_falls_back(error: ModelError) -> None:
     with pytest.raises(type(error)) as caught:
         await drain_stream(FallbackModel([FailingModel(error), FailingModel(GOOD)]))
     assert caught.value is error
 
 
-async def test_other_errors_are_a_reason_by_choice() -> None:
+async def test_other_errors_fall_back_if_named() -> None:
     for on in ([ContextTooLong], [ModelRefused], [ModelError]):
         chunks = await drain_stream(FallbackModel([FailingModel(ContextTooLong("long")), FailingModel(GOOD)], on=on))
         assert chunks[0] == RetryChunk("context_too_long", "long", "trying")
         assert chunks[-2:] == GOOD
 
 
-async def test_a_bad_request_is_a_reason_only_where_it_is_named() -> None:
+async def test_a_bad_request_falls_back_only_if_named() -> None:
     with pytest.raises(BadRequest):
         await drain_stream(FallbackModel([FailingModel(BadRequest("wrong")), FailingModel(GOOD)], on=[ModelError]))
     chunks = await drain_stream(FallbackModel([FailingModel(BadRequest("wrong")), FailingModel(GOOD)], on=[BadRequest]))
     assert chunks[-2:] == GOOD
 
 
-async def test_an_error_that_is_no_reason_ends_it_later_too() -> None:
+async def test_an_error_without_fallback_of_a_later_model_is_raised() -> None:
     with pytest.raises(BadRequest, match=r"^wrong \(no model answered; trying: model_unavailable, trying: bad_request"):
         await drain_stream(
             FallbackModel(
@@ -149,7 +149,7 @@ class PricedModel(ScriptedModel):
             raise OSError("stuck")
 
 
-def test_its_price_is_that_of_the_dearest_so_that_a_budget_holds_whoever_answers() -> None:
+def test_the_estimate_of_a_fallback_is_that_of_the_most_expensive_model() -> None:
     model = FallbackModel([PricedModel(0.1, 0.5), ScriptedModel(say("Hi.")), PricedModel(0.3, 0.2)])
     assert isinstance(model, CostEstimator)
     assert model.estimate(PROMPT) == Estimate(usage=Usage(input=10, cost=0.3), output_price=0.5)
@@ -157,13 +157,13 @@ def test_its_price_is_that_of_the_dearest_so_that_a_budget_holds_whoever_answers
 
 class UnpricedModel(PricedModel):
     def estimate(self, prompt: Prompt) -> Estimate:
-        return Estimate(usage=Usage(input=10), unpriced="nobody knows", max_tokens=9)
+        return Estimate(usage=Usage(input=10), unpriced="unknown price", max_tokens=9)
 
 
-def test_its_price_is_not_known_when_that_of_any_is_not() -> None:
+def test_the_price_of_a_fallback_is_unknown_if_that_of_one_model_is() -> None:
     model = FallbackModel([PricedModel(0.1, 0.5), UnpricedModel(0, 0)])
     assert model.estimate(PROMPT) == Estimate(
-        usage=Usage(input=10, cost=0.1), output_price=0.5, takes=9, unpriced="nobody knows"
+        usage=Usage(input=10, cost=0.1), output_price=0.5, takes=9, unpriced="unknown price"
     )  # fmt: skip
     assert FallbackModel([UnpricedModel(0, 0)]).estimate(PROMPT).max_tokens == 9
 

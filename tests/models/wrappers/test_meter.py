@@ -1,4 +1,4 @@
-"""Usage has its price, prompts have one beforehand, and a cache that broke is told."""
+"""Usage has its cost, prompts have an estimate, and a broken cache is reported."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -107,7 +107,7 @@ async def test_usage_gets_the_price_of_the_model_that_answered() -> None:
     assert await cost_of(MeteredModel(AnsweringModel(usage, "claude-sonnet-5", "fast"), prices)) == 2
 
 
-async def test_who_serves_another_vendors_model_has_other_prices() -> None:
+async def test_another_provider_of_a_model_has_prices_of_its_own() -> None:
     usage = Usage(input=1_000_000)
     assert (
         await cost_of(MeteredModel(AnsweringModel(usage, "deepseek-v4-pro", "ollama/deepseek-v4-pro"), PriceList()))
@@ -115,7 +115,7 @@ async def test_who_serves_another_vendors_model_has_other_prices() -> None:
     )
 
 
-async def test_a_price_that_is_given_or_was_told_stands() -> None:
+async def test_a_given_or_reported_price_takes_precedence() -> None:
     usage = Usage(input=1_000_000)
     assert await cost_of(MeteredModel(AnsweringModel(usage, "gpt-5.4", "openai/gpt-5.4"), PriceList(), price=FREE)) == 0
     assert await cost_of(MeteredModel(AnsweringModel(usage, name="my-name"), PriceList(), model="openai/gpt-4.1")) == 2
@@ -138,7 +138,7 @@ async def test_everything_else_passes_as_it_is() -> None:
     await MeteredModel(ScriptedModel(say("Hi.")), PRICES).close()
 
 
-async def test_what_nobody_counted_is_counted_here() -> None:
+async def test_missing_usage_is_estimated() -> None:
     asked = prompt_of("x" * 400, session="")
     said = "It rains. " * 100
 
@@ -154,7 +154,7 @@ async def test_what_nobody_counted_is_counted_here() -> None:
     assert [type(chunk) for chunk in chunks[-2:]] == [UsageChunk, StopChunk]
 
 
-async def test_an_answer_that_broke_off_before_it_was_counted_has_a_price() -> None:
+async def test_a_cut_answer_without_usage_has_an_estimated_cost() -> None:
     metered = MeteredModel(AnsweringModel(error=ModelUnavailable("cut")), PRICES)
     chunks, error = await try_stream(metered, prompt_of("x" * 400))
     assert isinstance(error, ModelUnavailable)
@@ -215,14 +215,14 @@ async def test_an_answer_that_broke_off_is_not_remembered() -> None:
         (prompt_of("uno", agent="another"), ""),
     ],
 )
-async def test_a_cached_beginning_that_changed_is_told_with_what_was_lost(then: Prompt, part: str) -> None:
+async def test_a_changed_cached_prefix_is_reported_with_its_tokens(then: Prompt, part: str) -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=100, cache_read=30, cache_write=40)), PRICES)
     assert await notices_of(metered, prompt_of("one")) == []
     assert await notices_of(metered, then) == ([CacheBusted(part=part, tokens=70)] if part else [])
     assert await notices_of(metered, then) == []  # that is the beginning now
 
 
-async def test_what_was_not_cached_cannot_be_lost() -> None:
+async def test_a_changed_prefix_that_was_not_cached_is_not_reported() -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=100)), PRICES)
     assert await notices_of(metered, prompt_of("one")) == []
     assert await notices_of(metered, prompt_of("uno")) == []
@@ -236,15 +236,15 @@ async def test_models_that_share_a_ledger_notice_a_change_of_the_model() -> None
     assert await notices_of(two, prompt_of("one")) == [CacheBusted(part="model", tokens=90)]
 
 
-async def test_the_ledger_forgets_who_was_silent_longest() -> None:
+async def test_the_ledger_drops_the_least_recently_used_conversation() -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=100, cache_write=90)), PRICES, ledger=LastCalls(kept=2))
     for session in ("a", "b", "a", "c"):
         await drain_stream(metered, prompt_of("one", session=session))
-    told = [bool(await notices_of(metered, prompt_of("uno", session=session))) for session in ("a", "c", "b")]
-    assert told == [True, True, False]
+    noticed = [bool(await notices_of(metered, prompt_of("uno", session=session))) for session in ("a", "c", "b")]
+    assert noticed == [True, True, False]
 
 
-async def test_what_cannot_be_written_down_is_left_to_who_sends_it() -> None:
+async def test_a_prompt_that_cannot_be_encoded_is_left_to_the_inner_model() -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=10, cache_write=5)), PRICES)
     odd = prompt_of("\ud800")
     assert await notices_of(metered, odd) == []
@@ -264,9 +264,9 @@ def test_an_unknown_price_says_what_to_write_where() -> None:
 
 async def test_a_budget_in_money_needs_a_price_and_one_in_tokens_does_not() -> None:
     async with runtime() as rt:
-        model = MeteredModel(AnsweringModel(Usage(input=3, output=1), name="nobody/x"), PriceList())
+        model = MeteredModel(AnsweringModel(Usage(input=3, output=1), name="unknown/x"), PriceList())
         dear = await rt.open(agent(model, limits=vaka.Limits(max_cost=1.0)), id="dear")
-        with pytest.raises(TurnError, match="the price of 'nobody/x' is not known"):
+        with pytest.raises(TurnError, match="the price of 'unknown/x' is not known"):
             await dear.run("Go.")
         tokens = await rt.open(agent(model, limits=vaka.Limits(max_tokens=10_000)), id="tokens")
         assert (await tokens.run("Go.")).text == "Hi."

@@ -41,7 +41,7 @@ async def test_a_subagent_is_served_by_the_tier_of_its_type_whatever_the_case() 
     )
 
 
-async def test_the_default_serves_the_rest_without_a_word() -> None:
+async def test_the_default_serves_the_rest_without_a_notice() -> None:
     assert await selection_of() == "usual"
     assert await selection_of(subagent="general-purpose") == "usual"
     assert POOL.choose() is POOL.default is DEFAULT
@@ -53,7 +53,7 @@ async def test_names_of_models_mean_tiers() -> None:
     assert [tier_of(name) for name in ("sonnet", "MID", "gpt")] == ["mid", "mid", "gpt"]
 
 
-async def test_a_tier_that_is_missing_is_passed_over_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_tier_is_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     why = "tier 'mid' (asked for) is not in the pool, which has low, high"
     with caplog.at_level(logging.WARNING):
         assert await selection_of("mid") == ModelSelected(model="usual", reason=f"default; {why}")
@@ -68,7 +68,7 @@ async def test_a_tier_that_is_missing_is_passed_over_with_a_warning(caplog: pyte
     assert len(caplog.messages) == 3
 
 
-async def test_a_word_that_is_no_tier_is_passed_over_too() -> None:
+async def test_a_word_that_is_not_a_tier_is_skipped_with_a_warning() -> None:
     empty = ModelPool({}, DEFAULT)
     first = (await drain_stream(empty.choose("huge")))[0]
     why = "default; tier 'huge' (asked for) is not in the pool, which has no tiers"

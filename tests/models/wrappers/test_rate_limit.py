@@ -61,7 +61,7 @@ def start_calls(model: RateLimitedModel, *prompts: Prompt) -> list["asyncio.Task
     return [asyncio.create_task(drain_stream(model, prompt)) for prompt in prompts]
 
 
-async def test_no_more_than_so_many_at_once_and_the_first_come_first() -> None:
+async def test_concurrent_calls_are_limited_in_order_of_arrival() -> None:
     door = GatedModel()
     door.opened = asyncio.Event()
     model = RateLimitedModel(door, concurrent=2)
@@ -106,7 +106,7 @@ async def test_a_minutes_worth_at_once_then_evenly() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_tokens_are_taken_by_estimate_and_settled_by_what_it_cost() -> None:
+async def test_tokens_are_taken_by_estimate_and_corrected_by_usage() -> None:
     clock, door = FakeClock(), GatedModel()
     model = RateLimitedModel(door, tokens_per_minute=600, clock=clock)
     door.tokens = 100
@@ -122,7 +122,7 @@ async def test_tokens_are_taken_by_estimate_and_settled_by_what_it_cost() -> Non
     await third
 
 
-async def test_what_comes_back_is_given_to_who_waits() -> None:
+async def test_returned_tokens_wake_the_next_call() -> None:
     clock, door = FakeClock(), GatedModel()
     door.opened, door.tokens = asyncio.Event(), 10
     model = RateLimitedModel(door, tokens_per_minute=600, clock=clock)
@@ -159,7 +159,7 @@ async def test_a_prompt_larger_than_a_minutes_worth_waits_for_all_of_it() -> Non
     await second
 
 
-async def test_nobody_overtakes_who_waits() -> None:
+async def test_a_small_call_does_not_overtake_a_waiting_one() -> None:
     clock, door = FakeClock(), GatedModel()
     model = RateLimitedModel(door, tokens_per_minute=60, clock=clock)
     await drain_stream(model, prompt_of("a", 50))

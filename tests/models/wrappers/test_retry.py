@@ -1,4 +1,4 @@
-"""Asking again: only where it is safe, later each time, and never behind the back of whoever listens."""
+"""Retries: only where it is safe, later each time, and always with a RetryChunk."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -71,7 +71,7 @@ async def test_an_answer_at_the_first_try_is_handed_on_as_it_is() -> None:
     assert await drain_stream(RetryingModel(FailingModel(GOOD))) == GOOD
 
 
-async def test_each_new_try_is_told_before_it_begins() -> None:
+async def test_a_retry_chunk_comes_before_each_new_attempt() -> None:
     model = RetryingModel(
         FailingModel(ModelUnavailable("busy", status=529), RateLimited("slow down"), GOOD), clock=FakeClock(auto=True)
     )
@@ -82,7 +82,7 @@ async def test_each_new_try_is_told_before_it_begins() -> None:
     ]
 
 
-async def test_what_was_shown_of_an_answer_that_was_cut_is_called_back() -> None:
+async def test_a_retry_discards_the_streamed_part_of_a_cut_answer() -> None:
     half: list[Chunk] = [TextChunk("Ye"), UsageChunk(Usage(input=3))]
     assert await drain_stream(RetryingModel(FailingModel(half, GOOD), clock=FakeClock(auto=True))) == [
         *half,
@@ -108,7 +108,7 @@ async def test_a_provider_that_asks_to_wait_is_waited_for_at_least_that_long() -
     assert clock.slept == [20.5, 60.0]
 
 
-async def test_a_wait_beyond_patience_is_given_up_at_once() -> None:
+async def test_a_delay_beyond_patience_is_not_waited_for() -> None:
     clock = RecordingClock()
     with pytest.raises(RateLimited, match=r"^tomorrow$") as caught:
         await drain_stream(RetryingModel(FailingModel(RateLimited("tomorrow", retry_after=61)), clock=clock))
@@ -133,7 +133,7 @@ async def test_the_last_error_is_raised_and_says_how_often_it_was_tried() -> Non
         Truncated("cut"), ModelError("odd"),
     ],
 )  # fmt: skip
-async def test_what_trying_again_cannot_help_is_not_tried_again(error: ModelError) -> None:
+async def test_permanent_errors_are_not_retried(error: ModelError) -> None:
     model = FailingModel(error, GOOD)
     with pytest.raises(type(error)) as caught:
         await drain_stream(RetryingModel(model, clock=FakeClock(auto=True)))

@@ -304,5 +304,5 @@ def _reachable_url(url: str) -> str:
     return str(httpx2.URL(url).copy_with(host="127.0.0.1" if address.version == 4 else "::1")).rstrip("/")
 
 
-def _ignore_progress(words: str) -> None:
-    """Tell nobody."""
+def _ignore_progress(text: str) -> None:
+    pass

@@ -1,7 +1,6 @@
 """The program of the server process: llama.cpp's HTTP server, which exits with its owner."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from vaka.models.local.protocol import LaunchReport, LaunchSpec, ServerFailed, ServerReady
+from vaka.system import libc
 
 TEMPERATURE = 0.0
 """A small model samples badly; greedy decoding also makes its answers repeatable."""
@@ -22,7 +22,6 @@ PROMPT_CACHE_MIB = 256
 """Megabytes for the cached prompts of idle conversations."""
 ERROR_VERBOSITY = 1
 _MAX_SPEC_BYTES = 64 * 1024
-_PR_SET_PDEATHSIG = 1
 
 
 def llama_library() -> Any:
@@ -72,8 +71,8 @@ def listen_error(host: str, port: int) -> str:
 
 def exit_with_owner(owner: int) -> None:
     """Have the kernel kill this process when its owner exits, on Linux."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    with contextlib.suppress(OSError):  # other systems have no prctl
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != owner:  # the owner exited before the call above
         raise SystemExit(0)
 
