@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -91,6 +92,20 @@ async def test_a_killed_warden_ends_its_commands_and_is_replaced(kind: str, tmp_
     wait_for_lock(tmp_path / "lock")
     assert (await run_to_end(await sandbox.start(shell_command("echo again", tmp_path)))).stdout == "again\n"
     await process.stop()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch users")
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+async def test_a_command_of_another_user_ends_when_the_warden_is_killed(kind: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="vaka-test-") as folder:
+        os.chown(folder, 65534, 65534)
+        process = await SANDBOXES[kind]().start(shell_command(HOLD_LOCK_SCRIPT, Path(folder)))
+        await wait_until_ready(Path(folder))
+        assert WARDEN.pid is not None
+        os.kill(WARDEN.pid, signal.SIGKILL)
+        assert await process.wait() == -signal.SIGKILL
+        await asyncio.to_thread(wait_for_lock, Path(folder) / "lock")
+        await process.stop()
 
 
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))

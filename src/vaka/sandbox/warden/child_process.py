@@ -43,7 +43,7 @@ def switch_user(user: tuple[int, int] | None) -> None:
 
 @contextlib.contextmanager
 def act_as_user(user: tuple[int, int] | None) -> Generator[None]:
-    """Use the permissions of another user inside the block: paths out of its reach count as missing."""
+    """Use the permissions of another user in a block of a supervisor: paths out of its reach count as missing."""
     if user is None or os.geteuid() != 0:
         yield
         return
@@ -57,6 +57,7 @@ def act_as_user(user: tuple[int, int] | None) -> Generator[None]:
         os.seteuid(0)
         os.setegid(group)
         os.setgroups(groups)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGTERM)  # the kernel clears it when the effective user changes
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -47,6 +47,7 @@ def supervise(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the warden blocked it before the fork
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGTERM)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+    _SignalState.parent_pid = parent_pid
     if os.getppid() != parent_pid:
         return
     groups = Cgroups(bases, str(os.getpid()))
@@ -106,6 +107,8 @@ def _run_job(
     finally:
         for descriptor in streams:
             os.close(descriptor)
+    if os.getppid() != _SignalState.parent_pid:  # the warden ended while PDEATHSIG was cleared, see act_as_user
+        _SignalState.leaving = True
     supervisor = Supervisor(control, job, started, bounded, on_started, wake)
     try:
         supervisor.run()
@@ -115,6 +118,7 @@ def _run_job(
 
 
 class _SignalState:
+    parent_pid = 0
     leaving = False
     """Set by SIGTERM. The handler only sets it: an exception raised from it could leave a lock held."""
 
@@ -135,7 +139,7 @@ class Supervisor:
         self, control: socket.socket, job: JobSpec, started: launchers.StartedJob, bounded: frozenset[str],
         on_started: Callable[[], None], wake: int,
     ) -> None:  # fmt: skip
-        self._control, self._job, self._started, self._on_started = control, job, started, on_started
+        self._control, self._started, self._on_started = control, started, on_started
         self._wake = wake
         self._control_buffer = b""
         self._exit_code_buffer = b""
