@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import vaka
 from bench import bare_loop, stores
@@ -59,7 +59,7 @@ async def measure_runs(run: RunOnce, count: int) -> RunTimes:
 
 
 @asynccontextmanager
-async def open_runner(url: str, durability: str) -> AsyncIterator[RunOnce]:
+async def open_runner(url: str, durability: Literal["power", "process"]) -> AsyncIterator[RunOnce]:
     """Yield a function that runs the agent once, in a new session."""
     made = make_agent()
     async with vaka.Runtime(store=url, durability=durability) as runtime:

@@ -1,4 +1,4 @@
-"""Hosts in rules: label by label, however an address is written."""
+"""Domains in permission rules: matched label by label, however an address is written."""
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,7 @@ from vaka.matching.hosts import DomainPattern, host_of
         ("::1", "::1", True),
     ]
 )  # fmt: skip
-def test_which_hosts_a_pattern_means(pattern: str, host: str, expected: bool) -> None:
+def test_a_pattern_covers_hosts(pattern: str, host: str, expected: bool) -> None:
     assert DomainPattern(pattern).covers(host) is expected
 
 
@@ -43,7 +43,7 @@ def test_which_hosts_a_pattern_means(pattern: str, host: str, expected: bool) ->
         "https://example.com", "example.com/x", "example.com:80", "a b", "-a.com", "a_b\u200d.x", "zz::1",
     ]
 )  # fmt: skip
-def test_what_cannot_be_a_host_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"expected a host such as example\.com"):
         DomainPattern(pattern)
 

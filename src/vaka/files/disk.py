@@ -12,24 +12,7 @@ from typing import ParamSpec, TypeVar
 from vaka.core.ports.files import FileBytes, FileInfo, FileKind
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.atomic_write import (
-    FileWrite,
-    is_temp_name,
-    lstat_name,
-    open_or_make_folder,
-    remove_stale_temp_files,
-    sync_folder,
-    write_atomically,
-)
-from vaka.files.errors import (
-    check_range,
-    check_size,
-    check_unchanged,
-    check_write,
-    not_a_file_error,
-    not_a_folder_error,
-    translate_os_errors,
-)
+from vaka.files import atomic_write, errors
 from vaka.files.paths import (
     child_path,
     decode_name,
@@ -72,13 +55,9 @@ class DiskFiles:
     """
 
     def __init__(
-        self,
-        root: str | os.PathLike[str],
-        *,
-        protected: ProtectedFiles | Iterable[str] = (),
-        strict: bool = False,
+        self, root: str | os.PathLike[str], *, protected: ProtectedFiles | Iterable[str] = (), strict: bool = False,
         opener: OpenerName = "auto",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.protected = protected if isinstance(protected, ProtectedFiles) else ProtectedFiles(protected)
         self.strict = strict
         self._root = open_root(root)
@@ -115,12 +94,12 @@ class DiskFiles:
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on."""
-        check_range(start, size)
+        errors.check_range(start, size)
         return await asyncio.to_thread(self._call, path, self._read, parts_of(path), start, size)
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file atomically, keeping its mode and owner; missing folders are made."""
-        check_write(path, known, new=new)
+        errors.check_write(path, known, new=new)
         parts = parts_of(path)
         return await asyncio.to_thread(self._call, path, self._write, parts, bytes(data), known, new)
 
@@ -139,7 +118,7 @@ class DiskFiles:
         return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _call(self, path: str, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        with translate_os_errors(path):
+        with errors.translate_os_errors(path):
             if not os.fstat(self._root.fd).st_nlink:
                 raise FileMissing(f"the root {quote_path(self.root)} is no longer there")
             return work(*arguments, **keywords)
@@ -167,8 +146,8 @@ class DiskFiles:
         path = join_names(parts)
         with self._open(parts, READ_FLAGS) as opened:
             if stat.S_ISDIR(opened.stat.st_mode):
-                raise not_a_file_error(path)
-            wanted = check_size(path, opened.stat.st_size - start, size)
+                raise errors.not_a_file_error(path)
+            wanted = errors.check_size(path, opened.stat.st_size - start, size)
             return FileBytes(data=_read_range(opened.fd, start, wanted), info=info_of(path, opened.stat))
 
     def _entries(self, parts: tuple[str, ...]) -> list[FileInfo]:
@@ -181,7 +160,7 @@ class DiskFiles:
                 return FolderListing(path, entries, ignore, _identity_of(opened.stat))
         except NotADirectoryError:
             with self._open(parts, LOOK_FLAGS, links=links):
-                raise not_a_folder_error(path) from None
+                raise errors.not_a_folder_error(path) from None
 
     def _scan(self, folders: Sequence[str], details: bool, links: bool) -> list[FolderListing]:
         found: list[FolderListing] = []
@@ -200,18 +179,20 @@ class DiskFiles:
     def _write(self, parts: tuple[str, ...], data: bytes, known: Digest | None, new: bool) -> FileInfo:
         path = join_names(parts)
         if not parts:
-            raise not_a_file_error(path)
+            raise errors.not_a_file_error(path)
         self.protected.check(parts)
         guard = self.protected.make_guard(self._root, self._opener) if self.protected else None
         try:
             folder = self._open_parent(parts[:-1], guard, make=known is None)
         except FileNotFoundError:
-            check_unchanged(path, None, known, new=new)
+            errors.check_unchanged(path, None, known, new=new)
             raise
         try:
             self._remove_stale_files_once(folder)
-            change = FileWrite(folder, parts[-1], path, data, known, new)
-            return info_of(path, write_atomically(change, guard.check if guard else lambda _status, _path: None))
+            change = atomic_write.FileWrite(folder, parts[-1], path, data, known, new)
+            return info_of(
+                path, atomic_write.write_atomically(change, guard.check if guard else lambda _status, _path: None)
+            )
         finally:
             os.close(folder)
 
@@ -223,7 +204,7 @@ class DiskFiles:
                 return self._opener.open(self._root, names, FOLDER_FLAGS, links=False).fd
             except (FileNotFoundError, NotADirectoryError):
                 pass  # made below, or refused with a better message
-        return open_or_make_folder(self._root, parts, guard, make=make)
+        return atomic_write.open_or_make_folder(self._root, parts, guard, make=make)
 
     def _remove_stale_files_once(self, folder: int) -> None:
         """Remove temporary files of killed writers, the first time a folder is written to."""
@@ -233,7 +214,7 @@ class DiskFiles:
         if len(self._cleaned_folders) >= _MAX_CLEANED_FOLDERS:
             self._cleaned_folders.clear()
         self._cleaned_folders.add(identity)
-        remove_stale_temp_files(folder)
+        atomic_write.remove_stale_temp_files(folder)
 
     def _delete(self, parts: tuple[str, ...]) -> None:
         path = join_names(parts)
@@ -241,14 +222,14 @@ class DiskFiles:
             raise FileRefused("the root itself cannot be deleted")
         self.protected.check(parts)
         with self._open(parts[:-1], FOLDER_FLAGS, links=False) as folder:
-            found = lstat_name(folder.fd, parts[-1])
+            found = atomic_write.lstat_name(folder.fd, parts[-1])
             if found is None:
                 raise FileMissing(f"{quote_path(path)}: there is no such file or folder")
             check_file_kind(found, path)
             if self.protected:
                 self.protected.make_guard(self._root, self._opener).check(found, path)
             self._remove(folder.fd, parts, found)
-            sync_folder(folder.fd)
+            atomic_write.sync_folder(folder.fd)
 
     def _remove(self, folder: int, parts: tuple[str, ...], found: os.stat_result) -> None:
         name = encode_name(parts[-1])
@@ -256,19 +237,14 @@ class DiskFiles:
             os.unlink(name, dir_fd=folder)
             return
         with self._open(parts, FOLDER_FLAGS, links=False) as inner:
-            remove_stale_temp_files(inner.fd)
+            atomic_write.remove_stale_temp_files(inner.fd)
         os.rmdir(name, dir_fd=folder)
 
 
 def info_of(path: str, status: os.stat_result, target: str = "") -> FileInfo:
-    return FileInfo(
-        path=path,
-        kind=_KINDS.get(stat.S_IFMT(status.st_mode), "other"),
-        size=status.st_size if stat.S_ISREG(status.st_mode) else 0,
-        modified=status.st_mtime_ns,
-        mode=stat.S_IMODE(status.st_mode),
-        target=target,
-    )
+    kind, size = _KINDS.get(stat.S_IFMT(status.st_mode), "other"), status.st_size if stat.S_ISREG(status.st_mode) else 0
+    mode = stat.S_IMODE(status.st_mode)
+    return FileInfo(path=path, kind=kind, size=size, modified=status.st_mtime_ns, mode=mode, target=target)
 
 
 def _list_entries(fd: int, path: str, *, details: bool) -> tuple[list[FileInfo], bytes]:
@@ -278,7 +254,7 @@ def _list_entries(fd: int, path: str, *, details: bool) -> tuple[list[FileInfo],
     with os.scandir(fd) as entries:
         for entry in entries:
             name = normalize_listed_name(entry.name)
-            if name.startswith(".") and is_temp_name(name):
+            if name.startswith(".") and atomic_write.is_temp_name(name):
                 continue
             info = _entry_info(fd, entry, prefix + name, details=details)
             if info is None:

@@ -20,14 +20,7 @@ from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.ports.store import KeyValueStore
 from vaka.core.types.errors import Corrupt, FileError, FileMissing, FileRefused
 from vaka.core.types.ids import JSON, Digest
-from vaka.files.errors import (
-    check_range,
-    check_size,
-    check_unchanged,
-    check_write,
-    not_a_file_error,
-    not_a_folder_error,
-)
+from vaka.files import errors
 from vaka.files.paths import child_path, encode_name, join_names, parts_of, quote_path
 from vaka.files.walk import walk
 
@@ -72,7 +65,7 @@ class KeyValueFiles:
         """Return the entries of a folder, sorted by name."""
         parts = parts_of(path)
         if await self._load_record(parts):
-            raise not_a_folder_error(path)
+            raise errors.not_a_folder_error(path)
         keys = await self._keys_beneath(parts)
         if parts and not keys:
             raise FileMissing(f"{quote_path(path)}: there is no such file or folder")
@@ -84,14 +77,14 @@ class KeyValueFiles:
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on; only the parts that contain them are loaded."""
-        check_range(start, size)
+        errors.check_range(start, size)
         parts = parts_of(path)
         while True:
             head = await self._load_record(parts)
             if head is None:
                 info = await self.stat(path)
-                raise not_a_file_error(info.path)
-            wanted = check_size(path, head.size - start, size)
+                raise errors.not_a_file_error(info.path)
+            wanted = errors.check_size(path, head.size - start, size)
             data = await self._read_range(parts, head, start, wanted)
             if data is not None:
                 return FileBytes(data=data, info=_info_of(join_names(parts), head))
@@ -100,17 +93,17 @@ class KeyValueFiles:
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file atomically."""
-        check_write(path, known, new=new)
+        errors.check_write(path, known, new=new)
         parts = parts_of(path)
         async with self._write_lock:
             old = await self._load_record(parts)
             if old is None and (not parts or await self._keys_beneath(parts)):
-                raise not_a_file_error(path)
+                raise errors.not_a_file_error(path)
             for depth in range(1, len(parts)):
                 if await self._load_record(parts[:depth]):
                     blocking = quote_path(join_names(parts[:depth]))
                     raise FileError(f"{blocking} is not a folder, so nothing can be written into it")
-            check_unchanged(path, old.digest if old else None, known, new=new)
+            errors.check_unchanged(path, old.digest if old else None, known, new=new)
             head = await self._store_parts(bytes(data))
             await self._values.put(self._key_of(parts), msgspec.to_builtins(head))
             await self._delete_parts(old)

@@ -10,14 +10,7 @@ import msgspec
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.errors import (
-    check_range,
-    check_size,
-    check_unchanged,
-    check_write,
-    not_a_file_error,
-    not_a_folder_error,
-)
+from vaka.files import errors
 from vaka.files.paths import child_path, join_names, parts_of, quote_path
 from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, walk
 
@@ -61,26 +54,26 @@ class MemoryFiles:
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on."""
-        check_range(start, size)
+        errors.check_range(start, size)
         parts = parts_of(path)
         node = self._find(parts)
         if isinstance(node, _Folder):
-            raise not_a_file_error(path)
-        wanted = check_size(path, len(node.data) - start, size)
+            raise errors.not_a_file_error(path)
+        wanted = errors.check_size(path, len(node.data) - start, size)
         return FileBytes(data=node.data[start : start + wanted], info=_info_of(join_names(parts), node))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file; missing folders are made."""
-        check_write(path, known, new=new)
+        errors.check_write(path, known, new=new)
         parts = parts_of(path)
         try:
             old = self._find(parts)
         except FileMissing:
             old = None
         if isinstance(old, _Folder):
-            raise not_a_file_error(path)
+            raise errors.not_a_file_error(path)
         current = None if old is None else Digest(hashlib.sha256(old.data).hexdigest())
-        check_unchanged(path, current, known, new=new)
+        errors.check_unchanged(path, current, known, new=new)
         return _info_of(join_names(parts), self._put(parts, bytes(data)))
 
     async def delete(self, path: str) -> None:
@@ -121,7 +114,7 @@ class MemoryFiles:
         parts = parts_of(path)
         node = self._find(parts)
         if isinstance(node, _File):
-            raise not_a_folder_error(path)
+            raise errors.not_a_folder_error(path)
         return [_info_of(child_path(join_names(parts), name), held) for name, held in sorted(node.children.items())]
 
     def _read_gitignore(self, folder: str) -> bytes:
@@ -143,7 +136,7 @@ class MemoryFiles:
     def _put(self, parts: Sequence[str], data: bytes) -> _File:
         now, folder = self._now(), self._root_folder
         if not parts:
-            raise not_a_file_error("")
+            raise errors.not_a_file_error("")
         for depth, part in enumerate(parts[:-1], 1):
             if part not in folder.children:
                 folder.modified = now

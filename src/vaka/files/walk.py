@@ -83,15 +83,9 @@ class _PendingFolder(NamedTuple):
 
 
 async def walk(
-    files: Files,
-    start: str = "",
-    *,
-    ignore: bool = True,
-    hidden: bool = False,
-    follow: bool = False,
-    details: bool = False,
-    max_entries: int = MAX_ENTRIES,
-) -> AsyncGenerator[FileInfo]:
+    files: Files, start: str = "", *, ignore: bool = True, hidden: bool = False, follow: bool = False,
+    details: bool = False, max_entries: int = MAX_ENTRIES,
+) -> AsyncGenerator[FileInfo]:  # fmt: skip
     """Yield everything beneath a folder, folder by folder from the top, each sorted by name.
 
     ``ignore``: leave out ``.git`` and the files that a ``.gitignore`` from the root down excludes. ``hidden``: include

@@ -38,28 +38,16 @@ class Workspace:
     """
 
     def __init__(
-        self,
-        cwd: AnyPath,
-        roots: Iterable[AnyPath] = (),
-        *,
-        home: AnyPath | None = None,
-        protected: Iterable[str] = (),
-        strict: bool = False,
-        opener: OpenerName = "auto",
-    ) -> None:
+        self, cwd: AnyPath, roots: Iterable[AnyPath] = (), *, home: AnyPath | None = None,
+        protected: Iterable[str] = (), strict: bool = False, opener: OpenerName = "auto",
+    ) -> None:  # fmt: skip
         self._home = _absolute_path("~" if home is None else home)
         self._cwd = _split_names(os.path.realpath(_absolute_path(cwd)))
         self._disks: list[DiskFiles] = []
         rules = [protected] if isinstance(protected, str) else list(protected)
-        self._disks = [
-            DiskFiles(
-                root,
-                protected=self._protection_of(_split_names(os.path.realpath(root)), rules),
-                strict=strict,
-                opener=opener,
-            )
-            for root in _outermost_roots([cwd, *roots])
-        ]
+        for root in _outermost_roots([cwd, *roots]):
+            protection = self._protection_of(_split_names(os.path.realpath(root)), rules)
+            self._disks.append(DiskFiles(root, protected=protection, strict=strict, opener=opener))
         self._spellings = sorted(
             ((names, disk) for disk in self._disks for names in disk.spellings), key=lambda pair: -len(pair[0])
         )

@@ -31,15 +31,10 @@ class Connector:
     """
 
     def __init__(
-        self,
-        rules: NetworkRules = NetworkRules(),
-        limits: NetworkLimits = NetworkLimits(),
-        *,
-        resolver: Resolver = system_resolver,
-        ssl_context: ssl.SSLContext | None = None,
-        proxy: str | None = None,
+        self, rules: NetworkRules = NetworkRules(), limits: NetworkLimits = NetworkLimits(), *,
+        resolver: Resolver = system_resolver, ssl_context: ssl.SSLContext | None = None, proxy: str | None = None,
         user_agent: str = "vaka",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.rules, self.limits = rules, limits
         self._checker = RuleChecker(rules)
         self._resolver, self._ssl_context, self._user_agent = resolver, ssl_context, user_agent

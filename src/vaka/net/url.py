@@ -163,10 +163,6 @@ def parse_proxy_url(text: str) -> ProxyAddress:
         raise ConfigError(f"the proxy's address cannot be read: {error}") from error
     if parts.scheme not in DEFAULT_PORTS or not host:
         raise ConfigError(f"the proxy has the scheme {parts.scheme!r} and the host {host!r}; expected http://host:port")
-    return ProxyAddress(
-        scheme=parts.scheme,
-        host=host,
-        port=port or DEFAULT_PORTS[parts.scheme],
-        user=unquote(parts.username or ""),
-        password=unquote(parts.password or ""),
-    )
+    port = port or DEFAULT_PORTS[parts.scheme]
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    return ProxyAddress(scheme=parts.scheme, host=host, port=port, user=user, password=password)
