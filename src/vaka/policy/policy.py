@@ -346,11 +346,14 @@ class LayeredPolicy:
 
     def _may_command_read(self, path: str) -> Verdict:
         """Return whether a command may read a file; the mode asks when any of its names holds secrets."""
-        verdict = self.may_read(path)
+        try:
+            names = self.names_of_path(path, children=False)
+        except ValueError:
+            return self.may_read(path)
+        verdict = self._deny_questions(strictest_decision(map(self._decide_read, names)), path).rule_verdict
         if not isinstance(verdict, Allow) or self.mode == "dontAsk" or path.startswith("/dev/"):
             return verdict
-        names = map(format_path, self.names_of_path(path, children=False))
-        secret = next((name for name in names if holds_secrets(name)), "")
+        secret = next((name for name in map(format_path, names) if holds_secrets(name)), "")
         return Ask(f"{path} leads to {secret}, which may hold secrets", self.mode, "mode") if secret else verdict
 
     def _decide_read(self, path: PathSegments) -> PermissionDecision:

@@ -213,10 +213,10 @@ def _compile_rules(kind: DecisionKind, rules: Sequence[CommandRule]) -> list[tup
 
 def _best_match(pattern: CommandPattern, views: list[CommandView]) -> MatchResult:
     """Only a pattern for any command matches one without words."""
-    matches = {view.match(pattern) for view in views}
-    if "yes" in matches or pattern.kind == "any":
+    if pattern.kind == "any":
         return "yes"
-    return "maybe" if "maybe" in matches else "no"
+    matches = {view.match(pattern) for view in views}
+    return "yes" if "yes" in matches else "maybe" if "maybe" in matches else "no"
 
 
 def _requires_exact_rule(words: Words) -> bool:

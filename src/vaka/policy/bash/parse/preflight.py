@@ -1,8 +1,10 @@
 """Checks before parsing: characters that are refused, and continued lines joined as bash joins them."""
 
 import re
+from functools import cache
 
 
+@cache
 def name_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from vaka.policy.bash.parse.preflight import name_set
 from vaka.policy.bash.parse.syntax import INPUT_WORD, PLACEHOLDER, Piece, Word, WordExpansion, Words
 from vaka.policy.bash.parse.words import ParseMismatch
 
@@ -297,7 +298,7 @@ class _WrapperOptions:
             return [one]
         if value.startswith("--"):
             name, equals, _ = value[2:].partition("=")
-            return [one] if equals else [two] if name in wrapper.long_valued.split() else [one, two]
+            return [one] if equals else [two] if name in name_set(wrapper.long_valued) else [one, two]
         if wrapper.numbers and value[1:].lstrip("-").isdigit():
             return [one]
         return self._positions_after_cluster(value[1:], one, two)
