@@ -59,8 +59,11 @@ def fill_record(record: RecordType, kind: Any, record_kind: str, read: ReadType)
     hints = resolve_hints(kind)
     docs = docstring.parse(_own_docstring(kind))
     record.description = docs.text
-    record.tag = _struct_tag_of(kind) if record_kind == "struct" else None
-    record.sparse = record_kind == "typeddict" or (record_kind == "struct" and kind.__struct_config__.omit_defaults)
+    record.sparse = record_kind == "typeddict"
+    if record_kind == "struct":
+        config = kind.__struct_config__
+        record.tag = None if config.tag_field is None or config.tag is None else (config.tag_field, config.tag)
+        record.sparse = config.omit_defaults
     members = tuple(_MEMBER_READERS[record_kind](kind, hints, read))
     record.members = tuple(
         dataclasses.replace(member, description=docs.parameters.get(member.attribute, "")) for member in members
@@ -140,11 +143,6 @@ def _struct_members(kind: type[msgspec.Struct], hints: dict[str, Any], read: Rea
         default = _default_of_factory(field.default_factory) if field.default is msgspec.NODEFAULT else field.default
         name, json_type = field.encode_name, read(hints[field.name])
         yield make_member(name, json_type, attribute=field.name, default=default, required=field.required)
-
-
-def _struct_tag_of(kind: type[msgspec.Struct]) -> tuple[str, str | int] | None:
-    config = kind.__struct_config__
-    return (config.tag_field, config.tag) if config.tag_field is not None and config.tag is not None else None
 
 
 def _typed_dict_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Iterator[TypeMember]:

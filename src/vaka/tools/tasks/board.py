@@ -283,7 +283,8 @@ def save_board(context: ToolContext, stored: StoredBoard, board: Board) -> int:
     made = stored.head.made
     for id, task in changed.items():
         if id not in before:
-            _append_id(context, made, id)
+            key = _page_key(made // IDS_PER_PAGE)
+            context.set_state(key, [*(_read_value(context, key, list[str]) or []), id])
             made += 1
         context.set_state(_task_key(id), msgspec.to_builtins(task))
     for id in removed:
@@ -291,11 +292,6 @@ def save_board(context: ToolContext, stored: StoredBoard, board: Board) -> int:
     head = BoardHead(stored.head.revision + 1, made)
     context.set_state(_HEAD_KEY, msgspec.to_builtins(head))
     return head.revision
-
-
-def _append_id(context: ToolContext, number: int, id: str) -> None:
-    key = _page_key(number // IDS_PER_PAGE)
-    context.set_state(key, [*(_read_value(context, key, list[str]) or []), id])
 
 
 def _remove_task(context: ToolContext, made: int, id: str) -> None:

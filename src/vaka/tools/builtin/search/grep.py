@@ -90,17 +90,18 @@ class GrepSearch:
 
     async def find_files(self) -> None:
         """Find the files with matches."""
-        folder, path = self._start.kind == "folder", self._start.path
-        if not folder and not (self.is_visible(path) and await self._is_text(path)):
+        folder, start = self._start.kind == "folder", self._start.path
+        if not folder and not (self.is_visible(start) and await self._is_text(start)):
             return
         if self._ripgrep is not None:
-            counts = await self._search_with_ripgrep(self._ripgrep, path)
-            wanted = self._filter_paths(counts) if folder and not self._query.filters_by_name else counts
-            self._match_counts = {path: counts[path] for path in wanted if self.is_visible(path)}
+            counts = await self._search_with_ripgrep(self._ripgrep, start)
+            named = not folder or self._query.filters_by_name  # then ripgrep has filtered by name
+            accepts = self.is_visible if named else lambda path: self._accepts(path, relative_path(start, path))
+            self._match_counts = {path: count for path, count in counts.items() if accepts(path)}
         elif folder:
-            await self._search_with_python(searchable_paths(self._files, path, self._accepts, self._record_problem))
+            await self._search_with_python(searchable_paths(self._files, start, self._accepts, self._record_problem))
         else:
-            await self._search_with_python(_iterate_paths([path]))
+            await self._search_with_python(_iterate_paths([start]))
 
     async def _search_with_ripgrep(self, program: ripgrep.Ripgrep, path: str) -> "ripgrep.MatchCounts":
         """Run ripgrep; if there are few matches it returns their lines at once, so that it runs only once."""
@@ -133,9 +134,6 @@ class GrepSearch:
 
     def _accepts(self, path: str, tail: str) -> bool:
         return self._filter.accepts(path, tail) and self.is_visible(path)
-
-    def _filter_paths(self, paths: Iterable[str]) -> list[str]:
-        return [path for path in paths if self._filter.accepts(path, relative_path(self._start.path, path))]
 
     def _record_problem(self, problem: str) -> None:
         self._problem = problem

@@ -40,20 +40,16 @@ async def run_confined(
     killed where the system supports that. The program is killed when this call is cancelled.
     """
     process = await _start_confined(argv, readable, cwd, output, errors)
-    if max_output is not None:
-        _limit_output(process.pid, max_output)
+    with suppress(AttributeError, OSError):  # only on Linux, and the process may have ended
+        if max_output is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))  # no core dump when the limit kills it
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (max_output, max_output))
     try:
         return await asyncio.to_thread(process.wait)
     finally:
         if process.returncode is None:
             process.kill()
             process.wait()
-
-
-def _limit_output(pid: int, max_output: int) -> None:
-    with suppress(AttributeError, OSError):  # only on Linux, and the process may have ended
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))  # no core dump when the limit kills it
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (max_output, max_output))
 
 
 async def _start_confined(

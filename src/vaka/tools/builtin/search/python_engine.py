@@ -35,7 +35,6 @@ class PythonGrepWorker:
 
     def __init__(self, query: GrepQuery) -> None:
         self._query = query
-        self._process: asyncio.subprocess.Process | None = None
         self._sent_paths: asyncio.Queue[str | None] = asyncio.Queue()
         self.current_path = ""
         """The file being searched."""
@@ -43,23 +42,28 @@ class PythonGrepWorker:
     async def search(self, files: Files, paths: AsyncGenerator[str], found: FoundCallback) -> None:
         """Search files as ``paths`` yields them, and call ``found`` for each file with a match."""
         pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *_PROGRAM, stdin=pipe, stdout=pipe, env={}, limit=_MAX_ANSWER_BYTES, start_new_session=True
         )
-        feeding = asyncio.create_task(self._feed(files, paths))
+        assert process.stdin is not None  # noqa: S101  # a pipe
+        assert process.stdout is not None  # noqa: S101  # a pipe
+        feeding = asyncio.create_task(self._feed(process.stdin, files, paths))
         try:
             while (path := await self._sent_paths.get()) is not None:
                 self.current_path = path
-                answer = _decode_answer(await self._read_answer())
+                line = await process.stdout.readline()
+                if not line:
+                    raise FileError(f"the search ended with {await process.wait()} while it looked at {path!r}")
+                answer = _decode_answer(line)
                 if answer.count:
                     found(path, answer.count, answer.hits)
             await feeding
         finally:
             feeding.cancel()
             await asyncio.wait([feeding])
-            await self._kill()
+            await kill_process(process)
 
-    async def _feed(self, files: Files, paths: AsyncGenerator[str]) -> None:
+    async def _feed(self, stdin: asyncio.StreamWriter, files: Files, paths: AsyncGenerator[str]) -> None:
         query = self._query
         exact = await asyncio.to_thread(query.pattern.exact_python)
         order = {
@@ -67,17 +71,17 @@ class PythonGrepWorker:
             "multiline": query.multiline, "need": query.needed_results,
         }  # fmt: skip
         try:
-            await self._write(msgspec.json.encode(order) + b"\n")
+            stdin.write(msgspec.json.encode(order) + b"\n")
             async with aclosing(_batch_paths(paths)) as batches:
                 async for batch in batches:
-                    begun = await asyncio.gather(*[_read_first(files, path) for path in batch])
-                    for path, first in zip(batch, begun, strict=True):
+                    pieces = await asyncio.gather(*[_read_first(files, path) for path in batch])
+                    for path, first in zip(batch, pieces, strict=True):
                         if first is not None:
-                            await self._send_file(files, path, first)
+                            await self._send_file(stdin, files, path, first)
         finally:
             self._sent_paths.put_nowait(None)
 
-    async def _send_file(self, files: Files, path: str, first: FileBytes) -> None:
+    async def _send_file(self, stdin: asyncio.StreamWriter, files: Files, path: str, first: FileBytes) -> None:
         """Send a file in chunks; one that becomes unreadable ends there."""
         if self._query.multiline and first.info.size > python_worker.MAX_BYTES:
             return
@@ -86,33 +90,14 @@ class PythonGrepWorker:
         while True:
             at += len(data)
             more = len(data) == _CHUNK_BYTES and at < first.info.size
-            await self._write(msgspec.json.encode({"size": len(data), "more": more}) + b"\n" + data)
+            stdin.write(msgspec.json.encode({"size": len(data), "more": more}) + b"\n" + data)
+            await stdin.drain()
             if not more:
                 return
             try:
                 data = (await files.read(path, start=at, size=_CHUNK_BYTES)).data
             except FileError:
                 data = b""
-
-    async def _write(self, data: bytes) -> None:
-        assert self._process is not None  # noqa: S101  # started before anything is sent
-        assert self._process.stdin is not None  # noqa: S101  # it is a pipe
-        self._process.stdin.write(data)
-        await self._process.stdin.drain()
-
-    async def _read_answer(self) -> bytes:
-        assert self._process is not None  # noqa: S101  # started before anything is asked
-        assert self._process.stdout is not None  # noqa: S101  # it is a pipe
-        line = await self._process.stdout.readline()
-        if not line:
-            raise FileError(
-                f"the search ended with {await self._process.wait()} while it looked at {self.current_path!r}"
-            )
-        return line
-
-    async def _kill(self) -> None:
-        assert self._process is not None  # noqa: S101  # started before it ends
-        await kill_process(self._process)
 
 
 async def _read_first(files: Files, path: str) -> FileBytes | None:

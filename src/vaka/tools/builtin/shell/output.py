@@ -249,11 +249,13 @@ async def filter_lines(
     process = await asyncio.create_subprocess_exec(
         *_PROGRAM, stdin=pipe, stdout=pipe, env={}, limit=64 * max_characters + _CHUNK_BYTES, start_new_session=True
     )
+    assert process.stdin is not None  # noqa: S101  # a pipe
+    assert process.stdout is not None  # noqa: S101  # a pipe
     order = json.dumps({"pattern": pattern, "most": max_characters, "final": final}).encode() + b"\n"
-    feeding = asyncio.create_task(_feed_worker(process, order, spool, start))
+    feeding = asyncio.create_task(_feed_worker(process.stdin, order, spool, start))
     try:
         async with asyncio.timeout(seconds):
-            answer = await _read_answer(process)
+            answer = await process.stdout.readline() or b'{"problem": "the search for it failed"}'
     except TimeoutError:
         raise InvalidInput(
             f"the filter {pattern!r} took longer than {seconds:g} s and was stopped; nothing was read. Use a simpler "
@@ -283,19 +285,13 @@ async def kill_process(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-async def _read_answer(process: asyncio.subprocess.Process) -> bytes:
-    assert process.stdout is not None  # noqa: S101  # it is a pipe
-    return await process.stdout.readline() or b'{"problem": "the search for it failed"}'
-
-
-async def _feed_worker(process: asyncio.subprocess.Process, order: bytes, spool: Spool, start: int) -> None:
-    assert process.stdin is not None  # noqa: S101  # it is a pipe
+async def _feed_worker(stdin: asyncio.StreamWriter, order: bytes, spool: Spool, start: int) -> None:
     end = spool.size
     with contextlib.suppress(ConnectionError):  # the worker has found enough and ended
-        process.stdin.write(order)
+        stdin.write(order)
         while start < end and (piece := await spool.read(start, min(_CHUNK_BYTES, end - start))):
             start += len(piece)
-            process.stdin.write(piece)
-            await process.stdin.drain()
-        process.stdin.close()
-        await process.stdin.wait_closed()
+            stdin.write(piece)
+            await stdin.drain()
+        stdin.close()
+        await stdin.wait_closed()
