@@ -13,7 +13,7 @@ from vaka.tools.arguments import parse_json, without_nulls
 from vaka.tools.schema.json_schema import SchemaWriter
 from vaka.tools.schema.json_types import UnsupportedType
 from vaka.tools.schema.type_reader import TypeReader
-from vaka.tools.validate import Validator, convert
+from vaka.tools.validate import Validator
 
 INVALID_OUTPUT = "invalid_output"
 """The code of the error that an answer of another shape is."""
@@ -78,7 +78,7 @@ class OutputSchema:
         if self._type is None:
             return value
         try:
-            return convert(self._type, value)
+            return self._type.convert(value)
         except _CONVERT_ERRORS as error:
             raise TurnError(f"the answer cannot be used: {error}", code=INVALID_OUTPUT) from error
 
