@@ -44,19 +44,19 @@ async def test_followers_in_other_processes_see_the_text_while_it_is_written(
     writer = await spawn("stream_words", plan)
     await writer.read_until("gate")
     followers = [await spawn("follow_session", plan) for _ in range(2)]
-    heard: list[list[str]] = [await read_until_text(follower, WORDS[0]) for follower in followers]
+    follower_lines: list[list[str]] = [await read_until_text(follower, WORDS[0]) for follower in followers]
     for number in range(1, len(WORDS)):
         await writer.send_line("go")
-        for lines, follower in zip(heard, followers, strict=True):
+        for lines, follower in zip(follower_lines, followers, strict=True):
             lines += await read_until_text(follower, "".join(WORDS[: number + 1]))
     await writer.send_line("go")
-    said = await writer.read_to_end()
-    for lines, follower in zip(heard, followers, strict=True):
+    writer_lines = await writer.read_to_end()
+    for lines, follower in zip(follower_lines, followers, strict=True):
         lines += await follower.read_to_end()
     log = await read_log(plan)
     everything = [(event.id, event.hash) for event in log]
-    assert said[-1] == "ended"
-    for lines in heard:
+    assert writer_lines[-1] == "ended"
+    for lines in follower_lines:
         assert [tuple(line.split()[1:]) for line in lines if line.startswith("event")] == everything
         assert lines[-1] == f"text {''.join(WORDS)!r}"
 
@@ -68,7 +68,7 @@ async def test_a_follower_misses_nothing_when_the_writer_dies_and_another_takes_
     first = await spawn("stream_words", plan)
     await first.read_until("gate")
     followers = [await spawn("follow_session", plan) for _ in range(2)]
-    heard = [await read_until_text(follower, WORDS[0]) for follower in followers]
+    follower_lines = [await read_until_text(follower, WORDS[0]) for follower in followers]
     await first.kill()
     await shared.expire_claim(plan)
     second = await spawn("stream_words", msgspec.structs.replace(plan, how="resume"))
@@ -78,7 +78,7 @@ async def test_a_follower_misses_nothing_when_the_writer_dies_and_another_takes_
     assert (await second.read_to_end())[-1] == "ended"
     log = await read_log(plan)
     log_checks.assert_chain_complete(log)
-    for lines, follower in zip(heard, followers, strict=True):
+    for lines, follower in zip(follower_lines, followers, strict=True):
         lines += await follower.read_to_end()
         shown = [tuple(line.split()[1:]) for line in lines if line.startswith("event")]
         assert shown == [(event.id, event.hash) for event in log]

@@ -69,8 +69,8 @@ async def test_a_thousand_concurrent_sessions_complete(kind: str, tmp_path: Path
             return await following
 
         async with asyncio.timeout(100):
-            heard = await asyncio.gather(*(one(number) for number in range(SESSIONS)))
-        for number, transcript in enumerate(heard):
+            transcripts = await asyncio.gather(*(one(number) for number in range(SESSIONS)))
+        for number, transcript in enumerate(transcripts):
             await _assert_same_as_log(store, f"s{number}", transcript)
     await store.close()
     gc.collect()

@@ -126,11 +126,11 @@ async def test_of_processes_that_race_to_resume_a_session_one_succeeds(
         await child.read_until("gate")
     for child in children:
         await child.send_line("go")
-    said = [await child.read_to_end() for child in children]
+    outputs = [await child.read_to_end() for child in children]
     log = await read_log(plan)
-    assert {lines[-1] for lines in said} <= {"ended", "busy"}
-    assert sum(log[-1].id in log_checks.parse_acknowledged(lines) for lines in said) == 1
-    for lines in said:
+    assert {lines[-1] for lines in outputs} <= {"ended", "busy"}
+    assert sum(log[-1].id in log_checks.parse_acknowledged(lines) for lines in outputs) == 1
+    for lines in outputs:
         log_checks.assert_nothing_lost(log_checks.parse_acknowledged(lines), log)
     types = await check_ended(plan, log_checks.lost_calls(before))
     assert (types["turn.started"], types["turn.resumed"]) == (1, 1)
@@ -143,10 +143,10 @@ async def test_a_request_sent_twice_at_once_is_one_turn(shared: LogStore, spawn:
         await child.read_until("gate")
     for child in children:
         await child.send_line("go")
-    said = [await child.read_to_end() for child in children]
+    outputs = [await child.read_to_end() for child in children]
     log = await read_log(plan)
-    assert [lines[-1] for lines in said] == ["ended"] * 3
-    for lines in said:
+    assert [lines[-1] for lines in outputs] == ["ended"] * 3
+    for lines in outputs:
         shown = log_checks.parse_acknowledged(lines)
         log_checks.assert_nothing_lost(shown, log)
         assert log[-1].id in shown
@@ -165,9 +165,9 @@ async def test_of_two_concurrent_decisions_the_first_counts(shared: LogStore, sp
             await person.read_until("gate")
         for person in people:
             await person.send_line("go")
-        said = [await person.read_to_end() for person in people]
-        assert len({line for lines in said for line in lines} - {"late"}) == 2  # one event, one decision
-        decision = next(line for lines in said for line in lines if line in ("approve", "reject"))
+        outputs = [await person.read_to_end() for person in people]
+        assert len({line for lines in outputs for line in lines} - {"late"}) == 2  # one event, one decision
+        decision = next(line for lines in outputs for line in lines if line in ("approve", "reject"))
         finished = await spawn("run_agent", msgspec.structs.replace(plan, how="resume"))
         assert (await finished.read_to_end())[-1] == "ended"
         log = await read_log(plan)

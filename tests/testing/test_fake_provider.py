@@ -152,9 +152,9 @@ async def test_a_failure_has_the_status_and_the_format_of_its_provider(wire: str
         FakeProvider(fail(429, "slow down", retry_after=7)) as provider,
         post_request(provider, wire) as response,
     ):
-        said = msgspec.json.decode(await response.aread())
+        body = msgspec.json.decode(await response.aread())
     assert (response.status_code, response.headers["retry-after"]) == (429, "7")
-    assert said["error"]["message"] == "slow down"
+    assert body["error"]["message"] == "slow down"
 
 
 async def test_requests_are_recorded() -> None:
@@ -190,9 +190,7 @@ async def test_answers_come_in_order_and_the_last_one_repeats() -> None:
         ("/models/m:streamGenerateContent", {}, 400, "alt=sse"),
     ],
 )
-async def test_an_invalid_request_gets_an_error_that_names_the_cause(
-    path: str, body: Any, status: int, words: str
-) -> None:
+async def test_an_invalid_request_gets_an_error_with_its_cause(path: str, body: Any, status: int, words: str) -> None:
     async with FakeProvider(say("Hi.")) as provider, httpx2.AsyncClient() as client:
         response = await client.post(provider.url + path, json=body)
     assert response.status_code == status

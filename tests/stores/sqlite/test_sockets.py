@@ -128,7 +128,7 @@ async def test_a_writer_that_sends_nonsense_is_disconnected(store: SqliteStore, 
     other = SqliteStore(path)
     (file,) = _live_folder(path).glob("*.sock")
     file.unlink()
-    heard = asyncio.Event()
+    answered = asyncio.Event()
 
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.readline() == b'{"follow":"s"}\n'
@@ -136,11 +136,11 @@ async def test_a_writer_that_sends_nonsense_is_disconnected(store: SqliteStore, 
         await reader.read()
         server.close()
         await _close_writer(writer)
-        heard.set()
+        answered.set()
 
     server = await asyncio.start_unix_server(nonsense, sock=listen(file.parent, file.name))
     waiting = asyncio.create_task(other.events.wait(S, after=1))
-    await heard.wait()
+    await answered.wait()
     assert not waiting.done()
     await offer_event(store, input_added("x", "o"))
     assert await waiting == 2
