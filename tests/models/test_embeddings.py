@@ -207,13 +207,13 @@ async def test_what_will_not_get_better_is_not_asked_again(status: int, kind: ty
             {"data": [{"embedding": pack_vector([float("nan")])}, {"embedding": pack_vector([1.0])}]},
             "not finite",
         ),
-        ({"data": [{"embedding": ["x"]}, {"embedding": [1.0]}]}, "cannot be read"),
+        ({"data": [{"embedding": ["x"]}, {"embedding": [1.0]}]}, "cannot be decoded"),
         ({"object": "list"}, "without any"),
-        (b"<html>", "cannot be read"),
-        (b"[" * 100_000, "cannot be read"),
+        (b"<html>", "cannot be decoded"),
+        (b"[" * 100_000, "cannot be decoded"),
     ],
 )
-def test_what_are_no_vectors_are_not_taken_for_some(body: Any, what: str) -> None:
+def test_an_answer_without_valid_vectors_is_an_error(body: Any, what: str) -> None:
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     with pytest.raises(StreamCut) as caught:
         parse_vectors(data, 2)

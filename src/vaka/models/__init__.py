@@ -22,36 +22,17 @@ if TYPE_CHECKING:
     from vaka.models.wrappers.resilience import RetryingModel as RetryingModel
 
 _MODULES = {
-    "Account": "transport.client",
-    "Anthropic": "anthropic.model",
-    "ConnectionPool": "transport.client",
-    "FallbackModel": "wrappers.resilience",
-    "Gemini": "gemini.model",
-    "LocalModel": "local.model",
-    "MeteredModel": "wrappers.meter",
-    "OpenAIChat": "openai_chat.model",
-    "OpenAIResponses": "openai_responses.model",
-    "RateLimitedModel": "wrappers.resilience",
-    "RetryingModel": "wrappers.resilience",
-    "Scripted": "scripted",
+    "Account": "transport.client", "Anthropic": "anthropic.model", "ConnectionPool": "transport.client",
+    "FallbackModel": "wrappers.resilience", "Gemini": "gemini.model", "LocalModel": "local.model",
+    "MeteredModel": "wrappers.meter", "OpenAIChat": "openai_chat.model", "OpenAIResponses": "openai_responses.model",
+    "RateLimitedModel": "wrappers.resilience", "RetryingModel": "wrappers.resilience", "Scripted": "scripted",
     "TextCalls": "text_calls.model",
-}
+}  # fmt: skip
 
 __all__ = [
-    "Account",
-    "Anthropic",
-    "ConnectionPool",
-    "FallbackModel",
-    "Gemini",
-    "LocalModel",
-    "MeteredModel",
-    "OpenAIChat",
-    "OpenAIResponses",
-    "RateLimitedModel",
-    "RetryingModel",
-    "Scripted",
-    "TextCalls",
-]
+    "Account", "Anthropic", "ConnectionPool", "FallbackModel", "Gemini", "LocalModel", "MeteredModel", "OpenAIChat",
+    "OpenAIResponses", "RateLimitedModel", "RetryingModel", "Scripted", "TextCalls",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
