@@ -39,9 +39,7 @@ class Planner:
             steps += [
                 call("TaskUpdate", taskId=test, addBlockedBy=[code]),
                 call("TaskUpdate", taskId=ship, addBlockedBy=[test]),
-                call(
-                    "TaskUpdate", taskId=ship, status="in_progress"
-                ),  # too early: refused, with the reason
+                call("TaskUpdate", taskId=ship, status="in_progress"),  # too early: refused, with the reason
                 call("TaskList"),
                 *(call("TaskUpdate", taskId=id, status="completed") for id in ids),
                 call("TaskList"),

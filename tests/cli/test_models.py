@@ -90,7 +90,7 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
     assert re.fullmatch(
         r"openai/gpt-5-mini answers: ready\n  first chunk after [\d.]+ ms, complete"
         r" after [\d.]+ ms; \d+ tokens in, \d+ out"
-        r', US\$ 0\.\d+\nopenai/gpt-5-mini calls tools: report_temperature \{"celsius":21\}\n  first piece .*\n',
+        r', US\$ 0\.\d+\nopenai/gpt-5-mini calls tools: report_temperature \{"celsius":21\}\n  first chunk .*\n',
         done.out,
     )
     asked = provider.requests[1].body
@@ -104,7 +104,7 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
         (Fault(status=404, body=b'{"error": {"message": "no such model"}}'), 6, "check the name of the model"),
         (Fault(status=503), 75, "try again; if it fails again, check the address"),
         (Fault(status=429), 75, "wait and try again"),
-        (Fault(cut=60), 75, "something between here and the provider"),
+        (Fault(cut=60), 75, "a proxy between here and the provider"),
     ],
 )
 async def test_a_failed_model_test_prints_advice(shell: Shell, fault: Fault, code: int, expected: str) -> None:
@@ -125,7 +125,7 @@ async def test_a_model_that_does_not_call_what_it_must_fails_its_test(shell: She
             {"tool_calls": [{"name": "report_temperature", "arguments": {"celsius": "warm"}}]},
             "lacks the number celsius",
         ),
-        ({"tool_calls": [{"name": "report_temperature", "arguments": "[1]"}]}, "arguments that cannot be used"),
+        ({"tool_calls": [{"name": "report_temperature", "arguments": "[1]"}]}, "are not a JSON object"),
     ):
         async with FakeProvider(answer("ready"), wrong) as provider:
             done = await run_vaka(shell, provider, "models", "test", "openai-chat/x", "--tools")
@@ -214,8 +214,8 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
         (("--option", f"extra={'[' * 5000}"), "model option 'extra': expected an object, got '["),
         (("--attach", "none.png"), "--attach none.png: No such file"),
         (("--attach", "empty.txt"), "--attach empty.txt: the file is empty"),
-        (("--attach", "latin.txt"), "--attach latin.txt: text/plain cannot be read by a model"),
-        (("--attach", "data.zip"), "--attach data.zip: application/zip cannot be read by a model"),
+        (("--attach", "latin.txt"), "--attach latin.txt: text/plain cannot be sent to a model"),
+        (("--attach", "data.zip"), "--attach data.zip: application/zip cannot be sent to a model"),
         (("--attach", "big.txt"), "--attach big.txt: larger than 20 MB"),
         (("--attach", "https://h.example/x"), "unknown kind of content; write image=URL"),
         (("--attach", *(["most.txt", "--attach"] * 3), "most.txt"), "all files together are larger than 50 MB"),

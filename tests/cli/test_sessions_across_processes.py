@@ -112,7 +112,7 @@ def test_a_rejection_reaches_the_model(shell: Shell) -> None:
     assert (done.code, done.json["denials"][0]["message"]) == (5, "a person refused this call: Too much.")
 
 
-def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_goes_on(shell: Shell) -> None:
+def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_continues(shell: Shell) -> None:
     shell.write_script(call_line("pay", amount=5), say_line("Then not."))
     id = shell.run("Pay.", "--session", "s", "--ask", "suspend", "--output", "json").json["decisions"][0]["id"]
     assert shell.vaka("approvals", "resolve", id, "--reject").code == 0

@@ -17,7 +17,7 @@ def paying(shell: Shell) -> Shell:
     return shell
 
 
-def test_yes_lets_the_call_run(paying: Shell) -> None:
+def test_an_approved_call_runs(paying: Shell) -> None:
     screen = run_at_terminal(paying, "Pay.", "--session", "s")
     screen.expect("Approve pay?")
     assert '"amount": 5' in screen.expect("[y] once")
@@ -116,11 +116,11 @@ def test_questions_are_answered_by_number_or_in_words(shell: Shell) -> None:
     assert [result["content"][0]["text"] for result in results] == ["colour blue", "colour green"]
 
 
-def test_no_without_a_reason_ends_the_turn_and_the_next_prompt_goes_on(paying: Shell) -> None:
+def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_continues(paying: Shell) -> None:
     screen = run_at_terminal(paying, "Pay.", "--session", "s")
     screen.expect("with feedback > ")
     screen.send_line("n")
-    screen.expect("Enter for nothing, which ends the turn")
+    screen.expect("Enter for none, which ends the turn")
     screen.expect("> ")
     screen.send_line("")
     screen.expect("error: a person refused pay and said nothing more; send another prompt to continue")
