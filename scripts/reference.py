@@ -41,7 +41,7 @@ def signature_of(value: Any) -> str:
     return str(shown.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 
 
-def list_members(value: type) -> Iterator[str]:
+def list_members(value: type[Any]) -> Iterator[str]:
     """Yield a line for each public method and property."""
     for name, member in sorted(vars(value).items()):
         target = member.fget if isinstance(member, property) else member
@@ -53,7 +53,7 @@ def list_members(value: type) -> Iterator[str]:
         yield f"- `{name}{shown}`: {first_paragraph_of(target.__doc__)}"
 
 
-def class_node(value: type) -> ast.ClassDef:
+def class_node(value: type[Any]) -> ast.ClassDef:
     """Return the syntax tree of a class."""
     tree = ast.parse(Path(inspect.getsourcefile(value) or "").read_text("utf-8"))
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == value.__name__)
@@ -77,7 +77,7 @@ def default_cell(node: ast.expr | None) -> str:
     return "" if node is None else f"`{cell(ast.unparse(node))}`"
 
 
-def list_fields(value: type) -> Iterator[str]:
+def list_fields(value: type[Any]) -> Iterator[str]:
     """Yield a row for each field of a class: its name, type, default and docstring."""
     body = class_node(value).body
     for node, after in zip(body, [*body[1:], None], strict=True):
@@ -87,7 +87,7 @@ def list_fields(value: type) -> Iterator[str]:
             yield f"| `{node.target.id}` | {' | '.join(shown)} |"
 
 
-def list_arguments(value: type) -> Iterator[str]:
+def list_arguments(value: type[Any]) -> Iterator[str]:
     """Yield a row for each argument of a constructor: its name, type, default and text in the docstring."""
     init = next((n for n in class_node(value).body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if init is None:
@@ -117,7 +117,7 @@ def table_of(kind: str, rows: list[str]) -> list[str]:
     return [f"| {kind} | type | default | |", "|---|---|---|---|", *rows, ""] if rows else []
 
 
-def class_lines(value: type) -> list[str]:
+def class_lines(value: type[Any]) -> list[str]:
     """Return the fields, arguments, methods and properties of a class."""
     if value is vaka.Runtime:
         rows = ["| `options` | `Options \\| None` | `None` | All options as one value. |"]

@@ -100,7 +100,7 @@ def is_schema_text(root: Path, text: str) -> bool:
     return any(len(piece) > 20 and piece in schema_text(root).replace('\\"', '"') for piece in pieces)
 
 
-def check(file: File) -> Iterator[Problem]:
+def check_file(file: File) -> Iterator[Problem]:
     """Yield what is wrong with the names and words of one file."""
     if file.is_python("src", "scripts", "bench"):
         yield from function_names(file)

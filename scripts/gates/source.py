@@ -55,10 +55,20 @@ def list_imports(file: File) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module
 
 
+def is_for_type_checkers(file: File, line: int) -> bool:
+    """Tell whether a line stands under ``if TYPE_CHECKING``, so that no program runs it."""
+    blocks = [
+        node for node in ast.walk(file.tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    return any(block.body[0].lineno <= line <= (block.body[-1].end_lineno or 0) for block in blocks)
+
+
 def find_core_imports(file: File) -> Iterator[Problem]:
     """Yield each import of the core that is not the standard library, msgspec or the core itself."""
     for line, name in list_imports(file):
         top, *rest = name.split(".")
+        if name == "typing_extensions" and is_for_type_checkers(file, line):
+            continue
         if top not in CORE_IMPORTS or (top == "vaka" and rest[:1] != ["core"]):
             yield file.problem(line, f"the core imports the standard library, msgspec and itself, not {name!r}")
 

@@ -135,10 +135,10 @@ def test_a_call_stands_in_a_message_with_what_the_model_wrote() -> None:
 
 
 def test_results_are_of_their_call() -> None:
-    assert FunctionCallResult.succeeded(make_call(), {"sky": "grey"}) == FunctionCallResult(
+    assert FunctionCallResult.from_result(make_call(), {"sky": "grey"}) == FunctionCallResult(
         name="weather", call_id="a1", result={"sky": "grey"}, success=True
     )
-    assert FunctionCallResult.failed(make_call(), "no such city") == FunctionCallResult(
+    assert FunctionCallResult.from_error(make_call(), "no such city") == FunctionCallResult(
         name="weather", call_id="a1", result=None, success=False, error="no such city"
     )
 

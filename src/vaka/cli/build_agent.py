@@ -160,7 +160,7 @@ def _load_agent_file(text: str) -> Agent:
     if not colon or not name.endswith(".py"):
         name, wanted = text, ""
     module = load_module(name)
-    agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
+    agents: dict[str, Agent] = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     if wanted:
         if wanted not in agents:
             raise ConfigError(f"{name}: no vaka.Agent named {wanted!r}; it has {', '.join(agents) or 'none'}")

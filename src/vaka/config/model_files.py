@@ -358,7 +358,8 @@ def _check_yaml_nodes(root: Any, path: Path) -> None:
         items: list[Any] = node.value
         total, names = 1, set[str]()
         for item in items if isinstance(node.value, list) else ():
-            pair: tuple[Any, ...] = item if isinstance(item, tuple) else (item,)
+            value: object = item
+            pair: tuple[Any, ...] = item if isinstance(value, tuple) else (item,)
             if len(pair) == 2:
                 _reject_duplicate(pair[0], names, path)
             total += sum([size_of(inner) for inner in pair])

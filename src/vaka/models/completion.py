@@ -1,7 +1,7 @@
 """A complete answer: drain a stream into a Completion, and stream a Completion in pieces."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import count
 from typing import Any, TypeAlias
@@ -85,7 +85,7 @@ async def complete(model: Model, prompt: Prompt) -> Completion:
                 assembly.feed(chunk)
     if assembly.stop is None:
         raise stream_cut_error(model.name)
-    parts = assembly.parts()
+    parts: Sequence[Part | RawToolCall] = assembly.parts()
     if assembly.stop == "length":
         _check_length_limit(model.name, prompt, parts)
     if assembly.stop in UNFINISHED_STOPS:
@@ -97,7 +97,7 @@ async def complete(model: Model, prompt: Prompt) -> Completion:
     )  # fmt: skip
 
 
-def _check_length_limit(name: str, prompt: Prompt, parts: list[Part | RawToolCall]) -> None:
+def _check_length_limit(name: str, prompt: Prompt, parts: Sequence[Part | RawToolCall]) -> None:
     called = [part.name for part in parts if isinstance(part, RawToolCall)]
     if called:
         raise Truncated(f"{name} reached its length limit in the call of {called[-1]!r}; raise max_tokens, or ask less")
@@ -105,7 +105,7 @@ def _check_length_limit(name: str, prompt: Prompt, parts: list[Part | RawToolCal
         raise Truncated(f"{name} reached its length limit before its data was complete; raise max_tokens, or ask less")
 
 
-def _split_parts(parts: list[Part | RawToolCall]) -> tuple[Content, tuple[FunctionCall, ...]]:
+def _split_parts(parts: Sequence[Part | RawToolCall]) -> tuple[Content, tuple[FunctionCall, ...]]:
     content: list[Part] = []
     calls: list[FunctionCall] = []
     written = {part.provider_id for part in parts if isinstance(part, RawToolCall)}

@@ -132,12 +132,12 @@ class FunctionCallResult(msgspec.Struct, frozen=True, kw_only=True, omit_default
     error: str | None = None
 
     @classmethod
-    def succeeded(cls, call: FunctionCall, result: Any) -> "FunctionCallResult":
+    def from_result(cls, call: FunctionCall, result: Any) -> "FunctionCallResult":
         """Return the result of a successful call."""
         return cls(name=call.name, call_id=call.id, result=result)
 
     @classmethod
-    def failed(cls, call: FunctionCall, error: str) -> "FunctionCallResult":
+    def from_error(cls, call: FunctionCall, error: str) -> "FunctionCallResult":
         """Return the result of a failed call: null, with the error."""
         return cls(name=call.name, call_id=call.id, success=False, error=error)
 

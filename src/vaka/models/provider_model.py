@@ -18,7 +18,7 @@ class StreamDecoder(Protocol):
     def end(self) -> Iterable[Chunk]: ...
 
 
-class ProviderRequest(NamedTuple):
+class HttpRequestParts(NamedTuple):
     """The body and headers to send, and the decoder of the answer."""
 
     body: dict[str, Any]
@@ -38,7 +38,7 @@ class ProviderModel:
         self._history = HistoryAdapter(name, account.base_url, check_part)
         self._client = ProviderClient(account, headers, http)
 
-    def _write_request(self, prompt: Prompt) -> ProviderRequest:
+    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         raise NotImplementedError
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:

@@ -109,7 +109,8 @@ class _MessageMerger:
         """Return the messages, with the tool results first in each."""
         for message in self._messages:
             if message["role"] == "user":
-                message["content"].sort(key=lambda block: block["type"] != "tool_result")
+                content: list[dict[str, Any]] = message["content"]
+                content.sort(key=lambda block: block["type"] != "tool_result")
         return self._messages or [{"role": "user", "content": [_text_block(PLACEHOLDER_TEXT)]}]
 
 

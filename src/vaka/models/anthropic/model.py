@@ -14,7 +14,7 @@ from vaka.models.catalog.anthropic import AnthropicCapabilities, capabilities_of
 from vaka.models.compatibility import CALL_ID_PATTERN
 from vaka.models.json_values import is_list, is_object, unused_name
 from vaka.models.options import ModelOptions, OutputFormat, merge_body
-from vaka.models.provider_model import ProviderModel, ProviderRequest
+from vaka.models.provider_model import HttpRequestParts, ProviderModel
 from vaka.models.transport.client import Account, ConnectionPool
 
 __all__ = ["API_VERSION", "BASE_URL", "Anthropic", "AnthropicRequest", "AnthropicStreamDecoder", "to_request"]
@@ -322,8 +322,8 @@ class Anthropic(ProviderModel):
         self._model, self._max_tokens, self._cache = model, max_tokens, cache
         self._cache_ttl: CacheTtl = cache_ttl
 
-    def _write_request(self, prompt: Prompt) -> ProviderRequest:
+    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         request = to_request(
             self._model, prompt, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
         )
-        return ProviderRequest(request.body, request.headers, AnthropicStreamDecoder(request.answer, self.name))
+        return HttpRequestParts(request.body, request.headers, AnthropicStreamDecoder(request.answer, self.name))

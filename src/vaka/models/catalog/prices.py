@@ -62,7 +62,7 @@ FREE = Price(input=0.0, output=0.0)
 
 
 def _read_prices() -> dict[str, dict[str, Price]]:
-    lines = resources.files(__package__).joinpath("prices.csv").read_text("utf-8").splitlines()
+    lines = resources.files("vaka.models.catalog").joinpath("prices.csv").read_text("utf-8").splitlines()
     prices: dict[str, dict[str, Price]] = {}
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         vendor, model = row.pop("vendor"), row.pop("model")

@@ -81,7 +81,7 @@ class VendorProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _read_profiles() -> dict[str, VendorProfile]:
-    tables = tomllib.loads(resources.files(__package__).joinpath("vendors.toml").read_text("utf-8"))
+    tables = tomllib.loads(resources.files("vaka.models.catalog").joinpath("vendors.toml").read_text("utf-8"))
     defaults = tables.pop("defaults")
     profiles = {"openai-chat": VendorProfile()}
     for name, facts in tables.items():

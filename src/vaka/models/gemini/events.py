@@ -79,13 +79,15 @@ class ArgumentsBuilder:
 
 def _make_room(container: Any, step: str | int, path: str) -> None:
     """Create the member of an object, or the next item of a list, that a step leads to."""
-    if isinstance(container, dict) and isinstance(step, str):
+    value: object = container
+    if isinstance(value, dict) and isinstance(step, str):
         container.setdefault(step, None)
         return
-    if not isinstance(container, list) or not isinstance(step, int) or step > min(len(container), MAX_LIST_ITEMS - 1):
+    items: list[Any] = container if isinstance(value, list) else []
+    if not isinstance(value, list) or not isinstance(step, int) or step > min(len(items), MAX_LIST_ITEMS - 1):
         raise StreamCut(f"the arguments of a call make no sense: there is no place for {path!r}")
-    if step == len(container):
-        container.append(None)
+    if step == len(items):
+        items.append(None)
 
 
 def _parse_path(path: str) -> list[str | int]:

@@ -8,7 +8,7 @@ from vaka.core.ports.model import Prompt
 from vaka.models.gemini.events import GeminiStreamDecoder
 from vaka.models.gemini.request import answer_tool_name, check_part, to_request
 from vaka.models.options import read_options
-from vaka.models.provider_model import ProviderModel, ProviderRequest
+from vaka.models.provider_model import HttpRequestParts, ProviderModel
 from vaka.models.transport.client import Account, ConnectionPool
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
@@ -30,7 +30,7 @@ class Gemini(ProviderModel):
         )  # fmt: skip
         self._model = model
 
-    def _write_request(self, prompt: Prompt) -> ProviderRequest:
+    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         options = read_options(prompt.options)
         decoder = GeminiStreamDecoder(self._model, answer_tool_name(self._model, prompt, options))
-        return ProviderRequest(to_request(self._model, prompt, options), options.headers, decoder)
+        return HttpRequestParts(to_request(self._model, prompt, options), options.headers, decoder)

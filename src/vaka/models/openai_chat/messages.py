@@ -319,7 +319,9 @@ def _join_content(first: Any, second: Any) -> Any:
 
 
 def _as_parts(content: Any) -> list[Any]:
-    return content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    value: object = content
+    parts: list[Any] = content if isinstance(value, list) else [{"type": "text", "text": content}] if content else []
+    return parts
 
 
 def _thinking_parts(content: Content) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from vaka.models.json_values import unused_name
 from vaka.models.openai_chat.events import ChatStreamDecoder
 from vaka.models.openai_chat.messages import check_part, check_tool_name, to_messages
 from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
-from vaka.models.provider_model import ProviderModel, ProviderRequest
+from vaka.models.provider_model import HttpRequestParts, ProviderModel
 from vaka.models.schema_openai import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool
 
@@ -200,10 +200,10 @@ class OpenAIChat(ProviderModel):
         )  # fmt: skip
         self._model, self._profile = model, profile
 
-    def _write_request(self, prompt: Prompt) -> ProviderRequest:
+    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         options = read_options(prompt.options)
         decoder = ChatStreamDecoder(self._profile, answer_tool_name(prompt, self._profile, options))
-        return ProviderRequest(to_request(self._model, prompt, self._profile, options), options.headers, decoder)
+        return HttpRequestParts(to_request(self._model, prompt, self._profile, options), options.headers, decoder)
 
 
 def request_path(model: str, account: Account, profile: VendorProfile) -> str:

@@ -33,7 +33,7 @@ from vaka.models.json_values import as_object
 from vaka.models.openai_responses.events import ResponsesStreamDecoder
 from vaka.models.openai_responses.wire import WIRE
 from vaka.models.options import ModelOptions, merge_body, read_options
-from vaka.models.provider_model import ProviderModel, ProviderRequest
+from vaka.models.provider_model import HttpRequestParts, ProviderModel
 from vaka.models.schema_openai import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool
 
@@ -356,7 +356,7 @@ class OpenAIResponses(ProviderModel):
         )  # fmt: skip
         self._model, self._facts = model, facts
 
-    def _write_request(self, prompt: Prompt) -> ProviderRequest:
+    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         body = to_request(self._model, prompt, self._facts)
         limit = None if self._facts.tells_length else body.get("max_output_tokens")
-        return ProviderRequest(body, read_options(prompt.options).headers, ResponsesStreamDecoder(limit, self.name))
+        return HttpRequestParts(body, read_options(prompt.options).headers, ResponsesStreamDecoder(limit, self.name))

@@ -179,7 +179,11 @@ UPDATE_PARAMETERS: dict[str, Any] = {
         "subject": {"type": "string", "minLength": 1, "maxLength": 1_000},
         "activeForm": {"type": "string", "maxLength": 1_000},
         "description": {"type": "string", "maxLength": 50_000},
-        "owner": {"type": "string", "maxLength": 200, "description": "Who works on it; an empty text removes the owner."},
+        "owner": {
+            "type": "string",
+            "maxLength": 200,
+            "description": "Who works on it; an empty text removes the owner.",
+        },
         "blocks": {**_ID_LIST, "description": "All tasks that wait for this one."},
         "blockedBy": {**_ID_LIST, "description": "All tasks that this one waits for."},
         "addBlocks": {**_ID_LIST, "description": "More tasks that wait for this one."},

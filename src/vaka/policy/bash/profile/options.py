@@ -227,7 +227,7 @@ def read_profiles(table: Mapping[str, Mapping[str, Any]]) -> dict[str, ProgramPr
     """Return the profiles of a table from program names to fields; names and sets are separated by blanks."""
     profiles: dict[str, ProgramProfile] = {}
     for names, fields in table.items():
-        sets = {key: name_set(fields[key]) for key in _SET_FIELDS & fields.keys()}
+        sets: dict[str, Any] = {key: name_set(fields[key]) for key in _SET_FIELDS & fields.keys()}
         profiles |= dict.fromkeys(names.split(), ProgramProfile(**{**fields, **sets}))
     return profiles
 

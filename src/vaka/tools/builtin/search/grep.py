@@ -96,8 +96,11 @@ class GrepSearch:
         if self._ripgrep is not None:
             counts = await self._search_with_ripgrep(self._ripgrep, start)
             named = not folder or self._query.filters_by_name  # then ripgrep has filtered by name
-            accepts = self.is_visible if named else lambda path: self._accepts(path, relative_path(start, path))
-            self._match_counts = {path: count for path, count in counts.items() if accepts(path)}
+            self._match_counts = {
+                path: count
+                for path, count in counts.items()
+                if (self.is_visible(path) if named else self._accepts(path, relative_path(start, path)))
+            }
         elif folder:
             await self._search_with_python(searchable_paths(self._files, start, self._accepts, self._record_problem))
         else:
