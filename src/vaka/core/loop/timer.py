@@ -24,12 +24,12 @@ class Timer:
         self._unschedule()
 
     @contextmanager
-    def paused(self) -> Generator[None]:
+    def pause(self) -> Generator[None]:
         """Let it stand while a person is waited for."""
         self._paused += 1
         self._unschedule()
         try:
-            with self._parent.paused() if self._parent else nullcontext():
+            with self._parent.pause() if self._parent else nullcontext():
                 yield
         finally:
             self._paused -= 1

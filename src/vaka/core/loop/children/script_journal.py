@@ -170,7 +170,7 @@ class ScriptJournal:
         while (decision := turn.state.decisions[id]).waiting and not turn.asking_disabled:
             if turn.env.ask != "wait":
                 raise DecisionPending([id])
-            with turn.timer.paused():
+            with turn.timer.pause():
                 await wait_for_decision(turn.log, turn.scope, id, turn.can_wait)
         return decision.answered.answer if decision.answered else None
 

@@ -207,7 +207,7 @@ async def wait_until_decided(turn: Turn, id: DecisionId, needed: Callable[[], bo
 
     while (decision := turn.state.decisions[id]).waiting and needed():
         if turn.env.ask == "wait":
-            with turn.timer.paused(), turn.stop.cancellable():
+            with turn.timer.pause(), turn.stop.cancellable():
                 await wait_for_decision(turn.log, turn.scope, id, keep_waiting)
         elif is_overdue(turn.log, decision):
             await expire_decision(turn.log, turn.scope, decision)

@@ -132,7 +132,7 @@ class CallContext:
             await turn.log.append(turn.scope, asked)
         while (decision := turn.state.decisions[id]).waiting and not turn.asking_disabled:
             if turn.env.ask == "wait":
-                with self.timer.paused():
+                with self.timer.pause():
                     await wait_for_decision(turn.log, turn.scope, id, turn.can_wait)
             elif turn.env.ask == "suspend" and not is_overdue(turn.log, decision):
                 self.suspended.append(id)
