@@ -166,7 +166,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str] | None = None
     """Where keys and addresses of models come from; without it the environment of the process."""
     progress: Callable[[str], None] | None = None
-    """Told what is going on while a model is being loaded."""
+    """Called with a line of text while a model is being loaded."""
     agent: Agent | None = None
     """For requests that name none. Without it one is made of the model and the next nine fields."""
     system_prompt: str = ""
@@ -175,7 +175,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     enabled_builtin_tools: tuple[str, ...] | None = None
     """Which of vaka's own tools: all that come by themselves, or those of these names (``()`` for none)."""
     disallowed_tools: tuple[str, ...] = ()
-    """Tools that are not offered, whoever brings them."""
+    """Names of tools that are not offered to the model, wherever they come from."""
     custom_tools: "tuple[ToolLike, ...]" = ()
     """Tools besides the built-in ones."""
     middleware: tuple[Middleware, ...] = ()
@@ -230,7 +230,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     command_habits: "CommandOptions | None" = None
     """How long commands may take, whether one that takes longer goes on, and how much of them is kept."""
     search: SearchEngine | None = None
-    """Who finds pages for WebSearch."""
+    """The search engine of the WebSearch tool."""
     network: Network | None = None
     """How tools and scripts reach the network. Without it, public addresses and ``trusted_hosts`` only."""
     trusted_hosts: tuple[str, ...] = ()
@@ -406,7 +406,7 @@ class ApprovalAnswer(TypedDict, total=False):
     """What a person may add to a yes or a no."""
 
     message: str
-    """Why not, told to the model."""
+    """The reason of a rejection, which the model reads."""
     edit: dict[str, Any] | None
     """Other arguments for the call."""
     scope: ApprovalScope
@@ -418,7 +418,7 @@ class ApprovalAnswer(TypedDict, total=False):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn came to."""
+    """The result of one turn."""
 
     text: str
     session_id: str

@@ -191,7 +191,7 @@ class SessionDriver:
                 await self.log.append(EventScope(), release=True)
         except BaseException:
             self.ending = True
-            if not self.log.released:  # nobody else could go on with the session
+            if not self.log.released:  # otherwise no other process could claim the session
                 with suppress(VakaError):
                     await self.store.events.release(self.session, self.log.term)
             raise

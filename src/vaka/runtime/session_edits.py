@@ -58,7 +58,7 @@ async def rewind(
 
 
 async def write_event(store: Store, session: SessionId, body: Body, timestamp: str) -> Event:
-    """Append one event to a session nobody works on."""
+    """Append one event to a session that has no running turn."""
     if await store.sessions.find(session) is None:
         raise NotFound(f"there is no session {session!r}")
 

@@ -84,7 +84,7 @@ class EmbedderUsage:
         self.stats = SessionStats(session_id=TOTAL_ID)
 
     def add(self, model: str, usage: Usage) -> None:
-        """Count one call: in the session of whoever makes it, else here."""
+        """Count one call: in the log of the current turn, or here outside of one."""
         if record_usage(model, usage):
             return
         one = ModelStats(usage=usage, request_count=1)

@@ -30,7 +30,7 @@ async def ask_model(turn: Turn, model: Model, prompt: Prompt, *, call: OpenCall 
     """Return a model's whole answer to ``prompt``, which is counted under its agent's name or that of the tool.
 
     ``call`` is the tool call that asks, for the ``ordinal``-th time: run again after a crash, it asks the same thing.
-    Raises ``ModelError``, and ``Stopped`` when a budget of the turn cannot pay for it.
+    Raises ``ModelError``, and ``TurnStopped`` when a budget of the turn cannot pay for it.
     """
     limit = exhausted_limit(turn)
     if limit:

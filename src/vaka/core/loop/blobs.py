@@ -49,7 +49,7 @@ async def store_prompt_text(turn: Turn, prompt_text: DigestedText) -> Digest | N
 
 
 async def offload(turn: Turn, content: Content) -> Content:
-    """Return ``content`` with its large parts put away as blobs."""
+    """Return ``content`` with its large parts stored as blobs."""
     for part in content:
         if (len(part.text) > SMALL_TEXT) if type(part) is Text else _is_large(part):
             break
@@ -59,7 +59,7 @@ async def offload(turn: Turn, content: Content) -> Content:
 
 
 async def offload_parts(blobs: BlobStore, secrets: Secrets, content: Content) -> Content:
-    """Return ``content`` with its large parts put away as blobs, and no registered secret in them."""
+    """Return ``content`` with its large parts stored as blobs, secrets redacted."""
     return tuple([await _offload_part(blobs, secrets, part) if _is_large(part) else part for part in content])
 
 
@@ -89,7 +89,7 @@ async def _offload_part(blobs: BlobStore, secrets: Secrets, part: Part) -> Part:
 
 
 async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
-    """Return ``result`` with its large texts put away as blobs, and without data that would be as large."""
+    """Return ``result`` with its large texts stored as blobs, and without its value if that is as large."""
     content = await offload(turn, result.content)
     if content is result.content:
         return result
@@ -98,9 +98,9 @@ async def offload_result(turn: Turn, result: ToolResult) -> ToolResult:
 
 
 async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return ``messages`` with the parts that were put away back in their places."""
+    """Return ``messages`` with the content of their blobs."""
     for message in messages:
-        if type(message) is ToolMessage or not _is_plain_text(message.content):  # type: ignore[union-attr]  # the rest have content
+        if type(message) is ToolMessage or not _is_plain_text(message.content):  # type: ignore[union-attr]  # noqa: SIM102  # the rest have content
             if _has_blobs(message):
                 return tuple([await _restore_message(blobs, message) for message in messages])
     return messages
@@ -137,7 +137,7 @@ def _names_blobs(content: Content) -> bool:
 
 
 async def restore_content(blobs: BlobStore, content: Content) -> Content:
-    """Return ``content`` with the parts that were put away back in their places; of an erased one, how it began."""
+    """Return ``content`` with the content of its blobs; an erased blob becomes its preview."""
     if not _names_blobs(content):
         return content
     return tuple([await _restore_part(blobs, part) for part in content])

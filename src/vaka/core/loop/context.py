@@ -1,4 +1,4 @@
-"""Turn: the state that the steps, tools and middleware of one agent share in one turn; Env: the services of the runtime."""
+"""Turn: the state that steps, tools and middleware of one agent share in one turn; Env: services of the runtime."""
 
 import asyncio
 from collections import Counter
@@ -32,7 +32,7 @@ class Env:
         self.make_world: Callable[[], World] = World
         """Makes what tools can touch, when the first one does."""
         self.stray_tasks: set[asyncio.Task[Any]] = set()
-        """Tools that would not stop when told to."""
+        """Tasks of tools that did not end within the grace period of their cancellation."""
 
     @cached_property
     def world(self) -> World:
@@ -132,7 +132,7 @@ class Turn:
 
     @property
     def asking_disabled(self) -> bool:
-        """Whether nobody is asked any more, here or below: a plain no ends the turn with the calls it has."""
+        """Whether no more approvals are requested: a rejection without a message ends the turn."""
         return self.state.turn is not None and bool(self.state.turn.rejected)
 
     def can_wait(self) -> bool:

@@ -28,7 +28,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ending_of_stop(turn: Turn, stop: TurnStopped) -> Ending:
-    """Return how a run ends that was told to stop."""
+    """Return the ending of a run that was stopped."""
     why = stop.kind
     if why == "limit":
         return Ending(text=turn.last_text, limit=stop.note)

@@ -102,7 +102,7 @@ class Middleware:
         return call
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
-        """See what a call came to, before the model does."""
+        """See the result of a call, before the model does."""
         return result
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> Outcome:
@@ -114,7 +114,8 @@ class Middleware:
 
 
 _POINTS = (
-    "before_agent", "before_step", "before_model", "after_model", "before_tool", "after_tool", "after_step", "after_agent",
+    "before_agent", "before_step", "before_model", "after_model", "before_tool", "after_tool",
+    "after_step", "after_agent",
 )  # fmt: skip
 
 

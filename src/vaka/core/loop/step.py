@@ -92,8 +92,8 @@ async def _build_prompt(turn: Turn) -> Prompt:
     said = await restore_messages(turn.log.store.blobs, build_messages(turn.log.window.events_at(turn.path), turn.path))
     return Prompt(
         messages=said, system=turn.system.text, tools=recipe.tool_menu(turn.env.policy).specs,
-        tool_choice=_effective_tool_choice(settings.tool_choice, lane), options=dict(settings.options), agent=turn.agent, path=turn.path,
-        number=lane.number, session=turn.session,
+        tool_choice=_effective_tool_choice(settings.tool_choice, lane), options=dict(settings.options),
+        agent=turn.agent, path=turn.path, number=lane.number, session=turn.session,
     )  # fmt: skip
 
 

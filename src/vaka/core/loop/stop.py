@@ -1,7 +1,7 @@
 """Stopping a turn from outside, wherever it is, without ever cutting through a write.
 
-Work that may be cut runs inside ``region``; a stop cancels the tasks that are in one. Between regions a stop waits for
-the next. One ``Stop`` serves a turn and everything below it; a child has its own, which its parent's stops too.
+Work that may be cancelled runs inside ``cancellable()``; a stop cancels the tasks that are in such a region, or takes
+effect at the next one. One ``StopSignal`` serves a turn; a child has its own, which the signal of its parent triggers.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
 
 
 class TurnStopped(Exception):  # not an error: a turn was told to stop
-    """The work was told to stop."""
+    """The turn was interrupted or cancelled, or has reached a limit."""
 
     def __init__(self, kind: StopKind, note: str = "") -> None:
         super().__init__(note or kind)
@@ -53,12 +53,12 @@ class StopSignal:
             self._parent = None
 
     def check(self) -> None:
-        """Raise ``Stopped`` if there was a stop."""
+        """Raise ``TurnStopped`` if there was a stop."""
         if self.reason is not None:
             raise self.reason
 
     def cancellable(self) -> "CancellableRegion":
-        """Allow the work inside to be cut; raises ``Stopped`` when it was, or should have been already."""
+        """Allow the work inside to be cut; raises ``TurnStopped`` when it was, or should have been already."""
         return CancellableRegion(self, self._cancellable)
 
 

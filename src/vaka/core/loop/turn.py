@@ -37,7 +37,7 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_turn(turn: Turn, turn_input: TurnInput | None) -> Ending:
-    """Run a turn to its end: a new one, or with no ``opening`` the one the log says is unfinished."""
+    """Run a turn to its end: a new one, or without ``turn_input`` the one the log says is unfinished."""
     ending = await run_agent(turn, turn_input)
     if turn.state.turn is None and not turn.log.pending.turn_started:
         raise TurnError(ending.message, code=ending.code)  # what was said cannot be kept: there is no turn to end

@@ -25,7 +25,7 @@ class Reservation(msgspec.Struct, eq=False):
     reservations: "Reservations | None" = None
 
     def settle(self, usage: Usage) -> None:
-        """The answer is there and has cost ``usage``: nobody waits for it any more, also not whoever looks at it."""
+        """Replace the estimate by the real ``usage``; other calls no longer wait for this one."""
         self.usage, self.waitable = usage, False
         if self.reservations is not None:
             self.reservations.wake_waiters()

@@ -18,10 +18,10 @@ from vaka.core.types.message import Usage
 from vaka.core.types.monitor import BudgetWarning, UsageRecorded
 
 WARNING_SHARE = 0.8
-"""The part of a budget after which operators are told."""
+"""The share of a budget after which a warning is logged."""
 
 DEFAULT_ANSWER_TOKENS = 16_384
-"""Tokens that may be asked of a model of which nobody knows how much it writes: many refuse to be asked for more."""
+"""The ``max_tokens`` of a model whose output limit is unknown; many providers reject a larger value."""
 
 MAX_ANSWER_TOKENS = 400_000
 """Tokens that no model writes in one answer: where there is room for so many, no bound is needed."""
@@ -46,8 +46,8 @@ def exhausted_limit(turn: Turn) -> str:
 async def wait_for_budget(turn: Turn, usage: Usage, unpriced: str = "") -> None:
     """Return when this agent and everyone above it can pay for ``usage``, also beside the calls that are under way.
 
-    Raises ``Stopped`` when one never can, and ``ConfigError`` when one has a budget in money, and ``unpriced`` says why
-    the price is not known.
+    Raises ``TurnStopped`` when one never can, and ``ConfigError`` when one has a budget in money and ``unpriced`` says
+    why the price is not known.
     """
     payers = turn.budget_turns
     if unpriced and any(payer.recipe.limits.max_cost is not None for payer in payers):
@@ -60,7 +60,7 @@ async def wait_for_budget(turn: Turn, usage: Usage, unpriced: str = "") -> None:
 
 
 def _missing_budget(turn: Turn, usage: Usage, *, include_running: bool) -> str:
-    """Return which budget has no room for ``usage``, ``beside`` calls that will end; ``""`` when all have."""
+    """Return which budget has no room for ``usage``; ``""`` when all have."""
     limits, spent = (
         turn.recipe.limits,
         turn.counted_usage + turn.reservations.reserved_usage(turn.path, include_waitable=include_running) + usage,
@@ -73,8 +73,8 @@ def _missing_budget(turn: Turn, usage: Usage, *, include_running: bool) -> str:
 async def reserve(turn: Turn, model: Model, prompt: Prompt, *, waitable: bool = True) -> Reservation:
     """Return ``prompt`` with its answer bounded by what is left, and what it may cost held until it is released.
 
-    Raises ``Stopped`` when nothing would be left, and ``ConfigError`` for money and a model whose price nobody knows.
-    ``steady`` is a call that ends by itself.
+    Raises ``TurnStopped`` when nothing would be left, and ``ConfigError`` when a budget is in money and the model has
+    no price. A ``waitable`` call ends by itself, so that others may wait for it.
     """
     payers = turn.budget_turns
     if not payers or not isinstance(model, CostEstimator):
@@ -88,7 +88,7 @@ async def reserve(turn: Turn, model: Model, prompt: Prompt, *, waitable: bool = 
 
 
 def estimate_partial_usage(model: Model, prompt: Prompt, counted: Usage, written_chars: int) -> Usage:
-    """Return what an answer has cost that broke off after ``written`` characters, as far as nobody ``counted`` it.
+    """Return what an answer has cost that broke off after ``written_chars``, where ``counted`` lacks it.
 
     Providers tell it with the end, some the prompt's part at the beginning; what is missing is estimated.
     """
@@ -101,7 +101,7 @@ def estimate_partial_usage(model: Model, prompt: Prompt, counted: Usage, written
 
 
 def check_retry_budget(turn: Turn, model: Model, reservation: Reservation) -> None:
-    """Raise ``Stopped`` when a call that is tried again can no longer be paid: what failed may have cost something."""
+    """Raise ``TurnStopped`` when no budget is left for a retry: the failed attempt may have cost something."""
     payers = turn.budget_turns
     if payers and isinstance(model, CostEstimator):
         _max_output_tokens(
@@ -141,7 +141,7 @@ def _max_output_tokens(
     include_running: bool,
     without: Reservation | None = None,
 ) -> int | None:
-    """Return how many tokens the answer may have, ``None`` when no bound is needed, ``beside`` calls that will end."""
+    """Return how many tokens the answer may have, ``None`` when no bound is needed."""
     bound, room = _output_bound(estimate, prompt), math.inf
     for payer in turns:
         held = payer.reservations.reserved_usage(payer.path, without=without, include_waitable=include_running)
@@ -180,7 +180,7 @@ def _make_reservation(
 
 
 def _remaining_tokens(limits: Limits, spent: Usage, estimate: Estimate, min_tokens: int) -> float:
-    """Return how many tokens the answer may have. Raises ``Stopped`` when they are fewer than ``least``."""
+    """Return how many tokens the answer may have. Raises ``TurnStopped`` when they are fewer than ``min_tokens``."""
     room = math.inf
     if limits.max_tokens is not None:
         room = limits.max_tokens - spent.total
@@ -234,10 +234,10 @@ def charge_to_call(turn: Turn, call: CallId) -> None:
 
 
 async def wait_until_affordable(usage: Usage, unpriced: str = "") -> None:
-    """Return when the budgets of whoever pays here have room for ``usage``; nobody has no budget.
+    """Return when the budgets of the current turn have room for ``usage``; at once outside of a turn.
 
-    Raises ``Stopped`` when they never will, and ``ConfigError`` when there is a budget in money, and ``unpriced`` says
-    why the price is not known.
+    Raises ``TurnStopped`` when they never will, and ``ConfigError`` when there is a budget in money and ``unpriced``
+    says why the price is not known.
     """
     now = _CURRENT_SCOPE.get()
     if now is not None and not now.turn.has_ended:
@@ -245,7 +245,7 @@ async def wait_until_affordable(usage: Usage, unpriced: str = "") -> None:
 
 
 def record_usage(model: str, usage: Usage) -> bool:
-    """Put down what was used in the log of whoever pays here; return whether there is anybody."""
+    """Record usage in the log of the current turn; return whether there is one."""
     now = _CURRENT_SCOPE.get()
     if now is None or now.turn.has_ended:
         return False

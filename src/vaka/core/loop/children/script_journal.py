@@ -135,7 +135,7 @@ class ScriptJournal:
         return model
 
     async def call_tool(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> ToolResult:
-        """Call a tool as a model would: the same rules, the same effects, one result. Raises ``Waits``.
+        """Call a tool as a model would: the same rules, the same effects, one result. Raises ``DecisionPending``.
 
         The result of what does more than read is in the log when this returns.
         """
@@ -158,7 +158,7 @@ class ScriptJournal:
         return secrets.redact_struct(end) if secrets.json_forms else end
 
     async def ask_person(self, request: ScriptRequest, text: str, options: Sequence[str] = ()) -> JSON:
-        """Ask a person and return the answer, ``None`` when there is nobody to ask. Raises ``Waits``."""
+        """Ask a person and return the answer, ``None`` when no person can be asked. Raises ``DecisionPending``."""
         turn = self.turn
         id = DecisionId(f"qst_{turn.id}_{'.'.join((*turn.path, str(request.number)))}")
         if id not in turn.state.decisions:

@@ -191,7 +191,7 @@ def is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> 
 
 
 def not_asked_result(request: ApprovalRequested) -> ToolResult:
-    """Return the result of a call that nobody is asked about any more."""
+    """Return the result of a call whose approval is no longer requested."""
     why = "a person refused another call and said nothing more, so the turn ended and this call was not run"
     return failed_result(request.call.id, "interrupted", why)
 
@@ -219,7 +219,7 @@ async def wait_until_decided(turn: Turn, id: DecisionId, needed: Callable[[], bo
 
 
 def default_decision(decision: DecisionRecord) -> Body:
-    """Return the decision that is taken when nobody can be asked."""
+    """Return the decision that is taken when no person can be asked."""
     if decision.approval is None:
         return QuestionAnswered(question=decision.id, answer=None, by="vaka")
     why = "nobody can be asked here"

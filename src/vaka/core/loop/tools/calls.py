@@ -63,8 +63,8 @@ async def run_script_call(
 ) -> ToolResult | AwaitingPerson:
     """See one call of a script through; its result is left for the next write.
 
-    What only reads need not be in the log before it runs: when it is lost, nothing is lost. ``renamed`` says in the log
-    that the call goes on under another id.
+    What only reads need not be in the log before it runs: when it is lost, nothing is lost. ``rename_event`` makes the
+    event that says that the call goes on under another id.
     """
     crew, job = (
         CallBatch(turn, rename_event),
@@ -203,7 +203,7 @@ class CallBatch:
         return None
 
     def _check_permission(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
-        """Ask the rules; ``first`` gets the question when a person must decide."""
+        """Ask the rules; ``events`` gets the request when a person must decide."""
         assert job.prepared_call is not None  # noqa: S101  # considered before it is judged
         judged = check_permission(self.turn, job.prepared_call)
         if isinstance(judged, ToolResult):
@@ -285,7 +285,8 @@ class CallBatch:
             return None
         if open_call.streak >= limits.stop_repeats:
             self.limit = "repeated_call"
-        text = f"this is call {open_call.streak} in a row of {open_call.call.name} with the same arguments; do something else"
+        name = open_call.call.name
+        text = f"this is call {open_call.streak} in a row of {name} with the same arguments; do something else"
         return failed_result(open_call.call.id, "repeated", text)
 
 

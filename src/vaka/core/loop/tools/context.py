@@ -93,7 +93,7 @@ class CallContext:
         return Stored(blob=await self.owner_turn.log.store.blobs.put(data), size=len(data), cut=True)
 
     async def load_text(self, digest: Digest) -> str:
-        """Return a text that was put away."""
+        """Return a text that ``store_text`` stored."""
         return (await self.owner_turn.log.store.blobs.get(digest)).decode("utf-8", "replace")
 
     @property
@@ -102,7 +102,7 @@ class CallContext:
         return self.stop.reason is not None
 
     def emit(self, text: str) -> None:
-        """Show a piece of output to whoever is watching."""
+        """Publish a piece of output to the followers of the session."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -118,7 +118,7 @@ class CallContext:
         return await ask_model(self.owner_turn, model, prompt, call=self.open_call, ordinal=self._model_question_count)
 
     async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
-        """Ask a person and return the answer, ``None`` when nobody answers in time or may be asked any more."""
+        """Ask a person and return the answer, ``None`` when it expires or no person may be asked."""
         turn = self.owner_turn
         self._question_count += 1
         id = DecisionId(f"qst_{turn.id}_{self.call}_{self._question_count}")

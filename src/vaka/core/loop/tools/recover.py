@@ -42,8 +42,9 @@ def outcome_question(turn: Turn, open_call: OpenCall) -> QuestionAsked:
         call=open_call.call.id,
         kind="outcome",
         options=OUTCOMES,
-        text=f"{_LOST_TEXT} Did {open_call.call.name} {arguments} happen? Answer {{'outcome': 'happened', 'result': …}}, "
-        "{'outcome': 'did not happen'} to run it as a new call, or {'outcome': 'leave it'}.",
+        text=f"{_LOST_TEXT} Did {open_call.call.name} {arguments} happen? Answer "
+        "{'outcome': 'happened', 'result': …}, {'outcome': 'did not happen'} "
+        "to run it as a new call, or {'outcome': 'leave it'}.",
     )
 
 
@@ -53,7 +54,7 @@ def outcome_question_id(turn: Turn, open_call: OpenCall) -> DecisionId:
 
 
 def unknown_outcome_result(open_call: OpenCall) -> ToolResult:
-    """Return the result of a call nobody knows the outcome of."""
+    """Return the result of a call whose outcome is unknown."""
     return open_call.sealed_result("outcome_unknown", _LOST_TEXT)
 
 

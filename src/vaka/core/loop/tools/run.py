@@ -30,7 +30,7 @@ MAX_STEP_SECONDS = 1.0
 
 
 async def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None]) -> Any:
-    """Await ``work``; call ``blocked`` with the time of each step in which it held the event loop for too long."""
+    """Await ``work``; call ``on_blocked`` with the time of each step in which it held the event loop for too long."""
     return await (_MeasuredSteps(work, on_blocked) if iscoroutine(work) else work)
 
 
@@ -115,7 +115,7 @@ async def run_after_tool(turn: Turn, call: ToolCall, result: ToolResult) -> Tool
 
 
 async def rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> ToolResult | None:
-    """Run a ``read`` call another ``time`` and return what it came to, ``None`` when it waits for a person.
+    """Run a ``read`` call once more and return its result, ``None`` when it waits for a person.
 
     Only for what looks at results: nothing of it is in the log but the result that is passed on.
     """
