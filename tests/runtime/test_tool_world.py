@@ -1,6 +1,7 @@
 """What a runtime lends to tools: the files of a folder, commands, the network; and what it offers by itself."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -187,10 +188,18 @@ async def test_a_question_about_a_page_is_answered_by_the_cheapest_model(tmp_pat
 
 
 async def test_commands_end_with_the_runtime(tmp_path: Path) -> None:
-    command = "echo $$ > pid; exec sleep 600"
+    seconds = f"600.{os.getpid()}"  # an argument that no other process has
+    command = f"exec sleep {seconds}"
     started = await run_tools(call("Bash", command=command, run_in_background=True), cwd=str(tmp_path), sandbox="off")
     assert not started[0].failed
-    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if seconds.encode() in _read_bytes(path)] == []
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the process has ended meanwhile
+        return b""
 
 
 @pytest.mark.parametrize(

@@ -37,18 +37,17 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the operating system."""
 
     monotonic = staticmethod(time.monotonic)
     time = staticmethod(time.time)
 
     async def sleep(self, seconds: float) -> None:
-        """Return after ``seconds``."""
         await asyncio.sleep(seconds)
 
 
 class RandomIds:
-    """Names that sort by time and are not guessed."""
+    """Ids that sort by creation time and cannot be guessed."""
 
     def __init__(self) -> None:
         self._pool = ""
@@ -57,14 +56,14 @@ class RandomIds:
     def new_id(self, prefix: str) -> str:
         """Return ``prefix_`` with the time in milliseconds and 40 random bits."""
         if self._offset + 10 > len(self._pool):
-            self._pool, self._offset = os.urandom(1000).hex(), 0  # one system call for two hundred names
-        drawn = self._pool[self._offset : self._offset + 10]
+            self._pool, self._offset = os.urandom(1000).hex(), 0  # one system call for two hundred ids
+        random_bits = self._pool[self._offset : self._offset + 10]
         self._offset += 10
-        return f"{prefix}_{time.time_ns() // 1_000_000:011x}{drawn}"
+        return f"{prefix}_{time.time_ns() // 1_000_000:011x}{random_bits}"
 
 
 def policy_from_layers(layers: "Iterable[PermissionLayer]", *, cwd: str = "", home: str = "") -> LayeredPolicy:
-    """Return the policy of layers, the weakest first. Raises ``ConfigError`` or ``InvalidInput`` for a wrong rule."""
+    """Return the policy of layers, lowest priority first. Raises ``ConfigError`` or ``InvalidInput`` for a bad rule."""
     return LayeredPolicy((Layer(**msgspec.structs.asdict(layer)) for layer in layers), cwd=cwd, home=home)
 
 
@@ -72,16 +71,12 @@ def policy_from_rules(
     mode: str = "", allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = (), *, cwd: str = "",
     directories: Iterable[str] = (),
 ) -> LayeredPolicy:  # fmt: skip
-    """Return the policy of a program that gives its rules itself. Raises ``InvalidInput`` for a wrong one."""
-    given = Layer(
-        name="flag",
-        mode=mode,
-        allow=_as_tuple(allow),
-        ask=_as_tuple(ask),
-        deny=_as_tuple(deny),
+    """Return a policy of one layer, made from the rules of ``Options``. Raises ``InvalidInput`` for a bad rule."""
+    layer = Layer(
+        name="flag", mode=mode, allow=_as_tuple(allow), ask=_as_tuple(ask), deny=_as_tuple(deny),
         directories=_as_tuple(directories),
-    )
-    return LayeredPolicy([given], cwd=cwd)
+    )  # fmt: skip
+    return LayeredPolicy([layer], cwd=cwd)
 
 
 def _as_tuple(rules: Iterable[str]) -> tuple[str, ...]:
@@ -91,7 +86,7 @@ def _as_tuple(rules: Iterable[str]) -> tuple[str, ...]:
 EntryPoint: TypeAlias = Literal["cli", "ci", "platform"]
 
 UserInput: TypeAlias = "str | Part | Content | list[Part]"
-"""What can be said to a session: words, or parts."""
+"""An input of a session: a text, one content part, or a sequence of parts."""
 
 OnBusy: TypeAlias = Literal["queue", "reject", "interrupt", "steer", "enqueue", "rollback"]
 """What an input does when the session is busy; ``enqueue`` is ``queue``, ``rollback`` is ``interrupt``."""
@@ -136,109 +131,122 @@ class TokenStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a runtime works. Every field has a default that is safe."""
+    """The settings of a runtime. Every field has a safe default."""
 
     entry_point: EntryPoint = "cli"
-    """Who is asking: it sets what happens when a person is needed, and begins the ids of sessions."""
+    """How the program is used. It selects the default of ``ask`` and is part of the ids of new sessions."""
     mode: "ModeContext | None" = None
-    """Where the runtime is used, for requests that do not say it; tools read it as ``context.metadata["mode"]``."""
+    """The mode of requests that set none; tools read it as ``context.metadata["mode"]``."""
     store: "Store | str" = "memory:"
+    """Where sessions are kept: a store, or a URL (``memory:``, ``sqlite:///PATH``, ``postgresql://…``)."""
     durability: Durability = "power"
+    """What an acknowledged event survives: a ``power`` cut, or only the death of the ``process``, which is faster."""
     namespace: str = ""
+    """The namespace of the store; sessions of other namespaces are not visible."""
     model: "Model | str | None" = None
-    """For agents that name none: a model, or the name of one such as ``anthropic/claude-sonnet-5-5``."""
+    """The model of agents that set none: a model, or a name such as ``anthropic/claude-sonnet-5-5``."""
     model_factory: Callable[[], Model] | None = None
-    """Makes the model of agents that name none, when it is first needed; ``model`` wins. It is closed in the end."""
+    """Creates the default model on first use, unless ``model`` is set. The runtime closes that model."""
     model_pool: "Mapping[str, Model | str]" = {}
-    """Models by tier: ``low``, ``mid`` and ``high``. A tier's name stands for its model wherever a model's name can."""
+    """Models by tier: ``low``, ``mid`` and ``high``. A tier is accepted wherever the name of a model is."""
     subagent_model_mapping: Mapping[str, str] = {}
-    """The tier of agents that others start and that name no model, by name in lower case."""
+    """The tier of subagents that set no model, by the name of the agent in lower case."""
     default_enable_cache: bool | None = None
-    """Whether prompts are marked for the provider's cache; without it as each provider's model does."""
+    """Whether prompts are marked for the provider's cache; default: as the adapter of the provider does."""
     models: "Mapping[str, ModelEntry | Mapping[str, Any]]" = {}
-    """Models under names of one's own, as ``[models.NAME]`` in a file says it."""
+    """Models under names that you choose; each has the fields of ``[models.NAME]`` in a settings file."""
     model_files: tuple[str, ...] = ()
     """Files and folders that define models in the GenX format."""
     prices: "Mapping[str, PriceEntry | Mapping[str, Any]]" = {}
-    """US dollars for a million tokens, by model, over what is known already."""
+    """US dollars per million tokens, by model; these replace the built-in prices."""
     retries: int | None = None
-    """How often a model that cannot answer is asked again."""
+    """How often a failed model call is repeated; default: the number built into the retry wrapper."""
     environ: Mapping[str, str] | None = None
-    """Where keys and addresses of models come from; without it the environment of the process."""
+    """The variables that hold keys and base URLs of models; default: the environment of the process."""
     progress: Callable[[str], None] | None = None
     """Called with a line of text while a model is being loaded."""
     agent: Agent | None = None
-    """For requests that name none. Without it one is made of the model and the next nine fields."""
+    """The agent of requests that set none; default: an agent made from the model and the following fields."""
     system_prompt: str = ""
+    """The instructions of the default agent."""
     tools: "tuple[ToolLike, ...]" = ()
-    """Exactly these tools; if there are any, the next three fields say nothing."""
+    """All tools of the default agent. When it is set, the next three fields have no effect."""
     enabled_builtin_tools: tuple[str, ...] | None = None
-    """Which of vaka's own tools: all that come by themselves, or those of these names (``()`` for none)."""
+    """Names of the built-in tools to offer; default: the standard set, ``()`` for none."""
     disallowed_tools: tuple[str, ...] = ()
     """Names of tools that are not offered to the model, wherever they come from."""
     custom_tools: "tuple[ToolLike, ...]" = ()
-    """Tools besides the built-in ones."""
+    """Tools to offer in addition to the built-in ones."""
     middleware: tuple[Middleware, ...] = ()
+    """The middleware of the default agent, outermost first."""
     middleware_timeout: float | None = None
+    """Seconds that one call of one middleware may take, for the default agent."""
     max_steps: int | None = 50
-    """Model calls one turn may make; ``None`` or 0 for any number."""
+    """The number of model calls that one turn may make; ``None`` or 0 for no limit."""
     max_iterations: int | None = None
-    """The seed's name of ``max_steps``; it wins where it is given."""
+    """An alias of ``max_steps``; it takes precedence when both are set."""
     timeout: float | None = None
-    """Seconds one turn may take."""
+    """Seconds that one turn may take."""
     ask: AskMode | None = None
-    """What to do when a person is needed. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
+    """What a call that needs an approval does. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
     question_timeout: float | None = None
-    """Seconds a person has for a question of the model, which is then told to decide itself; any time without it."""
+    """Seconds until an unanswered question returns to the model, which then decides itself; default: no limit."""
     policy: Policy | None = None
+    """The permission policy, in place of one made from the next four fields."""
     permission_mode: Mode = "default"
+    """The decision for calls that no rule matches."""
     allow: tuple[str, ...] = ()
+    """Rules of calls that run without an approval, such as ``Bash(npm test)``."""
     ask_for: tuple[str, ...] = ()
     """Rules of calls that a person must approve, each time or for the session."""
     deny: tuple[str, ...] = ()
+    """Rules of calls that are refused."""
     permission_request_handler: "PermissionRequestHandler | None" = None
     """Called with each approval that a turn in this process requests. ``allow`` and ``deny`` decide it, ``ask`` leaves
     it to a person."""
     approval_approver: str = "host"
     """The name that signs decisions of ``permission_request_handler``."""
     approval_wait: float | None = 7 * 24 * 3600.0
-    """Seconds until an unanswered approval counts as denied, for the default agent; ``None`` for any time."""
+    """Seconds until an undecided approval counts as denied, for the default agent; ``None`` for no limit."""
     approval_whitelist_ttl: float | None = None
     """Seconds that an approval for the session lasts, for the default agent; ``None`` for the rest of the session."""
     token_callback: "Callable[[TokenStats], None] | None" = None
     """Called with the usage of each model call of a turn in this process, after the log has it."""
     secrets: tuple[str, ...] = ()
-    """Values that must never be written down."""
+    """Values that are redacted from everything that is stored or shown."""
     cwd: str = ""
-    """The folder tools work in; default: the current folder of the process."""
+    """The folder in which tools work; default: the current folder of the process."""
     project_root: str | None = None
     """The folder of the project, in place of ``cwd``. ``""`` and ``.`` find it: ``AGENTSDK_PROJECT_ROOT``, else the
     nearest folder above with ``.claude``, ``.git`` or ``pyproject.toml``, else the current folder."""
     add_dirs: tuple[str, ...] = ()
-    """More folders that tools may touch."""
+    """Further folders that tools may read and change."""
     files: Files | None = None
-    """The files of tools, in place of those of the folders."""
+    """The file system of tools, in place of ``cwd`` and ``add_dirs``."""
     snapshots: bool = True
-    """Whether what file tools change is copied first, so that it can go back with the session."""
+    """Whether files are copied before a tool changes them, so that ``rewind`` can restore them."""
     sandbox: "Sandbox | Literal['auto', 'on', 'off']" = "auto"
-    """What commands run in: the best of this machine; ``on`` refuses to run any without one."""
+    """The sandbox of commands: ``auto`` uses the best one of this machine, ``on`` fails when there is none."""
     command_hosts: tuple[str, ...] = ()
-    """Hosts that commands may reach, through a proxy; ``*`` for the whole network. Without any, none."""
+    """Hosts that commands may reach through a proxy; ``*`` for the whole network, ``()`` for no network."""
     command_env: tuple[str, ...] = ()
-    """Variables that commands may see though they look like secrets, by name or with ``*``."""
+    """Names of environment variables that commands may read although they look like secrets; ``*`` matches any text."""
     command_limits: ResourceLimits = ResourceLimits()
+    """Limits of memory, processes and files for each command."""
     command_habits: "CommandOptions | None" = None
-    """How long commands may take, whether one that takes longer goes on, and how much of them is kept."""
+    """Time limits of commands, whether a slow one moves to the background, and how much output is kept."""
     search: SearchEngine | None = None
     """The search engine of the WebSearch tool."""
     network: Network | None = None
-    """How tools and scripts reach the network. Without it, public addresses and ``trusted_hosts`` only."""
+    """The network of tools and scripts; default: one that reaches public addresses and ``trusted_hosts`` only."""
     trusted_hosts: tuple[str, ...] = ()
-    """Hosts that tools and scripts may reach though they are not public, such as ``127.0.0.1:8080``."""
+    """Hosts that tools and scripts may reach although they are not public, such as ``127.0.0.1:8080``."""
     script_env: Mapping[str, str] = {}
-    """The variables of the environment that scripts may see."""
+    """The environment variables that scripts can read."""
     clock: Clock | None = None
+    """The source of time; default: the clock of the system."""
     ids: IdGenerator | None = None
+    """The generator of ids; default: ids with a timestamp and random bits."""
 
     def __post_init__(self) -> None:
         for name in _TUPLE_FIELDS:
@@ -250,13 +258,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def working_folder(self) -> str:
-        """The folder tools work in: ``cwd``, or else ``project_root``; ``""`` for that of the process."""
+        """The folder in which tools work: ``cwd``, else ``project_root``; ``""`` for that of the process."""
         if self.cwd or self.project_root is None:
             return self.cwd
         return find_project_root(self.project_root)
 
     def default_agent(self) -> Agent | None:
-        """Return the agent of requests that name none; ``None`` when there is not even a model."""
+        """Return the agent of requests that set none; ``None`` when the options have neither an agent nor a model."""
         if self.agent is not None or (self.model is None and self.model_factory is None):
             return self.agent
         limits = Limits(
@@ -275,19 +283,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _select_tools(self) -> "tuple[ToolLike, ...]":
-        """Return the built-in tools that are wanted, by name, and then those that were added."""
-        plain = lazy.normalize_tool_name
+        """Return the names of the selected built-in tools, followed by the custom tools."""
+        normalize = lazy.normalize_tool_name
         names = () if self.enabled_builtin_tools == () else lazy.select_builtin_tools(
             self.enabled_builtin_tools, self.disallowed_tools
         )  # fmt: skip
-        taken = {plain(name) for name in (*names, *self.disallowed_tools)}
-        return (*names, *(tool for tool in self.custom_tools if plain(tool_name_of(tool)) not in taken))
+        taken = {normalize(name) for name in (*names, *self.disallowed_tools)}
+        return (*names, *(tool for tool in self.custom_tools if normalize(tool_name_of(tool)) not in taken))
 
     def build_model_config(self) -> ModelConfig:
-        """Return what the names of models mean. Raises ``ConfigError`` when that makes no sense."""
-        read = lazy.check_model_table if self.models or self.prices else None
+        """Return the configuration of the model registry. Raises ``ConfigError`` for an invalid entry."""
+        check = lazy.check_model_table if self.models or self.prices else None
         return ModelConfig(
-            models=read("models", self.models) if read else {}, prices=read("prices", self.prices) if read else {},
+            models=check("models", self.models) if check else {}, prices=check("prices", self.prices) if check else {},
             tiers={_require_tier(name): model for name, model in self.model_pool.items()},
             subagents={name.lower(): _require_tier(tier) for name, tier in self.subagent_model_mapping.items()},
             files=self.model_files, retries=self.retries, default=self.model, factory=self.model_factory,
@@ -296,13 +304,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ask_mode(self) -> AskMode:
-        """What happens when a person is needed."""
+        """The value of ``ask``, or its default for the entry point."""
         decided_here = self.permission_request_handler is not None
         return self.ask or ("deny" if self.entry_point == "ci" and not decided_here else "wait")
 
 
 class RuntimeOptions(TypedDict, total=False):
-    """The fields of ``Options`` but ``agent``, as keyword arguments of ``run``; a test compares both lists."""
+    """The fields of ``Options`` except ``agent``, as keyword arguments of ``run``; a test compares both lists."""
 
     entry_point: "EntryPoint"
     mode: "ModeContext | None"
@@ -362,30 +370,38 @@ class RuntimeOptions(TypedDict, total=False):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn, asked for in one call."""
+    """The input and settings of one turn, for ``Runtime.run`` and ``Runtime.run_stream``."""
 
     prompt: "str | Content" = ""
+    """The input: a text, or content parts."""
     agent: Agent | None = None
+    """The agent that answers; default: the agent of the options."""
     session_id: str = ""
+    """The session to continue; default: a new one."""
     key: str = ""
-    """Makes the request safe to send twice: the second one gets the turn of the first."""
+    """Makes the request safe to repeat: a second request with the same key returns the turn of the first."""
     request_id: str = ""
-    """The seed's name of ``key``."""
+    """An alias of ``key``."""
     on_busy: OnBusy = "queue"
+    """What the input does while another turn of the session runs."""
     metadata: Mapping[str, Any] = {}
     """Plain data for the first event of a new session; tools read it as ``context.metadata``."""
     mode: "ModeContext | None" = None
+    """Where the request comes from; default: the mode of the options."""
     tags: Mapping[str, str] = {}
+    """Labels that the metadata of a new session and the response repeat."""
     traits: tuple[str, ...] = ()
+    """Traits of the session, for its metadata."""
     channels: tuple[str, ...] = ()
+    """Channels of the session, for its metadata."""
     tool_whitelist: tuple[str, ...] = ()
-    """The tools this turn may use, by name; default: all of the agent's."""
+    """Names of the tools that this turn may use; default: all tools of the agent."""
     model: str = ""
-    """Who shall answer: a tier, or a model's name. Without it, the agent's own model."""
+    """The tier or name of the model that answers; default: the model of the agent."""
     enable_prompt_cache: bool | None = None
-    """Whether this turn's prompts are marked for the provider's cache; without it as the agent or the runtime says."""
+    """Whether prompts are marked for the provider's cache; default: the setting of the agent or the runtime."""
     options: Mapping[str, Any] = {}
-    """Model options for this turn, over those of the agent."""
+    """Model options of this turn; they take precedence over those of the agent."""
 
     def session_metadata(self, mode: "ModeContext | None") -> dict[str, Any]:
         """Return the metadata of a new session: that of the request, with its mode, tags, traits and channels."""
@@ -396,24 +412,24 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """What is asked of the model in this turn."""
+        """The options of the input: model options, the cache setting and the tool whitelist."""
         cache = {} if self.enable_prompt_cache is None else {"cache": self.enable_prompt_cache}
         tools = {"tool_whitelist": sorted(set(self.tool_whitelist))} if self.tool_whitelist else {}
         return {**self.options, **cache, **tools}
 
 
 class ApprovalAnswer(TypedDict, total=False):
-    """What a person may add to a yes or a no."""
+    """The optional details of a decision on an approval."""
 
     message: str
-    """The reason of a rejection, which the model reads."""
+    """The reason for a rejection, which the model reads."""
     edit: dict[str, Any] | None
-    """Other arguments for the call."""
+    """Arguments that replace those of the call."""
     scope: ApprovalScope
     rule: str
-    """What is allowed for longer than once, one rule per line; without it that of the question."""
+    """The rules that an approval grants, one per line; default: the rule that the approval suggests."""
     ttl: float | None
-    """Seconds for which it is allowed in the session."""
+    """Seconds that a grant for the session lasts."""
     by: str
 
 
@@ -421,24 +437,35 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one turn."""
 
     text: str
+    """The text of the answer."""
     session_id: str
+    """The id of the session."""
     turn_id: str
+    """The id of the turn."""
     stop: Literal["end", "limit", "failed", "cancelled", "interrupted"] = "end"
+    """Why the turn ended; ``end`` when the model finished its answer."""
     limit: str = ""
+    """The limit that ended the turn, when ``stop`` is ``limit``."""
     usage: Usage = Usage()
+    """Tokens and cost of all model calls of the turn."""
     steps: int = 0
+    """The number of steps; each is one model call and the tool calls it requests."""
     tool_calls: tuple[str, ...] = ()
     """Names of the tools that were called, in order."""
     denied: tuple[str, ...] = ()
     """Ids of the calls that were refused."""
     code: str = ""
+    """The code of the error, when the turn failed."""
     error: str = ""
+    """The error message of a turn that failed, or the note of one that was cancelled or interrupted."""
     output: Any = None
     """The answer as a value of the agent's ``output`` type."""
     request_id: str = ""
-    """The ``key`` of the request, or the key that was made for it."""
+    """The ``key`` of the request, or the key that was generated for it."""
     mode: "ModeContext | None" = None
+    """The mode of the request."""
     tags: Mapping[str, str] = {}
+    """The tags of the request."""
 
 
 _TUPLE_FIELDS = tuple(
@@ -448,7 +475,7 @@ _PROJECT_MARKERS = (".claude", ".git", "pyproject.toml")
 
 
 def find_project_root(folder: str) -> str:
-    """Return a project's folder; ``""`` and ``.`` stand for the one around the current folder."""
+    """Return the root of a project; ``""`` and ``.`` search upwards from the current folder."""
     if folder not in ("", "."):
         return str(Path(folder).resolve())
     named = os.environ.get("AGENTSDK_PROJECT_ROOT")

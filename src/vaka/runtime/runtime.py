@@ -1,4 +1,4 @@
-"""The runtime: it opens sessions, owns every task, and hands parts to each other."""
+"""The runtime: it creates the store, models and drivers, opens sessions, and owns every task."""
 
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
@@ -53,8 +53,17 @@ if TYPE_CHECKING:
 _UNSET: Any = object()
 
 
+def _check_options(options: object) -> Options:
+    """Return the options, or the defaults for ``None``. Raises ``TypeError`` for another type."""
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise TypeError(f"options must be Options, not {type(options).__name__}; pass other values as keywords")
+    return options
+
+
 class Runtime:
-    """Runs agents on one store. Use it with ``async with``; leaving waits for the turns that run."""
+    """Runs agents on one store. Use it with ``async with``; leaving the block waits for running turns."""
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
@@ -118,24 +127,21 @@ class Runtime:
         clock: "Clock | None" = _UNSET,
         ids: "IdGenerator | None" = _UNSET,
     ) -> None:
-        """Make a runtime of options: one value, keyword arguments, or a value with some fields replaced.
+        """Create a runtime from options: one value, keyword arguments, or a value with some fields replaced.
 
         Each keyword is the field of ``Options`` with that name, which documents it. Raises ``TypeError`` for an
         unknown or wrong argument, and ``ConfigError`` for a store or model that cannot be used.
         """
-        given = {name: value for name, value in locals().items() if value is not _UNSET}
-        changes = {name: value for name, value in given.items() if name not in ("self", "options")}
-        if options is not None and not isinstance(options, Options):
-            raise TypeError(f"options must be Options, not {type(options).__name__}; give other values as keywords")
-        options = msgspec.structs.replace(options or Options(), **changes)
-        self.options = options
-        made = options.store
+        arguments = {name: value for name, value in locals().items() if value is not _UNSET}
+        changes = {name: value for name, value in arguments.items() if name not in ("self", "options")}
+        self.options = options = msgspec.structs.replace(_check_options(options), **changes)
+        place = options.store
         self.store: Store = (
-            lazy.open_store(made, durability=options.durability, namespace=options.namespace)
-            if isinstance(made, str)
-            else made
+            lazy.open_store(place, durability=options.durability, namespace=options.namespace)
+            if isinstance(place, str)
+            else place
         )
-        self._owns_store = isinstance(made, str)
+        self._owns_store = isinstance(place, str)
         self.hub = FollowerHub(self.store)
         policy = options.policy or policy_from_rules(
             mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
@@ -155,7 +161,7 @@ class Runtime:
             self.store, self.hub, self.env, self.secrets, self._builder, TurnObservers.of(options)
         )
         if options.sandbox == "on":
-            _ = self.env.world  # now, so that nothing begins without what was asked for
+            _ = self.env.world  # now, so that a missing sandbox fails before the first turn
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,7 +188,7 @@ class Runtime:
         agent = agent or self._default_agent
         if agent is None:
             raise InvalidInput(
-                "no agent: give one to open(), or to the runtime as Options(agent=…) or Options(model=…)"
+                "no agent: pass one to open(), or set Options(agent=…) or Options(model=…)"
             )
         id = id or self.env.ids.new_id(f"ses_{self.options.entry_point}")
         return Session(self, self._drivers, agent, parse_session_id(id), metadata or {}, deps)
@@ -209,54 +215,54 @@ class Runtime:
         return turn.with_request(request, self.options.mode)
 
     def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
-        """Yield a session's events after a cursor and go on as they happen, in whichever process. Never claims."""
+        """Yield the events of a session after a cursor, then new ones from any process. Never claims the session."""
         cursor = after if isinstance(after, Cursor) else Cursor.parse(after)
         return self.hub.follow(parse_session_id(session), cursor)
 
     async def stats(self, session: str) -> SessionStats:
-        """Return what a session has used, call by call summed up, its children included. Raises ``NotFound``."""
+        """Return the usage of a session, summed over its model calls and its subagents. Raises ``NotFound``."""
         return await read_session_stats(self.store, parse_session_id(session))
 
     async def total_stats(self) -> SessionStats:
-        """Return what all sessions of the store have used together, and embedders here, under the id ``_total``."""
+        """Return the usage of all sessions of the store and of this process's embedders, under the id ``_total``."""
         return await read_total_stats(self.store) + self.models.embedder_usage.stats
 
     async def decisions(self, session: str | None = None) -> Sequence[PendingDecision]:
-        """Return what people still have to decide, oldest first."""
+        """Return the open approvals and questions of a session, or of all sessions, oldest first."""
         return await self.store.sessions.decisions(parse_session_id(session) if session else None)
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]
     ) -> Event:  # fmt: skip
-        """Decide on an approval. The first decision counts; the event returned is that one.
+        """Decide an approval and return the event of the first decision, which is the one that counts.
 
-        ``message`` says why not, ``edit`` has other arguments, ``by`` signs it. A yes for longer than once (``scope``)
-        keeps a rule: that of the question, or ``rule`` (several, one per line), which must mean the call; for the
-        session perhaps only for ``ttl`` seconds. Raises ``InvalidInput`` or ``ConfigError`` when it cannot; then
-        nothing was decided.
+        ``message`` is the reason for a rejection, ``edit`` replaces the arguments, ``by`` names the person. A
+        ``scope`` other than ``once`` stores a rule: the suggested one, or ``rule`` (several, one per line), which must
+        match the call. ``ttl`` limits a grant for the session to some seconds. Raises ``InvalidInput`` or
+        ``ConfigError`` for a decision that is not possible; the approval then stays open.
         """
         return await self._drivers.decide(approval, decision, **details)
 
     async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:
-        """Answer a question. The first answer counts; the event returned is that one."""
+        """Answer a question and return the event of the first answer, which is the one that counts."""
         pending = await self._drivers.find_pending(question)
         return await self._drivers.offer(
             pending.session, QuestionAnswered(question=DecisionId(question), answer=answer, by=by), question
         )
 
     async def fork(self, origin: str, *, at: "Cursor | str | None" = None, id: str = "") -> SessionId:
-        """Copy a session up to a cursor or checkpoint under a new id, and return that."""
-        made = parse_session_id(id or self.env.ids.new_id("ses_fork"))
-        await fork(self.store, parse_session_id(origin), at, made, self._drivers.timestamp())
-        return made
+        """Copy a session up to a cursor or checkpoint and return the id of the copy."""
+        new_session = parse_session_id(id or self.env.ids.new_id("ses_fork"))
+        await fork(self.store, parse_session_id(origin), at, new_session, self._drivers.timestamp())
+        return new_session
 
     async def rewind(
         self, session: str, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
     ) -> Event:
-        """Take a session back to a cursor or checkpoint. ``Busy`` while it works, unless told to interrupt first.
+        """Rewind a session to a cursor or checkpoint. Raises ``Busy`` while a turn runs, unless ``interrupt`` is set.
 
-        With ``files``, what file tools changed since is put back as well, if snapshots were on; ``FileChanged`` names
-        what somebody else has changed since, unless ``force``.
+        ``files`` also restores the files that file tools have changed since, if snapshots were on. Raises
+        ``FileChanged`` for files that another program has changed since, unless ``force`` is set.
         """
         id = parse_session_id(session)
         if interrupt:
@@ -264,17 +270,17 @@ class Runtime:
         await self._drivers.require_idle(id)
         if not files:
             return await rewind(self.store, id, to, self._drivers.timestamp())
-        back = await lazy.rewind_with_files(self.store, self._files, id, to, self._drivers.timestamp(), force=force)
-        return back[0]
+        event, _ = await lazy.rewind_with_files(self.store, self._files, id, to, self._drivers.timestamp(), force=force)
+        return event
 
     async def files_back(self, session: str, to: "Cursor | str") -> "FileRewind":
-        """Return what ``rewind`` with ``files`` would do with the files, and what is in its way."""
+        """Return which files ``rewind`` with ``files`` would restore, and which changes would block it."""
         return await lazy.preview_file_rewind(self.store, self._files, parse_session_id(session), to)
 
     async def close(self, *, cancel: bool = False) -> None:
-        """Take nothing new, wait for the turns that run (or end them where they are), and let go of the store.
+        """Start no more turns, wait for the running ones (or ``cancel`` them), and close what the runtime opened.
 
-        A turn that waits for a person is left in the log, to be resumed when someone has decided.
+        A turn that waits for a decision stays in the log and can be resumed afterwards.
         """
         if not await self._drivers.close(cancel=cancel):
             return
@@ -296,20 +302,18 @@ class Runtime:
         return driver is not None and driver.ready.done() and driver.ready.result()
 
     def _create_world(self) -> "World":
-        made = lazy.world_factory()(self.options, self.env.policy, self.models, self.store)
-        self._world_factory = made
-        return made.create_world()
+        factory = lazy.world_factory()(self.options, self.env.policy, self.models, self.store)
+        self._world_factory = factory
+        return factory.create_world()
 
     @property
     def _files(self) -> Files:
         files = self.env.world.files
         if files is None:
-            raise InvalidInput("this runtime has no files to put back; give it some with Options(files=…) or cwd=…")
+            raise InvalidInput("this runtime has no files to restore; set Options(files=…) or Options(cwd=…)")
         return files
 
     def _get_script_host(self) -> "ScriptHost":
-        scripts = self._script_host
-        if scripts is None:
-            made = lazy.script_host()(self.options, self.store)
-            scripts = self._script_host = made
-        return scripts
+        if self._script_host is None:
+            self._script_host = lazy.script_host()(self.options, self.store)
+        return self._script_host

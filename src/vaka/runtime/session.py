@@ -39,13 +39,16 @@ _CONFLICT_POLICIES: dict[str, InputPolicy] = {
 
 
 _DECISION_PREFIXES = ("apr_", "qst_")
-"""How the ids of decisions begin: they share the keys of a session with its inputs."""
+"""The prefixes of decision ids, which share the keys of a session with its inputs."""
 
 
 class Session(Generic[Deps]):
-    """One conversation with one agent. The log is the session; this is only a handle."""
+    """One conversation with one agent. It is a handle: all state is in the log of the session.
 
-    def __init__(  # made by Runtime.open
+    ``Runtime.open`` creates it.
+    """
+
+    def __init__(
         self, runtime: "Runtime", drivers: "SessionDrivers", agent: Agent[Deps], id: SessionId,
         metadata: dict[str, Any], deps: Deps | None = None,
     ) -> None:  # fmt: skip
@@ -131,7 +134,7 @@ class Session(Generic[Deps]):
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> str:  # fmt: skip
-        """Say something and return when it is kept, with the key of the input; the turn runs in the background."""
+        """Store an input and return its key; the turn runs in the background."""
         collector = TurnCollector(self.id)
         async with await self._submit_input(
             self._make_input(prompt, on_busy, key, model, options), collector, on_busy, caller_key=bool(key)
@@ -141,16 +144,16 @@ class Session(Generic[Deps]):
         return collector.key
 
     async def steer(self, prompt: UserInput) -> None:
-        """Say something to the turn that is running: it joins with its next step."""
+        """Add an input to the running turn, which reads it in its next step."""
         await self.send(prompt, on_busy="steer")
 
     async def interrupt(self, note: str = "", *, by: str = "") -> None:
-        """Stop the running turn, in whichever process it runs; nothing when none is running."""
+        """Stop the running turn, in whichever process it runs; without one, do nothing."""
         key = self._runtime.env.ids.new_id("int")
         await self._drivers.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
-        """Yield everything after a cursor, then everything as it happens."""
+        """Yield the stored events after a cursor, then new ones as they are written."""
         return self._runtime.follow(self.id, after=after)
 
     async def messages(self) -> tuple[Message, ...]:
@@ -159,37 +162,37 @@ class Session(Generic[Deps]):
         return await restore_messages(self._runtime.store.blobs, build_messages(opened.window.events_at(()), ()))
 
     async def last_turn(self) -> tuple[Event, ...]:
-        """Return the events of the last turn of the conversation, none when there was none."""
+        """Return the events of the last turn; an empty tuple before the first one."""
         return await read_last_turn(self._runtime.store, self.id)
 
     async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session[Deps]":
-        """Return a new session that begins as this one was at a cursor (default: now)."""
-        made = await self._runtime.fork(self.id, at=at, id=id)
-        return Session(self._runtime, self._drivers, self.agent, made, {}, self.deps)
+        """Return a new session with the events of this one up to a cursor (default: all)."""
+        new_session = await self._runtime.fork(self.id, at=at, id=id)
+        return Session(self._runtime, self._drivers, self.agent, new_session, {}, self.deps)
 
     async def rewind(
         self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
     ) -> None:
-        """Go on from an earlier place: a cursor, or the label of a checkpoint. What came after stays readable.
+        """Continue from an earlier cursor or checkpoint label. The events after it stay readable.
 
         ``files`` and ``force`` as for ``Runtime.rewind``.
         """
         await self._runtime.rewind(self.id, to, interrupt=interrupt, files=files, force=force)
 
     async def checkpoint(self, label: str) -> Cursor:
-        """Give this place a name and return it."""
+        """Store a label for the current position and return the position."""
         event = await self._drivers.write(self.id, CheckpointSaved(label=label))
         return Cursor(event.epoch, event.seq)
 
     async def close(self, reason: str = "") -> None:
-        """Say that nothing more is expected here. ``Busy`` while a turn runs. Saying something opens it again.
+        """Close the session; the next input opens it again. Raises ``Busy`` while a turn runs.
 
-        A script is told first, in a turn of its own: its ``recv`` gives nil, its ``on_close`` is called. Commands in
-        the background are ended.
+        An agent that is a script gets one last turn, in which ``recv`` returns nil and ``on_close`` is called.
+        Commands in the background are ended.
         """
         info = await self._runtime.store.sessions.find(self.id)
         if info is not None and (info.turn or info.inputs):
-            raise Busy(f"session {self.id!r} has something unfinished; finish or interrupt it first")
+            raise Busy(f"session {self.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
         if hasattr(self.agent, "bind") and info is not None:
             await self._notify_close()
         await self._drivers.write(self.id, SessionClosed(reason=reason))
@@ -197,38 +200,37 @@ class Session(Generic[Deps]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata that was given to ``open``, or that the log of an older session has, once a turn has run."""
+        """The metadata passed to ``open``, or that of the log once a turn of an existing session has run."""
         return self._metadata
 
     @property
     def metadata_known(self) -> bool:
-        """Whether the metadata was given, or read from the log."""
+        """Whether the metadata was passed to ``open`` or read from the log."""
         return bool(self._metadata) or self._metadata_read
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Take the metadata that the log has."""
         self._metadata, self._metadata_read = metadata, True
 
     def _with_output(self, response: Response) -> Response:
-        """Return a response with its answer as a value, where the agent says what that is to be."""
-        shape = output_schema_of(self.agent)
-        if shape is None or response.stop != "end":
+        """Return a response with its parsed ``output``, if the agent has an output schema."""
+        schema = output_schema_of(self.agent)
+        if schema is None or response.stop != "end":
             return response
         try:
-            return msgspec.structs.replace(response, output=shape.parse(response.text))
+            return msgspec.structs.replace(response, output=schema.parse(response.text))
         except TurnError as error:
             error.result = response
             raise
 
     async def _notify_close(self) -> None:
         collector, follower = TurnCollector(self.id), Follower(turn_ends_only=True)
-        over = InputAdded(key=self._runtime.env.ids.new_id("inp"), content=(), source="close")
-        collector.key = over.key
-        after = await self._drivers.submit(self, over, follower, reject=True, caller_key=False)
+        closing = InputAdded(key=self._runtime.env.ids.new_id("inp"), content=(), source="close")
+        collector.key = closing.key
+        after = await self._drivers.submit(self, closing, follower, reject=True, caller_key=False)
         async with TurnReader(self._drivers.hub, collector, after, follower) as reader:
             while not collector.ended:
                 await reader.next_batch()
-        if collector.summarize().code != Closed.code:  # a script that had ended needs not be told
+        if collector.summarize().code != Closed.code:  # the script had ended before
             collector.to_response()
 
     def _make_input(
@@ -236,14 +238,14 @@ class Session(Generic[Deps]):
     ) -> InputAdded:
         content = as_content(prompt)
         if not content or content == as_content(""):
-            raise InvalidInput("nothing was said: the input is empty")
+            raise InvalidInput("the input is empty")
         if on_busy != "reject" and on_busy not in _CONFLICT_POLICIES:
             raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_CONFLICT_POLICIES)}")
         if key.startswith(_DECISION_PREFIXES):
-            raise InvalidInput(f"key {key[:80]!r} begins like the id of a decision; choose another")
+            raise InvalidInput(f"key {key[:80]!r} begins with the prefix of a decision id; choose another")
         policy = _CONFLICT_POLICIES.get(on_busy, "queue")
         if model:
-            self._runtime.models.find(model)  # a name that means nothing is told to whoever said it
+            self._runtime.models.find(model)  # an unknown name fails here, in the call that passed it
         return InputAdded(
             key=key or self._runtime.env.ids.new_id("inp"), content=content, policy=policy, model=model,
             options=dict(options or {}),

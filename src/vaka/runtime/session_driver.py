@@ -29,6 +29,10 @@ SYNC_DELAY = 0.02
 """Seconds a turn may take before this process starts to listen for what others offer to its session."""
 
 
+_DETACHED_FANOUT = Fanout(SessionId(""))
+"""The fan-out of a log before its session is claimed: nothing is published to it."""
+
+
 class SyncStarter:
     """Starts the sync of drivers whose work takes longer than ``SYNC_DELAY``, with one timer for all of them."""
 
@@ -73,7 +77,7 @@ class SessionDriver:
         self.session, self.recipe_for, self.env, self.hub = session, recipe_for, env, hub
         self.store: Store = hub.store
         self._sync_starter = sync_starter
-        self.log = Log(self.store, session, Fanout(session), env.clock, secrets)
+        self.log = Log(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
         self.error: BaseException | None = None
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether the session could be claimed, and work has begun."""
@@ -301,5 +305,6 @@ class SessionDriver:
         self.detach()
         self._ended = True
         done(self)
+        self.log.listeners = []  # no reference cycle is left to the garbage collector
         for follower in self._followers:
             follower.end(self.error)

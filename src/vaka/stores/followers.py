@@ -57,11 +57,16 @@ class Throttle:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._send = _do_nothing  # no reference cycle is left to the garbage collector
 
     def _fire(self) -> None:
         self._timer = None
         self._earliest = asyncio.get_running_loop().time() + SNAPSHOT_INTERVAL
         self._send()
+
+
+def _do_nothing() -> None:
+    return
 
 
 K = TypeVar("K", bound=Hashable)

@@ -68,7 +68,7 @@ class Middleware:
         return type(self).__name__
 
     def tools(self) -> Sequence[Tool]:
-        """Tools it brings along; the model is told of them."""
+        """Return tools that are added to those of the agent."""
         return ()
 
     async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
@@ -234,8 +234,8 @@ class MiddlewareChain:
 
 def describe_failure(error: BaseException) -> tuple[str, str]:
     """Return the code and the words for an error that ends a turn."""
-    told = f"{error}" if isinstance(error, VakaError) else f"{type(error).__name__}: {error}"
+    text = f"{error}" if isinstance(error, VakaError) else f"{type(error).__name__}: {error}"
     blamed = [note for note in getattr(error, "__notes__", ()) if note.startswith(ERROR_NOTE)]
     if blamed:
-        return MiddlewareError.code, f"{blamed[0]}: {told}"
-    return (error.code if isinstance(error, VakaError) else "internal"), told
+        return MiddlewareError.code, f"{blamed[0]}: {text}"
+    return (error.code if isinstance(error, VakaError) else "internal"), text

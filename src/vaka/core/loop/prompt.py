@@ -34,7 +34,7 @@ def build_messages(events: Iterable[Event], path: AgentPath = ()) -> tuple[Messa
 
 
 def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -> Content:
-    """Return what the agent at ``path`` was told when its turn began; ``events`` are those of its path."""
+    """Return the content that started the turn of the agent at ``path``; ``events`` are those of its path."""
     inputs: dict[str, Content] = {}
     for event in events:
         body = event.data

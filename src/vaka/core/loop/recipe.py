@@ -26,14 +26,14 @@ Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is to be asked."""
+    """The tool choice and the provider options of every prompt."""
 
     tool_choice: ToolChoice = "auto"
     options: Mapping[str, Any] = {}
 
 
 class DigestedText:
-    """A text models see again and again, with its digest."""
+    """A text that is part of many prompts, with its digest, which is computed once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -41,7 +41,7 @@ class DigestedText:
 
 
 class ToolMenu:
-    """The tools a model is told of, and the text of that list."""
+    """The tools that a prompt offers to the model, and the digested text of that list."""
 
     def __init__(self, specs: tuple[ToolSpec, ...]) -> None:
         self.specs = specs
@@ -49,7 +49,7 @@ class ToolMenu:
 
 
 class Recipe:
-    """What makes an agent: everything a turn needs that is not in the log. Made once, used by many turns."""
+    """The definition of an agent: everything a turn needs that is not in the log. Built once, used by many turns."""
 
     def __init__(
         self, name: str, model: Model, *, instructions: Instructions = "", tools: Sequence[Tool] = (),
@@ -58,7 +58,7 @@ class Recipe:
         self.name, self.model = name, model
         self.limits, self.settings = limits or Limits(), settings or ModelSettings()
         self.run_override: Callable[[Turn], Awaitable[Ending]] | None = None
-        """What the agent does in a turn, when that is something else than asking its model and settling its calls."""
+        """Replaces the loop of model calls and tool calls, for an agent that runs something else, such as a script."""
         self.middleware = MiddlewareChain(middleware, self.limits.middleware_timeout)
         self.make_instructions = None if isinstance(instructions, str) else instructions
         self.system_text = DigestedText(instructions if isinstance(instructions, str) else "")
@@ -66,22 +66,24 @@ class Recipe:
         self._tool_menu: tuple[Policy, ToolMenu] | None = None
 
     async def system_text_for(self, turn: "Turn") -> DigestedText:
-        """Return the system prompt of a turn; ``InvalidInput`` when the function of the agent returns no text."""
+        """Return the system prompt of a turn. Raises ``InvalidInput`` when ``make_instructions`` does not return a str."""
         if self.make_instructions is None:
             return self.system_text
-        text: object = self.make_instructions(turn)
-        if inspect.isawaitable(text):
-            text = await text
-        if not isinstance(text, str):
-            raise InvalidInput(f"the instructions of agent {self.name!r} must be a str, not {type(text).__name__}")
-        return DigestedText(text)
+        text = self.make_instructions(turn)
+        return DigestedText(_require_text(self.name, await text if inspect.isawaitable(text) else text))
 
     def tool_menu(self, policy: Policy) -> ToolMenu:
-        """Return the tools a model may be told of under ``policy``."""
+        """Return the tools that are visible under ``policy``; computed once per policy."""
         if self._tool_menu is None or self._tool_menu[0] is not policy:
             specs = tuple(tool.spec for tool in self.tools.values() if policy.visible(tool.spec))
             self._tool_menu = (policy, ToolMenu(specs))
         return self._tool_menu[1]
+
+
+def _require_text(agent: str, instructions: object) -> str:
+    if not isinstance(instructions, str):
+        raise InvalidInput(f"the instructions of agent {agent!r} must be a str, not {type(instructions).__name__}")
+    return instructions
 
 
 def _tools_by_name(agent: str, given: Sequence[Tool]) -> dict[str, Tool]:

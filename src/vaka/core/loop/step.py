@@ -165,7 +165,7 @@ def _record_failure(turn: Turn, assembly: MessageAssembly, reservation: Reservat
 
 
 def _discard_message(turn: Turn, assembly: MessageAssembly, reservation: Reservation, reason: str) -> None:
-    """Nobody shall count what was shown; what it cost was spent all the same."""
+    """Withdraw the deltas that were published, and record the usage, which was spent all the same."""
     turn.log.defer(turn.scope, progress.MessageDiscarded(message_id=assembly.message_id, reason=reason))
     _record_usage(turn, assembly, reservation)
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
 
 
-class TurnStopped(Exception):  # not an error: a turn was told to stop
+class TurnStopped(Exception):  # not an error, so it is not a VakaError
     """The turn was interrupted or cancelled, or has reached a limit."""
 
     def __init__(self, kind: StopKind, note: str = "") -> None:
@@ -79,8 +79,8 @@ class CancellableRegion:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._inside.remove(self._task)
-        told, cut = self._stop.reason, isinstance(error, asyncio.CancelledError)
-        if told is None and cut and not self._task.cancelling():
+        reason, cut = self._stop.reason, isinstance(error, asyncio.CancelledError)
+        if reason is None and cut and not self._task.cancelling():
             raise RuntimeError("the work cancelled itself") from error
-        if told is not None and (cut or self._task.cancelling()) and self._task.uncancel() == 0:
-            raise told from None  # also when what was inside would not hear of it
+        if reason is not None and (cut or self._task.cancelling()) and self._task.uncancel() == 0:
+            raise reason from None  # also when what was inside would not hear of it

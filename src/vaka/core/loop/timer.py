@@ -23,6 +23,11 @@ class Timer:
         self._running = False
         self._unschedule()
 
+    def close(self) -> None:
+        """Cancel the timer and drop its callback, so that no reference cycle is left to the garbage collector."""
+        self.cancel()
+        self._on_expiry = _do_nothing
+
     @contextmanager
     def pause(self) -> Generator[None]:
         """Let it stand while a person is waited for."""
@@ -44,3 +49,7 @@ class Timer:
             self._seconds_left = max(self._handle.when() - asyncio.get_running_loop().time(), 0.0)
             self._handle.cancel()
             self._handle = None
+
+
+def _do_nothing() -> None:
+    return

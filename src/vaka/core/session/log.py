@@ -206,7 +206,11 @@ class Log:
             self._attempts.append(attempt)
             try:
                 await self.store.events.append(
-                    self.session, attempt.events, head=self.head, term=self.term, release=attempt.release
+                    self.session,
+                    attempt.events,
+                    head=self._last.seq if self._last else 0,
+                    term=self.term,
+                    release=attempt.release,
                 )
             except Unavailable:
                 raise

@@ -13,12 +13,12 @@ from vaka.core.types.message import Text, replace_surrogates
 from vaka.core.types.monitor import Logged
 
 TOOL_NAME = "DMail"
-"""The tool that sends mail; an agent that has it is told where it can go back to."""
+"""The tool that sends a D-Mail; the prompt of an agent that has it names the checkpoints."""
 STATE_KEY = "mail.sent"
 
 
 class DMail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A mail on its way."""
+    """A D-Mail that was sent and not delivered yet; stored in the session state."""
 
     call: CallId
     checkpoint: int
@@ -42,19 +42,22 @@ class DMailDelivery(Middleware):
 
 
 def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
-    """Put a mail on its way and return what to say of it. Raises ``InvalidInput`` when it cannot arrive."""
+    """Store a D-Mail for delivery after this step and return the text of the tool's result.
+
+    Raises ``InvalidInput`` when it cannot be delivered.
+    """
     if not isinstance(context, CallContext) or context.path:
         raise InvalidInput("only the agent that answers people can go back, not one that works for another")
     turn, known = context.owner_turn, _parse_dmail(context.get_state(STATE_KEY))
     if known is not None and known.call != context.call:
         raise InvalidInput(f"a mail to checkpoint {known.checkpoint} is on its way already; one can be sent in a step")
-    most, done = turn.recipe.limits.max_rewinds, turn.state.turn.rewinds if turn.state.turn else 0
-    if done >= most:
-        raise InvalidInput(f"this turn has gone back {done} times, and may {most} times; go on from here")
+    max_rewinds, rewinds = turn.recipe.limits.max_rewinds, turn.state.turn.rewinds if turn.state.turn else 0
+    if rewinds >= max_rewinds:
+        raise InvalidInput(f"this turn has gone back {rewinds} times, and may {max_rewinds} times; go on from here")
     if checkpoint_label(checkpoint) not in turn.state.marks:
-        there = ", ".join(name.rpartition("-")[2] for name in turn.state.marks) or "none"
+        available = ", ".join(name.rpartition("-")[2] for name in turn.state.marks) or "none"
         raise InvalidInput(
-            f"there is no checkpoint {checkpoint} to go back to; this turn has {there}. Earlier turns stay: what was "
+            f"there is no checkpoint {checkpoint} to go back to; this turn has {available}. Earlier turns stay: what was "
             "asked for in this one would be lost"
         )
     context.set_state(STATE_KEY, msgspec.to_builtins(DMail(context.call, checkpoint, replace_surrogates(message))))
@@ -65,23 +68,24 @@ def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
 
 
 async def deliver_dmail(turn: Turn) -> None:
-    """Let a mail that was sent arrive: between steps, with no call open."""
+    """Rewind the conversation to the checkpoint of a sent D-Mail. Runs between steps, when no call is open."""
     mail = _parse_dmail(turn.get_state(STATE_KEY))
     if mail is None:
         return
     if turn.log.deferred:
-        await turn.log.append(turn.scope)  # everything up to here is in the log, also that the mail was sent
+        await turn.log.append(turn.scope)  # the revert must follow the events of this step in the log
     state = turn.state
-    assert state.turn is not None  # noqa: S101  # it is at work
+    assert state.turn is not None  # noqa: S101  # the turn is running
     at = state.marks.get(checkpoint_label(mail.checkpoint))
     if at is None:
-        gone = f"the mail to checkpoint {mail.checkpoint} was dropped: the turn it was sent in has ended"
-        await turn.log.append(turn.scope, StateChanged(key=STATE_KEY), Logged(level="info", message=gone))
+        dropped = f"the mail to checkpoint {mail.checkpoint} was dropped: the turn it was sent in has ended"
+        await turn.log.append(turn.scope, StateChanged(key=STATE_KEY), Logged(level="info", message=dropped))
         return
-    lane = turn.agent_progress
+    agent_progress = turn.agent_progress
     onward = Onward(
-        turn=turn.id, step=lane.step, rewinds=state.turn.rewinds + 1, usage=lane.usage, spent=state.turn.usage,
-        total=state.usage, models=state.models, tools=lane.tools, grants=tuple(state.grants),
+        turn=turn.id, step=agent_progress.step, rewinds=state.turn.rewinds + 1, usage=agent_progress.usage,
+        spent=state.turn.usage, total=state.usage, models=state.models, tools=agent_progress.tools,
+        grants=tuple(state.grants),
     )  # fmt: skip
     reverted = SessionReverted(
         to=at - 1, calls=state.calls, reason=f"a mail to checkpoint {mail.checkpoint}", onward=onward
@@ -90,10 +94,10 @@ async def deliver_dmail(turn: Turn) -> None:
 
 
 def _checkpoint_event(number: int, mail: str = "") -> CheckpointSaved:
-    told = [Text(text=f"<system>CHECKPOINT {number}</system>")]
+    content = [Text(text=f"<system>CHECKPOINT {number}</system>")]
     if mail:
-        told.append(Text(text=_ARRIVED_TEXT.format(mail.replace("</system", "<\u200b/system"))))
-    return CheckpointSaved(label=checkpoint_label(number), number=number, told=tuple(told))
+        content.append(Text(text=_ARRIVED_TEXT.format(mail.replace("</system", "<\u200b/system"))))
+    return CheckpointSaved(label=checkpoint_label(number), number=number, told=tuple(content))
 
 
 _ARRIVED_TEXT = (
@@ -107,4 +111,4 @@ def _parse_dmail(value: object) -> DMail | None:
     try:
         return msgspec.convert(value, DMail) if value is not None else None
     except msgspec.ValidationError:
-        return None  # somebody else's value
+        return None  # another tool has written a value under this key

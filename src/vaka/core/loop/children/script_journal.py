@@ -25,11 +25,11 @@ from vaka.core.types.monitor import ScriptAnswered, ScriptCalled
 from vaka.core.types.tool import ParsedArguments
 
 SCRIPT_START = "start"
-"""What the first thing is called that a script is told."""
+"""The name of the first answer in a journal, which holds what the script starts with."""
 
 
 class ScriptRequest(NamedTuple):
-    """What a script asks for: the ``number``-th thing since it began, by name."""
+    """The ``number``-th request of a script since its start: the name of the function and a digest of its arguments."""
 
     number: int
     name: str
@@ -42,7 +42,7 @@ class ScriptRequest(NamedTuple):
 
 
 class ScriptAnswer(NamedTuple):
-    """An answer as the script was told it: a value or an error, and its clock from then on, in milliseconds."""
+    """An answer as the script received it: a value or an error, and its clock from then on, in milliseconds."""
 
     request: ScriptRequest
     value: JSON
@@ -53,7 +53,7 @@ class ScriptAnswer(NamedTuple):
 
 
 class DecisionPending(Exception):  # not an error: a person is asked
-    """A call waits for people, and this is no place to wait."""
+    """A call needs the decision of a person, and the ``AskMode`` is not ``wait``."""
 
     def __init__(self, decisions: Sequence[DecisionId]) -> None:
         super().__init__(", ".join(decisions))
@@ -61,12 +61,12 @@ class DecisionPending(Exception):  # not an error: a person is asked
 
 
 class ScriptJournal:
-    """The place a script works at. ``events`` are what the log has of it."""
+    """The requests and answers of one script. ``events`` are those the log has of it."""
 
     def __init__(self, turn: Turn, events: Sequence[Event], code_digest: Digest, call: CallId | None = None) -> None:
         self.turn, self.call = turn, call
         self.answers: list[ScriptAnswered] = []
-        """What the script was told, in that order; the first is its start."""
+        """The answers the script has received, in that order; the first is its start."""
         self._calls: dict[int, ScriptCalled] = {}
         self._results: dict[CallId, ToolResult] = {}
         self._slots = asyncio.Semaphore(turn.recipe.limits.max_tool_concurrency)
@@ -76,7 +76,7 @@ class ScriptJournal:
             raise ReplayError("the script, its libraries or its options are not those this run began with")
         self.code_digest = code_digest
         self.replaying = len(self.answers) > 1
-        """True while the script is told again what it was told before: what it does then was done before."""
+        """True while recorded answers are replayed: the effects of the script have then happened already."""
 
     def _load(self, body: Body) -> None:
         if isinstance(body, ScriptAnswered):
@@ -92,7 +92,7 @@ class ScriptJournal:
         return int(self.turn.env.clock.time() * 1000)
 
     def record_start(self, detail: JSON) -> ScriptAnswer:
-        """Return the start of the script: the one in the log, or one that goes there with the next write."""
+        """Return the start of the script: the one in the log, or a new one, deferred to the next write."""
         if not self.answers:
             body = ScriptAnswered(number=0, name=SCRIPT_START, digest=self.code_digest, answer=detail, at=self.now_ms)
             self.turn.log.defer(self.turn.scope, body)
@@ -101,7 +101,7 @@ class ScriptJournal:
         return ScriptAnswer(ScriptRequest(0, SCRIPT_START, first.digest), first.answer, "", first.at)
 
     async def replay(self) -> AsyncGenerator[ScriptAnswer]:
-        """Yield what the script was told after its start, in order."""
+        """Yield the recorded answers after the start, in order."""
         last = self.answers[-1] if self.answers else None
         for body in self.answers[1:]:
             self.replaying = body is not last
@@ -109,7 +109,7 @@ class ScriptJournal:
             value = body.answer if body.blob is None else await self._load_blob(body, body.blob)
             result = self._results.get(body.call) if body.call else None
             if body.call and result is None:
-                raise ReplayError(f"the log does not have the result of {body.call}, which {body.name} was told")
+                raise ReplayError(f"the log does not have the result of {body.call}, which answered {body.name}")
             yield ScriptAnswer(request, value, body.error, body.at, result)
 
     async def _load_blob(self, body: ScriptAnswered, blob: Digest) -> JSON:
@@ -119,7 +119,7 @@ class ScriptJournal:
             raise ReplayError(f"what {body.name!r} was answered as request {body.number} was erased") from error
 
     def model_call_number(self, request: ScriptRequest) -> int:
-        """Return which model call of its agent a request is; it is the same one after a crash."""
+        """Return the number of the model call that a request makes; the same number after a crash."""
         begun = self._calls.get(request.number)
         if begun is not None:
             self._check_same(begun, request)
@@ -135,9 +135,9 @@ class ScriptJournal:
         return model
 
     async def call_tool(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> ToolResult:
-        """Call a tool as a model would: the same rules, the same effects, one result. Raises ``DecisionPending``.
+        """Call a tool under the rules that apply to a model's call. Raises ``DecisionPending``.
 
-        The result of what does more than read is in the log when this returns.
+        The result is in the log when this returns, unless the effect of the tool is ``read``.
         """
         begun, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
         if begun is not None and begun.call is not None:
@@ -177,7 +177,7 @@ class ScriptJournal:
     async def record_answer(
         self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
     ) -> ScriptAnswer:
-        """Put down an answer with the next write, and return it as the log will have it."""
+        """Defer an answer to the next write, and return it as the log will have it: redacted."""
         value, at = self.turn.log.secrets.redact_data(value), self.now_ms
         error = self.turn.log.secrets.redact_data(error)
         blob = None
@@ -193,12 +193,12 @@ class ScriptJournal:
         return ScriptAnswer(request, value, error, at, result)
 
     async def commit(self, *bodies: Body) -> None:
-        """Write everything that was put down, and ``bodies`` after it."""
+        """Write the deferred events, and ``bodies`` after them."""
         if bodies or self.turn.log.deferred:
             await self.turn.log.append(self.turn.scope, *bodies)
 
     def record_end(self, outcome: JSON) -> None:
-        """Put down that the script has ended; the next one at this place begins anew."""
+        """Defer the end of the script; the next script under this path starts a new journal."""
         end = ScriptAnswered(number=0, name=SCRIPT_END, digest=self.code_digest, answer=outcome, at=self.now_ms)
         self.turn.log.defer(self.turn.scope, end)
 
@@ -210,13 +210,13 @@ class ScriptJournal:
         return OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.scope.step, number=number)
 
     def _call_event(self, request: ScriptRequest, call: CallId) -> ScriptCalled:
-        """Return what says which call a request has become."""
+        """Return the event that links a request to its tool call."""
         begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, call=call)
         self._calls[request.number] = begun
         return begun
 
     def _restore_secrets(self, open_call: OpenCall, arguments: dict[str, Any]) -> OpenCall:
-        """Return a call with the secrets the log does not have; the script says them again."""
+        """Return a call with the secrets that are redacted in the log, taken from the script's own arguments."""
         if open_call.phase == "called":
             raw = msgspec.json.encode(arguments).decode()
             return msgspec.structs.replace(open_call, call=msgspec.structs.replace(open_call.call, raw=raw))
@@ -238,23 +238,23 @@ class ScriptJournal:
 
 
 def mismatch_error(request: ScriptRequest, recorded: str) -> ReplayError:
-    """Return the error for a script that asks for something else than it did."""
+    """Return the error for a script whose request differs from the recorded one."""
     return ReplayError(f"request {request.number} is {request.name!r} now, and was {recorded!r} or had other arguments")
 
 
 def unfinished_script(events: Iterable[Event]) -> tuple[list[Event], JSON]:
-    """Return the events of the script that has not ended yet, and how the one before it ended, ``None`` for none.
+    """Return the events of the script that has not ended yet, and the outcome of the one before it, if any.
 
-    ``events`` are those of a place where scripts run one after the other.
+    ``events`` are those of one path, under which scripts run one after the other.
     """
     current: list[Event] = []
-    how: JSON = None
+    previous_outcome: JSON = None
     for event in events:
         body = event.data
         if isinstance(body, ScriptAnswered) and body.name == SCRIPT_START:
             current = [event]
         elif isinstance(body, ScriptAnswered) and body.name == SCRIPT_END:
-            current, how = [], body.answer
+            current, previous_outcome = [], body.answer
         elif current:
             current.append(event)
-    return current, how
+    return current, previous_outcome

@@ -103,7 +103,7 @@ def rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResul
     """Return the result of a call that people have refused, or not allowed in time."""
     for decision in decisions:
         if decision.expired:
-            return failed_result(call, "expired", "nobody approved this call in time, so it was not run")
+            return failed_result(call, "expired", "no person approved this call in time, so it was not run")
         if decision.resolved is not None and decision.resolved.decision == "reject":
             said = decision.resolved.message.strip()
             return failed_result(
@@ -222,7 +222,7 @@ def default_decision(decision: DecisionRecord) -> Body:
     """Return the decision that is taken when no person can be asked."""
     if decision.approval is None:
         return QuestionAnswered(question=decision.id, answer=None, by="vaka")
-    why = "nobody can be asked here"
+    why = "no person can be asked here"
     return ApprovalResolved(approval=decision.id, decision="reject", message=why, by="vaka")
 
 

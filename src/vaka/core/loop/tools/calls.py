@@ -229,7 +229,7 @@ class CallBatch:
             return not_asked_result(judged)
         elif self.turn.env.ask == "deny":
             why = judged.reason or f"{judged.call.name} needs approval"
-            return failed_result(judged.call.id, "denied", f"{why}; nobody can be asked here, so it was not run")
+            return failed_result(judged.call.id, "denied", f"{why}; no person can be asked here, so it was not run")
         else:
             job.decision_id = judged.approval
             events.append(judged)

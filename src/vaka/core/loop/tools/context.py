@@ -147,21 +147,21 @@ class CallContext:
         return child_name(self.open_call.number, self._child_count)
 
     async def run_child_task(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a child's work so that it is told to stop, and never cut through a write."""
+        """Run a child's work shielded from the cancellation of the tool: it ends by ``stop``, between writes."""
         task = asyncio.create_task(work)
         self._children.append(task)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
         """Stop the children that are left, and wait until they have written their end."""
-        self.timer.cancel()
+        self.timer.close()
         self.stop.trigger("cancelled", "the tool that started it has ended")
         left = [task for task in self._children if not task.done()]
         if left:
             await asyncio.wait(left)
         for task in self._children:
             if not task.cancelled():
-                task.exception()  # seen: the tool that waited for it was told
+                task.exception()  # retrieved, so that asyncio does not log it: the tool that awaited it has raised it
         self.stop.close()
         self.closed = True
 

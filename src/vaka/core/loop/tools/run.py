@@ -35,7 +35,7 @@ async def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None
 
 
 class _MeasuredSteps(Generator[Any, Any, Any]):
-    """A coroutine, driven step by step on behalf of whoever awaits it."""
+    """A coroutine, whose every step is timed."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], on_blocked: Callable[[float], None]) -> None:
         self._work, self._on_blocked = work, on_blocked
@@ -178,7 +178,7 @@ def _run_at_once(work: Coroutine[Any, Any, ToolResult], call: CallId) -> ToolRes
 
 
 def _stopped_result(task: "asyncio.Task[ToolResult]", call: CallId, reason: FailureReason, text: str) -> ToolResult:
-    """Return what a tool that was told to stop came to: the result it left with, or what is known without one."""
+    """Return the result of a cancelled tool: the one it has returned, or a failed one."""
     result = task.result() if task.done() and not task.cancelled() else None
     if result is None or result.reason in _REASONS:
         return failed_result(call, reason, text)
