@@ -175,7 +175,7 @@ async def test_a_child_that_blocks_its_task_is_a_failed_result() -> None:
 
 async def test_what_before_agent_makes_of_a_task_is_what_the_child_hears() -> None:
     async def polite(turn: Any, content: Any) -> Any:
-        turn.values["call"] = "mine"  # nobody else's business
+        turn.values["call"] = "mine"  # not visible to the parent
         return (Text(text="Please."),)
 
     inner = helper_agent(say("helped"), middleware=[vaka.Middleware.from_functions("polite", before_agent=polite)])

@@ -251,7 +251,7 @@ def test_without_a_terminal_the_call_is_refused_and_the_exit_code_is_5(shell: Sh
     done = shell.vaka("run", "Go.", *MODEL, "--session", "s")
     assert (done.code, done.out) == (5, "I could not.\n")
     failed = next(e["data"]["result"] for e in shell.events("s") if e["type"] == "tool.failed")
-    assert failed["content"][0]["text"].endswith("nobody can be asked here, so it was not run")
+    assert failed["content"][0]["text"].endswith("no person can be asked here, so it was not run")
     assert not (shell.folder / "a").exists()
 
 

@@ -143,7 +143,7 @@ def test_the_end_of_input_is_a_rejection_without_a_reason(paying: Shell) -> None
 
 def test_ask_deny_prompts_for_nothing(paying: Shell) -> None:
     screen = run_at_terminal(paying, "Pay.", "--ask", "deny")
-    screen.expect("nobody can be asked here")
+    screen.expect("no person can be asked here")
     screen.expect("All done.")
     assert screen.wait_exit() == 5
 

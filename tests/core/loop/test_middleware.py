@@ -229,7 +229,7 @@ async def test_before_tool_may_answer_refuse_or_ask() -> None:
         "call_1": "cached",
         "call_2": "no b",
         "call_3": "a middleware refused this call",
-        "call_4": "sure?; nobody can be asked here, so it was not run",
+        "call_4": "sure?; no person can be asked here, so it was not run",
         "call_5": "seen e",
     }
     assert response.denied == ("call_2", "call_3", "call_4")

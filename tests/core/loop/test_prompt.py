@@ -101,7 +101,9 @@ async def test_an_input_that_waited_is_seen_whole() -> None:
 
     store = MemoryStore()
     async with runtime(store) as rt:
-        who = agent(ScriptedModel(say("x", repeat=True)), middleware=[vaka.Middleware.from_functions("n", before_agent=notes)])
+        who = agent(
+            ScriptedModel(say("x", repeat=True)), middleware=[vaka.Middleware.from_functions("n", before_agent=notes)]
+        )
         session = await rt.open(who, id="s")
         await session.run("first")
         await session.run("z" * 40_000, key="k")

@@ -69,7 +69,7 @@ class EffectWorld:
         @vaka.tool(effect="resume")
         async def wonder(context: ToolContext) -> str:
             """Ask a person."""
-            return f"told {await context.ask('Which?')}"
+            return f"heard {await context.ask('Which?')}"
 
         cost = {"usage": {"input": 3, "output": 2}}
         model = ScriptedModel(
@@ -110,7 +110,7 @@ async def run_to_end(rt: Any, session: Any, begin: Any, **more: Any) -> None:
 
 
 async def run_whole_turn() -> tuple[list[Any], list[list[str]], Any]:
-    """Record the run nobody disturbs."""
+    """Record the run without interruptions."""
     store, clock = MemoryStore(), FakeClock(auto=True)
     counting = count_commits(store)
     async with runtime(store, policy=RULES, ask="suspend", clock=clock) as rt:

@@ -66,7 +66,7 @@ class Recipe:
         self._tool_menu: tuple[Policy, ToolMenu] | None = None
 
     async def system_text_for(self, turn: "Turn") -> DigestedText:
-        """Return the system prompt of a turn. Raises ``InvalidInput`` when ``make_instructions`` does not return a str."""
+        """Return the system prompt of a turn. Raises ``InvalidInput`` when ``make_instructions`` returns no str."""
         if self.make_instructions is None:
             return self.system_text
         text = self.make_instructions(turn)

@@ -172,11 +172,11 @@ async def test_calls_that_cannot_be_read_count_as_equal_when_they_are() -> None:
 
 
 def invalid_calls(*numbers: int) -> dict[str, Any]:
-    """An answer whose calls have arguments nobody can use, each others."""
+    """An answer whose calls all have invalid arguments, different ones."""
     return {"tool_calls": [{"name": "look", "arguments": {"at": number}} for number in numbers], "text": "Looking."}
 
 
-async def test_three_answers_in_a_row_with_nothing_but_arguments_nobody_can_use_end_the_turn() -> None:
+async def test_three_answers_in_a_row_with_only_invalid_arguments_end_the_turn() -> None:
     response, log = await run_with_limits(
         ScriptedModel(invalid_calls(1), invalid_calls(2, 3), invalid_calls(4), say("never")), look
     )

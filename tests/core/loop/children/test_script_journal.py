@@ -1,4 +1,4 @@
-"""A script at work inside a call: what it was told it is told again, and nothing it asked for happens twice."""
+"""The journal of a script inside a call: answers are replayed after a crash, and no request is executed twice."""
 
 import asyncio
 from collections.abc import Callable
@@ -101,18 +101,18 @@ class ScriptWorld:
         return agent(model, look, put, pay, sign, fail, script)
 
     async def play_rounds(self, nest: ScriptJournal) -> list[Any]:
-        """Run the rounds, from what was told on."""
+        """Run the rounds, starting after the recorded answers."""
         self.clocks.append(nest.record_start({"seed": 7}).at)
-        told: dict[int, ScriptAnswer] = {answer.request.number: answer async for answer in nest.replay()}
+        answers: dict[int, ScriptAnswer] = {answer.request.number: answer async for answer in nest.replay()}
         number, values = 0, list[Any]()
         for play in self.rounds:
             asked: list[ScriptRequest] = []
             for name, arguments in play.items():
                 number += 1
                 asked.append(ScriptRequest.from_arguments(number, name, arguments))
-                if number in told and told[number].request != asked[-1]:
-                    raise mismatch_error(asked[-1], told[number].request.name)
-            new = [request for request in asked if request.number not in told]
+                if number in answers and answers[number].request != asked[-1]:
+                    raise mismatch_error(asked[-1], answers[number].request.name)
+            new = [request for request in asked if request.number not in answers]
             ends = await asyncio.gather(
                 *(self.answer(nest, request, play[request.name]) for request in new), return_exceptions=True
             )
@@ -121,11 +121,11 @@ class ScriptWorld:
                 if not isinstance(end, DecisionPending):
                     assert not isinstance(end, BaseException), end
                     result = end if isinstance(end, vaka.ToolResult) else None
-                    told[request.number] = await nest.record_answer(request, None if result else end, result=result)
+                    answers[request.number] = await nest.record_answer(request, None if result else end, result=result)
             await nest.commit()
             if waits:
                 raise DecisionPending([decision for wait in waits for decision in wait.decisions])
-            values.append([answer_of(told[request.number]) for request in asked])
+            values.append([answer_of(answers[request.number]) for request in asked])
         return values
 
     async def answer(self, nest: ScriptJournal, request: ScriptRequest, arguments: Any) -> Any:
@@ -139,10 +139,10 @@ class ScriptWorld:
         return await nest.call_tool(request, request.name, arguments)
 
 
-def answer_of(told: ScriptAnswer) -> Any:
-    if told.result is not None:
-        return told.result.text if told.result.failed or told.result.value is None else told.result.value
-    return told.value if not isinstance(told.value, str) else told.value[:9]
+def answer_of(answer: ScriptAnswer) -> Any:
+    if answer.result is not None:
+        return answer.result.text if answer.result.failed or answer.result.value is None else answer.result.value
+    return answer.value if not isinstance(answer.value, str) else answer.value[:9]
 
 
 RULES = policy_from_rules(ask=["sign"])
@@ -183,7 +183,7 @@ def result_of(log: list[Any]) -> Any:
     return next(event.data.value for event in log if isinstance(event.data, SubagentCompleted))
 
 
-async def test_a_script_asks_and_is_told_in_order() -> None:
+async def test_a_script_receives_its_answers_in_order() -> None:
     world = ScriptWorld()
     log = await run_script(world)
     assert result_of(log) == [
@@ -238,8 +238,8 @@ async def test_a_script_cut_off_after_any_event_comes_to_its_end() -> None:
         if not lost and "tool.called" in event_types(prefix):
             assert result_of(after)[:2] == result_of(log)[:2], cut
             assert result_of(after)[3:] == result_of(log)[3:], cut
-        told = [(e.data.number, e.data.digest) for e in after if e.type == "script.answered"]
-        assert len(told) == len(set(told)), f"told twice after event {cut}"
+        answers = [(e.data.number, e.data.digest) for e in after if e.type == "script.answered"]
+        assert len(answers) == len(set(answers)), f"answered twice after event {cut}"
         assert [model for _, model in world.asked] in ([], [1])
 
 

@@ -1,4 +1,4 @@
-"""A person decides: through the log, for exactly one call, whoever asks and wherever the answer comes from."""
+"""Approvals: a decision reaches the call through the log, and covers exactly one call."""
 
 import asyncio
 from typing import Any

@@ -51,7 +51,7 @@ class SendRecorder:
 
         @vaka.tool
         async def post(to: str) -> str:
-            """Send a letter nobody is asked about."""
+            """Send a letter without an approval."""
             self.sent.append(to)
             return f"posted to {to}"
 
@@ -115,7 +115,7 @@ async def test_a_no_with_a_word_is_told_and_the_turn_goes_on() -> None:
 
 
 async def test_what_was_allowed_runs_and_what_still_waits_is_not_asked_any_more() -> None:
-    """Of one message: a call nobody asks about, one with a yes, one with a no, one without an answer."""
+    """Of one message: a call that needs no approval, one with a yes, one with a no, one without an answer."""
     post, store = SendRecorder(), MemoryStore()
     four = calls(call("post", to="Zoe"), *(call("send", to=name) for name in ("Ann", "Bob", "Cid")))
     async with runtime(store, policy=RULES) as rt:
@@ -173,7 +173,7 @@ async def test_a_child_is_told_and_neither_its_work_nor_its_parents_turn_ends(ho
 
 @pytest.mark.parametrize("how", ["wait", "suspend"])
 async def test_a_no_to_the_root_agent_leaves_no_question_of_a_child_open(how: str) -> None:
-    """The child is told that it was not run, comes to its end, and then the turn ends."""
+    """The child gets a result for the call that was not run, and completes; then the turn ends."""
     post, store = SendRecorder(), MemoryStore()
     lines = ScriptedModel(agents={"helper": [call("send", to="Ann"), call("send", to="Amy"), say("I could not.")]})
     helper = vaka.Agent("helper", model=lines, tools=list(post.tools))

@@ -227,20 +227,20 @@ async def test_a_plain_function_runs_beside_the_loop() -> None:
 
 
 async def test_a_plain_function_is_told_when_its_time_is_over() -> None:
-    told = threading.Event()
+    stopped = threading.Event()
 
     @vaka.tool(effect="read", timeout=0.01)
     def patient(context: ToolContext) -> str:
-        """Look until told to stop."""
+        """Look until the call is being stopped."""
         while not context.stopping:
             threading.Event().wait(0.001)
-        context.emit("nobody listens")
-        told.set()
+        context.emit("too late")
+        stopped.set()
         return "stopped"
 
     result, _ = await run_tool(patient)
     assert result.reason == "timeout"
-    assert await asyncio.to_thread(told.wait, 10)
+    assert await asyncio.to_thread(stopped.wait, 10)
 
 
 async def test_a_tool_that_blocks_the_loop_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A tool that is told to stop may leave with a result: what is known of a call is not thrown away."""
+"""A tool that is cancelled may return a result, which is kept."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ async def result_of_stopped_tool(leave: Any) -> ToolResult:
 
     @vaka.tool
     async def work() -> Any:
-        """Work until told to stop."""
+        """Work until cancelled."""
         try:
             begun.set()
             await asyncio.Event().wait()

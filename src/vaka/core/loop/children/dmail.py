@@ -57,8 +57,8 @@ def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
     if checkpoint_label(checkpoint) not in turn.state.marks:
         available = ", ".join(name.rpartition("-")[2] for name in turn.state.marks) or "none"
         raise InvalidInput(
-            f"there is no checkpoint {checkpoint} to go back to; this turn has {available}. Earlier turns stay: what was "
-            "asked for in this one would be lost"
+            f"there is no checkpoint {checkpoint} to go back to; this turn has {available}. Earlier turns stay: what "
+            "was asked for in this one would be lost"
         )
     context.set_state(STATE_KEY, msgspec.to_builtins(DMail(context.call, checkpoint, replace_surrogates(message))))
     return (
