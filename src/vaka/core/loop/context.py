@@ -1,7 +1,7 @@
 """Turn: the state that steps, tools and middleware of one agent share in one turn; Env: services of the runtime."""
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -75,7 +75,7 @@ class Turn:
         self._agent_key = agent_key(scope.path)
         self.values: dict[str, Any] = {}
         self.middleware, self.tools = recipe.middleware, recipe.tools
-        self.admitted_calls = Counter(self.agent_progress.tools)
+        self.admitted_calls = defaultdict(int, self.agent_progress.tools)
         for open in self.state.open_calls_of(scope.path):
             self.admitted_calls[open.call.name] -= 1
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)

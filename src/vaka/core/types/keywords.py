@@ -23,7 +23,7 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call_checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not known.issuperset(kwargs):
+        if kwargs and not known.issuperset(kwargs):
             unknown = next(name for name in kwargs if name not in known)
             raise unknown_keyword_error(function.__qualname__.removesuffix(".__init__"), unknown, known)
         return function(*args, **kwargs)
