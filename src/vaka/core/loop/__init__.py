@@ -1,1 +1,1 @@
-"""The engine: one turn, step by step, driven by what the log says."""
+"""The agent loop: one turn, step by step, from the state of the log."""

@@ -1,4 +1,4 @@
-"""Chunks become a message. Pure: chunks in, live events and in the end a message out."""
+"""Assemble the chunks of a model's stream into the parts of a message, and into live events. No I/O."""
 
 import msgspec
 
@@ -9,11 +9,11 @@ from vaka.core.types.message import Citation, Part, Reasoning, Text, Usage, repl
 from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
 
 UNFINISHED_STOPS = ("length", "refusal")
-"""Ends of an answer that is not whole: none of its calls may run."""
+"""Stop reasons of an incomplete answer: none of its calls may run."""
 
 
 class RawToolCall(msgspec.Struct):
-    """A call as the model wrote it, arguments still text."""
+    """A call as the model wrote it: the arguments are not parsed yet."""
 
     name: str
     arguments: str
@@ -22,7 +22,7 @@ class RawToolCall(msgspec.Struct):
 
 
 class _GrowingPart:
-    """A part of the message that is still growing."""
+    """A part of the message that still receives chunks."""
 
     def __init__(self, kind: str, index: int) -> None:
         self.kind, self.index = kind, index
@@ -34,14 +34,13 @@ class _GrowingPart:
         self.citations: list[Citation] = []
 
     def append(self, text: str) -> int:
-        """Take more text, return where it begins."""
+        """Append text and return its offset in this part."""
         offset = self.length
         self.parts.append(text)
         self.length += len(text)
         return offset
 
     def to_part(self) -> Part | RawToolCall:
-        """Return what the block has become."""
         text = "".join(self.parts)
         if self.kind == "text":
             return Text(text=text, citations=tuple(self.citations))
@@ -51,7 +50,7 @@ class _GrowingPart:
 
 
 class MessageAssembly:
-    """One answer of a model, as it comes in."""
+    """One answer of a model while it is streamed."""
 
     def __init__(self, message_id: MessageId) -> None:
         self.message_id = message_id
@@ -63,16 +62,16 @@ class MessageAssembly:
 
     @property
     def has_content(self) -> bool:
-        """Whether anyone may have seen a part of it."""
+        """Whether a part of it may have been published."""
         return bool(self._blocks)
 
     @property
     def character_count(self) -> int:
-        """How many characters have come."""
+        """Characters received so far, in all parts."""
         return sum(len(part) for block in self._blocks for part in block.parts)
 
     def feed(self, chunk: Chunk) -> Body | None:
-        """Take a chunk; return the live event that shows it, if it shows."""
+        """Add a chunk; return the live event that publishes it, if there is one."""
         match chunk:
             case TextChunk():
                 return self._add_text(replace_surrogates(chunk.text))
@@ -91,7 +90,7 @@ class MessageAssembly:
         return None
 
     def parts(self) -> list[Part | RawToolCall]:
-        """Return everything that came, in order, calls among the rest."""
+        """Return all parts in order, calls included."""
         return [block.to_part() for block in self._blocks]
 
     def _current_block(self, kind: str) -> _GrowingPart:

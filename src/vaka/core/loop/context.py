@@ -19,43 +19,43 @@ from vaka.core.types.ids import JSON, Digest, EventScope, SessionId
 from vaka.core.types.message import Usage
 
 AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
-"""What to do when a person is needed: wait here, leave the question in the log and stop, or take it as a no."""
+"""What a turn does when it needs a decision: wait for it, suspend with the request in the log, or deny it."""
 
 
 class Env:
-    """What the runtime lends to every turn."""
+    """The services of the runtime that all turns share."""
 
     def __init__(self, clock: Clock, ids: IdGenerator, policy: Policy, ask: AskMode = "wait") -> None:
         self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
         self.stored_digests: set[Digest] = set()
-        """Texts already kept as blobs."""
+        """Digests of prompt texts that are stored as blobs already."""
         self.make_world: Callable[[], World] = World
-        """Makes what tools can touch, when the first one does."""
+        """Creates ``world`` on first use."""
         self.stray_tasks: set[asyncio.Task[Any]] = set()
         """Tasks of tools that did not end within the grace period of their cancellation."""
 
     @cached_property
     def world(self) -> World:
-        """What tools can touch."""
+        """The files, commands and network that tools use."""
         return self.make_world()
 
     @property
     def world_created(self) -> bool:
-        """Whether tools have touched anything yet."""
+        """Whether ``world`` was used yet."""
         return "world" in vars(self)
 
     async def end_commands(self, session: SessionId | None = None) -> None:
-        """End the background commands of a session, or of all."""
+        """End the background commands of one session, or of all sessions."""
         if self.world_created and self.world.shells is not None:
             await self.world.shells.close(session)
 
     def can_wait(self) -> bool:
-        """Whether this is still a place to wait for a person."""
+        """Whether the turn may still wait for a decision: the mode changes when the runtime closes."""
         return self.ask == "wait"
 
 
 class Turn:
-    """One agent at work in one turn."""
+    """The run of one agent in one turn: its log, state, tools, limits and stop signal."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Turn:
         self.log, self.recipe, self.env, self.stop = log, recipe, env, stop
         self.scope = scope
         self.session, self.id, self.path, self.agent = log.session, scope.turn, scope.path, recipe.name
-        """Where this happens: the session, the turn, and which agent this is, seen from the root."""
+        """The ids of session and turn, and the path of the agent below the root agent."""
         self.state: SessionState = log.state
-        """The session as the log has it now."""
+        """The folded state of the log, without deferred events."""
         self._agent_key = agent_key(scope.path)
         self.values: dict[str, Any] = {}
         self.middleware, self.tools = recipe.middleware, recipe.tools
@@ -80,7 +80,7 @@ class Turn:
             self.admitted_calls[open.call.name] -= 1
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)
         self.budget_turns: tuple[Turn, ...] = (self,) if recipe.limits.has_budget else ()
-        """Whose budgets its model calls are paid from: of itself and everyone above it, those who have one."""
+        """The turns whose budgets pay for its model calls: itself and its parents, if they have a budget."""
         self.reservations, self.has_ended = Reservations(), False
         self.deps: Any = None
         """Dependencies of tools and instructions; they are never written to the log."""
@@ -89,19 +89,19 @@ class Turn:
         """The system prompt, with its digest."""
 
     def attach_to(self, parent: "Turn") -> "Turn":
-        """Be at work for ``parent``: what this costs is paid from its budgets too."""
+        """Make this the turn of a child: usage counts against the budgets of ``parent``, too. Returns itself."""
         self.budget_turns, self.reservations = (*parent.budget_turns, *self.budget_turns), parent.reservations
         self.deps, self.metadata = parent.deps, parent.metadata
         return self
 
     @property
     def agent_progress(self) -> AgentProgress:
-        """How far this agent has come."""
+        """The progress of this agent as the log has it."""
         return self.state.lanes.get(self._agent_key) or AgentProgress()
 
     @property
     def usage(self) -> Usage:
-        """What this agent has used in this turn."""
+        """The usage of this agent in this turn, without its children."""
         return self.agent_progress.usage
 
     @property
@@ -109,8 +109,8 @@ class Turn:
         """The usage that counts against the limits of this agent: its own and that of its children."""
         if not self.path:
             return self.turn_usage
-        lane = self.agent_progress
-        return lane.usage + lane.below + self.log.pending.usage_under(self.path)
+        progress = self.agent_progress
+        return progress.usage + progress.below + self.log.pending.usage_under(self.path)
 
     @property
     def turn_usage(self) -> Usage:
@@ -126,7 +126,7 @@ class Turn:
         return text if text is not None else self.log.window.last_text(self.scope.turn, self.path)
 
     def get_state(self, key: str) -> JSON:
-        """Return a value of the session's state."""
+        """Return a value of the session's state, deferred changes included."""
         values = self.log.pending.values
         return values[key] if key in values else self.state.values.get(key)
 
@@ -136,24 +136,24 @@ class Turn:
         return self.state.turn is not None and bool(self.state.turn.rejected)
 
     def can_wait(self) -> bool:
-        """Whether this is still a place to wait for a person's answer."""
+        """Whether the turn may still wait for the answer of a person."""
         return self.env.can_wait() and not self.asking_disabled
 
     @property
     def shell_folder(self) -> str:
-        """Where the next command of this agent begins, ``""`` for the working folder."""
+        """The folder in which the next command of this agent starts, ``""`` for the working folder."""
         folder = self.get_state(shell_folder_key(self.path))
         return folder if isinstance(folder, str) else ""
 
     @property
     def next_call_number(self) -> int:
-        """The number of the agent's next call."""
+        """The number of the agent's next tool call, deferred ones counted."""
         return self.state.calls_made_by(self.path) + self.log.pending.calls_made.get(self.path, 0) + 1
 
     def count(self, tool: str) -> int:
-        """Return how many calls of a tool this turn has let through so far."""
+        """Return how many calls of a tool have passed ``before_tool`` in this turn."""
         return self.admitted_calls[tool]
 
     def start_step(self, number: int) -> None:
-        """Go on to a step."""
+        """Write the following events under step ``number``."""
         self.scope = EventScope(self.scope.turn, number, self.scope.path)

@@ -29,14 +29,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 def ending_of_stop(turn: Turn, stop: TurnStopped) -> Ending:
     """Return the ending of a run that was stopped."""
-    why = stop.kind
-    if why == "limit":
+    kind = stop.kind
+    if kind == "limit":
         return Ending(text=turn.last_text, limit=stop.note)
-    return Ending(kind=why, text=turn.last_text, message=stop.note)
+    return Ending(kind=kind, text=turn.last_text, message=stop.note)
 
 
 def ending_of_rejection(turn: Turn) -> Ending | None:
-    """Return how the root agent's run ends when a person has refused a call and said nothing: they have the word."""
+    """Return the ending of the root agent after a rejection without a message: the person is to speak next."""
     running = turn.state.turn
     if turn.path or running is None or not running.rejected:
         return None
@@ -45,10 +45,10 @@ def ending_of_rejection(turn: Turn) -> Ending | None:
 
 
 async def seal_open_calls(turn: Turn, ending: Ending, text: str) -> None:
-    """Leave a failed result for each call of this agent, or below it, that has none."""
+    """Defer a failed result for each call of this agent or its children that has none."""
     answered = {result.call for _, result in turn.log.pending.results}
     if turn.log.pending.open_calls:
-        await turn.log.append(turn.scope)  # a call must be in the log before its seal
+        await turn.log.append(turn.scope)  # ``tool.called`` must be in the log before the result that seals it
         answered.clear()
     for path, step, result in results_for_open_calls(turn.state, _REASONS.get(ending.kind, "sealed"), text, turn.path):
         if result.call not in answered:

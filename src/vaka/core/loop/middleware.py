@@ -1,9 +1,9 @@
-"""Behaviour around a turn: value in, value out, at six points.
+"""Middleware: functions that see and may replace values at eight points, before and after agent, step, model and tool.
 
-Order is registration order at every point. A value of another kind than was asked for is a short circuit: an answer
-instead of a model call, a result instead of a tool call. An error ends the turn, except before a tool, where it
-becomes the call's result: a tool never runs past a middleware that failed. A stop cuts what comes before something and
-what looks at an answer; what comes after a tool or an agent is always heard.
+At every point middlewares run in the order of registration. A value of another type is a short circuit: an answer
+instead of a model call, a result instead of a tool call. An error ends the turn, except in ``before_tool``, where it
+becomes the result of the call: a tool does not run after a middleware has failed. A stop cancels ``before_agent``,
+``before_model``, ``after_model`` and ``before_tool``; the other points always run to their end.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ ERROR_NOTE = "middleware"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """From before_agent: this is the answer, no model is asked."""
+    """Returned by ``before_agent``: ends the turn with this answer, without a model call."""
 
     text: str
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """From before_agent: the input is refused and leaves no trace in the conversation."""
+    """Returned by ``before_agent``: rejects the input, which does not become part of the conversation."""
 
     reason: str
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended, as after_agent sees it; its ``text`` may be replaced."""
+    """How the run of an agent ended, as ``after_agent`` sees it; only a change of ``text`` has an effect."""
 
     text: str
     stop: str = "end"
@@ -50,21 +50,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Middleware:
-    """Override only the points you need. What several must share for one run lives in ``turn.values``."""
+    """Base class; override only the points you need. Share values between middlewares of one run in ``turn.values``."""
 
     @staticmethod
     def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> "Middleware":
-        """Return a middleware of async functions named like the points; each takes what the method takes."""
+        """Return a middleware of async functions, by name of the point; each has the parameters of the method."""
         wrong = sorted(set(points) - set(_POINTS))
         if wrong:
             raise InvalidInput(f"middleware {name!r}: no such point {wrong[0]!r}, expected one of {', '.join(_POINTS)}")
         methods: dict[str, Any] = {point: staticmethod(function) for point, function in points.items()}
-        made: Middleware = type(name, (Middleware,), {**methods, "name": name})()
-        return made
+        middleware: Middleware = type(name, (Middleware,), {**methods, "name": name})()
+        return middleware
 
     @property
     def name(self) -> str:
-        """The name in errors and rules."""
+        """The name in errors and in the rules of approvals."""
         return type(self).__name__
 
     def tools(self) -> Sequence[Tool]:
@@ -72,43 +72,43 @@ class Middleware:
         return ()
 
     async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
-        """See what was said, before anything acts on it.
+        """See and change the input of the turn, answer it, or reject it.
 
-        Runs again when a turn is resumed, with what the turn began with; what it then returns changes nothing.
+        Runs again when a turn is resumed, with the input that is in the log; its return value is then ignored.
         """
         return content
 
     async def before_step(self, turn: "Turn") -> Sequence[Body]:
-        """Act between steps, with no call open; the events returned are written with ``step.started``."""
+        """Act between steps, when no call is open; the events returned are written with ``step.started``."""
         return ()
 
     async def after_step(self, turn: "Turn") -> str:
-        """Look at a step whose calls have their results; the name of a limit ends the turn."""
+        """See a step whose calls all have results; a returned text ends the turn, with that text as the limit."""
         return ""
 
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
-        """See everything the model will see; a message in its place is the answer, and after_model is not asked."""
+        """See and change the prompt; a message returned instead is the answer, and ``after_model`` does not run."""
         return prompt
 
     async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
-        """See a whole answer, before any of its calls runs."""
+        """See and change a complete answer, before any of its calls runs."""
         return message
 
     async def before_tool(self, turn: "Turn", call: ToolCall) -> ToolCall | ToolResult | Ask | Deny:
         """See a call with valid arguments; change it, answer it, ask a person, or refuse it.
 
-        Runs again for a call that is resumed. One that had begun keeps the arguments it began with.
+        Runs again for a call that is resumed. A call that had started keeps the arguments it started with.
         """
         return call
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
-        """See the result of a call, before the model does."""
+        """See and change the result of a call, before the model sees it."""
         return result
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> Outcome:
-        """See how it ended. Always runs, also after an error or a stop.
+        """See how the agent ended. Always runs, also after an error or a stop.
 
-        A turn that is suspended, or whose store is gone, has not ended: it runs when the turn was resumed and ends.
+        A turn that is suspended, or whose store has failed, has not ended: this runs when it is resumed and ends.
         """
         return outcome
 
@@ -120,7 +120,7 @@ _POINTS = (
 
 
 class MiddlewareChain:
-    """The middlewares of one agent, as they were when the run began."""
+    """The middlewares of one agent, grouped by the points they override."""
 
     def __init__(self, middleware: Sequence[Middleware], timeout: float | None) -> None:
         self._timeout = timeout
@@ -130,11 +130,10 @@ class MiddlewareChain:
         }
 
     def handles(self, point: str) -> bool:
-        """Whether anyone listens at ``point``."""
+        """Whether a middleware overrides ``point``."""
         return bool(self._by_point[point])
 
     async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
-        """Run the point."""
         for m in self._by_point["before_agent"]:
             value = await self._run_one(m, turn, m.before_agent(turn, content), tuple, Answer, Reject)
             if isinstance(value, Answer | Reject):
@@ -143,21 +142,20 @@ class MiddlewareChain:
         return content
 
     async def before_step(self, turn: "Turn") -> list[Body]:
-        """Run the point; a stop does not cut it, because it may write."""
+        """Return the events of all middlewares. A stop does not cancel this point, because it may write to the log."""
         events: list[Body] = []
         for m in self._by_point["before_step"]:
             events += await self._run_one(m, None, m.before_step(turn), tuple, list)
         return events
 
     async def after_step(self, turn: "Turn") -> str:
-        """Run the point; the first limit that is named counts."""
+        """Run all middlewares; return the first limit."""
         limit = ""
         for m in self._by_point["after_step"]:
             limit = limit or await self._run_one(m, None, m.after_step(turn), str)
         return limit
 
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
-        """Run the point."""
         for m in self._by_point["before_model"]:
             value = await self._run_one(m, turn, m.before_model(turn, prompt), Prompt, AssistantMessage)
             if isinstance(value, AssistantMessage):
@@ -166,13 +164,12 @@ class MiddlewareChain:
         return prompt
 
     async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
-        """Run the point."""
         for m in self._by_point["after_model"]:
             message = await self._run_one(m, turn, m.after_model(turn, message), AssistantMessage)
         return message
 
     async def before_tool(self, turn: "Turn", call: ToolCall) -> tuple[ToolCall, ToolResult | Deny | None, Ask | None]:
-        """Run the point: the call as it is now, what ends it, and the first question anyone had."""
+        """Return the call with all changes, the value that ends it, and the first ``Ask``."""
         asked: Ask | None = None
         for m in self._by_point["before_tool"]:
             value = await self._run_one(m, turn, m.before_tool(turn, call), ToolCall, ToolResult, Deny, Ask)
@@ -187,14 +184,13 @@ class MiddlewareChain:
         return call, None, asked
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
-        """Run the point."""
         for m in self._by_point["after_tool"]:
             value = await self._run_one(m, None, m.after_tool(turn, call, result), ToolResult)
             result = as_result(call.id, value)
         return result
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> tuple[Outcome, BaseException | None]:
-        """Run the point for everyone, whatever the others do; return the first error."""
+        """Run all middlewares, also after one has failed; return the first error."""
         failed: BaseException | None = None
         for m in self._by_point["after_agent"]:
             work = self._run_one(m, None, m.after_agent(turn, outcome), Outcome)
@@ -206,9 +202,9 @@ class MiddlewareChain:
         return outcome, failed
 
     async def _run_one(self, middleware: Middleware, turn: "Turn | None", work: Awaitable[_T], *kinds: type) -> _T:
-        """Wait for one point of one middleware; what it raises carries its name as a note.
+        """Await one point of one middleware and check the type of its value; add its name as a note to an error.
 
-        A stop of ``turn`` cuts it; what comes after a tool or an agent is always heard.
+        A stop of ``turn`` cancels the work; without ``turn`` it runs to its end.
         """
         bound = asyncio.timeout(self._timeout)
         try:
@@ -233,9 +229,9 @@ class MiddlewareChain:
 
 
 def describe_failure(error: BaseException) -> tuple[str, str]:
-    """Return the code and the words for an error that ends a turn."""
+    """Return the code and the message of an error that ends a turn."""
     text = f"{error}" if isinstance(error, VakaError) else f"{type(error).__name__}: {error}"
-    blamed = [note for note in getattr(error, "__notes__", ()) if note.startswith(ERROR_NOTE)]
-    if blamed:
-        return MiddlewareError.code, f"{blamed[0]}: {text}"
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(ERROR_NOTE)]
+    if notes:
+        return MiddlewareError.code, f"{notes[0]}: {text}"
     return (error.code if isinstance(error, VakaError) else "internal"), text

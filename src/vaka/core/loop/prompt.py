@@ -1,7 +1,7 @@
-"""The conversation as the model sees it. Pure: events in, messages out.
+"""Build the messages of a prompt from the events of the log. No I/O.
 
-Results stand right behind the message that made the calls, in the order of the calls, whatever order they came in; an
-input that came meanwhile follows them.
+The results of a message's calls directly follow it, in the order of the calls and not of their completion; inputs that
+were added meanwhile follow the results.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,11 +26,11 @@ from vaka.core.types.message import (
 
 def build_messages(events: Iterable[Event], path: AgentPath = ()) -> tuple[Message, ...]:
     """Return the conversation of the agent at ``path``."""
-    thread = _MessageBuilder(path)
+    builder = _MessageBuilder(path)
     for event in _since_compaction(list(events), path):
-        thread.add(event)
-    thread.finish_answer()
-    return tuple(thread.messages)
+        builder.add(event)
+    builder.finish_answer()
+    return tuple(builder.messages)
 
 
 def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -> Content:
@@ -43,8 +43,8 @@ def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -
         elif isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path:
             return body.content
         elif isinstance(body, progress.TurnStarted) and event.turn == turn and not path:
-            said = tuple(part for key in body.inputs for part in inputs.get(key, ()))
-            return said if body.content is None else body.content
+            content = tuple(part for key in body.inputs for part in inputs.get(key, ()))
+            return content if body.content is None else body.content
     return ()
 
 
@@ -62,7 +62,7 @@ def _is_input(event: Event) -> bool:
 
 
 class _MessageBuilder:
-    """A conversation under construction."""
+    """Collects messages; each public method but ``add`` and ``finish_answer`` handles one type of event."""
 
     def __init__(self, path: AgentPath) -> None:
         self.path = path
@@ -74,62 +74,62 @@ class _MessageBuilder:
         self._turn_start = 0
 
     def add(self, event: Event) -> None:
-        """Take the next event."""
-        rule = _HANDLERS.get(type(event.data))
-        if rule is not None and (event.path == self.path or rule is _MessageBuilder.subagent_started):
-            rule(self, event, event.data)
+        """Handle the next event of the log; ``subagent.started`` is written under the path of the parent."""
+        handler = _HANDLERS.get(type(event.data))
+        if handler is not None and (event.path == self.path or handler is _MessageBuilder.subagent_started):
+            handler(self, event, event.data)
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
-        """Something was said."""
+        """Keep the content until a turn or step names its key."""
         self._inputs[body.key] = body.content
 
     def tool_called(self, event: Event, body: progress.ToolCalled) -> None:
-        """A call of the answer."""
-        if body.message_id:  # a script's calls are not part of what was said
+        """Keep the call for the current answer."""
+        if body.message_id:  # calls of scripts are not part of a message
             self._calls.append(body.call)
 
     def tool_ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
-        """The result of a call."""
+        """Keep the result for the current answer."""
         self._results[body.result.call] = body.result
 
     def message_completed(self, event: Event, body: progress.MessageCompleted) -> None:
-        """The model has answered."""
+        """Begin a new answer."""
         self.finish_answer()
         self._answer = AssistantMessage(id=body.message_id, content=body.content, model=body.model, stop=body.stop)
 
     def turn_started(self, event: Event, body: progress.TurnStarted) -> None:
-        """A turn takes inputs on."""
+        """Add the inputs of the turn, or the content that ``before_agent`` has put in their place."""
         self.finish_answer()
         self._turn_start = len(self.messages)
         self._add_user_message(body.content if body.content is not None else self._input_content(body.inputs))
 
     def step_started(self, event: Event, body: progress.StepStarted) -> None:
-        """A step takes inputs on that came meanwhile."""
+        """Add the steered inputs that join the turn with this step."""
         self.finish_answer()
         self._add_user_message(self._input_content(body.inputs))
 
     def subagent_started(self, event: Event, body: progress.SubagentStarted) -> None:
-        """This agent was started by its parent."""
+        """Add the input that the parent has given to this agent."""
         if (*event.path, body.child) == self.path:
             self._add_user_message(body.content)
 
     def turn_failed(self, event: Event, body: progress.TurnFailed) -> None:
-        """What a withdrawn turn said does not count."""
+        """Remove the messages of a turn whose input was rejected."""
         if body.withdrawn:
             self.finish_answer()
             del self.messages[self._turn_start :]
 
     def context_compacted(self, event: Event, body: control.ContextCompacted) -> None:
-        """A summary stands for what came before."""
+        """Add the summary that replaces the messages before it."""
         self._add_user_message((Text(text=body.summary),))
 
     def checkpoint_saved(self, event: Event, body: control.CheckpointSaved) -> None:
-        """A place the model may go back to."""
+        """Add the text that names the checkpoint, and the D-Mail that was sent to it."""
         self.finish_answer()
         self._add_user_message(body.told)
 
     def finish_answer(self) -> None:
-        """Put down the answer under construction, with the results its calls have."""
+        """Append the current answer, with those of its calls that have a result, and the results."""
         if self._answer is None:
             return
         calls = tuple([call for call in self._calls if call.id in self._results])

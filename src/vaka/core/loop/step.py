@@ -1,4 +1,4 @@
-"""One model call: the prompt, the stream, and what becomes of it."""
+"""One model call: build the prompt, stream the answer, record the message and its tool calls."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -27,7 +27,7 @@ from vaka.core.types.tool import ParsedArguments, ToolChoice
 def steered_inputs(turn: Turn) -> tuple[str, ...]:
     """Return the inputs that join the turn with its next step.
 
-    None where before_agent looks at what is said: there they wait for a turn of their own, so that nothing passes it.
+    None if a middleware has ``before_agent``: inputs then wait for a turn of their own, so that none bypasses it.
     """
     if turn.path or turn.middleware.handles("before_agent"):
         return ()
@@ -35,7 +35,7 @@ def steered_inputs(turn: Turn) -> tuple[str, ...]:
 
 
 async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
-    """Write down that a model call begins, and what it will see; inputs that came meanwhile join it."""
+    """Write ``step.started`` with the digests of system prompt and tools, and the steered inputs that join the step."""
     number = turn.agent_progress.step + 1
     turn.start_step(number)
     joining = steered_inputs(turn)
@@ -51,12 +51,12 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
 
 
 async def call_model(turn: Turn) -> list[OpenCall]:
-    """Ask the model; leave its answer for the next write and return the calls it made."""
+    """Call the model, defer its message to the next write, and return the calls it made."""
     prompt = await _build_prompt(turn)
     value = await turn.middleware.before_model(turn, prompt)
     if isinstance(value, AssistantMessage):
-        said = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
-        return await _record_answer(turn, prompt, prompt, _parse_changed_calls(turn, said, ()), Usage())
+        message = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
+        return await _record_answer(turn, prompt, prompt, _parse_changed_calls(turn, message, ()), Usage())
     if turn.budget_turns:
         with turn.stop.cancellable():
             reservation = await reserve(turn, turn.recipe.model, value)
@@ -73,33 +73,34 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     assembly = await _stream_message(turn, reservation)
     reservation.settle(assembly.usage)
     try:
-        whole = _build_message(turn, assembly)
-        said = _parse_changed_calls(turn, await turn.middleware.after_model(turn, whole), whole.calls)
+        received = _build_message(turn, assembly)
+        message = _parse_changed_calls(turn, await turn.middleware.after_model(turn, received), received.calls)
     except TurnStopped:
         _keep_partial_text(turn, assembly, reservation)
         raise
     except Exception as error:
         _discard_message(turn, assembly, reservation, str(error))
         raise
-    calls = await _record_answer(turn, planned, reservation.prompt, said, assembly.usage)
+    calls = await _record_answer(turn, planned, reservation.prompt, message, assembly.usage)
     if assembly.stop == "length" and not calls:
         raise TurnStopped("limit", "length")
     return calls
 
 
 async def _build_prompt(turn: Turn) -> Prompt:
-    recipe, settings, lane = turn.recipe, turn.recipe.settings, turn.agent_progress
-    said = await restore_messages(turn.log.store.blobs, build_messages(turn.log.window.events_at(turn.path), turn.path))
+    recipe, settings, agent_progress = turn.recipe, turn.recipe.settings, turn.agent_progress
+    messages = build_messages(turn.log.window.events_at(turn.path), turn.path)
     return Prompt(
-        messages=said, system=turn.system.text, tools=recipe.tool_menu(turn.env.policy).specs,
-        tool_choice=_effective_tool_choice(settings.tool_choice, lane), options=dict(settings.options),
-        agent=turn.agent, path=turn.path, number=lane.number, session=turn.session,
+        messages=await restore_messages(turn.log.store.blobs, messages), system=turn.system.text,
+        tools=recipe.tool_menu(turn.env.policy).specs,
+        tool_choice=_effective_tool_choice(settings.tool_choice, agent_progress), options=dict(settings.options),
+        agent=turn.agent, path=turn.path, number=agent_progress.number, session=turn.session,
     )  # fmt: skip
 
 
-def _effective_tool_choice(choice: ToolChoice, lane: AgentProgress) -> ToolChoice:
+def _effective_tool_choice(choice: ToolChoice, agent_progress: AgentProgress) -> ToolChoice:
     """Return the tool choice of the next call: a required call is required until one was made."""
-    return choice if choice == "none" or not lane.tools else "auto"
+    return choice if choice == "none" or not agent_progress.tools else "auto"
 
 
 async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssembly:
@@ -140,7 +141,7 @@ def _start_message(turn: Turn) -> MessageAssembly:
 async def _restart_message(
     turn: Turn, assembly: MessageAssembly, reservation: Reservation, chunk: RetryChunk
 ) -> MessageAssembly:
-    """A wrapper tries once more: what was shown does not count, but what it cost does."""
+    """Start a new message for the retry of a model wrapper; the usage of the failed attempt is recorded."""
     _discard_message(turn, assembly, reservation, chunk.message)
     await turn.log.append(
         turn.scope,
@@ -179,7 +180,7 @@ def _record_usage(turn: Turn, assembly: MessageAssembly, reservation: Reservatio
 
 
 def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reservation) -> None:
-    """A message cut short keeps its text and loses its tool calls."""
+    """Record the text of a message that a stop has cut, without its tool calls."""
     text = tuple(part for part in assembly.parts() if not isinstance(part, RawToolCall | Reasoning))
     if text:
         body = progress.MessageCompleted(
@@ -194,10 +195,10 @@ def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reser
 def _build_message(turn: Turn, assembly: MessageAssembly) -> AssistantMessage:
     content: list[Part] = []
     calls: list[ToolCall] = []
-    made = turn.state.calls_made_by(turn.path)
+    earlier_calls = turn.state.calls_made_by(turn.path)
     for part in assembly.parts():
         if isinstance(part, RawToolCall):
-            call = _parse_call(turn, part, made + len(calls) + 1)
+            call = _parse_call(turn, part, earlier_calls + len(calls) + 1)
             if assembly.stop in UNFINISHED_STOPS:  # no call runs from an unfinished message
                 call = msgspec.structs.replace(call, raw=part.arguments, arguments={}, truncated=True)
             calls.append(call)
@@ -211,7 +212,7 @@ def _build_message(turn: Turn, assembly: MessageAssembly) -> AssistantMessage:
 
 
 def _parse_call(turn: Turn, written: RawToolCall, number: int) -> ToolCall:
-    """Read the arguments a model wrote; what cannot be read is kept as it was."""
+    """Parse the arguments of a call; arguments that cannot be parsed are kept as raw text."""
     id = call_id(turn.path, number)
     tool = turn.tools.get(written.name)
     parsed = tool.parse(written.arguments) if tool else None
@@ -225,49 +226,49 @@ def _parse_call(turn: Turn, written: RawToolCall, number: int) -> ToolCall:
     return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)
 
 
-def _parse_changed_calls(turn: Turn, said: AssistantMessage, known: tuple[ToolCall, ...]) -> AssistantMessage:
-    """Return a message whose calls are all read: those that middleware made or changed, too."""
-    if said.calls == known:
-        return said
-    made, calls = turn.state.calls_made_by(turn.path), list[ToolCall]()
-    for number, call in enumerate(said.calls, made + 1):
+def _parse_changed_calls(turn: Turn, message: AssistantMessage, known: tuple[ToolCall, ...]) -> AssistantMessage:
+    """Return the message with all calls parsed, also those that a middleware has added or changed."""
+    if message.calls == known:
+        return message
+    earlier_calls, calls = turn.state.calls_made_by(turn.path), list[ToolCall]()
+    for number, call in enumerate(message.calls, earlier_calls + 1):
         written = RawToolCall(call.name, call.raw or msgspec.json.encode(call.arguments).decode(), call.provider_id)
         calls.append(call if call in known else _parse_call(turn, written, number))
-    return msgspec.structs.replace(said, calls=tuple(calls))
+    return msgspec.structs.replace(message, calls=tuple(calls))
 
 
 async def _record_answer(
-    turn: Turn, planned: Prompt, sent: Prompt, said: AssistantMessage, usage: Usage
+    turn: Turn, planned: Prompt, sent: Prompt, message: AssistantMessage, usage: Usage
 ) -> list[OpenCall]:
-    made = turn.state.calls_made_by(turn.path)
+    earlier_calls = turn.state.calls_made_by(turn.path)
     calls = [
-        msgspec.structs.replace(call, id=call_id(turn.path, made + number))
-        for number, call in enumerate(said.calls, start=1)
+        msgspec.structs.replace(call, id=call_id(turn.path, earlier_calls + number))
+        for number, call in enumerate(message.calls, start=1)
     ]
     body = progress.MessageCompleted(
-        message_id=said.id,
-        content=await offload(turn, _match_call_refs(said.content, calls)),
-        model=said.model,
-        stop=said.stop,
+        message_id=message.id,
+        content=await offload(turn, _match_call_refs(message.content, calls)),
+        model=message.model,
+        stop=message.stop,
         system=await store_prompt_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
         tools=await store_prompt_text(turn, ToolMenu(sent.tools).digested_text)
         if sent.tools != planned.tools
         else None,
     )
-    turn.log.defer(turn.scope, body, _usage_event(turn, usage, said.model))
+    turn.log.defer(turn.scope, body, _usage_event(turn, usage, message.model))
     if not calls:
         return []
-    turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=said.id) for call in calls])
+    turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=message.id) for call in calls])
     return [
-        OpenCall(call=call, path=turn.path, message=said.id, step=turn.scope.step, number=made + number, streak=streak)
+        OpenCall(call=call, path=turn.path, message=message.id, step=turn.scope.step, number=number, streak=streak)
         for number, (call, (_, streak)) in enumerate(
-            zip(calls, count_repeats(turn.agent_progress, calls), strict=True), start=1
+            zip(calls, count_repeats(turn.agent_progress, calls), strict=True), start=earlier_calls + 1
         )
     ]
 
 
 def _match_call_refs(content: Content, calls: list[ToolCall]) -> Content:
-    """Make the content name exactly these calls: middleware may have added or removed some."""
+    """Return the content with one ``CallRef`` for each call: a middleware may have added or removed calls."""
     if not calls and not [part for part in content if type(part) is CallRef]:
         return content
     ids = {call.id for call in calls}

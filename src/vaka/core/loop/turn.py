@@ -1,8 +1,9 @@
-"""The loop. A turn goes on from whatever the log says, so starting, continuing and resuming are one thing.
+"""The loop. A turn continues from the state of the log, so starting and resuming take the same path.
 
-    begin ─▶ ask the model ─▶ settle its calls ─▶ begin …      until it answers without a call, or a limit is reached
+    begin step ─▶ call the model ─▶ run its calls ─▶ begin step …    until an answer has no calls, or a limit is reached
 
-A turn ends in an event, never in an exception; only a store that cannot be written and a wait for a person get out.
+A turn ends in an event, not in an exception. Only ``StoreError`` and ``Suspended`` propagate: the log cannot be
+written, or the turn waits for a person.
 """
 
 from collections.abc import Sequence
@@ -27,27 +28,27 @@ from vaka.core.types.message import Content, Text
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new turn answers: inputs that are new here, the keys of all of them in order, and what they say."""
+    """The input of a new turn: its content, the keys of the inputs it consists of, and those not in the log yet."""
 
     content: Content
     keys: tuple[str, ...] = ()
     fresh: tuple[InputAdded, ...] = ()
     call: CallId | None = None
-    """The call that starts a child agent."""
+    """The tool call that starts a child agent; ``None`` for the root agent."""
 
 
 async def run_turn(turn: Turn, turn_input: TurnInput | None) -> Ending:
     """Run a turn to its end: a new one, or without ``turn_input`` the one the log says is unfinished."""
     ending = await run_agent(turn, turn_input)
     if turn.state.turn is None and not turn.log.pending.turn_started:
-        raise TurnError(ending.message, code=ending.code)  # what was said cannot be kept: there is no turn to end
+        raise TurnError(ending.message, code=ending.code)  # the input could not be stored: no turn has started
     await seal_open_calls(turn, ending, "The turn ended before this call did.")
     await turn.log.append(turn.scope, closing_event(turn, ending), release=not turn.state.inputs)
     return ending
 
 
 async def run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
-    """Let one agent work until it is done, and let after_agent see how it ended, whatever happened."""
+    """Run one agent to its end, then ``after_agent``, also after an error or a stop."""
     with charge_to_turn(turn):
         return await _run_agent(turn, turn_input)
 
@@ -60,7 +61,7 @@ async def _run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
         ending = ending_of_stop(turn, stop)
     except (Suspended, StoreError):
         raise
-    except Exception as error:  # noqa: BLE001  # around a turn: it ends in an event, and its neighbours go on
+    except Exception as error:  # noqa: BLE001  # any error ends this turn in an event; other turns continue
         code, message = describe_failure(error)
         ending = Ending(kind="failed", text=turn.last_text, code=code, message=message)
     finally:
@@ -72,8 +73,8 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
     if turn_input is None:
         turn.log.defer(turn.scope, *_resume_events(turn))
         turn.start_step(turn.agent_progress.step)
-        said = turn_input_content(turn.log.window.events_at(turn.path), turn.path, turn.id)
-        await turn.middleware.before_agent(turn, await restore_content(turn.log.store.blobs, said))
+        content = turn_input_content(turn.log.window.events_at(turn.path), turn.path, turn.id)
+        await turn.middleware.before_agent(turn, await restore_content(turn.log.store.blobs, content))
         return None
     value: Content | Answer | Reject = turn_input.content
     try:
@@ -96,10 +97,10 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
 async def _write_input(turn: Turn, turn_input: TurnInput, value: Content | Answer | Reject) -> None:
     changed = value if isinstance(value, tuple) and value != turn_input.content else None
     if turn_input.call is not None:
-        said = changed or turn_input.content
+        content = changed or turn_input.content
         parent = EventScope(turn.scope.turn, 0, turn.path[:-1])
         started: Body = progress.SubagentStarted(
-            call=turn_input.call, agent=turn.agent, child=turn.path[-1], content=await offload(turn, said)
+            call=turn_input.call, agent=turn.agent, child=turn.path[-1], content=await offload(turn, content)
         )
         turn.log.defer(parent, started)
         return
@@ -113,12 +114,12 @@ async def _write_input(turn: Turn, turn_input: TurnInput, value: Content | Answe
 
 
 async def _run_steps(turn: Turn) -> Ending:
-    """Ask, settle, ask again, from wherever the log says this agent is."""
-    lane = turn.agent_progress
-    calls, called = turn.state.open_calls_of(turn.path), lane.calls > 0
-    if lane.step and lane.phase == "idle" and not called and not steered_inputs(turn):
-        return Ending(text=turn.last_text)  # it had its answer, only the end was not written
-    answered, asking = lane.phase == "answered", lane.phase == "asking"
+    """Repeat model call and tool calls, beginning at the phase that the log has of this agent."""
+    known = turn.agent_progress
+    calls, called = turn.state.open_calls_of(turn.path), known.calls > 0
+    if known.step and known.phase == "idle" and not called and not steered_inputs(turn):
+        return Ending(text=turn.last_text)  # the last answer is in the log, only the closing event is missing
+    answered, asking = known.phase == "answered", known.phase == "asking"
     if turn.recipe.make_instructions is not None:
         turn.system = await turn.recipe.system_text_for(turn)
     while True:
@@ -128,8 +129,8 @@ async def _run_steps(turn: Turn) -> Ending:
                 return ending
             if not asking:
                 events = await turn.middleware.before_step(turn)
-                most = turn.recipe.limits.max_steps
-                if limit := "steps" if most is not None and turn.scope.step >= most else exhausted_limit(turn):
+                bound = turn.recipe.limits.max_steps
+                if limit := "steps" if bound is not None and turn.scope.step >= bound else exhausted_limit(turn):
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)
             calls = await call_model(turn)
@@ -148,12 +149,12 @@ def _resume_events(turn: Turn) -> Sequence[Body]:
 
 
 async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
-    seen = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
-    outcome, error = await turn.middleware.after_agent(turn, seen)
+    outcome = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
+    outcome, error = await turn.middleware.after_agent(turn, outcome)
     ending = msgspec.structs.replace(ending, text=outcome.text)
     if error is None or ending.kind != "completed":
         return ending
-    if isinstance(error, TurnStopped) and error.kind == "limit":  # no budget pays for what a middleware asks
+    if isinstance(error, TurnStopped) and error.kind == "limit":  # no budget for a model call of a middleware
         return msgspec.structs.replace(ending, limit=ending.limit or error.note)
     code, message = describe_failure(error)
     return Ending(kind="failed", text=ending.text, code=code, message=message)

@@ -160,7 +160,7 @@ async def test_nobody_in_time_is_a_no_and_stays_one() -> None:
         clock.advance(61)
         events = await task
         clock.jump(-3600)
-        with pytest.raises(NotFound, match="it may have been taken, or have expired"):
+        with pytest.raises(NotFound, match="it may have been decided, or have expired"):
             await rt.resolve(id, "approve")
     assert reasons_by_call(events) == {"call_1": "expired"}
     assert post.sent == []
