@@ -205,7 +205,7 @@ async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: 
             'leave one of them out; for several texts write stop=["',
         ),
         (("--option", "high"), "--option high: expected KEY=VALUE"),
-        (("--tool-choice", "ad"), "agent 'payer' has no tool 'ad' to be called; did you mean 'add'?"),
+        (("--tool-choice", "ad"), "agent 'payer' has no tool 'ad' for tool_choice; did you mean 'add'?"),
         (("--output-schema", "none.json"), "--output-schema none.json: No such file"),
         (("--output-schema", "agent.py"), "--output-schema agent.py: expected a JSON Schema"),
         (("--output-schema", "bad.json"), "--output-schema bad.json: not a usable JSON Schema"),

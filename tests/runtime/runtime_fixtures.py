@@ -53,7 +53,7 @@ def count_commits(store: MemoryStore) -> CommitCounter:
 
 
 def runtime(store: MemoryStore | None = None, **options: Any) -> Runtime:
-    """Return a runtime with names that count, waiting for people unless told otherwise."""
+    """Return a runtime with sequential ids that waits for decisions unless ``options`` change it."""
     settings: dict[str, Any] = {"ids": IDS, "ask": "wait", "store": store or MemoryStore(), **options}
     return vaka.Runtime(**settings)
 

@@ -51,7 +51,7 @@ async def test_closing_leaves_a_turn_that_waits_for_a_person_in_the_log() -> Non
 async def test_an_input_cannot_take_the_key_of_a_decision() -> None:
     async with runtime() as rt:
         session = await rt.open(make_clerk(), id="s")
-        with pytest.raises(InvalidInput, match="begins like the id of a decision"):
+        with pytest.raises(InvalidInput, match="begins with the prefix of a decision id"):
             await session.run("Pay.", key="apr_1")
 
 

@@ -41,7 +41,7 @@ async def offer_edit(office: ApprovalProject, asked: ApprovalRequested, **said: 
 async def test_arguments_the_tool_does_not_take_are_refused_and_the_question_stays(
     office: ApprovalProject, edit: dict[str, Any], why: str
 ) -> None:
-    """By a process that knows nothing of the agent: the log names what the model was told of its tools."""
+    """The resolving process does not know the agent: it reads the tool menu of the model from the log."""
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     with pytest.raises(InvalidInput, match=REFUSED_EDIT) as caught:
@@ -134,7 +134,7 @@ async def test_what_is_found_out_when_the_call_runs_is_asked_again_with_the_reas
     assert again.approval != asked.approval
     assert again.reason.startswith(REFUSED_AT_RUN)
     assert (again.call, again.rule_names, again.grant) == (asked.call, asked.rule_names, asked.grant)
-    assert await office.run_until_asked(who) == [again], "it is asked once, whoever goes on"
+    assert await office.run_until_asked(who) == [again], "the approval is requested once, also after a resume"
     await office.resolve(again)
     await office.resume(who)
     assert office.executed == ["npm test"], "the second answer is a yes to the call as it was"

@@ -1,4 +1,4 @@
-"""Going back in a session puts back what its file tools changed, and nothing that somebody else did is lost."""
+"""Rewind with files restores what the file tools changed, and keeps the changes of other programs."""
 
 from pathlib import Path
 from typing import Any
@@ -253,7 +253,7 @@ async def test_the_same_call_again_finishes_what_was_cut_off(desk: RewindBench) 
     sound, desk.files = desk.files, FailingWorkspace(desk.root)
     with pytest.raises(FileError, match="the disk is full") as failed:
         await desk.rewind(place)
-    assert "the same call again goes on with them" in failed.value.__notes__[0]
+    assert "repeat the call to restore the rest" in failed.value.__notes__[0]
     assert desk.read_files() == {"a": "1", "b": "2", "c": "2"}
     desk.files = sound
     await desk.rewind(place)
@@ -273,9 +273,9 @@ async def test_without_files_or_without_a_session_there_is_nothing_to_put_back(d
     await desk.call("Write", file_path="a", content="1")
     async with runtime(desk.store) as rt:
         rt.env.world = World()
-        with pytest.raises(InvalidInput, match="no files to put back"):
+        with pytest.raises(InvalidInput, match="no files to restore"):
             await rt.rewind("s", "1", files=True)
-    with pytest.raises(NotFound, match="nobody"):
+    with pytest.raises(NotFound, match="missing"):
         async with desk.runtime() as rt:
-            await rt.files_back("nobody", "1")
+            await rt.files_back("missing", "1")
     assert desk.read_files() == {"a": "1"}

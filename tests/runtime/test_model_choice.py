@@ -133,7 +133,7 @@ async def test_an_input_from_elsewhere_that_asks_for_what_is_not_here_fails_its_
     async with runtime(model=here, environ={}) as rt:
         session = await rt.open(id="s")
         await session.run("First.")
-        for model, code in (("mistral/x", "authentication"), ("nobody", "config")):
+        for model, code in (("mistral/x", "authentication"), ("unknown", "config")):
             await rt._drivers.offer(session.id, InputAdded(key=model, content=as_content("Hi."), model=model), model)
             events = await collect(session.resume())
             assert (events[-1].type, getattr(events[-1].data, "code", "")) == ("turn.failed", code)
@@ -176,6 +176,6 @@ async def test_what_was_used_is_summed_up_by_model_and_agent_children_included()
         await other.run("Go.")
         total = await rt.total_stats()
     assert (total.session_id, total.request_count, total.total_input, total.total_output) == ("_total", 4, 35, 7)
-    with pytest.raises(vaka.VakaError, match="there is no session 'nobody'"):
+    with pytest.raises(vaka.VakaError, match="there is no session 'missing'"):
         async with runtime(store) as rt:
-            await rt.stats("nobody")
+            await rt.stats("missing")

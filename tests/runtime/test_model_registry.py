@@ -23,7 +23,7 @@ from vaka.testing.clock import FakeClock
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import ScriptedModel, say
 
-KEY = "sk-a-key-nobody-may-see"
+KEY = "sk-a-key-that-stays-secret"
 
 
 def environ_for(url: str, **more: str) -> dict[str, str]:
@@ -280,7 +280,7 @@ async def test_a_server_of_ones_own_that_names_no_key_gets_none() -> None:
         ({"model": "opnai/x"}, r"models\.own: model 'opnai/x' is not known; did you mean 'openai/x'\?"),
         ({"provider": "opnai", "model": "x"}, r"models\.own: model 'opnai/x' is not known"),
         ({"model": "openai/x", "options": {"temprature": 1}}, r"models\.own\.options: there is no model option"),
-        ({"model": "openai/x", "fallback": ["nobody"]}, "model 'nobody' is not known"),
+        ({"model": "openai/x", "fallback": ["unknown"]}, "model 'unknown' is not known"),
         ({"modle": "x"}, r"models\.own: unknown key 'modle'"),
         (3, r"models\.own: expected a table"),
     ],

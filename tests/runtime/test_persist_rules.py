@@ -210,7 +210,7 @@ async def test_what_was_kept_for_an_answer_that_came_second_is_taken_back(office
         done: int = await offer(*arguments, **more)
         return done
 
-    store.events.offer = late  # somebody else is faster
+    store.events.offer = late  # another process decides first
     async with runtime(store) as rt:
         event = await rt.resolve(asked.approval, "approve", scope="project", by="ana")
     assert (event.data.decision, event.data.by) == ("reject", "bob")  # type: ignore[attr-defined]  # an answer

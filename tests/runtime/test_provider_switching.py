@@ -129,7 +129,7 @@ def models_with_usage(log: Sequence[Event]) -> set[str]:
 @pytest.mark.parametrize("first", NAMES)
 @pytest.mark.parametrize("second", NAMES)
 async def test_any_provider_takes_over_in_the_middle_of_a_turn(first: str, second: str) -> None:
-    """The first one calls tools and then breaks off; whoever is asked to go on has the results."""
+    """The first provider calls tools and then breaks off; the second one gets their results."""
     look = calls(call("weather", city="Hilo"), call("weather", city="Kona"), reasoning="Hm.")
     faults = [None, Fault(cut=-1), None]
     async with (

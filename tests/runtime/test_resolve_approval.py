@@ -26,7 +26,7 @@ from vaka.core.types.ids import SessionId
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
 
-# -------------------------------------------------------------------------------- what a person is told
+# -------------------------------------------------------------------------------- what the request shows
 
 
 async def test_a_question_carries_the_rule_a_yes_would_keep(office: ApprovalProject) -> None:
@@ -167,7 +167,7 @@ async def test_a_yes_does_not_answer_what_another_rule_asks(office: ApprovalProj
     first, second = await office.run_until_asked(who, rules=rules)
     assert first.allowed_scopes == ("once", "session")
     await office.resolve(first, scope="session", rule="Bash(git push x)\nBash(make)")
-    assert await office.pending_ids() == [second.approval], "the mode asks about make, and nobody has answered that"
+    assert await office.pending_ids() == [second.approval], "the mode asks about make, and that approval is still open"
 
 
 async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_covers_it(
@@ -180,7 +180,7 @@ async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_co
         await wait_until(lambda: count_events(office.store, "s", "approval.requested") == 2)
         first, second = [row.id for row in await rt.decisions()]
         body = ApprovalResolved(approval=first, decision="approve", scope="session", rule="Bash(npm test)")
-        await rt._drivers.offer(session.id, body, body.approval)  # whoever kept it died before it answered the other
+        await rt._drivers.offer(session.id, body, body.approval)  # as if the writer died before it resolved the other
         events = await task
     assert last_body(events).text == "done"
     assert sorted(office.executed) == ["npm test", "npm test && ls"]

@@ -127,7 +127,7 @@ async def test_nothing_said_is_refused(says: Any) -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(say("x"))), id="s")
         for way in (session.run, session.send):
-            with pytest.raises(InvalidInput, match="nothing was said"):
+            with pytest.raises(InvalidInput, match="the input is empty"):
                 await way(says)
 
 
@@ -141,13 +141,13 @@ async def test_an_unknown_way_to_be_busy_is_refused() -> None:
 
 async def test_no_agent_is_an_error_that_says_where_to_give_one() -> None:
     async with runtime() as rt:
-        with pytest.raises(InvalidInput, match=r"no agent: give one to open\(\)"):
+        with pytest.raises(InvalidInput, match=r"no agent: pass one to open\(\)"):
             await rt.open()
 
 
 async def test_no_model_is_an_error_that_says_where_to_give_one() -> None:
     async with runtime() as rt:
-        with pytest.raises(ConfigError, match="agent 'x' has no model; give it one, or give the runtime one"):
+        with pytest.raises(ConfigError, match="agent 'x' has no model; set one for the agent or for the runtime"):
             await (await rt.open(vaka.Agent("x"))).run("Hi.")
 
 

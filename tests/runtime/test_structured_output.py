@@ -1,4 +1,4 @@
-"""Answers that are data: what the model is told, and what becomes of its words."""
+"""Structured output: the schema sent to the model, and the value parsed from its answer."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict

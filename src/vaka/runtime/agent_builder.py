@@ -33,26 +33,29 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
 
 TOOL_WHITELIST = "tool_whitelist"
-"""The option of an input that names the tools its turn may use; it is not an option of the model."""
+"""The input option with the names of the tools its turn may use; it is not sent to the model."""
 
 MAX_RECIPES = 512
-"""Recipes kept at hand."""
+"""The number of recipes that are cached."""
 
 
 class AgentBuilder:
-    """Makes recipes; what is costly is made once."""
+    """Builds the recipes of agents and caches them."""
 
     def __init__(
         self, default: "Model | str | None" = None, scripts: "Callable[[], ScriptHost] | None" = None,
         models: ModelRegistry | None = None, *, cache: bool | None = None,
     ) -> None:  # fmt: skip
-        """Take the default model or the book that has it, a place for scripts, and whether prompts are cached."""
+        """Create a builder with a default model or a registry; ``cache`` is the default of that model option."""
         self._models, self._scripts = models or ModelRegistry(ModelConfig(default=default)), scripts
         self._default_options: dict[str, Any] = {} if cache is None else {"cache": cache}
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
 
     def recipe_for_input(self, agent: Agent, input_added: InputAdded | None) -> Recipe:
-        """Return what the loop needs to run ``agent`` as one input wants it; a model it cannot have fails its turn."""
+        """Return the recipe of ``agent`` with the model and options of one input.
+
+        An unknown or unavailable model fails the turn, not this call.
+        """
         if input_added is None or not (input_added.model or input_added.options):
             return self.build_recipe(agent)
         agent, options = copy.copy(agent), dict(input_added.options)
@@ -68,18 +71,18 @@ class AgentBuilder:
         return recipe
 
     def build_recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
-        """Return what the loop needs to run ``agent``; ``model`` serves a child that names none."""
-        now = (
+        """Return the recipe of ``agent``; ``model`` is the model of the parent, for a subagent that sets none."""
+        state = (
             agent.name, agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits,
             agent.tool_choice, agent.options, agent.output, model,
         )  # fmt: skip
         cached = self._recipes.get(agent)
-        if cached is not None and cached[0] == now:
+        if cached is not None and cached[0] == state:
             return cached[1]
         recipe = self._make_recipe(agent, model)
         if len(self._recipes) >= MAX_RECIPES:
             self._recipes.clear()
-        self._recipes[agent] = (now, recipe)
+        self._recipes[agent] = (state, recipe)
         return recipe
 
     def _make_recipe(self, agent: Agent, parent: Model | None) -> Recipe:
@@ -88,9 +91,9 @@ class AgentBuilder:
         if model is None and bind is not None:
             model = MissingModel(agent.name)
         if model is None:
-            raise ConfigError(f"agent {agent.name!r} has no model; give it one, or give the runtime one")
+            raise ConfigError(f"agent {agent.name!r} has no model; set one for the agent or for the runtime")
         options = {**self._default_options, **getattr(model, "options", {}), **_output_options(agent), **agent.options}
-        tools = [self._build_tool(given, agent, model) for given in agent.tools]
+        tools = [self._build_tool(tool_like, agent, model) for tool_like in agent.tools]
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
             middleware=(*agent.middleware, *_default_middleware(tools)),
@@ -101,7 +104,7 @@ class AgentBuilder:
         return recipe
 
     def _choose_model(self, agent: Agent, parent: Model | None) -> Model | None:
-        """Return who answers: its own model, that of its tier if another agent starts it, the default, its parent's."""
+        """Return the model of the agent, else of its tier (for a subagent), else the default, else the parent's."""
         if agent.model:
             return self._models.resolve(agent.model)
         if parent is not None and self._models.has_tier_for(agent.name):
@@ -110,20 +113,22 @@ class AgentBuilder:
 
     def _make_services(self, agent: Agent, model: Model) -> "ScriptServices":
         if self._scripts is None:
-            raise ConfigError(f"agent {agent.name!r} uses scripts, which this runtime has no place for")
-        known = {given.name: given for given in agent.tools if isinstance(given, Agent | AgentTool)}
-        made: dict[str, Tool] = {}
+            raise ConfigError(f"agent {agent.name!r} uses scripts, but this runtime has no script host")
+        known: dict[str, Agent | AgentTool] = {
+            tool_like.name: tool_like for tool_like in agent.tools if isinstance(tool_like, Agent | AgentTool)
+        }
+        built: dict[str, Tool] = {}
 
         def find_agent(name: str, config: JSON) -> Tool | None:
             key = msgspec.json.encode([name, config]).decode()
-            if key not in made:
-                given = known.get(name) if not config else _agent_from_config(name, config)
-                if given is None:
+            if key not in built:
+                child = known.get(name) if not config else _agent_from_config(name, config)
+                if child is None:
                     return None
-                if len(made) >= MAX_RECIPES:
-                    made.clear()
-                made[key] = self._build_tool(given, agent, model)
-            return made[key]
+                if len(built) >= MAX_RECIPES:
+                    built.clear()
+                built[key] = self._build_tool(child, agent, model)
+            return built[key]
 
         def find_model(name: str) -> Model:
             return model if name in ("default", model.name) else self._models.find(name)
@@ -138,8 +143,8 @@ class AgentBuilder:
         if isinstance(tool_like, AgentTool):
             return self._build_agent_tool(tool_like, model)
         if not hasattr(tool_like, "bind"):
-            plain: Any = tool_like
-            return as_tool(plain)
+            function: Any = tool_like
+            return as_tool(function)
         script = cast("BindableTool", tool_like)
         return _SpecOnlyTool(script.spec) if self._scripts is None else script.bind(self._make_services(agent, model))
 
@@ -157,7 +162,7 @@ class AgentBuilder:
 
 
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
-    """Return the middleware that every agent has, and that its tools need."""
+    """Return the middleware that every agent gets, and that which its tools require."""
     if any(tool.spec.name == DMAIL_TOOL for tool in tools):
         return (_INVALID_CALL_LIMIT, _DMAIL_DELIVERY)
     return (_INVALID_CALL_LIMIT,)
@@ -167,66 +172,65 @@ _INVALID_CALL_LIMIT, _DMAIL_DELIVERY = InvalidCallLimit(), DMailDelivery()
 
 
 def output_schema_of(agent: Agent) -> "OutputSchema | None":
-    """Return what an agent's answers are to be, if it says so. Raises ``InvalidInput`` when JSON cannot express it."""
+    """Return the schema of an agent's ``output``, if it has one. Raises ``InvalidInput`` for an unsupported type."""
     if agent.output is None:
         return None
     return lazy.output_schema(agent.output)
 
 
 def _output_options(agent: Agent) -> dict[str, Any]:
-    shape = output_schema_of(agent)
-    return {} if shape is None else shape.options
+    schema = output_schema_of(agent)
+    return {} if schema is None else schema.options
 
 
 def _check_tool_choice(agent: Agent, recipe: Recipe) -> None:
-    """Refuse a tool to be called that is not there: a provider would, in words of its own."""
+    """Raise ``ConfigError`` for a ``tool_choice`` that the agent does not have, before the provider rejects it."""
     choice = agent.tool_choice
     if choice not in ("auto", "none", "required") and choice not in recipe.tools:
         near = get_close_matches(choice, recipe.tools, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(recipe.tools) or 'none'}"
-        raise ConfigError(f"agent {agent.name!r} has no tool {choice!r} to be called; {hint}")
+        raise ConfigError(f"agent {agent.name!r} has no tool {choice!r} for tool_choice; {hint}")
 
 
 class _SpecOnlyTool:
-    """A script's tool where there is no place for scripts: it can be looked at."""
+    """A script tool in a builder without a script host: it has a spec but cannot be called."""
 
     def __init__(self, spec: ToolSpec) -> None:
         self.spec = spec
 
     def parse(self, raw: "str | dict[str, Any]") -> InvalidArguments:
-        """Say that it cannot be called."""
         return InvalidArguments(f"{self.spec.name} can only be called in a runtime")
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> JSON:
-        """Say that it cannot be called."""
         raise ConfigError(f"{self.spec.name} can only be called in a runtime")
 
 
 class MissingModel:
-    """Stands where an agent that is a script has no model."""
+    """The model of a script agent that has none: each call fails."""
 
     def __init__(self, agent: str) -> None:
         self.name, self._agent = "", agent
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Raise ``ModelRefused``."""
         for _ in prompt.messages:
-            raise ModelRefused(f"agent {self._agent!r} has no model; give it one, or name one where you ask")
+            raise ModelRefused(f"agent {self._agent!r} has no model; set one for the agent, or name one in the call")
         yield StopChunk()
 
 
 def _agent_from_config(name: str, config: JSON) -> Agent:
-    """Return the agent a script describes itself."""
+    """Return the agent that a script defines with ``create_agent``."""
     try:
-        given = msgspec.convert(config, _AgentConfig)
+        fields = msgspec.convert(config, _AgentConfig)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"create_agent: config of {name!r} has model and instructions: {error}") from error
-    model = None if given.model == "default" else given.model
-    return Agent(name, model=model, instructions=given.instructions or given.prompt)
+        raise InvalidInput(
+            f"create_agent: the config of {name!r} may have model, instructions and prompt: {error}"
+        ) from error
+    model = None if fields.model == "default" else fields.model
+    return Agent(name, model=model, instructions=fields.instructions or fields.prompt)
 
 
 class _AgentConfig(msgspec.Struct, forbid_unknown_fields=True):
-    """What a script may say of an agent it makes."""
+    """The config table of ``create_agent``."""
 
     model: str | None = None
     instructions: str = ""

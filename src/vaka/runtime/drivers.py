@@ -36,7 +36,7 @@ INTERRUPT_TIMEOUT = 30.0
 class SessionDrivers:
     """One ``SessionDriver`` for each session with a running turn in this process."""
 
-    def __init__(  # made by the runtime
+    def __init__(
         self,
         store: Store,
         hub: FollowerHub,
@@ -53,9 +53,9 @@ class SessionDrivers:
         self._closed = False
 
     async def close(self, *, cancel: bool) -> bool:
-        """Start no more turns and wait for those that run, or cancel them; False when closed before.
+        """Start no more turns and wait for running ones, or cancel them. Returns False if already closed.
 
-        A turn that waits for a person stays in the log and is resumed after the decision.
+        A turn that waits for a decision stays in the log and is resumed after the decision.
         """
         if self._closed:
             return False
@@ -83,7 +83,7 @@ class SessionDrivers:
         return format_timestamp(self.env.clock.time())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background until it ends or the runtime closes."""
+        """Run a coroutine in the background until it ends or the runtime closes."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -93,7 +93,7 @@ class SessionDrivers:
         for pending in await self.store.sessions.decisions():
             if pending.id == decision:
                 return pending
-        raise NotFound(f"there is no open decision {decision!r}; it may have been taken, or have expired")
+        raise NotFound(f"there is no open decision {decision!r}; it may have been decided, or have expired")
 
     async def decide(
         self, approval: str, decision: Literal["approve", "reject"], **answer: Unpack[ApprovalAnswer]
@@ -102,37 +102,37 @@ class SessionDrivers:
         return await lazy.resolve_approval(self, await self.find_pending(approval), decision, answer)
 
     async def offer(self, session: SessionId, body: OfferedBody, key: str) -> Event:
-        """Petition a session, whoever writes it; return the event that has this key."""
+        """Offer an event to a session without being its writer; return the first event stored under this key."""
         event = Event(data=self.secrets.redact_struct(body), session=session, ts=self.timestamp())
         seq = await self.store.events.offer(session, event, key=key)
         async with aclosing(self.store.events.read(session, after=seq - 1, upto=seq)) as events:
             return await anext(events)
 
     async def write(self, session: SessionId, body: Body) -> Event:
-        """Append one event as the session's writer. ``Busy`` while it works."""
+        """Append one event as the writer of the session. Raises ``Busy`` while a turn runs."""
         await self.require_idle(session)
         return await write_event(self.store, session, body, self.timestamp())
 
     async def submit(
         self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool
     ) -> int:
-        """Bring an input to a session; return the seq after which its events come.
+        """Add an input to a session; return the seq after which its events follow.
 
-        ``known``: the key is the caller's, so the input may have been brought before.
+        ``caller_key``: the key was chosen by the caller, so the input may have been submitted before.
         """
         after: int | None = None
         while True:
             self.require_open()
             driver = self.active.get(session.id)
             if driver is None:
-                begun = await self._start_driver(session, added, follower, after, reject=reject, caller_key=caller_key)
-                if begun is not None:
-                    return begun
+                start = await self._start_driver(session, added, follower, after, reject=reject, caller_key=caller_key)
+                if start is not None:
+                    return start
                 continue
             if not await driver.ready:
                 continue
             if reject and after is None and not driver.ending:
-                raise Busy(f"session {session.id!r} is at work")
+                raise Busy(f"session {session.id!r} is running a turn")
             await driver.wait_written()
             if not driver.ending:
                 after = await self._offer_input(session.id, added) if after is None else after
@@ -144,7 +144,7 @@ class SessionDrivers:
             await asyncio.sleep(0)
 
     async def wake(self, session: "Session[Any]", follower: Follower) -> tuple[int, TurnCollector | None]:
-        """Go on with what is unfinished; return the seq after which its events come and what finds them, if any."""
+        """Continue unfinished work; return the seq after which its events follow, and their collector, if any."""
         if await self.store.sessions.find(session.id) is None:
             raise NotFound(f"there is no session {session.id!r}")
         while True:
@@ -165,21 +165,21 @@ class SessionDrivers:
         """Stop the turn of a session, in whichever process it runs."""
         driver = self.active.get(session)
         if driver is not None and await driver.ready and driver.turn_opening:
-            driver.stop("interrupted", body.note)  # the log knows of no turn yet
+            driver.stop("interrupted", body.note)  # the turn is not in the log yet
             if not driver.log.head:
                 return
         await self.offer(session, body, body.key)
 
     async def require_idle(self, session: SessionId) -> None:
-        """Raise ``Busy`` while this process works on a session; wait for one that has just written its end."""
+        """Raise ``Busy`` while this process runs a turn of a session; wait for a driver that has released it."""
         while driver := self.active.get(session):
             if not driver.log.released:
-                raise Busy(f"session {session!r} is at work; interrupt it first, or wait")
+                raise Busy(f"session {session!r} is running a turn; interrupt it first, or wait")
             await driver.wait()
             await asyncio.sleep(0)
 
     async def interrupt_and_wait(self, session: SessionId) -> None:
-        """Stop a session's turn, wherever it runs, and wait until it has written its end."""
+        """Stop the turn of a session, in any process, and wait until its end is in the log."""
         info = await self.store.sessions.find(session)
         if info is None or not info.live:
             return
@@ -201,7 +201,7 @@ class SessionDrivers:
         reject: bool,
         caller_key: bool,
     ) -> int | None:
-        """Start to work on a session; ``after`` is set when the input was left with it already. ``None``: try again."""
+        """Claim a session and start its driver; ``after`` is set if the input is already stored. ``None``: retry."""
         try:
             driver = await self._claim_session(session)
         except Busy:
@@ -223,7 +223,7 @@ class SessionDrivers:
         return after if not first or await self._began_session(driver, follower) else None
 
     async def _began_session(self, driver: SessionDriver, follower: Follower) -> bool:
-        """Whether a request that may be sent twice at once began the session here, and not in another process."""
+        """Return whether this driver wrote the first event; a concurrent request with the same key may be faster."""
         await driver.wait_written()
         if isinstance(driver.error, ConflictError) and not driver.log.head:
             return False
@@ -233,7 +233,7 @@ class SessionDrivers:
     async def _claim_session(self, session: "Session[Any]") -> SessionDriver:
         driver = SessionDriver(
             session.id,
-            lambda wish: self.builder.recipe_for_input(session.agent, wish),
+            lambda added: self.builder.recipe_for_input(session.agent, added),
             self.env,
             self.hub,
             self.secrets,
@@ -270,24 +270,24 @@ class SessionDrivers:
         return event.seq - 1
 
     async def _hand_over_input(self, session: "Session[Any]", added: InputAdded, follower: Follower) -> int | None:
-        """Another process is the writer: leave the input with it, and take over if it goes away."""
+        """Offer the input to the process that is the writer, and take the session over if that process dies."""
         try:
             after = await self._offer_input(session.id, added)
-        except NotFound:  # it has written nothing yet
+        except NotFound:  # the writer has not stored its first event yet
             await self._wait_for_head(session.id, 0)
             return None
         self.spawn(self._take_over(session, after, added.key, follower))
         return after
 
     async def _take_over(self, session: "Session[Any]", after: int, key: str, follower: Follower) -> None:
-        watcher = TurnCollector(session.id, key=key)
+        collector = TurnCollector(session.id, key=key)
         try:
-            while not watcher.ended and not await self._join_driver(session, follower):
+            while not collector.ended and not await self._join_driver(session, follower):
                 await self._wait_for_head(session.id, after)
                 async with aclosing(self.store.events.read(session.id, after=after)) as events:
                     async for event in events:
                         after = event.seq
-                        watcher.take_events((event,))
+                        collector.take_events((event,))
         except asyncio.CancelledError:
             follower.end(Closed("the runtime was closed"))
             raise
@@ -295,7 +295,7 @@ class SessionDrivers:
             follower.end(error)
 
     async def _join_driver(self, session: "Session[Any]", follower: Follower) -> bool:
-        """Let a follower hear from the driver in this process, if there is one or can be one now."""
+        """Add a follower to the driver in this process; claim the session if it has no writer."""
         driver = self.active.get(session.id)
         try:
             if driver is None:
@@ -309,7 +309,7 @@ class SessionDrivers:
         return True
 
     async def _wait_for_head(self, session: SessionId, seq: int) -> int:
-        """Return the head once it has moved, or after a second: a writer that dies says nothing."""
+        """Return the head once it has moved, or after a second, since a writer that dies sends no notification."""
         try:
             async with asyncio.timeout(1.0):
                 return await self.store.events.wait(session, after=seq)

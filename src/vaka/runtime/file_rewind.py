@@ -20,22 +20,22 @@ _COMMAND_TOOLS = frozenset({"Bash"})
 
 
 class FileRewind(msgspec.Struct, frozen=True, kw_only=True):
-    """What going back would do with the files, or has done."""
+    """The effect of a rewind on the files."""
 
     restored: tuple[str, ...] = ()
-    """Files that get back what they held."""
+    """Files whose earlier content is restored."""
     removed: tuple[str, ...] = ()
-    """Files that were not there yet."""
+    """Files that did not exist at that position and are deleted."""
     changed: tuple[str, ...] = ()
-    """Those of them that somebody else has changed since: what they hold would be lost, so this must be forced."""
+    """Files of both lists that another program has changed since; overwriting them needs ``force``."""
     lost: tuple[str, ...] = ()
-    """Files that tools changed and of which no copy was kept: they stay as they are."""
+    """Files that tools changed without a stored copy; they stay as they are."""
     commands: int = 0
-    """Commands that ran since; what they changed stays as it is."""
+    """The number of commands that ran since; their changes are not undone."""
 
 
 class _FileHistory(msgspec.Struct):
-    """What the log says happened to files after a place, on every branch."""
+    """The file changes that the log records after a position, on every branch."""
 
     tokens: list[JSON]
     paths: set[str]
@@ -43,56 +43,56 @@ class _FileHistory(msgspec.Struct):
 
 
 async def preview_file_rewind(store: Store, files: Files, session: SessionId, to: "Cursor | str") -> FileRewind:
-    """Return what ``rewind_with_files`` would do with the files. Nothing is touched."""
-    since = await _read_file_history(store, session, await resolve_seq(store, session, to))
-    return _summarize(since, await FileSnapshots(files, store.blobs).plan_restore(since.tokens))
+    """Return the effect that ``rewind_with_files`` would have, without changing any file."""
+    history = await _read_file_history(store, session, await resolve_seq(store, session, to))
+    return _summarize(history, await FileSnapshots(files, store.blobs).plan_restore(history.tokens))
 
 
 async def rewind_with_files(
     store: Store, files: Files, session: SessionId, to: "Cursor | str", timestamp: str, *, force: bool = False
 ) -> tuple[Event, FileRewind]:
-    """Take a session back, and the files its tools changed. Nothing is done unless all of it can be done.
+    """Rewind a session and the files that its tools changed. Every check runs before the first change.
 
-    ``FileChanged`` names the files that somebody else has changed since, unless ``force``. What the files hold now is
-    kept and written down first, in the write that takes the session back: after a crash the same call goes on with it,
-    and going back to a place after this one undoes it.
+    Raises ``FileChanged`` for files that another program has changed since, unless ``force`` is set. The current
+    content of the files is stored first, and the append that rewinds the session records it: after a crash the same
+    call continues, and a rewind to a position after this one undoes it.
     """
-    since = await _read_file_history(store, session, await resolve_seq(store, session, to))
+    history = await _read_file_history(store, session, await resolve_seq(store, session, to))
     snapshots = FileSnapshots(files, store.blobs)
-    plan = await snapshots.plan_restore(since.tokens)
+    plan = await snapshots.plan_restore(history.tokens)
     if plan.changed and not force:
         raise overwrite_error(plan.changed)
     copies = await snapshots.load_copies(plan.steps)
-    noted = [
+    backups = [
         StateChanged(key=CHANGED_FILE_KEY, value=await snapshots.back_up(step.path, becomes=Digest(step.was)))
         for step in plan.steps
     ]
-    event = await rewind(store, session, to, timestamp, noted)
+    event = await rewind(store, session, to, timestamp, backups)
     try:
         await snapshots.apply_steps(plan.steps, copies)
     except FileError as error:
-        error.add_note("the session has gone back, but not all of its files; the same call again goes on with them")
+        error.add_note("the session was rewound, but not all of its files; repeat the call to restore the rest")
         raise
-    return event, _summarize(since, plan)
+    return event, _summarize(history, plan)
 
 
 async def _read_file_history(store: Store, session: SessionId, after: int) -> _FileHistory:
-    since, calls = _FileHistory([], set()), dict[str, str]()
+    history, calls = _FileHistory([], set()), dict[str, str]()
     async with aclosing(store.events.read(session, after=after)) as events:
         async for event in events:
             body = event.data
             if isinstance(body, StateChanged) and body.key == CHANGED_FILE_KEY:
-                since.tokens.append(body.value)
+                history.tokens.append(body.value)
             elif isinstance(body, ToolCalled):
                 calls[body.call.id] = body.call.name
-                since.commands += body.call.name in _COMMAND_TOOLS
+                history.commands += body.call.name in _COMMAND_TOOLS
             elif isinstance(body, ToolCompleted) and calls.get(body.result.call) in _EDIT_TOOLS:
-                since.paths |= _changed_paths(body.result.value)
-    return since
+                history.paths |= _changed_paths(body.result.value)
+    return history
 
 
 class _ChangedFile(msgspec.Struct):
-    """What a file tool says of a change."""
+    """The result of a file tool that changed a file."""
 
     path: str
     after: str
@@ -102,15 +102,15 @@ def _changed_paths(value: JSON) -> set[str]:
     try:
         return {msgspec.convert(value, _ChangedFile).path}
     except msgspec.ValidationError:
-        return set()  # it changed nothing
+        return set()  # the call changed no file
 
 
-def _summarize(file_history: _FileHistory, plan: RestorePlan) -> FileRewind:
-    copied = {path_of(token) for token in file_history.tokens}
+def _summarize(history: _FileHistory, plan: RestorePlan) -> FileRewind:
+    copied = {path_of(token) for token in history.tokens}
     return FileRewind(
         restored=tuple(step.path for step in plan.steps if step.was != NO_FILE),
         removed=tuple(step.path for step in plan.steps if step.was == NO_FILE),
         changed=plan.changed,
-        lost=tuple(sorted({*plan.lost, *(file_history.paths - copied)})),
-        commands=file_history.commands,
+        lost=tuple(sorted({*plan.lost, *(history.paths - copied)})),
+        commands=history.commands,
     )

@@ -29,7 +29,7 @@ _LOCAL_PROVIDER = Provider(name=LOCAL_MODEL, wire="chat", base_url="", base_env=
 
 
 class ModelFactory:
-    """Makes models by name and keeps what they share; ``find`` finds others by name."""
+    """Creates models by name with shared connections and prices; ``find`` resolves the names of fallbacks."""
 
     def __init__(
         self, config: ModelConfig, find: Callable[[str], Model], secrets: Secrets, clock: Clock | None,
@@ -42,28 +42,28 @@ class ModelFactory:
         self._ledger: Any = None
         self._file_definitions: dict[str, ModelDefinition] | None = None
         self.notes: tuple[str, ...] = ()
-        """What model files say in vain; known once they were read."""
+        """Warnings about ignored fields of model files, once the files were read."""
 
     def load_definitions(self) -> Mapping[str, ModelDefinition]:
-        """Return what model files define."""
+        """Return the models that model files define, by name."""
         if self._file_definitions is None:
-            found, self.notes = read_model_files(self.config.files, self._environ) if self.config.files else ((), ())
-            self._file_definitions = {definition.name: definition for definition in found}
+            files = self.config.files
+            definitions, self.notes = read_model_files(files, self._environ) if files else ((), ())
+            self._file_definitions = {definition.name: definition for definition in definitions}
         return self._file_definitions
 
     @property
     def http(self) -> Any:
-        """The connections that all models share."""
+        """The connection pool that all models share."""
         if self._http is None:
             self._http = lazy.connection_pool()()
         return self._http
 
     async def close(self) -> None:
-        """Close everything that was made."""
-        own, self._created = self._created, []
+        created, self._created = self._created, []
         http, self._http = self._http, None
         try:
-            for model in own:
+            for model in created:
                 if isinstance(model, Closeable):
                     await model.close()
         finally:
@@ -71,14 +71,14 @@ class ModelFactory:
                 await http.close()
 
     def make(self, name: str) -> Model:
-        """Return a new model. Raises ``ConfigError`` and ``AuthenticationFailed``."""
+        """Create a model. Raises ``ConfigError`` and ``AuthenticationFailed``."""
         if name in self.config.models:
             return self._make_configured(name, self.config.models[name])
         if name in self.load_definitions():
             return self._make_defined(self.load_definitions()[name])
         if name == LOCAL_MODEL:
-            made = lazy.local_model()(http=self.http, progress=self.config.progress)
-            return self._wrap(made, ModelEntry(model=LOCAL_MODEL), _LOCAL_PROVIDER)
+            local = lazy.local_model()(http=self.http, progress=self.config.progress)
+            return self._wrap(local, ModelEntry(model=LOCAL_MODEL), _LOCAL_PROVIDER)
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
         if provider is None:
@@ -86,13 +86,16 @@ class ModelFactory:
         return self._wrap(self._make_adapter(provider, model, name), ModelEntry(model=model), provider)
 
     def resolve_entry(self, name: str, entry: ModelEntry) -> tuple[Provider, str, dict[str, Any]]:
-        """Return who serves a model of one's own, under which name and with which options. Raises ``ConfigError``."""
+        """Return the provider, model name and options of a configured model. Raises ``ConfigError``."""
         options = self._check_options(entry.options, f"models.{name}.options")
         head, _, model = ("", "", entry.model) if entry.provider or entry.base_url else entry.model.partition("/")
         return self._provider_of(name, entry, entry.provider or head), model, options
 
     def make_embedder(self, name: str, record: Callable[[str, Usage], None]) -> Embedder:
-        """Return a new embedder; ``record`` is told what its calls use. Raises ``ConfigError`` and the like."""
+        """Create an embedder; ``record`` is called with the name and usage of each of its calls.
+
+        Raises ``ConfigError`` and ``AuthenticationFailed``.
+        """
         kind, _, size = name.partition(":")
         if kind == "hashing" and (size.isdecimal() or not size):
             return lazy.hashing_embedder()(**({"size": int(size)} if size else {}))
@@ -127,33 +130,32 @@ class ModelFactory:
 
     def _make_configured(self, name: str, entry: ModelEntry) -> Model:
         provider, model, options = self.resolve_entry(name, entry)
-        made = self._wrap(self._make_adapter(provider, model, f"{provider.name}/{model}", entry), entry, provider)
-        made = PresetModel(made, options) if options else made
-        if entry.fallback:
-            others = [self._find_fallback(other) for other in entry.fallback]
-            made = lazy.fallback_model()([made, *others])
-        return made
+        wrapped = self._wrap(self._make_adapter(provider, model, f"{provider.name}/{model}", entry), entry, provider)
+        preset = PresetModel(wrapped, options) if options else wrapped
+        if not entry.fallback:
+            return preset
+        return lazy.fallback_model()([preset, *[self._find_fallback(other) for other in entry.fallback]])
 
     def _provider_of(self, name: str, entry: ModelEntry, head: str) -> Provider:
         if not head:
             return _custom_provider(name, entry.wire or "chat", entry.base_url)
         provider = providers.find(head)
         if provider is None:
-            said = f"{entry.provider}/{entry.model}" if entry.provider else entry.model
-            raise ConfigError(f"models.{name}: {self._unknown_error(said)}")
+            full_name = f"{entry.provider}/{entry.model}" if entry.provider else entry.model
+            raise ConfigError(f"models.{name}: {self._unknown_error(full_name)}")
         return provider
 
     def _find_fallback(self, name: str) -> Model:
-        """Return a model to fall back on; one without a key is no use, but no reason not to begin either."""
+        """Return a fallback model; one without a key becomes an ``UnavailableModel`` instead of an error."""
         try:
             return self._find(name)
         except AuthenticationFailed as error:
             return UnavailableModel(name, error)
 
     def _make_defined(self, definition: ModelDefinition) -> Model:
-        """Return the model of a model file, with what the file says it can do."""
-        usual = {"chat": CHAT_PROVIDER, "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
-        provider = providers.find(usual[definition.wire])
+        """Create the model of a model file, with the capabilities that the file states."""
+        provider_names = {"chat": CHAT_PROVIDER, "responses": "openai", "anthropic": "anthropic", "gemini": "gemini"}
+        provider = providers.find(provider_names[definition.wire])
         assert provider is not None  # noqa: S101  # each of the four is known
         if definition.base_url:
             provider = _custom_provider(definition.name, definition.wire, definition.base_url)
@@ -167,39 +169,41 @@ class ModelFactory:
         adapter = self._make_adapter(provider, definition.model, definition.name, entry)
         if facts.get("support_text_only") and provider.profile is None:
             adapter = lazy.text_only_model()(adapter)
-        made = self._wrap(adapter, entry, provider)
+        wrapped = self._wrap(adapter, entry, provider)
         options = self._check_options(definition.options, definition.origin)
-        shaped = self._check_options(facts.get("invoke_params", {}), f"{definition.origin}.invoke_params")
-        return PresetModel(made, options, shaped) if options or shaped else made
+        structured = self._check_options(facts.get("invoke_params", {}), f"{definition.origin}.invoke_params")
+        return PresetModel(wrapped, options, structured) if options or structured else wrapped
 
     def _make_adapter(self, provider: Provider, model: str, name: str, entry: ModelEntry | None = None) -> Model:
         entry = entry or ModelEntry(model=model)
-        found, account = self._make_account(provider, name, entry)
+        resolved, account = self._make_account(provider, name, entry)
         facts: dict[str, Any] = {}
         if provider.profile is not None:
-            elsewhere = provider.name == CHAT_PROVIDER and not providers.is_openai(found.base_url, model)
-            facts["profile"] = lazy.compatible_profile() if elsewhere else provider.profile
-        if found.bearer:
+            compatible = provider.name == CHAT_PROVIDER and not providers.is_openai(resolved.base_url, model)
+            facts["profile"] = lazy.compatible_profile() if compatible else provider.profile
+        if resolved.bearer:
             facts["bearer"] = True
-        made: Model = lazy.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
-        return made
+        adapter: Model = lazy.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
+        return adapter
 
     def _make_account(self, provider: Provider, name: str, entry: ModelEntry) -> tuple[providers.ProviderAccount, Any]:
-        """Return where and as whom to ask, as it was found and as adapters take it; its key is a secret from now on."""
+        """Return the resolved account, and the same as adapters take it. Its key is redacted from now on."""
         try:
-            found = providers.resolve_account(
+            resolved = providers.resolve_account(
                 provider, self._environ, base_url=entry.base_url, key=entry.key, key_env=entry.key_env
             )
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{name}: {error}") from None
-        for secret in (found.key, unquote(urlsplit(found.base_url).password or ""), *secrets_of(entry)):
+        for secret in (resolved.key, unquote(urlsplit(resolved.base_url).password or ""), *secrets_of(entry)):
             self._secrets.add(secret)
-            self._secrets.add(secret.rpartition(" ")[2])  # of a token, what comes after Bearer
-        account = lazy.account()(base_url=found.base_url, key=found.key, headers=entry.headers, query=found.query)
-        return found, account
+            self._secrets.add(secret.rpartition(" ")[2])  # the token after the word Bearer
+        account = lazy.account()(
+            base_url=resolved.base_url, key=resolved.key, headers=entry.headers, query=resolved.query
+        )
+        return resolved, account
 
     def _wrap(self, adapter: Model, entry: ModelEntry, provider: Provider) -> Model:
-        """Put around a provider's model what makes it dependable and tells what it costs."""
+        """Wrap an adapter with text calls, rate limits, retries and metering, as the entry configures them."""
         model: Model = lazy.text_calls()(adapter) if entry.text_calls else adapter
         bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
         if any(bound is not None for bound in bounds):
@@ -245,46 +249,44 @@ class ModelFactory:
 
 
 class PresetModel:
-    """A model with options of its own; those of a prompt count more."""
+    """A model with default options; those of a prompt take precedence."""
 
     def __init__(
         self, inner: Model, options: Mapping[str, Any], structured_options: Mapping[str, Any] | None = None
     ) -> None:
-        """Take the options for every answer, and those for answers that are to have a shape."""
+        """Set the options of every prompt, and those of prompts with an output schema."""
         self.options, self._structured_options, self._inner = options, structured_options or {}, inner
         if isinstance(inner, CostEstimator):
             self.estimate = partial(self._estimate, inner)
 
     @property
     def name(self) -> str:
-        """The name of the other model."""
         return self._inner.name
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Answer as the other model does."""
         async with aclosing(self._inner.stream(self._with_defaults(prompt))) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     def _estimate(self, inner: CostEstimator, prompt: Prompt) -> Estimate:
         filled = self._with_defaults(prompt)
-        estimate, own = inner.estimate(filled), filled.options.get("max_tokens")
-        return msgspec.structs.replace(estimate, max_tokens=own) if isinstance(own, int) else estimate
+        estimate, max_tokens = inner.estimate(filled), filled.options.get("max_tokens")
+        return msgspec.structs.replace(estimate, max_tokens=max_tokens) if isinstance(max_tokens, int) else estimate
 
     def _with_defaults(self, prompt: Prompt) -> Prompt:
-        shaped = self._structured_options if prompt.options.get("output") else {}
-        return msgspec.structs.replace(prompt, options={**self.options, **shaped, **prompt.options})
+        structured = self._structured_options if prompt.options.get("output") else {}
+        return msgspec.structs.replace(prompt, options={**self.options, **structured, **prompt.options})
 
 
 def _custom_provider(name: str, wire: Any, base_url: str) -> Provider:
-    """Return the provider that a server of one's own is."""
+    """Return the provider of a server that settings or a model file define by its base URL."""
     profile = lazy.compatible_profile() if wire == "chat" else None
     version = {"anthropic": "v1", "gemini": "v1beta"}.get(wire, "")
     return Provider(name=name, wire=wire, base_url=base_url, base_env="", key_env=(), version=version, profile=profile)
 
 
 def _apply_facts(profile: Any, facts: Mapping[str, Any]) -> Any:
-    """Return a vendor's facts with those a model file has."""
+    """Return a vendor profile with the capabilities that a model file states."""
     changes: dict[str, Any] = {}
     if "use_system_role" in facts:
         changes["system_role"] = "system" if facts["use_system_role"] else "developer"

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 TIERS = ("low", "mid", "high")
 TIER_ALIASES = {"haiku": "low", "sonnet": "mid", "opus": "high"}
-"""Names of models that people say when they mean a tier."""
+"""Model names that are accepted as names of tiers."""
 SCRIPTED_PREFIX = "scripted:"
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What names mean here, besides what they mean everywhere."""
+    """The configured models, tiers and prices of one registry."""
 
     models: "Mapping[str, ModelEntry]" = {}
     files: tuple[str, ...] = ()
@@ -36,14 +36,14 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     retries: int | None = None
     default: "Model | str | None" = None
     factory: Callable[[], Model] | None = None
-    """Makes the default, when it is first needed and none is named."""
+    """Creates the default model on first use, unless ``default`` is set."""
     environ: Mapping[str, str] | None = None
-    """Where keys and addresses come from; without it the environment of the process."""
+    """The variables that hold keys and base URLs; default: the environment of the process."""
     progress: Callable[[str], None] | None = None
 
 
 class ModelRegistry:
-    """Finds models by name, makes each once, and closes those it made."""
+    """Finds models by name, creates each once, and closes the models it created."""
 
     def __init__(self, config: ModelConfig, secrets: Secrets | None = None, clock: Clock | None = None) -> None:
         self.config = config
@@ -51,29 +51,28 @@ class ModelRegistry:
         self._models: dict[str, Model] = {}
         self._embedders: dict[str, Embedder] = {}
         self.embedder_usage = EmbedderUsage()
-        """What embedders have used."""
+        """The usage of embedders outside of sessions."""
         self._resolving: list[str] = []
         self._default: Model | None = None
         self._factory: ModelFactory | None = None
 
     @property
     def factory(self) -> "ModelFactory":
-        """What makes models; most of it is loaded when the first is made."""
+        """The factory of models, imported on first use."""
         if self._factory is None:
-            made: ModelFactory = lazy.model_factory()(
+            self._factory = lazy.model_factory()(
                 self.config,
                 self.find,
                 self._secrets,
                 self._clock,
                 os.environ if self.config.environ is None else self.config.environ,
             )
-            self._factory = made
         return self._factory
 
     def find(self, name: str) -> Model:
-        """Return the model a name stands for.
+        """Return the model of a name or tier.
 
-        Raises ``ConfigError`` for a name that means nothing, and ``AuthenticationFailed`` when there is no key.
+        Raises ``ConfigError`` for an unknown name, and ``AuthenticationFailed`` when there is no key.
         """
         if name in self._models:
             return self._models[name]
@@ -90,12 +89,12 @@ class ModelRegistry:
         return self._models[name]
 
     def resolve(self, model: "Model | str") -> Model:
-        """Return a model that is given as such, or by its name."""
+        """Return a model unchanged, or the model of a name."""
         return self.find(model) if isinstance(model, str) else model
 
     @property
     def default(self) -> Model | None:
-        """The model of agents that name none, if there is one."""
+        """The model of agents that set none, if there is one."""
         if self._default is None and self.config.default is not None:
             self._default = self.resolve(self.config.default)
         if self._default is None and self.config.factory is not None:
@@ -103,7 +102,7 @@ class ModelRegistry:
         return self._default
 
     def choose(self, tier: str = "", subagent: str = "", fallback: Model | None = None) -> Model:
-        """Return the model for a tier or a type of subagent, and ``instead`` (or the default) where there is none."""
+        """Return the model of a tier or of a subagent; without one, ``fallback`` or else the default."""
         wanted = {tier_of(tier), self.config.subagents.get(subagent.lower(), "")} & set(self.config.tiers)
         pool: dict[str, Model] = {
             name: self.resolve(model) if name in wanted else _UnusedModel(name)
@@ -123,11 +122,11 @@ class ModelRegistry:
         return chosen
 
     def has_tier_for(self, subagent: str) -> bool:
-        """Whether agents of that name have a tier of their own."""
+        """Return whether the settings give a tier to subagents of that name."""
         return subagent.lower() in self.config.subagents
 
     def find_requested(self, name: str) -> Model:
-        """Return the model somebody asks for by name or tier in one request; its answers tell that they did."""
+        """Return the model that one request names; its answers record the selection as ``ModelSelected``."""
         if tier_of(name):
             return self.find(name)
         model = self.find(name)
@@ -135,57 +134,54 @@ class ModelRegistry:
         return chosen
 
     def embedder(self, name: str) -> Embedder:
-        """Return the embedder a name stands for: ``hashing``, ``minilm``, or ``provider/model``."""
+        """Return the embedder of a name: ``hashing``, ``minilm``, or ``provider/model``."""
         if name not in self._embedders:
             self._embedders[name] = self.factory.make_embedder(name, self.embedder_usage.add)
         return self._embedders[name]
 
     async def close(self) -> None:
-        """Close everything that was made here; models that were handed over belong to whoever did."""
-        maker, self._factory = self._factory, None
-        ours: object = self._default if self.config.default is None else None
+        """Close the models that the registry created; a model object passed in stays open."""
+        factory, self._factory = self._factory, None
+        default: object = self._default if self.config.default is None else None
         self._default = None
         self._models.clear()
         self._embedders.clear()
         try:
-            if isinstance(ours, Closeable):
-                await ours.close()
+            if isinstance(default, Closeable):
+                await default.close()
         finally:
-            if maker is not None:
-                await maker.close()
+            if factory is not None:
+                await factory.close()
 
     def _load_scripted(self, name: str) -> Model | None:
         if name in self.config.models or not name.startswith(SCRIPTED_PREFIX):
             return None
-        made: Model = lazy.scripted_model()(name.removeprefix(SCRIPTED_PREFIX))
-        return made
+        return lazy.scripted_model()(name.removeprefix(SCRIPTED_PREFIX))
 
 
 class UnavailableModel:
-    """Stands where a model cannot be had, and says why when it is asked."""
+    """A placeholder for a model that could not be created; each call raises the error."""
 
     def __init__(self, name: str, error: VakaError) -> None:
         self.name, self._error = name, error
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Raise what was wrong."""
         for _ in prompt.messages:
             raise self._error
         yield StopChunk()
 
 
 class _UnusedModel:
-    """The place of a tier's model that is not needed now, and so not made."""
+    """A placeholder for the model of a tier that was not selected, and is therefore not created."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        """Nobody asks it."""
         raise NotImplementedError(self.name)
 
 
 def tier_of(name: str) -> str:
-    """Return the tier a name means, ``""`` when it means none."""
+    """Return the tier of a name or alias, ``""`` for any other name."""
     lower = name.lower()
     return TIER_ALIASES.get(lower, lower if lower in TIERS else "")

@@ -28,7 +28,7 @@ class TurnObservers(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """Whether there is a callback at all."""
+        """Whether any callback is set."""
         return self.on_tokens is not None or self.on_permission_request is not None
 
     def observe(self, drivers: "SessionDrivers", events: Sequence[Event]) -> None:
@@ -59,5 +59,5 @@ class TurnObservers(NamedTuple):
         try:
             await drivers.decide(request.approval, "approve" if answer == "allow" else "reject", by=self.approver)
         except VakaError:
-            # The approval was decided or expired meanwhile; the log has that decision.
+            # The approval was decided or has expired in the meantime; the log has that decision.
             await asyncio.sleep(0)

@@ -12,14 +12,14 @@ from vaka.runtime.runtime import Runtime
 async def run(
     agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
 ) -> Response:
-    """Run one turn in a new session of a runtime of its own, in memory unless ``store`` names another place.
+    """Run one turn in a new session of a runtime of its own, in memory unless ``store`` is set.
 
     Args:
         agent: The agent that answers.
         prompt: A text, or parts such as ``Image``.
         deps: Dependencies of tools and instructions.
-        options: The keyword arguments of ``Runtime``; ``ask`` is ``deny`` unless it is given, since no person
-            can be asked; with a ``permission_request_handler`` that decides.
+        options: The keyword arguments of ``Runtime``; ``ask`` is ``deny`` by default, since no person can
+            decide an approval; a ``permission_request_handler`` changes that default.
 
     Raises:
         TurnError: The turn ended without an answer.
@@ -35,7 +35,7 @@ async def run(
 def run_sync(
     agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
 ) -> Response:
-    """Do what ``run`` does, for callers without an event loop. Raises ``InvalidInput`` inside a running one."""
+    """Run one turn as ``run`` does, without an event loop. Raises ``InvalidInput`` inside a running loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -160,7 +160,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     prices: "Mapping[str, PriceEntry | Mapping[str, Any]]" = {}
     """US dollars per million tokens, by model; these replace the built-in prices."""
     retries: int | None = None
-    """How often a failed model call is repeated; default: the number built into the retry wrapper."""
+    """How often a failed model call is repeated; default: 4 times."""
     environ: Mapping[str, str] | None = None
     """The variables that hold keys and base URLs of models; default: the environment of the process."""
     progress: Callable[[str], None] | None = None
@@ -178,7 +178,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     custom_tools: "tuple[ToolLike, ...]" = ()
     """Tools to offer in addition to the built-in ones."""
     middleware: tuple[Middleware, ...] = ()
-    """The middleware of the default agent, outermost first."""
+    """The middleware of the default agent, in order."""
     middleware_timeout: float | None = None
     """Seconds that one call of one middleware may take, for the default agent."""
     max_steps: int | None = 50
@@ -232,7 +232,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     command_env: tuple[str, ...] = ()
     """Names of environment variables that commands may read although they look like secrets; ``*`` matches any text."""
     command_limits: ResourceLimits = ResourceLimits()
-    """Limits of memory, processes and files for each command."""
+    """The CPU time, memory, processes and files that one command may use."""
     command_habits: "CommandOptions | None" = None
     """Time limits of commands, whether a slow one moves to the background, and how much output is kept."""
     search: SearchEngine | None = None

@@ -187,9 +187,7 @@ class Runtime:
         self._drivers.require_open()
         agent = agent or self._default_agent
         if agent is None:
-            raise InvalidInput(
-                "no agent: pass one to open(), or set Options(agent=…) or Options(model=…)"
-            )
+            raise InvalidInput("no agent: pass one to open(), or set Options(agent=…) or Options(model=…)")
         id = id or self.env.ids.new_id(f"ses_{self.options.entry_point}")
         return Session(self, self._drivers, agent, parse_session_id(id), metadata or {}, deps)
 
