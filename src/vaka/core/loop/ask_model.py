@@ -27,33 +27,35 @@ from vaka.core.types.monitor import ModelFailed, UsageRecorded
 
 
 async def ask_model(turn: Turn, model: Model, prompt: Prompt, *, call: OpenCall | None = None, ordinal: int = 1) -> str:
-    """Return a model's whole answer to ``prompt``, which is counted under its agent's name or that of the tool.
+    """Return the complete answer to ``prompt``; usage is recorded under ``prompt.agent`` or the name of the tool.
 
-    ``call`` is the tool call that asks, for the ``ordinal``-th time: run again after a crash, it asks the same thing.
+    ``call`` is the tool call that asks, for the ``ordinal``-th time: when it runs again after a crash, its model calls
+    keep their numbers.
     Raises ``ModelError``, and ``TurnStopped`` when a budget of the turn cannot pay for it.
     """
     limit = exhausted_limit(turn)
     if limit:
         raise TurnStopped("limit", limit)
     agent = prompt.agent or (call.call.name if call is not None else turn.agent)
-    hold = await reserve(turn, model, msgspec.structs.replace(prompt, agent=agent, path=(*turn.path, agent)))
-    known = call.asked[ordinal - 1 : ordinal] if call is not None else ()
-    number = known[0] if known else _next_call_number(turn, agent)
+    reservation = await reserve(turn, model, msgspec.structs.replace(prompt, agent=agent, path=(*turn.path, agent)))
+    recorded = call.asked[ordinal - 1 : ordinal] if call is not None else ()
+    number = recorded[0] if recorded else _next_call_number(turn, agent)
     try:
-        return await _ModelQuestion(turn, model, hold, number, call.call.id if call is not None else None).answer()
+        call_id = call.call.id if call is not None else None
+        return await _ModelQuestion(turn, model, reservation, number, call_id).answer()
     finally:
-        hold.release()
+        reservation.release()
 
 
 class _ModelQuestion:
-    """One question on its way to its answer."""
+    """One model call, its retries included."""
 
     def __init__(self, turn: Turn, model: Model, reservation: Reservation, number: int, call: CallId | None) -> None:
         self._turn, self._model, self._reservation, self._number, self._call = turn, model, reservation, number, call
         self._agent = reservation.prompt.agent
         self._text_parts: list[str] = []
         self._reasoning_chars = 0
-        """Characters of thoughts, which cost as much as words."""
+        """Characters of reasoning, which are billed as output."""
         self._last_usage = UsageChunk(Usage())
         self._stop: str | None = None
 
@@ -78,14 +80,14 @@ class _ModelQuestion:
                 elif isinstance(chunk, RetryChunk):
                     await self._restart(chunk)
                 elif isinstance(chunk, UsageChunk):
-                    self._last_usage = chunk  # the last one counts
+                    self._last_usage = chunk  # usage chunks are cumulative
                 elif isinstance(chunk, StopChunk):
                     self._stop = chunk.reason
                 elif isinstance(chunk, NoticeChunk):
                     self._turn.log.defer(self._turn.scope, chunk.event)
 
     async def _restart(self, chunk: RetryChunk) -> None:
-        """A wrapper tries once more: what was said does not count, but what it cost does."""
+        """Drop the text for the retry of a model wrapper; the usage of the failed attempt is recorded."""
         self._record_usage()
         failed = self._failure_event(chunk.code, chunk.message, chunk.model, retried=True)
         self._text_parts.clear()
@@ -125,7 +127,7 @@ class _ModelQuestion:
 
 
 def _next_call_number(turn: Turn, agent: str) -> int:
-    """Return which model call of its agent comes next; one that was lost with its process is made again."""
-    asked = turn.reservations.model_calls
-    asked[agent] = max(turn.state.models.get(agent, 0), asked.get(agent, 0)) + 1
-    return asked[agent]
+    """Return the number of the agent's next model call. A number that is not in the log after a crash is used again."""
+    numbers = turn.reservations.model_calls
+    numbers[agent] = max(turn.state.models.get(agent, 0), numbers.get(agent, 0)) + 1
+    return numbers[agent]

@@ -28,9 +28,9 @@ from vaka.core.types.message import (
 )
 
 BLOB_THRESHOLD = 32 * 1024
-SMALL_TEXT = BLOB_THRESHOLD // 4
-"""Characters that are fewer bytes than that in any case."""
 """A part with more bytes than this becomes a blob."""
+SMALL_TEXT = BLOB_THRESHOLD // 4
+"""A text with at most so many characters is below the threshold in any case: UTF-8 has at most 4 bytes each."""
 PREVIEW_LENGTH = 1000
 MEDIA_PARTS = (Image, Audio, Document)
 
@@ -39,7 +39,7 @@ _decode_reasoning = msgspec.json.Decoder(Reasoning).decode
 
 
 async def store_prompt_text(turn: Turn, prompt_text: DigestedText) -> Digest | None:
-    """Keep a text the model sees, once; return its digest."""
+    """Store a system prompt or tool menu as a blob, once per runtime; return its digest."""
     if turn.log.secrets.json_forms:
         prompt_text = DigestedText(turn.log.secrets.redact_struct(Text(text=prompt_text.text)).text)
     if prompt_text.digest is not None and prompt_text.digest not in turn.env.stored_digests:
@@ -80,7 +80,7 @@ async def _offload_part(blobs: BlobStore, secrets: Secrets, part: Part) -> Part:
         return Stored(blob=await blobs.put(data), size=len(data), preview=text[:PREVIEW_LENGTH])
     if isinstance(part, Reasoning):
         return Reasoning(blob=await blobs.put(_encode(secrets.redact_struct(part))))
-    assert isinstance(part, MEDIA_PARTS)  # noqa: S101  # nothing else is large
+    assert isinstance(part, MEDIA_PARTS)  # noqa: S101  # _is_large is true for no other part
     try:
         data = base64.b64decode(part.data, validate=True)
     except binascii.Error as error:
@@ -121,8 +121,8 @@ async def _restore_message(blobs: BlobStore, message: Message) -> Message:
         if not any(_names_blobs(result.content) for result in message.results):
             return message
         contents = [await restore_content(blobs, result.content) for result in message.results]
-        both = zip(message.results, contents, strict=True)
-        return ToolMessage(results=tuple(msgspec.structs.replace(result, content=content) for result, content in both))
+        pairs = zip(message.results, contents, strict=True)
+        return ToolMessage(results=tuple(msgspec.structs.replace(result, content=content) for result, content in pairs))
     return await _restore_spoken_message(blobs, message)
 
 
@@ -153,7 +153,7 @@ async def _restore_part(blobs: BlobStore, part: Part) -> Part:
         data = await blobs.get(digest)
     except NotFound:
         if isinstance(part, Reasoning):
-            return Reasoning()  # what was thought is of no use in part
+            return Reasoning()  # a blob of reasoning has no preview
         return Text(text=f"{getattr(part, 'preview', '')}\n[the rest of this part was erased]".lstrip())
     if isinstance(part, Reasoning):
         return _decode_reasoning(data)

@@ -20,7 +20,7 @@ class TurnStopped(Exception):  # not an error, so it is not a VakaError
 
 
 class StopSignal:
-    """Whether, why and how to stop."""
+    """The request to stop a turn, its reason, and the tasks that a stop cancels."""
 
     def __init__(self, parent: "StopSignal | None" = None) -> None:
         self.reason: TurnStopped | None = parent.reason if parent else None
@@ -31,11 +31,11 @@ class StopSignal:
             parent.children.append(self)
 
     def trigger(self, kind: StopKind, note: str = "") -> None:
-        """Stop now. The first reason counts."""
+        """Stop this turn and its children; only the first reason is kept."""
         if self.reason is None:
             self.reason = TurnStopped(kind, note)
             for task in self._cancellable:
-                if task is asyncio.current_task():  # it cannot be cut while it runs, only when it waits
+                if task is asyncio.current_task():  # a running task can be cancelled only once it awaits
                     task.get_loop().call_soon(self._cancel_if_inside, task)
                 else:
                     task.cancel()
@@ -47,23 +47,23 @@ class StopSignal:
             task.cancel()
 
     def close(self) -> None:
-        """Nothing below this is running any more."""
+        """Detach from the parent: the work of this signal has ended."""
         if self._parent is not None:
             self._parent.children.remove(self)
             self._parent = None
 
     def check(self) -> None:
-        """Raise ``TurnStopped`` if there was a stop."""
+        """Raise ``TurnStopped`` if the turn is to stop."""
         if self.reason is not None:
             raise self.reason
 
     def cancellable(self) -> "CancellableRegion":
-        """Allow the work inside to be cut; raises ``TurnStopped`` when it was, or should have been already."""
+        """Return a context in which a stop cancels the task; a stop, also an earlier one, raises ``TurnStopped``."""
         return CancellableRegion(self, self._cancellable)
 
 
 class CancellableRegion:
-    """A stretch of work a stop may cut."""
+    """The context manager of ``StopSignal.cancellable``."""
 
     __slots__ = ("_inside", "_stop", "_task")
 
@@ -73,14 +73,14 @@ class CancellableRegion:
     def __enter__(self) -> None:
         self._stop.check()
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101  # a coroutine always runs in one
+        assert task is not None  # noqa: S101  # a coroutine always runs in a task
         self._task = task
         self._inside.append(task)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._inside.remove(self._task)
-        reason, cut = self._stop.reason, isinstance(error, asyncio.CancelledError)
-        if reason is None and cut and not self._task.cancelling():
+        reason, cancelled = self._stop.reason, isinstance(error, asyncio.CancelledError)
+        if reason is None and cancelled and not self._task.cancelling():
             raise RuntimeError("the work cancelled itself") from error
-        if reason is not None and (cut or self._task.cancelling()) and self._task.uncancel() == 0:
-            raise reason from None  # also when what was inside would not hear of it
+        if reason is not None and (cancelled or self._task.cancelling()) and self._task.uncancel() == 0:
+            raise reason from None  # also when the work inside has suppressed its cancellation

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 
 
 class Timer:
-    """Rings when its time is over. While a person is waited for it stands still, and so does every timer above it."""
+    """Calls ``on_expiry`` after ``seconds``. Waiting for a person pauses it, and its parents with it."""
 
     def __init__(self, seconds: float | None, on_expiry: Callable[[], None], parent: "Timer | None" = None) -> None:
         self._seconds_left, self._on_expiry, self._parent = seconds, on_expiry, parent
@@ -14,12 +14,10 @@ class Timer:
         self._running, self._paused = False, 0
 
     def start(self) -> None:
-        """Let the time run."""
         self._running = True
         self._schedule()
 
     def cancel(self) -> None:
-        """Let it stand."""
         self._running = False
         self._unschedule()
 
@@ -30,7 +28,7 @@ class Timer:
 
     @contextmanager
     def pause(self) -> Generator[None]:
-        """Let it stand while a person is waited for."""
+        """Pause this timer and its parents inside the context; pauses may overlap."""
         self._paused += 1
         self._unschedule()
         try:

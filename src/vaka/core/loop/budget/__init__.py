@@ -1,1 +1,1 @@
-"""Limits of a turn, reservations of running calls, and checks before money is spent."""
+"""Limits of a turn, reservations of running model calls, and budget checks."""

@@ -1,4 +1,4 @@
-"""End a turn whose model keeps calling tools with arguments that cannot be used."""
+"""End a turn whose model keeps calling tools with invalid arguments."""
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
@@ -13,9 +13,9 @@ class InvalidCallLimit(Middleware):
     """Ends a turn after ``Limits.stop_invalid`` steps in a row in which every call had invalid arguments."""
 
     async def after_step(self, turn: Turn) -> str:
-        """Return the limit's name when so many steps, this one included, had only invalid calls."""
-        most, results, steps = turn.recipe.limits.stop_invalid, turn.log.pending.results, dict[int, bool]()
-        if not most:
+        """Return the name of the limit when the last steps, this one included, had only invalid calls."""
+        threshold, results, steps = turn.recipe.limits.stop_invalid, turn.log.pending.results, dict[int, bool]()
+        if not threshold:
             return ""
         for scope, result in results:
             if scope.path == turn.path and result.reason != _INVALID_REASON:
@@ -28,6 +28,6 @@ class InvalidCallLimit(Middleware):
         ]
         for step, result in (*stored, *pending):
             steps[step] = steps.get(step, True) and result.reason == _INVALID_REASON
-        first = max(turn.scope.step - most, 0)
+        first = max(turn.scope.step - threshold, 0)
         last = [steps.get(number, False) for number in range(turn.scope.step, first, -1)]
-        return INVALID_CALLS_LIMIT if len(last) == most and all(last) else ""
+        return INVALID_CALLS_LIMIT if len(last) == threshold and all(last) else ""

@@ -7,31 +7,31 @@ from vaka.core.types.message import Usage
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one turn of one agent; ``None`` for none. What its children use counts, too."""
+    """Limits of one turn of one agent; ``None`` for no limit. The usage of its children counts, too."""
 
     max_steps: int | None = 50
     max_tokens: int | None = None
     max_cost: float | None = None
     """US dollars."""
     timeout: float | None = None
-    """Seconds, not counting the time a person is waited for."""
+    """Seconds, without the time spent waiting for a person."""
     max_rewinds: int = 3
-    """How often the agent may take its own conversation back in one turn."""
+    """How often the agent may rewind its conversation by D-Mail in one turn."""
     max_tool_concurrency: int = 8
     middleware_timeout: float | None = None
-    """Seconds one call of one middleware may take."""
+    """Seconds one point of one middleware may take."""
     approval_ttl: float | None = 7 * 24 * 3600.0
     """Seconds until an unanswered approval counts as denied."""
     grant_ttl: float | None = None
-    """Seconds that a yes for the session counts, unless the person says how long; ``None``: for the rest of it."""
+    """Seconds that an approval for the session is valid unless the person sets a time; ``None``: until its end."""
     grace: float = 5.0
-    """Seconds a cancelled tool gets to leave before it is left behind."""
+    """Seconds a cancelled tool has to end before the turn continues without it."""
     warn_repeats: int = 3
     """The n-th equal call in a row is answered with an error …"""
     stop_repeats: int = 5
     """… and this one ends the turn."""
     stop_invalid: int = 3
-    """So many answers in a row whose calls all had arguments that could not be used end the turn; 0 for any number."""
+    """So many steps in a row in which every call had invalid arguments end the turn; 0 for no limit."""
 
     def __post_init__(self) -> None:
         if self.max_tool_concurrency < 1:
@@ -41,7 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_budget(self) -> bool:
-        """Whether tokens or money are bounded."""
+        """Whether tokens or cost are limited."""
         return self.max_tokens is not None or self.max_cost is not None
 
 

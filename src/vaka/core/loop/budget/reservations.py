@@ -1,4 +1,4 @@
-"""Reservations: what running model calls may still cost and others must not spend."""
+"""Reservations: the estimated usage of running model calls, which other calls must not spend."""
 
 import asyncio
 from contextvars import ContextVar
@@ -10,18 +10,18 @@ from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import Usage
 
 _CURRENT_RESERVATION: ContextVar["Reservation | None"] = ContextVar("vaka.hold", default=None)
-"""What the model call holds that this task is in: whatever is used inside of it cannot wait for its end."""
+"""The reservation of the model call this task runs in: work inside that call cannot wait for its release."""
 
 
 class Reservation(msgspec.Struct, eq=False):
-    """What one model call may cost, from before it begins until what it did cost is put down."""
+    """The estimated usage of one model call, reserved from before its start until its real usage is recorded."""
 
     prompt: Prompt
-    """The prompt, with its answer bounded by what is left."""
+    """The prompt, with ``max_tokens`` lowered to what the budgets allow."""
     path: AgentPath = ()
     usage: Usage = Usage()
     waitable: bool = True
-    """Whether it ends by itself: only for such calls others may wait."""
+    """Whether other calls may wait for its release: it ends by itself."""
     reservations: "Reservations | None" = None
 
     def settle(self, usage: Usage) -> None:
@@ -31,51 +31,51 @@ class Reservation(msgspec.Struct, eq=False):
             self.reservations.wake_waiters()
 
     def release(self) -> None:
-        """Let others spend what is left; safe to call twice."""
-        purse, self.reservations = self.reservations, None
-        if purse is not None:
-            purse.active.remove(self)
-            purse.wake_waiters()
+        """Return the reserved usage to the budgets; a second call has no effect."""
+        owner, self.reservations = self.reservations, None
+        if owner is not None:
+            owner.active.remove(self)
+            owner.wake_waiters()
 
 
 class Reservations:
-    """What is held of the budgets of one turn; its agents, tools and scripts share it."""
+    """The active reservations of one turn, shared by its agents, tools and scripts."""
 
     def __init__(self) -> None:
         self.active: list[Reservation] = []
         self.model_calls: dict[str, int] = {}
-        """The last model call of each agent that a tool has begun here; it may not be in the log yet."""
+        """The number of the last model call of each agent that a tool has started; it may not be in the log yet."""
         self._changed: asyncio.Event | None = None
 
     def reserved_usage(
         self, path: AgentPath, *, without: Reservation | None = None, include_waitable: bool = True
     ) -> Usage:
-        """Return what is held of the budget of the agent at ``path``, by itself or by anyone below it."""
-        mine = [hold for hold in self.active if hold.path[: len(path)] == path and hold is not without]
+        """Return the usage that the agent at ``path`` and its children have reserved."""
+        active = [entry for entry in self.active if entry.path[: len(path)] == path and entry is not without]
         return sum(
             [
-                hold.usage
-                for hold in mine
-                if include_waitable or not hold.waitable or hold is _CURRENT_RESERVATION.get()
+                entry.usage
+                for entry in active
+                if include_waitable or not entry.waitable or entry is _CURRENT_RESERVATION.get()
             ],
             Usage(),
         )
 
     def add(self, reservation: Reservation) -> Reservation:
-        """Keep others from spending what a call may cost."""
+        """Activate a reservation, and make it the current one of this task."""
         reservation.reservations = self
         self.active.append(reservation)
         _CURRENT_RESERVATION.set(reservation)
         return reservation
 
     async def wait_for_release(self) -> None:
-        """Return when something is no longer held."""
+        """Wait until a reservation is settled or released."""
         if self._changed is None:
             self._changed = asyncio.Event()
         await self._changed.wait()
 
     def wake_waiters(self) -> None:
-        """Let everyone who waits look again."""
+        """Wake all tasks in ``wait_for_release``."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None

@@ -24,19 +24,19 @@ DEFAULT_ANSWER_TOKENS = 16_384
 """The ``max_tokens`` of a model whose output limit is unknown; many providers reject a larger value."""
 
 MAX_ANSWER_TOKENS = 400_000
-"""Tokens that no model writes in one answer: where there is room for so many, no bound is needed."""
+"""More tokens than any model writes in one answer: a budget with so much room needs no ``max_tokens``."""
 
 MIN_ANSWER_TOKENS = 16
-"""Tokens that are worth asking for; some providers refuse to be asked for less."""
+"""The smallest useful ``max_tokens``; some providers reject less."""
 
 CHARACTERS_PER_TOKEN = 4
-"""How many make a token, about."""
+"""The approximate length of a token, for estimates."""
 
 _WARNED_KEY = "vaka.budget.warned"
 
 
 def exhausted_limit(turn: Turn) -> str:
-    """Return the budget of this agent or of one above it that has nothing left, ``""`` when all have."""
+    """Return the name of the first budget of this agent or its parents that is used up, ``""`` for none."""
     for payer in turn.budget_turns:
         if limit := reached_budget(payer.recipe.limits, payer.counted_usage):
             return limit
@@ -44,7 +44,7 @@ def exhausted_limit(turn: Turn) -> str:
 
 
 async def wait_for_budget(turn: Turn, usage: Usage, unpriced: str = "") -> None:
-    """Return when this agent and everyone above it can pay for ``usage``, also beside the calls that are under way.
+    """Wait until the budgets of this agent and its parents have room for ``usage`` beside the active reservations.
 
     Raises ``TurnStopped`` when one never can, and ``ConfigError`` when one has a budget in money and ``unpriced`` says
     why the price is not known.
@@ -53,14 +53,14 @@ async def wait_for_budget(turn: Turn, usage: Usage, unpriced: str = "") -> None:
     if unpriced and any(payer.recipe.limits.max_cost is not None for payer in payers):
         raise ConfigError(unpriced)
     while any(_missing_budget(payer, usage, include_running=True) for payer in payers):
-        never = next(filter(None, (_missing_budget(payer, usage, include_running=False) for payer in payers)), "")
-        if never:
-            raise TurnStopped("limit", never)
+        limit = next(filter(None, (_missing_budget(payer, usage, include_running=False) for payer in payers)), "")
+        if limit:  # also when all waitable reservations are released
+            raise TurnStopped("limit", limit)
         await turn.reservations.wait_for_release()
 
 
 def _missing_budget(turn: Turn, usage: Usage, *, include_running: bool) -> str:
-    """Return which budget has no room for ``usage``; ``""`` when all have."""
+    """Return the name of the budget of ``turn`` that has no room for ``usage``, ``""`` if both have."""
     limits, spent = (
         turn.recipe.limits,
         turn.counted_usage + turn.reservations.reserved_usage(turn.path, include_waitable=include_running) + usage,
@@ -71,7 +71,7 @@ def _missing_budget(turn: Turn, usage: Usage, *, include_running: bool) -> str:
 
 
 async def reserve(turn: Turn, model: Model, prompt: Prompt, *, waitable: bool = True) -> Reservation:
-    """Return ``prompt`` with its answer bounded by what is left, and what it may cost held until it is released.
+    """Reserve the estimated usage of ``prompt``, with ``max_tokens`` lowered to what the budgets allow.
 
     Raises ``TurnStopped`` when nothing would be left, and ``ConfigError`` when a budget is in money and the model has
     no price. A ``waitable`` call ends by itself, so that others may wait for it.
@@ -81,23 +81,23 @@ async def reserve(turn: Turn, model: Model, prompt: Prompt, *, waitable: bool = 
         return Reservation(prompt)
     while True:
         estimate = _estimate_cost(payers, model, prompt)
-        alone = _max_output_tokens(payers, estimate, prompt, include_running=False)
-        if _fits_beside_running(payers, estimate, prompt, alone):
-            return turn.reservations.add(_make_reservation(turn, prompt, estimate, alone, waitable=waitable))
+        max_tokens = _max_output_tokens(payers, estimate, prompt, include_running=False)
+        if _fits_beside_running(payers, estimate, prompt, max_tokens):
+            return turn.reservations.add(_make_reservation(turn, prompt, estimate, max_tokens, waitable=waitable))
         await turn.reservations.wait_for_release()
 
 
 def estimate_partial_usage(model: Model, prompt: Prompt, counted: Usage, written_chars: int) -> Usage:
     """Return what an answer has cost that broke off after ``written_chars``, where ``counted`` lacks it.
 
-    Providers tell it with the end, some the prompt's part at the beginning; what is missing is estimated.
+    Most providers send the usage at the end of a stream, some that of the prompt at its start; the rest is estimated.
     """
     if not written_chars or not isinstance(model, CostEstimator):
         return counted
     estimate = model.estimate(prompt)
     known = counted if counted.total else estimate.usage
-    more = max(-(-written_chars // CHARACTERS_PER_TOKEN) - known.output, 0)
-    return known + Usage(output=more, cost=more * estimate.output_price)
+    missing = max(-(-written_chars // CHARACTERS_PER_TOKEN) - known.output, 0)
+    return known + Usage(output=missing, cost=missing * estimate.output_price)
 
 
 def check_retry_budget(turn: Turn, model: Model, reservation: Reservation) -> None:
@@ -113,10 +113,10 @@ def check_retry_budget(turn: Turn, model: Model, reservation: Reservation) -> No
         )
 
 
-def _fits_beside_running(turns: tuple[Turn, ...], estimate: Estimate, prompt: Prompt, alone: int | None) -> bool:
-    """Whether there is as much room beside the calls that are under way as there will be without them."""
+def _fits_beside_running(turns: tuple[Turn, ...], estimate: Estimate, prompt: Prompt, max_tokens: int | None) -> bool:
+    """Whether the active reservations leave as much room as there will be after their release."""
     try:
-        return _max_output_tokens(turns, estimate, prompt, include_running=True) == alone
+        return _max_output_tokens(turns, estimate, prompt, include_running=True) == max_tokens
     except TurnStopped:
         return False
 
@@ -141,7 +141,7 @@ def _max_output_tokens(
     include_running: bool,
     without: Reservation | None = None,
 ) -> int | None:
-    """Return how many tokens the answer may have, ``None`` when no bound is needed."""
+    """Return ``max_tokens`` of the answer, ``None`` when no bound is needed. Raises ``TurnStopped`` without room."""
     bound, room = _output_bound(estimate, prompt), math.inf
     for payer in turns:
         held = payer.reservations.reserved_usage(payer.path, without=without, include_waitable=include_running)
@@ -208,7 +208,7 @@ def _warn_near_limit(turn: Turn, spent: Usage) -> None:
 
 
 class UsageScope(msgspec.Struct, frozen=True):
-    """A turn, and the call that its tool serves, if one does."""
+    """The turn that pays for usage in the current task, and the tool call, if a tool runs there."""
 
     turn: Turn
     call: CallId | None = None
@@ -219,17 +219,17 @@ _CURRENT_SCOPE: ContextVar[UsageScope | None] = ContextVar("vaka.payer", default
 
 @contextmanager
 def charge_to_turn(turn: Turn) -> Generator[None]:
-    """Let a turn pay for what is used inside, and in tasks that begin there, until it is over."""
-    before = _CURRENT_SCOPE.set(UsageScope(turn))
+    """Charge usage inside the context, and in tasks created there, to a turn, until the context ends."""
+    token = _CURRENT_SCOPE.set(UsageScope(turn))
     try:
         yield
     finally:
         turn.has_ended = True
-        _CURRENT_SCOPE.reset(before)
+        _CURRENT_SCOPE.reset(token)
 
 
 def charge_to_call(turn: Turn, call: CallId) -> None:
-    """Let a call pay for what is used in this task from now on."""
+    """Charge further usage of this task to a tool call."""
     _CURRENT_SCOPE.set(UsageScope(turn, call))
 
 
@@ -239,16 +239,16 @@ async def wait_until_affordable(usage: Usage, unpriced: str = "") -> None:
     Raises ``TurnStopped`` when they never will, and ``ConfigError`` when there is a budget in money and ``unpriced``
     says why the price is not known.
     """
-    now = _CURRENT_SCOPE.get()
-    if now is not None and not now.turn.has_ended:
-        await wait_for_budget(now.turn, usage, unpriced)
+    scope = _CURRENT_SCOPE.get()
+    if scope is not None and not scope.turn.has_ended:
+        await wait_for_budget(scope.turn, usage, unpriced)
 
 
 def record_usage(model: str, usage: Usage) -> bool:
     """Record usage in the log of the current turn; return whether there is one."""
-    now = _CURRENT_SCOPE.get()
-    if now is None or now.turn.has_ended:
+    scope = _CURRENT_SCOPE.get()
+    if scope is None or scope.turn.has_ended:
         return False
-    turn = now.turn
-    turn.log.defer(turn.scope, UsageRecorded(model=model, usage=usage, agent=turn.agent, call=now.call))
+    turn = scope.turn
+    turn.log.defer(turn.scope, UsageRecorded(model=model, usage=usage, agent=turn.agent, call=scope.call))
     return True

@@ -1,1 +1,1 @@
-"""What runs inside a turn beside its own steps: subagents, scripts and D-Mail."""
+"""Work inside a turn beside the steps of its agent: subagents, scripts and D-Mail."""

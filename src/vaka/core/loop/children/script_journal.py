@@ -120,18 +120,18 @@ class ScriptJournal:
 
     def model_call_number(self, request: ScriptRequest) -> int:
         """Return the number of the model call that a request makes; the same number after a crash."""
-        begun = self._calls.get(request.number)
-        if begun is not None:
-            self._check_same(begun, request)
-            return begun.model
+        recorded = self._calls.get(request.number)
+        if recorded is not None:
+            self._check_same(recorded, request)
+            return recorded.model
         limit = exhausted_limit(self.turn)
         if limit:
             raise TurnStopped("limit", limit)
         agent = self.turn.agent_progress.agent or self.turn.agent
         model = max(self.turn.state.models.get(agent, 0), self.turn.log.pending.script_model_calls) + 1
-        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, model=model)
-        self._calls[request.number] = begun
-        self.turn.log.defer(self.turn.scope, begun)
+        recorded = ScriptCalled(number=request.number, name=request.name, digest=request.digest, model=model)
+        self._calls[request.number] = recorded
+        self.turn.log.defer(self.turn.scope, recorded)
         return model
 
     async def call_tool(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> ToolResult:
@@ -139,13 +139,13 @@ class ScriptJournal:
 
         The result is in the log when this returns, unless the effect of the tool is ``read``.
         """
-        begun, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
-        if begun is not None and begun.call is not None:
-            self._check_same(begun, request)
-            known = self._results.get(begun.call)
+        recorded, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
+        if recorded is not None and recorded.call is not None:
+            self._check_same(recorded, request)
+            known = self._results.get(recorded.call)
             if known is not None:
                 return known
-            open = self.turn.state.open.get(begun.call)
+            open = self.turn.state.open.get(recorded.call)
             open = self._restore_secrets(open, arguments) if open and secrets.json_forms else open
         async with self._slots:
             open = open or self._open_call(request, tool, arguments)
@@ -182,9 +182,9 @@ class ScriptJournal:
         error = self.turn.log.secrets.redact_data(error)
         blob = None
         if result is None and value is not None:
-            written = msgspec.json.encode(value)
-            value = msgspec.json.decode(written)
-            blob = await self.turn.log.store.blobs.put(written) if len(written) > BLOB_THRESHOLD else None
+            encoded = msgspec.json.encode(value)
+            value = msgspec.json.decode(encoded)
+            blob = await self.turn.log.store.blobs.put(encoded) if len(encoded) > BLOB_THRESHOLD else None
         body = ScriptAnswered(
             number=request.number, name=request.name, digest=request.digest, error=error, at=at, blob=blob,
             answer=None if blob or result else value, call=result.call if result else None,
@@ -211,9 +211,9 @@ class ScriptJournal:
 
     def _call_event(self, request: ScriptRequest, call: CallId) -> ScriptCalled:
         """Return the event that links a request to its tool call."""
-        begun = ScriptCalled(number=request.number, name=request.name, digest=request.digest, call=call)
-        self._calls[request.number] = begun
-        return begun
+        recorded = ScriptCalled(number=request.number, name=request.name, digest=request.digest, call=call)
+        self._calls[request.number] = recorded
+        return recorded
 
     def _restore_secrets(self, open_call: OpenCall, arguments: dict[str, Any]) -> OpenCall:
         """Return a call with the secrets that are redacted in the log, taken from the script's own arguments."""
@@ -222,19 +222,19 @@ class ScriptJournal:
             return msgspec.structs.replace(open_call, call=msgspec.structs.replace(open_call.call, raw=raw))
         tool = self.turn.tools.get(open_call.call.name)
         parsed = tool.parse(arguments) if tool else None
-        kept = msgspec.json.encode(open_call.call.arguments)
+        redacted = msgspec.json.encode(open_call.call.arguments)
         if (
             isinstance(parsed, ParsedArguments)
-            and msgspec.json.encode(self.turn.log.secrets.redact_data(parsed.value)) == kept
+            and msgspec.json.encode(self.turn.log.secrets.redact_data(parsed.value)) == redacted
         ):
             return msgspec.structs.replace(
                 open_call, call=msgspec.structs.replace(open_call.call, arguments=parsed.value)
             )
         return open_call
 
-    def _check_same(self, begun: ScriptCalled, request: ScriptRequest) -> None:
-        if (begun.name, begun.digest) != (request.name, request.digest):
-            raise mismatch_error(request, begun.name)
+    def _check_same(self, recorded: ScriptCalled, request: ScriptRequest) -> None:
+        if (recorded.name, recorded.digest) != (request.name, request.digest):
+            raise mismatch_error(request, recorded.name)
 
 
 def mismatch_error(request: ScriptRequest, recorded: str) -> ReplayError:

@@ -23,26 +23,26 @@ from vaka.core.types.message import Content
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
 
 MAX_DEPTH = 16
-"""How far agents and scripts may be nested in each other."""
+"""The deepest nesting of agents and scripts."""
 
 
 def check_depth(path: AgentPath) -> None:
-    """Raise ``InvalidInput`` for a place too far down: something calls itself without end."""
+    """Raise ``InvalidInput`` for a path deeper than ``MAX_DEPTH``, the sign of endless recursion."""
     if len(path) > MAX_DEPTH:
         raise InvalidInput(f"agents and scripts are nested deeper than {MAX_DEPTH}: one of them calls itself")
 
 
 async def run_subagent(context: ToolContext, recipe: Recipe, content: Content) -> Ending:
-    """Run an agent as part of a tool call and return how it ended.
+    """Run an agent as a child of a tool call and return its ending.
 
-    After a crash the same call finds its children where they were: one that had ended is not run again.
+    When the call runs again after a crash, its children resume from the log; a completed child does not run again.
     """
     if not isinstance(context, CallContext):
         raise InvalidInput("a child agent needs the context of the call that starts it")
     ending = await context.run_child_task(_run_in_call(context, recipe, content, context.next_child_name()))
     if isinstance(ending, Suspended):
-        raise asyncio.CancelledError  # the call stays open; it runs again when someone has decided
-    assert isinstance(ending, Ending)  # noqa: S101  # the only other thing _run returns
+        raise asyncio.CancelledError  # the call stays open; it runs again after the decision
+    assert isinstance(ending, Ending)  # noqa: S101  # the other return type of _run_in_call
     return ending
 
 
@@ -50,14 +50,14 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
     parent = context.owner_turn
     path = (*parent.path, name)
     check_depth(path)
-    lane = parent.state.lanes.get(agent_key(path))
-    if lane is not None and lane.done is not None:
-        done = lane.done
+    progress = parent.state.lanes.get(agent_key(path))
+    if progress is not None and progress.done is not None:
+        done = progress.done
         return Ending(kind="failed" if done.failed else "completed", text=done.text, message=done.stop)
     stop = StopSignal(context.stop)
     turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, context.timer).attach_to(parent)
     try:
-        ending = await run_agent(turn, None if lane is not None else TurnInput(content=content, call=context.call))
+        ending = await run_agent(turn, None if progress is not None else TurnInput(content=content, call=context.call))
     except Suspended as suspended:
         context.suspended.extend(suspended.decisions)  # type: ignore[arg-type]  # ids of decisions, as they were raised
         return suspended
@@ -80,26 +80,29 @@ async def _write_completion(context: CallContext, turn: Turn, ending: Ending) ->
 async def open_script_journal(
     context: ToolContext, agent: str, code_digest: Digest, tools: Mapping[str, Tool]
 ) -> AsyncGenerator[tuple[ScriptJournal, SubagentCompleted | None]]:
-    """Give the place of a script that is a tool's call, and how it ended if it has; ``tools`` are more it may call."""
+    """Yield the journal of a script that a tool call runs, and its completion if the log has one.
+
+    The script may call ``tools`` besides those of the agent.
+    """
     if not isinstance(context, CallContext):
         raise InvalidInput("a script needs the context of the call that runs it")
     parent, child = context.owner_turn, context.next_child_name()
     path = (*parent.path, child)
     check_depth(path)
-    lane = parent.state.lanes.get(agent_key(path))
+    progress = parent.state.lanes.get(agent_key(path))
     stop = StopSignal(context.stop)
     turn = Turn(parent.log, parent.recipe, parent.env, EventScope(parent.id, 0, path), stop, context.timer).attach_to(
         parent
     )
     turn.agent, turn.tools = agent, {**turn.tools, **tools}
-    if lane is None:
+    if progress is None:
         parent.log.defer(parent.scope, SubagentStarted(call=context.call, agent=agent, child=child))
     try:
-        done = await _load_value(parent.log.store.blobs, lane.done) if lane and lane.done else None
+        done = await _load_value(parent.log.store.blobs, progress.done) if progress and progress.done else None
         yield ScriptJournal(turn, list(parent.log.window.events_at(path)), code_digest, context.call), done
-    except DecisionPending as waits:
-        context.suspended.extend(waits.decisions)
-        raise asyncio.CancelledError from waits  # the call stays open; it runs again when someone has decided
+    except DecisionPending as pending:
+        context.suspended.extend(pending.decisions)
+        raise asyncio.CancelledError from pending  # the call stays open; it runs again after the decision
     finally:
         stop.close()
 
@@ -107,10 +110,10 @@ async def open_script_journal(
 async def record_script_end(
     context: ToolContext, journal: ScriptJournal, agent: str, value: JSON, error: str = ""
 ) -> None:
-    """Put down how a script that is a tool's call has ended."""
+    """Defer the completion of a script that a tool call has run."""
     blobs = journal.turn.log.store.blobs
-    written = msgspec.json.encode(journal.turn.log.secrets.redact_data(value))
-    blob = await blobs.put(written) if len(written) > BLOB_THRESHOLD else None
+    encoded = msgspec.json.encode(journal.turn.log.secrets.redact_data(value))
+    blob = await blobs.put(encoded) if len(encoded) > BLOB_THRESHOLD else None
     body = SubagentCompleted(
         call=context.call, agent=agent, child=journal.turn.path[-1], failed=bool(error), stop=error or "end",
         value=None if blob else value, blob=blob,
