@@ -34,24 +34,24 @@ class ApprovableCall(Protocol):
 
 
 def policy_for(turn: Turn, spec: ToolSpec) -> Policy:
-    """Return the rules a call is judged by: those of the runtime, with what people have allowed in this session.
+    """Return the policy that judges a call: that of the runtime, with the grants of this session.
 
-    They look at paths from where the session's next command begins.
+    It resolves relative paths in the folder in which the agent's next command starts.
     """
     rules, grants = _policy_in_folder(turn), _active_grants(turn, spec)
     return cast("GrantingPolicy", rules).with_grants(grants) if grants and hasattr(rules, "with_grants") else rules
 
 
 def is_approved(turn: Turn, prepared: ApprovableCall, ask: Ask, decisions: list[DecisionRecord]) -> bool:
-    """Return whether a person has agreed to just this: the arguments, the tool and everything that asks, in time."""
-    about = [d for d in decisions if d.approval is not None and ask.rule_names <= d.approval.rule_names]
-    if not about or _folder_of(about[-1]) != ask.folder:
+    """Return whether an approval covers these arguments, this version of the tool and all rules, and is valid."""
+    matching = [d for d in decisions if d.approval is not None and ask.rule_names <= d.approval.rule_names]
+    if not matching or _folder_of(matching[-1]) != ask.folder:
         return False
-    return _approval_matches(turn, prepared, about[-1])  # what is asked again takes the place of what was before
+    return _approval_matches(turn, prepared, matching[-1])  # a later request replaces earlier ones
 
 
 def is_granted(turn: Turn, prepared: ApprovableCall, ask: Ask) -> bool:
-    """Return whether what people have allowed in this session answers a question of a middleware."""
+    """Return whether a grant of this session satisfies the ``Ask`` of a middleware."""
     policy = _granting_policy(turn)
     return policy is not None and any(
         ask.rule_names <= set(grant.answers) and policy.covers(grant.rule, prepared.call, prepared.tool.spec)
@@ -64,23 +64,23 @@ def _folder_of(decision: DecisionRecord) -> str:
 
 
 def _approval_matches(turn: Turn, prepared: ApprovableCall, decision: DecisionRecord) -> bool:
-    request, said = decision.approval, decision.resolved
-    if request is None or said is None or request.spec != prepared.tool.spec.digest:
+    request, resolved = decision.approval, decision.resolved
+    if request is None or resolved is None or request.spec != prepared.tool.spec.digest:
         return False
     if request.expires and format_timestamp(turn.env.clock.time()) >= request.expires:
         return False
-    meant = request.digest if said.edit is None else _edited_digest(prepared.tool, said.edit)
-    return digest_of(prepared.call.arguments) == meant
+    approved = request.digest if resolved.edit is None else _edited_digest(prepared.tool, resolved.edit)
+    return digest_of(prepared.call.arguments) == approved
 
 
 def _edited_digest(tool: Tool, edit: dict[str, Any]) -> Digest | None:
-    """Name the arguments a person wrote as the tool reads them."""
+    """Return the digest of edited arguments as the tool parses them."""
     parsed = tool.parse(edit)
     return None if isinstance(parsed, InvalidArguments) else digest_of(parsed.value)
 
 
 def _active_grants(turn: Turn, spec: ToolSpec) -> list[Grant]:
-    """Return what is still allowed and means this tool: one that has changed is another one."""
+    """Return the grants that have not expired and were given for this version of the tool."""
     if not turn.state.grants:
         return []
     now = format_timestamp(turn.env.clock.time())
@@ -100,14 +100,14 @@ def _policy_in_folder(turn: Turn) -> Policy:
 
 
 def rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResult | None:
-    """Return the result of a call that people have refused, or not allowed in time."""
+    """Return the result of a call whose approval was rejected or has expired, ``None`` for any other."""
     for decision in decisions:
         if decision.expired:
             return failed_result(call, "expired", "no person approved this call in time, so it was not run")
         if decision.resolved is not None and decision.resolved.decision == "reject":
-            said = decision.resolved.message.strip()
+            message = decision.resolved.message.strip()
             return failed_result(
-                call, "denied", f"a person refused this call: {said}" if said else "a person refused this call"
+                call, "denied", f"a person refused this call: {message}" if message else "a person refused this call"
             )
         if not _is_allowed_answer(decision):
             return failed_result(
@@ -117,22 +117,22 @@ def rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResul
 
 
 def _is_allowed_answer(decision: DecisionRecord) -> bool:
-    """Whether what a person said is among what they were asked to say."""
-    asked, said = decision.approval, decision.resolved
-    if asked is None or said is None or not asked.decisions:
+    """Whether the answer is one of the decisions that the request allows."""
+    request, resolved = decision.approval, decision.resolved
+    if request is None or resolved is None or not request.decisions:
         return True
-    return ("edit" if said.edit is not None else "approve") in asked.decisions
+    return ("edit" if resolved.edit is not None else "approve") in request.decisions
 
 
 def last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str, Any] | None, str]:
-    """Return the arguments that a person gave a call last, and what is wrong with those of the last answer, if so.
+    """Return the last valid arguments that a person has given a call, and the problem of the last answer, if any.
 
-    What the tool does not take counts as not said.
+    Arguments that the tool cannot parse are ignored.
     """
     edit: dict[str, Any] | None = None
     problem = ""
-    for said in [decision.resolved for decision in decisions if decision.resolved is not None]:
-        parsed = tool.parse(said.edit) if said.edit is not None else None
+    for resolved in [decision.resolved for decision in decisions if decision.resolved is not None]:
+        parsed = tool.parse(resolved.edit) if resolved.edit is not None else None
         problem = parsed.message if isinstance(parsed, InvalidArguments) else ""
         edit = parsed.value if isinstance(parsed, ParsedArguments) else edit
     return edit, problem
@@ -141,7 +141,7 @@ def last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str,
 def ask_again(
     turn: Turn, prepared: ApprovableCall, ask: Ask | None, decisions: list[DecisionRecord], problem: str
 ) -> ApprovalRequested:
-    """Return the question once more, to a person whose arguments cannot be used; as it was if nothing else asks now."""
+    """Return a new request after edited arguments were invalid; without ``ask`` it repeats the earlier one."""
     before = [decision.approval for decision in decisions if decision.approval is not None and decision.resolved][-1]
     ask = ask or Ask(
         rule=before.rule, layer=before.layer, reason=before.reason, message=before.message, grant=before.grant,
@@ -152,7 +152,7 @@ def ask_again(
 
 
 def build_request(turn: Turn, prepared: ApprovableCall, ask: Ask) -> ApprovalRequested:
-    """Return the question to a person. Where the rules cannot keep what is allowed, a yes counts once."""
+    """Return the approval request. It offers no grant unless the policy supports grants."""
     ttl, spec, policy = turn.recipe.limits.approval_ttl, prepared.tool.spec, _granting_policy(turn)
     return ApprovalRequested(
         approval=DecisionId(turn.env.ids.new_id("apr")),
@@ -177,14 +177,14 @@ def build_request(turn: Turn, prepared: ApprovableCall, ask: Ask) -> ApprovalReq
 
 
 def complete_middleware_ask(turn: Turn, prepared: ApprovableCall, ask: Ask) -> Ask:
-    """Return a question as it is put: what a middleware asks it asks in every session, whatever settings allow."""
+    """Return the ``Ask`` of a middleware with a grant and scopes; by default only for the call or the session."""
     policy = _granting_policy(turn)
     grant = ask.grant or (policy.rule_for(prepared.call, prepared.tool.spec) if policy is not None else "")
     return msgspec.structs.replace(ask, grant=grant, scopes=ask.scopes or ("once", "session"))
 
 
 def is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
-    """Return whether a question was asked before."""
+    """Return whether two requests are about the same arguments, tool, rules and folder."""
     return known is not None and (known.digest, known.spec, known.rule_names, known.folder) == (
         new.digest, new.spec, new.rule_names, new.folder,
     )  # fmt: skip
@@ -197,9 +197,9 @@ def not_asked_result(request: ApprovalRequested) -> ToolResult:
 
 
 async def wait_until_decided(turn: Turn, id: DecisionId, needed: Callable[[], bool] = lambda: True) -> bool:
-    """Wait for a decision if this is a place to wait; return whether it is taken, here perhaps by default.
+    """Wait for a decision, or take the default one, as ``Env.ask`` says; return ``False`` to suspend the turn.
 
-    It is no longer waited for when it is not ``needed``; that counts as taken.
+    The wait ends with ``True`` as soon as the decision is no longer ``needed``.
     """
 
     def keep_waiting() -> bool:
@@ -227,7 +227,7 @@ def default_decision(decision: DecisionRecord) -> Body:
 
 
 def answers_from_grants(turn: Turn, call: CallId) -> list[ApprovalResolved]:
-    """Return the answers to questions about a call that what people have allowed meanwhile answers."""
+    """Return approvals for the open requests of a call that grants given meanwhile cover."""
     waiting = [d.id for d in turn.state.decisions.values() if d.call == call and d.approval and d.waiting]
     why = "what was allowed meanwhile covers it"
     return [ApprovalResolved(approval=id, decision="approve", message=why, by="vaka") for id in waiting]

@@ -22,7 +22,7 @@ from vaka.core.types.progress import ToolCompleted, ToolFailed
 
 
 class _CallJob:
-    """One call on its way to its result."""
+    """The state of one call until it has its result."""
 
     def __init__(self, open: OpenCall) -> None:
         self.open_call = open
@@ -34,63 +34,63 @@ class _CallJob:
 
 
 async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
-    """See every call through to its result; return the name of the limit that one of them has reached, if so.
+    """Run every call to its result; return the name of the limit that one of them has reached, if any.
 
-    The last result is left for the next write, and so is one that ends the turn. Raises ``Suspended`` when only people
-    can go on.
+    The last result is deferred to the next write, and so is one that ends the turn. Raises ``Suspended`` when a call
+    waits for a person.
     """
-    crew = CallBatch(turn)
+    batch = CallBatch(turn)
     first: list[Body] = []
     last: list[Body] = []
     jobs: list[_CallJob] = []
     for open in calls:
         job = _CallJob(msgspec.structs.replace(open))
-        end = await crew.admit(job, first)
+        end = await batch.admit(job, first)
         if end is None:
             jobs.append(job)
         else:
-            (last if crew.limit else first).append(_result_event(end))
-    await crew.run(jobs, first)
+            (last if batch.limit else first).append(_result_event(end))
+    await batch.run(jobs, first)
     turn.stop.check()
-    if crew.awaited_decisions:
-        raise Suspended(crew.awaited_decisions)
+    if batch.awaited_decisions:
+        raise Suspended(batch.awaited_decisions)
     turn.log.defer(turn.scope, *last)
-    return crew.limit
+    return batch.limit
 
 
 async def run_script_call(
     turn: Turn, open_call: OpenCall, rename_event: Callable[[CallId], Body]
 ) -> ToolResult | AwaitingPerson:
-    """See one call of a script through; its result is left for the next write.
+    """Run one call of a script to its result, which is deferred to the next write.
 
-    What only reads need not be in the log before it runs: when it is lost, nothing is lost. ``rename_event`` makes the
-    event that says that the call goes on under another id.
+    A ``read`` call need not be in the log before it runs: it has no effect that could be lost. ``rename_event`` returns
+    the event that gives the call another id.
     """
-    crew, job = (
+    batch, job = (
         CallBatch(turn, rename_event),
         _CallJob(msgspec.structs.replace(open_call, streak=1)),
-    )  # the breaker is for models
+    )  # the limit of repeated calls is for models only
     first: list[Body] = []
-    result = await crew.admit(job, first) or await crew.run_one(job, first)
+    result = await batch.admit(job, first) or await batch.run_one(job, first)
     if not isinstance(result, AwaitingPerson):
         turn.log.defer(turn.scope, _result_event(result))
     return result
 
 
 class CallBatch:
-    """The jobs of one step."""
+    """Runs the calls of one step concurrently."""
 
     def __init__(self, turn: Turn, rename_event: Callable[[CallId], Body] | None = None) -> None:
         self.turn, self._rename_event = turn, rename_event
         self.awaited_decisions: list[DecisionId] = []
         self.limit = ""
         self._slots: asyncio.Semaphore | None = None
-        """Needed when there are more calls than may run at once."""
+        """Set when there are more calls than may run at once."""
         self._unfinished_count = 0
         self._number_lock = asyncio.Lock()
 
     async def admit(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
-        """Find out what a call needs; put down what must be written first. A result means it is already over."""
+        """Prepare and judge a call; append to ``events`` what must be written first. A result ends the call."""
         open = job.open_call
         if open.phase == "returned" and open.result is not None:
             return None
@@ -104,7 +104,7 @@ class CallBatch:
         return end if end is not None else self._check_permission(job, events)
 
     async def run(self, jobs: list[_CallJob], events: list[Body]) -> None:
-        """Begin as many as may run at once in one write, then see all of them through."""
+        """Write the start of as many calls as may run at once in one append, then run all to their results."""
         turn, most = self.turn, self.turn.recipe.limits.max_tool_concurrency
         self._slots = asyncio.Semaphore(most) if len(jobs) > most else None
         for job in [job for job in jobs if job.permitted_call][:most]:
@@ -127,12 +127,12 @@ class CallBatch:
                 task.cancel()
             await asyncio.wait(tasks)
             raise
-        for error in [task.exception() for task in tasks]:  # all are looked at: none complains later
+        for error in [task.exception() for task in tasks]:  # all exceptions are retrieved, so that asyncio logs none
             if error is not None:
                 raise error
 
     async def run_one(self, job: _CallJob, events: list[Body]) -> ToolResult | AwaitingPerson:
-        """Begin one call, and return its result unwritten."""
+        """Write the start of one call, run it, and return its result, which is not written."""
         turn = self.turn
         if job.permitted_call is not None:
             events.append(tool_started_event(turn, job.permitted_call, job.open_call))
@@ -147,7 +147,7 @@ class CallBatch:
         result = await self._result_of(job)
         if isinstance(result, AwaitingPerson):
             self.awaited_decisions.extend(result.decisions)
-            self._unfinished_count = -1  # the last result must be written: nothing follows it here
+            self._unfinished_count = -1  # the turn will suspend: no later write would take a deferred result
             return
         self._unfinished_count -= 1
         if self._unfinished_count == 0:
@@ -165,7 +165,7 @@ class CallBatch:
                     return found
             return await self._run_when_permitted(job)
         except TurnStopped as stopped:
-            if self.turn.stop.reason is None:  # no budget pays for what a middleware asks: the turn ends with that
+            if self.turn.stop.reason is None:  # no budget for a model call of a middleware: that ends the turn
                 raise
             return job.open_call.sealed_result(
                 "interrupted" if stopped.kind == "interrupted" else "cancelled", f"Stopped: {stopped}."
@@ -188,7 +188,7 @@ class CallBatch:
         return await run_tool(self.turn, permitted, job.open_call)
 
     async def _prepare(self, job: _CallJob) -> ToolResult | None:
-        """Read, validate, before_tool. A middleware that fails here keeps the tool from running."""
+        """Parse, validate, run ``before_tool``. The error of a middleware becomes the result of the call."""
         if self.turn.middleware.handles("before_tool"):
             found = (await asyncio.gather(prepare_call(self.turn, job.open_call), return_exceptions=True))[0]
         else:
@@ -203,36 +203,36 @@ class CallBatch:
         return None
 
     def _check_permission(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
-        """Ask the rules; ``events`` gets the request when a person must decide."""
-        assert job.prepared_call is not None  # noqa: S101  # considered before it is judged
-        judged = check_permission(self.turn, job.prepared_call)
-        if isinstance(judged, ToolResult):
-            return judged
-        if isinstance(judged, PermittedCall):
+        """Judge the call; append the request to ``events`` when a person must decide."""
+        assert job.prepared_call is not None  # noqa: S101  # set by _prepare
+        verdict = check_permission(self.turn, job.prepared_call)
+        if isinstance(verdict, ToolResult):
+            return verdict
+        if isinstance(verdict, PermittedCall):
             answers = answers_from_grants(self.turn, job.open_call.call.id)
-            if answers:  # a person may be faster, and say no: it is judged again when this is written
+            if answers:  # a person may reject first: the call is judged again after the write
                 job.decision_id = answers[0].approval
                 events.extend(answers)
             else:
-                job.permitted_call = judged
+                job.permitted_call = verdict
             return None
-        before = job.decision_id or job.open_call.approval
-        known = self.turn.state.decisions.get(before) if before else None
+        earlier = job.decision_id or job.open_call.approval
+        known = self.turn.state.decisions.get(earlier) if earlier else None
         if (
             known is not None
             and known.waiting
             and not self.turn.asking_disabled
-            and is_same_request(known.approval, judged)
+            and is_same_request(known.approval, verdict)
         ):
             job.decision_id = known.id
         elif self.turn.asking_disabled:
-            return not_asked_result(judged)
+            return not_asked_result(verdict)
         elif self.turn.env.ask == "deny":
-            why = judged.reason or f"{judged.call.name} needs approval"
-            return failed_result(judged.call.id, "denied", f"{why}; no person can be asked here, so it was not run")
+            why = verdict.reason or f"{verdict.call.name} needs approval"
+            return failed_result(verdict.call.id, "denied", f"{why}; no person can be asked here, so it was not run")
         else:
-            job.decision_id = judged.approval
-            events.append(judged)
+            job.decision_id = verdict.approval
+            events.append(verdict)
         return None
 
     async def _await_person(self, job: _CallJob) -> ToolResult | AwaitingPerson | None:
@@ -251,7 +251,7 @@ class CallBatch:
         return end
 
     async def _resolve_lost(self, job: _CallJob) -> ToolResult | AwaitingPerson | None:
-        """A ``once`` call was lost: let it end, ask what became of it; ``None`` when it runs as a new call."""
+        """Ask a person for the outcome of a lost ``once`` call; ``None`` when it is to run as a new call."""
         turn = self.turn
         await recover.wait_for_deadline(turn, job.open_call)
         id = recover.outcome_question_id(turn, job.open_call)
@@ -266,7 +266,7 @@ class CallBatch:
             return as_result(job.open_call.call.id, "" if value is None else value)
         if what == "leave":
             return recover.unknown_outcome_result(job.open_call)
-        async with self._number_lock:  # two that are repeated at once must not get one number
+        async with self._number_lock:  # two concurrent restarts must not get the same number
             bodies, fresh = recover.restart_call(turn, job.open_call)
             await turn.log.append(
                 turn.scope, *bodies, *([self._rename_event(fresh.call.id)] if self._rename_event else ())
@@ -279,7 +279,7 @@ class CallBatch:
         return end
 
     def _check_repeats(self, open_call: OpenCall) -> ToolResult | None:
-        """The breaker: the third equal call in a row is an error, the fifth ends the turn."""
+        """Fail a call that repeats the one before it ``warn_repeats`` times; ``stop_repeats`` times ends the turn."""
         tool, limits = self.turn.tools.get(open_call.call.name), self.turn.recipe.limits
         if tool is None or tool.spec.poll or open_call.streak < limits.warn_repeats:
             return None

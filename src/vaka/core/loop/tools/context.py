@@ -23,16 +23,16 @@ from vaka.core.types.message import Stored, Text, replace_surrogates
 from vaka.core.types.progress import ToolOutputDelta
 
 MAX_STATE_BYTES = 256 * 1024
-"""Bytes of one value that a session keeps."""
+"""The largest size of one value of the session state, as JSON."""
 
 
 def idempotency_key(turn: Turn, open_call: OpenCall) -> str:
-    """Return the key of a call: the same for every attempt."""
+    """Return the idempotency key of a call: the same for every attempt."""
     return f"{turn.session}/{open_call.call.id}"
 
 
 class CallContext:
-    """The door of one call to the world; implements ``ToolContext``."""
+    """What a tool may use while one call runs; implements ``ToolContext``."""
 
     def __init__(self, turn: Turn, open_call: OpenCall, timeout: float | None, block: int = 0) -> None:
         self.owner_turn, self.open_call = turn, open_call
@@ -75,21 +75,21 @@ class CallContext:
         return files
 
     def get_state(self, key: str) -> JSON:
-        """Return a value the session keeps, written already or about to be."""
+        """Return a value of the session state, deferred changes included."""
         return self.owner_turn.get_state(key)
 
     def set_state(self, key: str, value: JSON) -> None:
-        """Keep a value with the next write, which is the one that has the result of this call."""
+        """Defer a value of the session state to the next write, at the latest that of this call's result."""
         self.owner_turn.log.defer(self.owner_turn.scope, _state_changed_event(key, value))
 
     async def set_state_now(self, key: str, value: JSON) -> None:
-        """Keep a value with a write of its own, before anything else is done."""
+        """Write a value of the session state at once."""
         await self.owner_turn.log.append(self.owner_turn.scope, _state_changed_event(key, value))
 
     async def store_text(self, text: str) -> Stored:
-        """Keep a text beside the log, without the registered secrets in it."""
-        whole: Text = self.owner_turn.log.secrets.redact_struct(Text(text=replace_surrogates(text)))
-        data = whole.text.encode()
+        """Store a text as a blob, with the registered secrets redacted."""
+        redacted: Text = self.owner_turn.log.secrets.redact_struct(Text(text=replace_surrogates(text)))
+        data = redacted.text.encode()
         return Stored(blob=await self.owner_turn.log.store.blobs.put(data), size=len(data), cut=True)
 
     async def load_text(self, digest: Digest) -> str:
@@ -104,16 +104,16 @@ class CallContext:
     def emit(self, text: str) -> None:
         """Publish a piece of output to the followers of the session."""
         try:
-            here = asyncio.get_running_loop() is self._loop
+            in_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            here = False
-        if here:
+            in_loop = False
+        if in_loop:
             self._publish_output(text)
         else:
             self._loop.call_soon_threadsafe(self._publish_output, text)
 
     async def ask_model(self, model: Model, prompt: Prompt) -> str:
-        """Put a question of this call to a model and return its whole answer."""
+        """Call a model on behalf of this call and return its complete answer."""
         self._model_question_count += 1
         return await ask_model(self.owner_turn, model, prompt, call=self.open_call, ordinal=self._model_question_count)
 
@@ -153,12 +153,12 @@ class CallContext:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Stop the children that are left, and wait until they have written their end."""
+        """Stop the children that still run, and wait until they have written their end."""
         self.timer.close()
         self.stop.trigger("cancelled", "the tool that started it has ended")
-        left = [task for task in self._children if not task.done()]
-        if left:
-            await asyncio.wait(left)
+        running = [task for task in self._children if not task.done()]
+        if running:
+            await asyncio.wait(running)
         for task in self._children:
             if not task.cancelled():
                 task.exception()  # retrieved, so that asyncio does not log it: the tool that awaited it has raised it
@@ -167,19 +167,19 @@ class CallContext:
 
     @property
     def done_future(self) -> "asyncio.Future[None]":
-        """Done when the tool has ended or its time is over; made before either can happen."""
+        """Completes when the tool has ended or its timeout has expired; created on first use."""
         if self._done_future is None:
             self._done_future = self._loop.create_future()
         return self._done_future
 
     def finish(self, _: object = None) -> None:
-        """There is nothing more to wait for."""
+        """Complete ``done_future``."""
         if self._done_future is not None and not self._done_future.done():
             self._done_future.set_result(None)
 
     def _publish_output(self, text: str) -> None:
         if self.closed:
-            return  # a tool that was left behind: its call has its result
+            return  # an abandoned tool: its call has its result already
         text = replace_surrogates(text)
         body = ToolOutputDelta(
             message_id=MessageId(self.call), block=self._block, offset=self._output_length, text=text

@@ -1,4 +1,4 @@
-"""Whether a call may run: parse, validate, before_tool, policy, approval."""
+"""Decide whether a call may run: parse, validate, before_tool, policy, approval."""
 
 from typing import Any, TypeAlias
 
@@ -29,7 +29,7 @@ TRUNCATED_TEXT = (
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
-    """A call that passed validation and middleware; ``asked`` is what a middleware wants a person to decide."""
+    """A call that passed validation and middleware; ``middleware_ask`` is an approval that a middleware requires."""
 
     tool: Tool
     call: ToolCall
@@ -37,7 +37,7 @@ class PreparedCall(msgspec.Struct, frozen=True):
 
 
 class PermittedCall(msgspec.Struct, frozen=True):
-    """A call that may run, and where: the rules looked at it from there."""
+    """A call that may run, and the folder in which the policy has judged it."""
 
     tool: Tool
     call: ToolCall
@@ -48,7 +48,7 @@ Permission: TypeAlias = PermittedCall | ToolResult | ApprovalRequested
 
 
 async def prepare_call(turn: Turn, open_call: OpenCall) -> PreparedCall | ToolResult:
-    """Read, validate and hand a call to the middleware; a result means it ends here."""
+    """Parse and validate a call and run ``before_tool``; a returned result ends the call."""
     tool, call = turn.tools.get(open_call.call.name), open_call.call
     if tool is None:
         return failed_result(call.id, "unknown_tool", _unknown_tool_text(turn, call.name))
@@ -57,7 +57,7 @@ async def prepare_call(turn: Turn, open_call: OpenCall) -> PreparedCall | ToolRe
     if call.truncated:
         return failed_result(call.id, "invalid_arguments", TRUNCATED_TEXT)
     unread = call.raw and not call.repaired
-    if unread or call.id in turn.state.open:  # a call read in this very step is known to be valid
+    if unread or call.id in turn.state.open:  # a call parsed in this step is known to be valid
         parsed = tool.parse(call.raw if unread else call.arguments)
         if isinstance(parsed, InvalidArguments):
             return failed_result(call.id, "invalid_arguments", parsed.message)
@@ -71,16 +71,16 @@ async def prepare_call(turn: Turn, open_call: OpenCall) -> PreparedCall | ToolRe
         return as_result(call.id, end)
     turn.admitted_calls[call.name] += 1
     if open_call.phase == "started" or changed.arguments == call.arguments:
-        return PreparedCall(tool, call, asked)  # what has begun runs again with what it began with
+        return PreparedCall(tool, call, asked)  # a started call runs again with the same arguments
     return _validate_changed(tool, changed, asked)
 
 
 def check_permission(turn: Turn, prepared: PreparedCall) -> Permission:
-    """Ask the rules, and what people have said already. Deny wins; an ask that was answered is satisfied."""
+    """Judge a call by the policy and by earlier decisions. ``Deny`` wins; an ``Ask`` that was approved is satisfied."""
     decisions = [d for d in turn.state.decisions.values() if d.call == prepared.call.id and d.approval is not None]
-    refused = rejection_result(prepared.call.id, decisions)
-    if refused is not None:
-        return refused
+    rejection = rejection_result(prepared.call.id, decisions)
+    if rejection is not None:
+        return rejection
     edit, problem = last_edit_of(prepared.tool, decisions)
     edited = _apply_edit(prepared, edit)
     tool, call, spec = edited.tool, edited.call, edited.tool.spec
@@ -114,7 +114,7 @@ def _unknown_tool_text(turn: Turn, name: str) -> str:
 
 
 def _apply_edit(prepared: PreparedCall, edit: dict[str, Any] | None) -> PreparedCall:
-    """Return the call with the arguments a person gave it."""
+    """Return the call with the arguments that a person has edited."""
     if edit is None:
         return prepared
     call = msgspec.structs.replace(prepared.call, arguments=edit, raw="", repaired="")

@@ -1,4 +1,4 @@
-"""A call that had started when its process died: run it again, or ask what became of it."""
+"""Recover a call that had started when its process died: run it again, or ask a person for its outcome."""
 
 from typing import Literal
 
@@ -18,24 +18,24 @@ _LOST_TEXT = "The process stopped while this call was running."
 
 
 def may_rerun(turn: Turn, open_call: OpenCall) -> bool:
-    """Whether a begun call may simply run again: its tool said so when it began, and still says so."""
+    """Whether a started call may run again: the effect of its tool is not ``once``, neither at its start nor now."""
     tool = turn.tools.get(open_call.call.name)
     return open_call.effect != "once" and (tool is None or tool.spec.effect != "once")
 
 
 async def wait_for_deadline(turn: Turn, open_call: OpenCall) -> None:
-    """Wait until a lost ``once`` call can no longer be at work: its deadline has passed."""
+    """Wait until the deadline of a lost ``once`` call has passed: another process may still run it."""
     if open_call.deadline:
         left, tool = seconds_until(turn.log, open_call.deadline), turn.tools.get(open_call.call.name)
         if tool is not None and tool.spec.timeout is not None:
-            left = min(left, tool.spec.timeout)  # more only by a clock that was set back
+            left = min(left, tool.spec.timeout)  # more is left only if the clock was set back
         if left > 0:
             with turn.stop.cancellable():
                 await turn.env.clock.sleep(left)
 
 
 def outcome_question(turn: Turn, open_call: OpenCall) -> QuestionAsked:
-    """Return what a person is asked about a lost call."""
+    """Return the question to a person about the outcome of a lost call."""
     arguments = msgspec.json.encode(open_call.call.arguments).decode()
     return QuestionAsked(
         question=outcome_question_id(turn, open_call),
@@ -49,7 +49,7 @@ def outcome_question(turn: Turn, open_call: OpenCall) -> QuestionAsked:
 
 
 def outcome_question_id(turn: Turn, open_call: OpenCall) -> DecisionId:
-    """Return the id of that question: the same after every restart."""
+    """Return the id of the outcome question: the same after every restart."""
     return DecisionId(f"qst_{turn.id}_{open_call.call.id}_outcome")
 
 
@@ -59,19 +59,19 @@ def unknown_outcome_result(open_call: OpenCall) -> ToolResult:
 
 
 def parse_outcome(decision: DecisionRecord) -> tuple[Literal["happened", "repeat", "leave"], JSON]:
-    """Read a person's answer; anything unclear leaves the call alone."""
+    """Parse the answer to an outcome question; an answer in no known form means ``leave``."""
     answer: JSON = decision.answered.answer if decision.answered else None
-    whole: dict[str, JSON] = answer if hasattr(answer, "get") else {"outcome": answer}
-    said = whole.get("outcome")
-    if said == OUTCOMES[0]:
-        return "happened", whole.get("result")
-    if said == OUTCOMES[1]:
+    fields: dict[str, JSON] = answer if hasattr(answer, "get") else {"outcome": answer}
+    outcome = fields.get("outcome")
+    if outcome == OUTCOMES[0]:
+        return "happened", fields.get("result")
+    if outcome == OUTCOMES[1]:
         return "repeat", None
     return "leave", None
 
 
 def restart_call(turn: Turn, open_call: OpenCall) -> tuple[list[Body], OpenCall]:
-    """Return the events that end a lost call and begin it anew under its own id and key."""
+    """Return the events that end a lost call and repeat it as a new call, and that call, with a new id and key."""
     number = turn.next_call_number
     call = msgspec.structs.replace(open_call.call, id=call_id(turn.path, number))
     ended = ToolResult(

@@ -25,7 +25,7 @@ _encode_result, _decode_result = msgspec.json.Encoder().encode, msgspec.json.Dec
 
 
 def as_result(call: CallId, value: Any) -> ToolResult:
-    """Return ``value`` as a result: text as it is, parts as they are, other data as JSON."""
+    """Return ``value`` as a result: a str as text, parts unchanged, other data as JSON."""
     if isinstance(value, ToolResult):
         content, data = _clean_parts(value.content), _clean_json(msgspec.to_builtins(value.value))
         return _round_trip(msgspec.structs.replace(value, call=call, content=content, value=data))
@@ -36,23 +36,23 @@ def as_result(call: CallId, value: Any) -> ToolResult:
     parts = _as_parts(value)
     if parts:
         return _round_trip(ToolResult(call=call, content=_clean_parts(parts)))
-    plain = _clean_json(msgspec.to_builtins(value))
-    return ToolResult(call=call, content=(Text(text=msgspec.json.encode(plain).decode()),), value=plain)
+    data = _clean_json(msgspec.to_builtins(value))
+    return ToolResult(call=call, content=(Text(text=msgspec.json.encode(data).decode()),), value=data)
 
 
 def failed_result(call: CallId, reason: FailureReason, text: str) -> ToolResult:
-    """Return a failed result that tells the model why."""
+    """Return a failed result whose text explains the failure to the model."""
     return ToolResult(call=call, content=(Text(text=replace_surrogates(text)),), failed=True, reason=reason)
 
 
 def _as_parts(value: Any) -> Content:
-    """Return a list of nothing but parts as content, anything else as none."""
-    given: list[Any] = list(value) if type(value) in {list, tuple} else []
-    return tuple(given) if all(isinstance(part, _PARTS) for part in given) else ()
+    """Return a list or tuple of only parts as content, ``()`` for any other value."""
+    items: list[Any] = list(value) if type(value) in {list, tuple} else []
+    return tuple(items) if all(isinstance(item, _PARTS) for item in items) else ()
 
 
 def _round_trip(result: ToolResult) -> ToolResult:
-    """Return ``result`` as the log will give it back; raise when the log cannot keep it."""
+    """Return ``result`` as it is decoded from the log; raise if it cannot be encoded."""
     return _decode_result(_encode_result(result))
 
 
@@ -64,7 +64,7 @@ def _clean_parts(content: Content) -> Content:
 
 
 def _clean_json(value: JSON) -> JSON:
-    """Replace what JSON text cannot carry."""
+    """Replace surrogates in all strings: they cannot be encoded as UTF-8."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if type(value) in {list, tuple}:

@@ -1,4 +1,4 @@
-"""Run one tool: within its timeout, stoppable, measured, with one result whatever happens."""
+"""Run one tool within its timeout, cancel it on a stop, and return exactly one result."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolReturned, ToolStarted
 
 MAX_STEP_SECONDS = 1.0
-"""Seconds one step may take before it is reported."""
+"""Seconds a tool may block the event loop before a warning is logged."""
 
 
 async def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None]) -> Any:
@@ -44,27 +44,27 @@ class _MeasuredSteps(Generator[Any, Any, Any]):
         return self
 
     def send(self, value: Any) -> Any:
-        """Let it go on with a value."""
-        begun = time.perf_counter()
+        """Resume the coroutine with a value."""
+        start = time.perf_counter()
         try:
             return self._work.send(value)
         finally:
-            self._measure(begun)
+            self._measure(start)
 
     def throw(self, kind: Any, error: BaseException | object = None, trace: TracebackType | None = None) -> Any:
-        """Let it go on with an error, such as its cancellation."""
-        begun = time.perf_counter()
+        """Resume the coroutine with an error, such as its cancellation."""
+        start = time.perf_counter()
         try:
             return self._work.throw(error if isinstance(error, BaseException) else kind)
         finally:
-            self._measure(begun)
+            self._measure(start)
 
     def close(self) -> None:
-        """Leave it where it is; when everything goes at once, it may have gone before."""
+        """Close the coroutine; it may be closed already."""
         self._work.close()
 
-    def _measure(self, begun: float) -> None:
-        took = time.perf_counter() - begun
+    def _measure(self, start: float) -> None:
+        took = time.perf_counter() - start
         if took > MAX_STEP_SECONDS:
             self._on_blocked(took)
 
@@ -79,7 +79,7 @@ class AwaitingPerson(msgspec.Struct, frozen=True):
 
 
 def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolStarted:
-    """Return what must be in the log before the tool runs."""
+    """Return the event that must be in the log before the tool runs."""
     spec = permitted.tool.spec
     deadline = format_timestamp(turn.env.clock.time() + spec.timeout) if spec.timeout is not None else ""
     return ToolStarted(
@@ -92,7 +92,7 @@ def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall
 
 
 async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolResult | AwaitingPerson:
-    """Run a tool whose start is in the log. What it returned is in the log before anyone looks at it."""
+    """Run a tool whose start is in the log. Its result is written before ``after_tool`` sees it."""
     turn.log.require_writer()
     context = CallContext(turn, open_call, permitted.tool.spec.timeout)
     context.folder = permitted.folder
@@ -110,21 +110,21 @@ async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) ->
 
 
 async def run_after_tool(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-    """Let the middleware see what a tool returned."""
+    """Pass a result through ``after_tool``."""
     return await offload_result(turn, await turn.middleware.after_tool(turn, call, result))
 
 
 async def rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> ToolResult | None:
     """Run a ``read`` call once more and return its result, ``None`` when it waits for a person.
 
-    Only for what looks at results: nothing of it is in the log but the result that is passed on.
+    For use in ``after_tool``: the log gets no events of the rerun, only the result that the middleware returns.
     """
     tool, open = turn.tools[call.name], turn.state.open.get(call.id)
     if tool.spec.effect != "read":
         raise MiddlewareError(f"{call.name!r} may not run twice: its effect is {tool.spec.effect!r}, not 'read'")
     turn.log.require_writer()
     known = open or OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.scope.step, number=0)
-    known = msgspec.structs.replace(known, asked=())  # what it asks a model now are questions of their own
+    known = msgspec.structs.replace(known, asked=())  # the rerun makes model calls of its own
     context = CallContext(turn, known, tool.spec.timeout, block=retry_number)
     try:
         result = await _run_until_done(turn, PermittedCall(tool, call), context)
@@ -147,8 +147,8 @@ async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallCon
             await done
     except TurnStopped as stopped:
         await _cancel_task(turn, task, permitted.call.name)
-        said = f"stopped before it was done: {stopped}{_unknown_outcome_text(permitted)}"
-        return _stopped_result(task, call, _REASONS[stopped.kind], said)
+        text = f"stopped before it was done: {stopped}{_unknown_outcome_text(permitted)}"
+        return _stopped_result(task, call, _REASONS[stopped.kind], text)
     except asyncio.CancelledError:
         task.cancel()
         raise
@@ -165,7 +165,7 @@ async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallCon
 
 
 def _run_at_once(work: Coroutine[Any, Any, ToolResult], call: CallId) -> ToolResult:
-    """Run a tool without an ``await``: it needs no task, no timeout and no turn of the event loop."""
+    """Run a tool that never suspends, without a task and a timeout."""
     try:
         copy_context().run(work.send, None)
     except StopIteration as end:
@@ -193,7 +193,7 @@ def _stop_text(stopped: TurnStopped) -> str:
 
 
 def _unknown_outcome_text(permitted: PermittedCall) -> str:
-    """What the model should know of a call that was cut: it may have had its effect."""
+    """Return the warning for a ``once`` call that was cancelled: it may have had its effect."""
     return "; its outcome is unknown, verify before repeating it" if permitted.tool.spec.effect == "once" else ""
 
 
@@ -212,12 +212,12 @@ async def _call_tool(turn: Turn, permitted: PermittedCall, context: CallContext)
         raise
     except TurnStopped as stopped:
         return failed_result(permitted.call.id, _REASONS[stopped.kind], _stop_text(stopped))
-    except BaseException as error:  # noqa: BLE001  # a failing tool raises what it likes; the model reads it
+    except BaseException as error:  # noqa: BLE001  # a tool may raise anything; the model gets the message
         return failed_result(permitted.call.id, "error", f"{type(error).__name__}: {error}")
 
 
 async def _cancel_task(turn: Turn, task: "asyncio.Task[Any]", name: str) -> None:
-    """Cancel a tool and give it a moment; one that will not leave is left behind and reported."""
+    """Cancel a tool and wait for the grace period; a task that has not ended then is abandoned and logged."""
     task.cancel()
     await asyncio.wait([task], timeout=turn.recipe.limits.grace)
     if not task.done():
