@@ -202,7 +202,9 @@ async def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-@pytest.mark.parametrize(("answer", "result"), [("allow", "paid 5"), ("deny", "a person refused this call")])
+@pytest.mark.parametrize(
+    ("answer", "result"), [("allow", "paid 5"), ("deny", "a person refused this call: denied by host")]
+)
 async def test_a_permission_request_handler_decides_approvals(answer: Any, result: str) -> None:
     asked: list[vaka.PermissionRequest] = []
 

@@ -1,7 +1,7 @@
 """Callbacks of a runtime's options that watch its turns: token usage, and approvals that a program decides."""
 
-import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from vaka.core.types.control import ApprovalRequested
@@ -56,8 +56,9 @@ class TurnObservers(NamedTuple):
         )  # fmt: skip
         if answer not in ("allow", "deny"):
             return
-        try:
-            await drivers.decide(request.approval, "approve" if answer == "allow" else "reject", by=self.approver)
-        except VakaError:
-            # The approval was decided or has expired in the meantime; the log has that decision.
-            await asyncio.sleep(0)
+        with suppress(VakaError):  # it was decided or has expired in the meantime; the log has that decision
+            if answer == "allow":
+                await drivers.decide(request.approval, "approve", by=self.approver)
+            else:  # with a message, so that the model reads it and the turn goes on
+                message = f"denied by {self.approver}"
+                await drivers.decide(request.approval, "reject", by=self.approver, message=message)
