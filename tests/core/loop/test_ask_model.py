@@ -1,4 +1,4 @@
-"""A tool asks a model: it is written down who asked and what it cost, and no budget is overdrawn."""
+"""A tool asks a model: the log has the call and its usage, and no budget is overdrawn."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,17 +20,14 @@ from tests.runtime.runtime_fixtures import (
     run_with_limits,
     runtime,
 )
-from vaka.core.loop.ask_model import ask_model
-from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Outcome
 from vaka.core.ports.model import Estimate, Model, NoticeChunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ModelError
 from vaka.core.types.event import Event
-from vaka.core.types.message import AssistantMessage, Text, ToolCall, ToolResult, Usage, UserMessage, as_content
+from vaka.core.types.message import Text, Usage, UserMessage, as_content
 from vaka.core.types.monitor import Logged, ModelFailed, UsageRecorded
-from vaka.middleware import ToolRetry as ToolRetry
+from vaka.middleware import ToolRetry
 from vaka.models.wrappers.resilience import RetryingModel
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -68,7 +65,7 @@ def total_usage(log: list[Event]) -> Usage:
     return sum([body.usage for body in usage_events(log)], Usage())
 
 
-async def test_what_a_tool_asks_is_in_the_log_with_its_call_and_counts_for_the_turn_and_the_session() -> None:
+async def test_usage_of_a_tool_is_recorded_with_its_call_and_counts_for_turn_and_session() -> None:
     other = ScriptedModel(agents={"think": [say("Four.") | CHEAP_USAGE]}, name="other")
     store = MemoryStore()
     async with runtime(store) as rt:
@@ -90,7 +87,7 @@ async def test_what_a_tool_asks_is_in_the_log_with_its_call_and_counts_for_the_t
     assert other.prompts[0].path == ("think",)
 
 
-async def test_calls_at_once_have_numbers_of_their_own_and_later_ones_go_on_from_there() -> None:
+async def test_concurrent_model_calls_have_distinct_numbers_and_later_ones_continue_them() -> None:
     other = ScriptedModel(agents={"helper": [say(str(number)) for number in range(1, 5)]})
     both = calls(call("think", about="a"), call("think", about="b"))
     _, log = await run_with_limits(ScriptedModel(both, both, say("done")), asking_tool(other, "helper"))
@@ -98,7 +95,7 @@ async def test_calls_at_once_have_numbers_of_their_own_and_later_ones_go_on_from
     assert sorted(body.number for body in usage_events(log) if body.call) == [1, 2, 3, 4]
 
 
-async def test_every_try_is_written_down_and_an_answer_that_came_in_the_end_counts() -> None:
+async def test_every_failed_attempt_is_recorded_and_the_last_answer_is_returned() -> None:
     other = RetryingModel(
         ScriptedModel(agents={"think": [fail(529, "busy"), say("Four.")]}), clock=FakeClock(auto=True)
     )
@@ -118,7 +115,7 @@ async def test_every_try_is_written_down_and_an_answer_that_came_in_the_end_coun
         (fail(400, "no such thing"), "no such thing"),
     ],
 )
-async def test_half_an_answer_is_none(line: Any, why: str) -> None:
+async def test_an_incomplete_answer_is_an_error(line: Any, why: str) -> None:
     caught: list[ModelError] = []
     other = ScriptedModel(agents={"think": [line]})
 
@@ -138,7 +135,7 @@ async def test_half_an_answer_is_none(line: Any, why: str) -> None:
     assert [(body.code, body.call, body.retried) for body in failed] == [(caught[0].code, "call_1", False)]
 
 
-async def test_what_the_model_tells_operators_gets_into_the_log() -> None:
+async def test_notices_of_the_model_are_written_to_the_log() -> None:
     async def answer(prompt: Prompt) -> list[Any]:
         return [NoticeChunk(Logged(level="info", message="hm")), TextChunk("Yes."), StopChunk()]
 
@@ -167,7 +164,7 @@ async def test_an_answer_for_a_tool_is_bounded_by_what_is_left() -> None:
     assert [prompt.options for prompt in other.prompts] == [{"max_tokens": 100}, {}]
 
 
-async def test_a_budget_that_is_used_up_lets_nobody_ask_a_model_that_cannot_tell_its_price() -> None:
+async def test_an_exhausted_budget_stops_a_call_of_a_model_without_estimates() -> None:
     other = ScriptedModel(agents={"think": [say("never")]})
     model = ScriptedModel(call("think") | EXPENSIVE_USAGE, say("never"))
     response, log = await run_with_limits(model, asking_tool(other), max_cost=0.2)
@@ -175,7 +172,7 @@ async def test_a_budget_that_is_used_up_lets_nobody_ask_a_model_that_cannot_tell
     assert (response.stop, response.limit) == ("limit", "cost")
 
 
-async def test_calls_at_once_never_spend_the_same_money() -> None:
+async def test_concurrent_calls_never_spend_the_same_budget() -> None:
     spent = {"usage": {"input": 100, "output": 200, "cost": 0.3}}
     other = PricedModel(agents={"think": [say("Four.") | spent] * 4})
     lines = [calls(*[call("think", about=str(number)) for number in range(4)]) | CHEAP_USAGE, say("done") | CHEAP_USAGE]
@@ -195,7 +192,7 @@ async def test_a_call_that_has_less_room_beside_others_waits_for_them() -> None:
     assert [result.text for result in results_by_call(log).values()] == ["Four."] * 4
 
 
-async def test_one_that_waits_for_room_hears_a_stop() -> None:
+async def test_a_stop_cancels_a_call_that_waits_for_budget() -> None:
     begun = asyncio.Event()
 
     class Slow(FunctionModel):
@@ -222,7 +219,7 @@ async def test_one_that_waits_for_room_hears_a_stop() -> None:
     assert {result.reason for result in results_by_call(log).values()} == {"interrupted"}
 
 
-async def test_what_children_ask_is_paid_by_everyone_above_them() -> None:
+async def test_model_calls_of_children_count_against_the_budgets_of_all_parents() -> None:
     child = PricedModel(
         agents={
             "helper": [
@@ -248,7 +245,7 @@ async def test_what_children_ask_is_paid_by_everyone_above_them() -> None:
     assert [event.data.stop for event in log if event.type == "subagent.completed"] == ["cost"]  # type: ignore[attr-defined]  # that event
 
 
-async def test_what_a_child_of_a_child_uses_counts_for_the_one_between_also_after_it_has_ended() -> None:
+async def test_usage_of_a_grandchild_counts_for_its_parent_also_after_it_has_ended() -> None:
     deep = PricedModel(agents={"deep": [say("seen") | EXPENSIVE_USAGE] * 9})
     lines = [call("deep", prompt=str(number)) | CHEAP_USAGE for number in range(9)]
     middle = vaka.Agent(
@@ -271,85 +268,7 @@ async def test_a_child_whose_model_cannot_tell_its_price_stops_when_the_money_of
     assert response.usage.cost == pytest.approx(0.61)
 
 
-async def test_middleware_may_ask_too() -> None:
-    other = ScriptedModel(agents={"judge": [say("harmless") | CHEAP_USAGE]})
-
-    class Judge(vaka.Middleware):
-        async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
-            verdict = await ask_model(turn, other, question_prompt("Is it?", "judge"))
-            return prompt if verdict == "harmless" else question_prompt("no")
-
-    store = MemoryStore()
-    async with runtime(store) as rt:
-        session = await rt.open(agent(ScriptedModel(say("done") | CHEAP_USAGE), middleware=[Judge()]), id="s")
-        response = await session.run("Go.")
-    log = await read_log(store, "s")
-    assert [(body.agent, body.call, body.number) for body in usage_events(log)] == [
-        ("judge", None, 1),
-        ("assistant", None, 0),
-    ]
-    assert response.usage == Usage(input=20, output=10, cost=0.02)
-
-
-async def test_middleware_that_looks_at_an_answer_asks_beside_it_within_the_budget() -> None:
-    other = PricedModel(agents={"judge": [say("harmless") | CHEAP_USAGE]})
-
-    class Judge(vaka.Middleware):
-        async def after_model(self, turn: Turn, message: AssistantMessage) -> AssistantMessage:
-            assert await ask_model(turn, other, question_prompt("Is it?", "judge")) == "harmless"
-            return message
-
-    limits, spent = vaka.Limits(max_tokens=300), {"usage": {"input": 100, "output": 20}}
-    async with runtime(MemoryStore()) as rt:
-        session = await rt.open(agent(PricedModel(say("done") | spent), middleware=[Judge()], limits=limits), id="s")
-        response = await session.run("Go.")
-    assert (response.text, response.stop) == ("done", "end")
-    assert [prompt.options for prompt in other.prompts] == [{"max_tokens": 80}]
-
-
-async def test_what_came_of_a_call_is_not_told_as_cancelled_when_nobody_can_pay_for_a_look_at_it() -> None:
-    other, done, store = PricedModel(agents={"judge": [say("never")]}), list[str](), MemoryStore()
-
-    class Judge(vaka.Middleware):
-        async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-            await ask_model(turn, other, question_prompt("Is it?", "judge"))
-            return result
-
-    @vaka.tool
-    async def send(to: str) -> str:
-        """Send a letter."""
-        done.append(to)
-        return "sent"
-
-    both = calls(call("send", to="Ann"), call("send", to="Bob")) | EXPENSIVE_USAGE
-    async with runtime(store) as rt:
-        who = agent(ScriptedModel(both, say("never")), send, middleware=[Judge()], limits=vaka.Limits(max_tokens=200))
-        response = await (await rt.open(who, id="s")).run("Go.")
-    log = await read_log(store, "s")
-    check_log(log)
-    assert (response.stop, response.limit, other.prompts, sorted(done)) == ("limit", "tokens", [], ["Ann", "Bob"])
-    assert {result.reason for result in results_by_call(log).values()} == {"sealed"}
-    assert all(
-        "It had returned; what it returned was not passed on" in found.text for found in results_by_call(log).values()
-    )
-
-
-async def test_an_answer_that_nobody_can_pay_to_look_at_is_one_that_a_limit_has_ended() -> None:
-    other = PricedModel(agents={"judge": [say("never")]})
-
-    class Judge(vaka.Middleware):
-        async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
-            await ask_model(turn, other, question_prompt("Is it?", "judge"))
-            return outcome
-
-    async with runtime(MemoryStore()) as rt:
-        limits = vaka.Limits(max_tokens=200)
-        who = agent(ScriptedModel(say("done") | EXPENSIVE_USAGE), middleware=[Judge()], limits=limits)
-        response = await (await rt.open(who, id="s")).run("Go.")
-    assert (response.stop, response.limit, response.text, other.prompts) == ("limit", "tokens", "done", [])
-
-
-async def test_nothing_is_counted_twice_wherever_the_process_died() -> None:
+async def test_usage_is_counted_once_wherever_the_process_died() -> None:
     def made(other: ScriptedModel) -> vaka.Agent:
         model = ScriptedModel(
             calls(call("think", about="a"), call("think", about="b")) | EXPENSIVE_USAGE, say("done") | EXPENSIVE_USAGE
@@ -382,7 +301,7 @@ async def test_nothing_is_counted_twice_wherever_the_process_died() -> None:
         assert sorted(result.text for result in results_by_call(log).values()) == ["Five.", "Four."]
 
 
-async def test_a_tool_asks_the_same_again_however_often_the_process_died() -> None:
+async def test_a_tool_repeats_its_model_calls_with_the_same_numbers_after_every_crash() -> None:
     def made(other: Model) -> vaka.Agent:
         @vaka.tool(effect="read")
         async def think(context: ToolContext) -> str:
@@ -417,7 +336,7 @@ async def test_a_tool_asks_the_same_again_however_often_the_process_died() -> No
         assert results_by_call(log)["call_1"].text == "Four. model_refused Five."
 
 
-async def test_a_tool_that_is_run_another_time_asks_anew() -> None:
+async def test_a_rerun_tool_makes_new_model_calls() -> None:
     other = ScriptedModel(agents={"think": [fail(400, "no"), say("Four.")]})
     store = MemoryStore()
     async with runtime(store) as rt:
@@ -427,7 +346,7 @@ async def test_a_tool_that_is_run_another_time_asks_anew() -> None:
     assert [prompt.number for prompt in other.prompts] == [1, 2]
 
 
-async def test_a_question_of_a_tool_does_not_change_what_its_agent_is_told() -> None:
+async def test_a_model_call_of_a_tool_does_not_change_the_prompt_of_its_agent() -> None:
     other = ScriptedModel(agents={"think": [say("Four.")]})
     model = ScriptedModel(call("think"), say("done"), say("again"))
     store = MemoryStore()
@@ -466,9 +385,7 @@ class EndlessModel(FunctionModel):
 )  # fmt: skip
 @pytest.mark.parametrize("piece", [TextChunk, ReasoningChunk])
 @pytest.mark.parametrize("asks", ["agent", "tool"])
-async def test_an_answer_that_was_stopped_has_cost_what_came_of_it(
-    first: Any, cost: Usage, asks: str, piece: Any
-) -> None:
+async def test_a_stopped_answer_costs_what_was_received(first: Any, cost: Usage, asks: str, piece: Any) -> None:
     """Providers tell the price of an answer with its end, some that of the prompt with its beginning."""
     begun, store = asyncio.Event(), MemoryStore()
     slow = EndlessModel(begun, *first, piece=piece)
