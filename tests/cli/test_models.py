@@ -286,7 +286,7 @@ def test_an_answer_is_checked_against_the_output_schema(shell: Shell) -> None:
     good = shell.run(*words)
     assert (good.code, good.out) == (0, '{"boats": 3}\n')
     bad = shell.run(*words)
-    assert (bad.code, "error: the answer has another shape: " in bad.err) == (6, True)
+    assert (bad.code, "error: the answer does not match the schema: " in bad.err) == (6, True)
     none = shell.run(*words, "--output", "json")
     assert (none.code, none.json["status"], none.json["structured_output"]) == (6, "failed", None)
     assert none.json["error"]["code"] == "invalid_output"

@@ -150,12 +150,12 @@ async def test_going_back_does_not_bring_back_what_is_over(office: ApprovalProje
 
 @pytest.mark.parametrize(
     ("more", "why"), [
-        ({"scope": "session", "ttl": 0}, "must be seconds above zero"),
-        ({"scope": "session", "ttl": -1}, "must be seconds above zero"),
-        ({"scope": "session", "ttl": float("nan")}, "must be seconds above zero"),
-        ({"scope": "session", "ttl": float("inf")}, "must be seconds above zero"),
-        ({"scope": "project", "ttl": 60}, "only what is allowed for the session"),
-        ({"ttl": 60}, "only what is allowed for the session"),
+        ({"scope": "session", "ttl": 0}, "must be a number of seconds above 0"),
+        ({"scope": "session", "ttl": -1}, "must be a number of seconds above 0"),
+        ({"scope": "session", "ttl": float("nan")}, "must be a number of seconds above 0"),
+        ({"scope": "session", "ttl": float("inf")}, "must be a number of seconds above 0"),
+        ({"scope": "project", "ttl": 60}, "ttl applies only to the scope session"),
+        ({"ttl": 60}, "ttl applies only to the scope session"),
         ({"scope": "session", "tll": 60}, "an answer has no 'tll'; it may have message, edit, scope, rule, ttl, by"),
     ],
 )  # fmt: skip

@@ -163,10 +163,10 @@ def test_a_server_on_this_machine_needs_no_key() -> None:
 
 def test_an_address_that_is_none_is_told_without_repeating_it() -> None:
     for base in (f"ftp://{KEY}@h", "h:1", "http://", "http://h:99999", f"http://h/v1?k={KEY}", "http://h/v1#k"):
-        with pytest.raises(ConfigError, match="OPENAI_BASE_URL is no address") as caught:
+        with pytest.raises(ConfigError, match="OPENAI_BASE_URL is not a base URL") as caught:
             make_registry({"OPENAI_BASE_URL": base, "OPENAI_API_KEY": KEY}).find("openai/x")
         assert KEY not in str(caught.value)
-    with pytest.raises(ConfigError, match="azure has an address for each customer; set AZURE_OPENAI_ENDPOINT"):
+    with pytest.raises(ConfigError, match="azure has a base URL per customer; set AZURE_OPENAI_ENDPOINT"):
         make_registry({"AZURE_OPENAI_API_KEY": "k"}).find("azure/x")
 
 

@@ -111,10 +111,10 @@ async def test_a_rule_can_be_written_otherwise_and_then_that_one_is_kept(office:
         ({"scope": "session", "rule": "Bash(npm build)"}, "does not mean this call of Bash; 'Bash\\(npm test\\)' does"),
         ({"scope": "session", "rule": "Bash("}, "expected Tool or Tool\\(pattern\\)"),
         ({"scope": "session", "rule": "Edit(//**)"}, "does not mean this call"),
-        ({"scope": "session", "rule": "Bash(npm test)\nBash(npm \x1b[31m)"}, "cannot be shown as they are"),
-        ({"scope": "project", "rule": "Bash(npm test)\nBash(\u202e:*)"}, "cannot be shown as they are"),
+        ({"scope": "session", "rule": "Bash(npm test)\nBash(npm \x1b[31m)"}, "contains unprintable characters"),
+        ({"scope": "project", "rule": "Bash(npm test)\nBash(\u202e:*)"}, "contains unprintable characters"),
         ({"scope": "user", "rule": "Bash(npm test)\nEdit(/x)"}, "write // before a whole path"),
-        ({"scope": "once", "rule": "Bash(npm test)"}, "a yes for once keeps none"),
+        ({"scope": "once", "rule": "Bash(npm test)"}, "an approval for once grants none"),
         ({"scope": "for ever"}, "must be one of once, session, project, user"),
         ({"scope": "session", "edit": {"command": "npm build"}}, "does not mean this call"),
     ],
@@ -130,7 +130,7 @@ async def test_an_answer_that_makes_no_sense_decides_nothing(office: ApprovalPro
 @pytest.mark.parametrize("said", [{"scope": "session"}, {"rule": "Bash"}, {"edit": {"command": "x"}}])
 async def test_a_no_is_only_a_no(office: ApprovalProject, said: Any) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    with pytest.raises(InvalidInput, match="a no has no scope, no rule and no edit"):
+    with pytest.raises(InvalidInput, match="a rejection takes no scope, rule or edit"):
         await office.resolve(asked, "reject", **said)
 
 

@@ -267,7 +267,7 @@ async def test_forks_rewinds_and_checkpoints() -> None:
             await session.rewind("nowhere")
         with pytest.raises(InvalidInput, match="has no event 99"):
             await session.rewind("99")
-        with pytest.raises(InvalidInput, match="there is a session 's' already"):
+        with pytest.raises(InvalidInput, match="session 's' already exists"):
             await branch.fork(id="s")
         whole = await session.fork()
         assert len(await whole.messages()) == 4

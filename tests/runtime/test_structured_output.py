@@ -83,9 +83,9 @@ async def test_an_answer_becomes_a_value_of_the_type_that_is_wanted(output: Any,
     ("output", "answer", "told"),
     [
         (Boat, "A boat.", "the answer is not JSON"),
-        (Boat, '{"hulls": 2}', "the answer has another shape: .*'name'"),
-        (Boat, '{"name": "a", "hulls": "two"}', "the answer has another shape: .*hulls"),
-        (BoatModel, '{"name": "a", "hulls": 0}', "the answer has another shape|the answer cannot be used"),
+        (Boat, '{"hulls": 2}', "the answer does not match the schema: .*'name'"),
+        (Boat, '{"name": "a", "hulls": "two"}', "the answer does not match the schema: .*hulls"),
+        (BoatModel, '{"name": "a", "hulls": 0}', "the answer does not match the schema|the answer cannot be used"),
     ],
 )
 async def test_words_of_another_shape_are_an_error_that_has_them(output: Any, answer: str, told: str) -> None:

@@ -105,7 +105,7 @@ async def test_tools_work_in_the_folder_that_was_given_and_in_no_other(tmp_path:
 
 
 async def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"add_dirs: .*nowhere' is no folder"):
+    with pytest.raises(ConfigError, match=r"add_dirs: .*nowhere' is not a folder"):
         _ = vaka.Runtime(cwd=str(tmp_path), add_dirs=(str(tmp_path / "nowhere"),)).env.world
 
 

@@ -1,4 +1,4 @@
-"""Providers: how each is spoken to, where it is, and which variables hold its key. Nothing is dialed here."""
+"""Providers: the wire format, base URL and key variables of each. This module opens no connection."""
 
 import re
 from collections.abc import Mapping
@@ -15,48 +15,48 @@ from vaka.runtime import lazy
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
 _OPENAI_MODEL = re.compile(r"gpt-[3-9]|chatgpt-|o[1-9](-|$)")
-"""How OpenAI's own models are called; its open ones, ``gpt-oss``, run everywhere."""
+"""Names of the models that only OpenAI serves; its open models, ``gpt-oss``, run on any server."""
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 _ENDPOINT_SUFFIX = re.compile(
     r"(?<=[^/:])(/chat/completions|/responses|/embeddings|(?<=/v1)/messages|(?<=/v1beta)/models)/*$"
 )
-"""What people copy along with an address: the requests have it anyway."""
+"""An endpoint path at the end of a base URL; the adapters add it themselves."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider."""
+    """A provider of models: its wire format, base URL and key variables."""
 
     name: str
     wire: Wire
     base_url: str
     base_env: str
-    """The variable that has another address."""
+    """The variable that overrides the base URL."""
     key_env: tuple[str, ...]
-    """The variables that may have the key; the first that is set counts."""
+    """The variables that may hold the key; the first one that is set is used."""
     bearer_env: str = ""
-    """The variable of a key that is sent as a bearer token, where others are not."""
+    """The variable of a key that is sent as a bearer token, unlike those of ``key_env``."""
     version: str = ""
-    """The part of the path that an address must have; without it, an address without a path gets the usual one."""
+    """The version segment that the base URL must have; default: the path of ``base_url``, if a URL has none."""
     query_env: Mapping[str, str] = {}
     local: bool = False
-    """A server of one's own: it may want no key and costs nothing."""
+    """Whether it is a local server, which needs no key and costs nothing."""
     profile: Any = None
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Every variable that may hold a key."""
+        """All variables that may hold a key."""
         return (*self.key_env, self.bearer_env) if self.bearer_env else self.key_env
 
 
 class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model is asked, and as whom. Its key is never shown."""
+    """The base URL and key for the calls of a model. ``repr`` hides the key."""
 
     base_url: str
     key: str = ""
     bearer: bool = False
     query: Mapping[str, str] = {}
     variable: str = ""
-    """Where the key came from."""
+    """The variable from which the key was read."""
 
     def __repr__(self) -> str:
         return f"Account(base_url={hide_userinfo(self.base_url)!r}, key={'…' if self.key else ''!r})"
@@ -83,11 +83,11 @@ _MODEL_PREFIXES = {
     "gemini": "gemini", "gemma": "gemini", "deepseek": "deepseek", "mistral": "mistral", "grok": "xai",
     "command": "cohere", "glm": "zhipu", "kimi": "moonshot", "qwen": "qwen",
 }  # fmt: skip
-"""How the names of some providers' models begin."""
+"""Providers by the prefix of their model names, for suggestions."""
 
 
 def find(name: str) -> Provider | None:
-    """Return the provider of that name, ``None`` if there is none."""
+    """Return the provider of a name or alias, if it is known."""
     known = _PROVIDERS_BY_NAME.get(_ALIASES.get(name, name))
     if known is not None:
         return known
@@ -96,7 +96,7 @@ def find(name: str) -> Provider | None:
 
 
 def provider_from_profile(profile: Any) -> Provider:
-    """Return the provider that a vendor's facts describe."""
+    """Return the provider that a vendor profile describes."""
     return Provider(
         name=profile.name, wire="chat", base_url=profile.base_url, base_env=profile.base_env, key_env=profile.key_env,
         query_env=profile.query_env, local=profile.local, profile=profile,
@@ -104,7 +104,6 @@ def provider_from_profile(profile: Any) -> Provider:
 
 
 def all_providers() -> tuple[Provider, ...]:
-    """Return all providers that are known."""
     profiles = lazy.vendor_profiles()
     return (*_BUILTIN_PROVIDERS, *(provider_from_profile(profile) for profile in profiles.values()))
 
@@ -112,35 +111,35 @@ def all_providers() -> tuple[Provider, ...]:
 def resolve_account(
     provider: Provider, environ: Mapping[str, str], *, base_url: str = "", key: str = "", key_env: str = ""
 ) -> ProviderAccount:
-    """Return where and as whom to ask a provider.
+    """Return the base URL and key of a provider.
 
-    Raises ``AuthenticationFailed`` that names the variable when there is no key, and ``ConfigError`` when there is no
-    address. A server on this machine needs no key.
+    Raises ``AuthenticationFailed`` with the name of the variable when there is no key, and ``ConfigError`` when there
+    is no base URL. A server on this machine needs no key.
     """
-    given = base_url or (environ.get(provider.base_env, "").strip() if provider.base_env else "")
-    address = normalize_base_url(provider, given or provider.base_url)
+    configured = base_url or (environ.get(provider.base_env, "").strip() if provider.base_env else "")
+    address = normalize_base_url(provider, configured or provider.base_url)
     if not address:
-        raise ConfigError(f"{provider.name} has an address for each customer; set {provider.base_env}")
+        raise ConfigError(f"{provider.name} has a base URL per customer; set {provider.base_env}")
     if not is_base_url(address):
         where = "base_url" if base_url else provider.base_env
-        raise ConfigError(f"{where} is no address; {EXPECTED_BASE_URL}")
+        raise ConfigError(f"{where} is not a base URL; {EXPECTED_BASE_URL}")
     variables = (key_env,) if key_env else provider.variables
     variable = next((name for name in variables if environ.get(name, "").strip()), "")
-    found = key or environ.get(variable, "").strip()
-    if not found and variables and not provider.local and not is_loopback_url(address):
+    secret = key or environ.get(variable, "").strip()
+    if not secret and variables and not provider.local and not is_loopback_url(address):
         raise AuthenticationFailed(f"there is no key for {provider.name}; set {' or '.join(variables)}")
-    if not (found.isascii() and found.isprintable()):
+    if not (secret.isascii() and secret.isprintable()):
         where = "in the settings" if key else f"in {variable}"
         raise AuthenticationFailed(
             f"the key for {provider.name} {where} holds a character that no key has (a line break?); copy it again"
         )
     query = {name: environ[variable] for name, variable in provider.query_env.items() if environ.get(variable)}
     bearer = bool(provider.bearer_env) and variable == provider.bearer_env and not key
-    return ProviderAccount(base_url=address, key=found, bearer=bearer, query=query, variable="" if key else variable)
+    return ProviderAccount(base_url=address, key=secret, bearer=bearer, query=query, variable="" if key else variable)
 
 
 def normalize_base_url(provider: Provider, url: str) -> str:
-    """Return an address with the version its wire wants: people give it with and without, or that of one endpoint."""
+    """Return a base URL with its version segment and without the path of an endpoint."""
     url = _ENDPOINT_SUFFIX.sub("", url.rstrip("/"))
     parts = [part for part in urlsplit(url).path.split("/") if part]
     if provider.version:
@@ -151,13 +150,13 @@ def normalize_base_url(provider: Provider, url: str) -> str:
 
 
 def is_openai(url: str, model: str) -> bool:
-    """Whether OpenAI answers there, itself or behind a gateway: others that speak its wire know less of it."""
+    """Return whether OpenAI serves the model, directly or behind a gateway; compatible servers support less."""
     host = urlsplit(url).hostname or ""
     return host == "openai.com" or host.endswith(".openai.com") or bool(_OPENAI_MODEL.match(model.rpartition("/")[2]))
 
 
 def unknown_model_error(name: str, own: Mapping[str, object]) -> ConfigError:
-    """Return what to raise for a name that means nothing, with the nearest that does; ``own`` are those defined."""
+    """Return the error for an unknown model name, with the closest known name; ``own`` has the configured ones."""
     head, slash, rest = name.partition("/")
     providers = [provider.name for provider in all_providers()]
     family = next((_MODEL_PREFIXES[word] for word in _MODEL_PREFIXES if name.lower().startswith(word)), "")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _MENU_SPAN = 256
-"""Events before the question that are looked at first for what the model was told of its tools."""
+"""The number of events before the approval that are searched first for the tool menu of the model."""
 
 _MENU_EVENTS = (TurnStarted, StepStarted, MessageCompleted)
 
@@ -43,20 +43,20 @@ ParseArguments: TypeAlias = Callable[[dict[str, Any]], ParsedArguments | Invalid
 async def check_edited_arguments(
     drivers: "SessionDrivers", pending: PendingDecision, request: ApprovalRequested, edit: dict[str, Any]
 ) -> None:
-    """Raise ``InvalidInput`` for arguments that the tool of a question would not take, as far as that is known here."""
+    """Raise ``InvalidInput`` for edited arguments that the tool would reject, if its schema is known here."""
     problem = check_json_data(edit)
     parse = None if problem else await _find_parser(drivers.store, pending, request)
-    found = parse(edit) if parse is not None else problem
-    if isinstance(found, InvalidArguments):
+    parsed = parse(edit) if parse is not None else problem
+    if isinstance(parsed, InvalidArguments):
         raise InvalidInput(
-            f"{request.call.name} does not take these arguments: {'; '.join(found.message.splitlines())}"
+            f"{request.call.name} does not take these arguments: {'; '.join(parsed.message.splitlines())}"
         )
     if drivers.secrets.json_forms and drivers.secrets.redact_data(edit) != edit:
-        raise InvalidInput("these arguments have a secret in them, which no log keeps; the call would run without it")
+        raise InvalidInput("these arguments contain a secret, which the log redacts; the call would run without it")
 
 
 async def _find_parser(store: Store, pending: PendingDecision, request: ApprovalRequested) -> ParseArguments | None:
-    """Return what reads arguments as the tool that is asked about does."""
+    """Return the argument parser of the tool that the approval is about."""
     known = _builtin_parser(request)
     if known is not None:
         return known
@@ -68,7 +68,7 @@ async def _find_parser(store: Store, pending: PendingDecision, request: Approval
 
 
 def _builtin_parser(request: ApprovalRequested) -> ParseArguments | None:
-    """Return how a tool that comes with vaka reads, if it is the very one: some take more than their schema says."""
+    """Return the parser of a built-in tool with the same spec; some accept more than their schema states."""
     tool = find_builtin(request.call.name) if request.call.name in TOOLS else None
     if tool is None:
         return None
@@ -76,17 +76,17 @@ def _builtin_parser(request: ApprovalRequested) -> ParseArguments | None:
 
 
 async def _find_tool_menus(store: Store, pending: PendingDecision) -> list[Digest]:
-    """Return the names of what the model was told of its tools in the step that asks."""
-    asks, span = pending.event, _MENU_SPAN
-    place = (asks.turn, asks.step, asks.path)
+    """Return the digests of the tool menus that the model got in the step of the approval."""
+    request, span = pending.event, _MENU_SPAN
+    scope = (request.turn, request.step, request.path)
     while True:
         after = max(pending.seq - span, 0)
         async with aclosing(store.events.read(pending.session, after=after, upto=pending.seq)) as events:
-            told = [event async for event in events if isinstance(event.data, _MENU_EVENTS)]
-        here = [event.data for event in told if (event.turn, event.step, event.path) == place]
-        begun = any(isinstance(event.data, TurnStarted) and event.turn == asks.turn for event in told)
-        if begun or not after or any(isinstance(body, StepStarted) for body in here):
-            return [menu for body in here if (menu := getattr(body, "tools", None))]
+            menu_events = [event async for event in events if isinstance(event.data, _MENU_EVENTS)]
+        bodies = [event.data for event in menu_events if (event.turn, event.step, event.path) == scope]
+        has_start = any(isinstance(event.data, TurnStarted) and event.turn == request.turn for event in menu_events)
+        if has_start or not after or any(isinstance(body, StepStarted) for body in bodies):
+            return [menu for body in bodies if (menu := getattr(body, "tools", None))]
         span *= 4
 
 
@@ -94,49 +94,50 @@ async def _read_specs(store: Store, menu: Digest) -> list[ToolSpec]:
     try:
         return msgspec.json.decode(await store.blobs.get(menu), type=list[ToolSpec])
     except (NotFound, Corrupt, msgspec.MsgspecError):
-        return []  # erased, or without what was secret in it
+        return []  # the blob was erased or redacted
 
 
 MAX_ANSWER_BYTES = 1 << 20
-"""Bytes an answer may have."""
+"""The size limit of a decision, in bytes of JSON."""
 
 MAX_TTL_SECONDS = 10 * 365 * 24 * 3600
-"""Seconds for which something can be allowed in a session; for longer, it is allowed for the rest of it."""
+"""The longest time limit of a grant for the session, in seconds."""
 
 
 async def resolve_approval(
     drivers: "SessionDrivers", pending: PendingDecision, decision: Literal["approve", "reject"], answer: ApprovalAnswer
 ) -> Event:
-    """Bring an answer to a session and return the one that counts, which is the first.
+    """Offer a decision to the session and return the event of the first one, which counts.
 
-    Raises ``InvalidInput`` for an answer that makes no sense and ``ConfigError`` when what it allows cannot be kept:
-    then nothing was answered.
+    Raises ``InvalidInput`` for a decision that is not possible, and ``ConfigError`` when its rules cannot be stored.
+    The approval then stays open.
     """
-    asked = pending.event.data
-    if not isinstance(asked, ApprovalRequested):
-        raise InvalidInput(f"{pending.id} is a question, which is answered and not approved")
-    said = clean_resolution(_parse_answer(pending.id, decision, answer))
-    until = _grant_expiry(drivers, asked, said, answer.get("ttl"))
-    said = msgspec.structs.replace(validate_resolution(asked, said), source=decision_source(), until=until)
-    if said.edit is not None:
-        await check_edited_arguments(drivers, pending, asked, said.edit)
-    if said.scope != "once" and is_expired(drivers.env.clock, asked):
-        raise InvalidInput(f"{pending.id} has expired at {asked.expires}; it can no longer allow anything")
-    path, added = await _persist_rules(asked, said)
+    request = pending.event.data
+    if not isinstance(request, ApprovalRequested):
+        raise InvalidInput(f"{pending.id} is a question: answer it, it cannot be approved or rejected")
+    resolution = clean_resolution(_parse_answer(pending.id, decision, answer))
+    until = _grant_expiry(drivers, request, resolution, answer.get("ttl"))
+    resolution = validate_resolution(request, resolution)
+    resolution = msgspec.structs.replace(resolution, source=decision_source(), until=until)
+    if resolution.edit is not None:
+        await check_edited_arguments(drivers, pending, request, resolution.edit)
+    if resolution.scope != "once" and is_expired(drivers.env.clock, request):
+        raise InvalidInput(f"{pending.id} has expired at {request.expires}; it can no longer grant a rule")
+    path, added = await _persist_rules(request, resolution)
     try:
-        event = await drivers.offer(pending.session, said, pending.id)
+        event = await drivers.offer(pending.session, resolution, pending.id)
     except BaseException:
         await _remove_persisted(path, added)
         raise
-    if event.data != drivers.secrets.redact_struct(said):
+    if event.data != drivers.secrets.redact_struct(resolution):
         await _remove_persisted(path, added)
-    elif said.rule:
-        await _resolve_covered(drivers, pending.session, asked, said)
+    elif resolution.rule:
+        await _resolve_covered(drivers, pending.session, request, resolution)
     return event
 
 
 def is_expired(clock: Clock, request: ApprovalRequested) -> bool:
-    """Return whether the time to decide is over: then whatever is said, it is a no."""
+    """Return whether the approval has expired; any later decision counts as a rejection."""
     return bool(request.expires) and format_timestamp(clock.time()) >= request.expires
 
 
@@ -155,17 +156,17 @@ def _parse_answer(
 def _grant_expiry(
     drivers: "SessionDrivers", request: ApprovalRequested, resolution: ApprovalResolved, ttl: float | None
 ) -> str:
-    """Return when what an answer allows for the session is no longer allowed."""
+    """Return the timestamp at which a grant for the session expires, ``""`` for never."""
     if ttl is not None and resolution.scope != "session":
-        raise InvalidInput("only what is allowed for the session can be allowed for some time")
+        raise InvalidInput("ttl applies only to the scope session")
     if ttl is not None and not 0 < ttl <= MAX_TTL_SECONDS:
-        raise InvalidInput(f"ttl {ttl!r} must be seconds above zero, {MAX_TTL_SECONDS} at most")
+        raise InvalidInput(f"ttl {ttl!r} must be a number of seconds above 0 and at most {MAX_TTL_SECONDS}")
     lasts = request.lasts if ttl is None and resolution.scope == "session" else ttl
     return format_timestamp(drivers.env.clock.time() + min(lasts, MAX_TTL_SECONDS)) if lasts is not None else ""
 
 
 def clean_resolution(resolution: ApprovalResolved) -> ApprovalResolved:
-    """Return an answer that the log can keep. Raises ``InvalidInput`` when it is too large."""
+    """Return a decision that can be stored as JSON. Raises ``InvalidInput`` when it is too large."""
     resolution = msgspec.structs.replace(
         resolution,
         message=replace_surrogates(resolution.message),
@@ -177,25 +178,25 @@ def clean_resolution(resolution: ApprovalResolved) -> ApprovalResolved:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"the arguments cannot be written as JSON: {error}") from error
     if size > MAX_ANSWER_BYTES:
-        raise InvalidInput(f"an answer may have {MAX_ANSWER_BYTES} bytes as JSON; this one has {size}")
+        raise InvalidInput(f"a decision may have at most {MAX_ANSWER_BYTES} bytes as JSON; this one has {size}")
     return resolution
 
 
 def validate_resolution(request: ApprovalRequested, resolution: ApprovalResolved) -> ApprovalResolved:
-    """Return an answer with the rules it keeps. Raises ``InvalidInput`` when it is none that can be given."""
+    """Return a decision with the rules it grants. Raises ``InvalidInput`` when the request does not permit it."""
     if resolution.scope not in APPROVAL_SCOPES:
         raise InvalidInput(f"scope {resolution.scope!r} must be one of {', '.join(APPROVAL_SCOPES)}")
     if resolution.decision == "reject" and (
         resolution.edit is not None or resolution.scope != "once" or resolution.rule
     ):
-        raise InvalidInput("a no has no scope, no rule and no edit")
+        raise InvalidInput("a rejection takes no scope, rule or edit")
     if resolution.decision == "approve" and request.decisions:
         wanted = "approve" if resolution.edit is None else "edit"
         if wanted not in request.decisions:
             raise InvalidInput(f"{request.approval} takes {' or '.join(allowed_decisions(request))}, not {wanted}")
     if resolution.scope == "once":
         if resolution.rule:
-            raise InvalidInput("a rule is kept for the session, the project or the user; a yes for once keeps none")
+            raise InvalidInput("a rule needs the scope session, project or user; an approval for once grants none")
         return resolution
     if resolution.scope not in request.allowed_scopes:
         raise InvalidInput(_scope_error(request, resolution.scope))
@@ -206,14 +207,14 @@ def validate_resolution(request: ApprovalRequested, resolution: ApprovalResolved
 
 
 def allowed_decisions(request: ApprovalRequested) -> list[str]:
-    """Return what may be said of a call; no is always possible."""
+    """Return the decisions that a request permits; ``reject`` is always one of them."""
     return [word for word in ("approve", "edit", "reject") if word in request.decisions or word == "reject"]
 
 
 def check_rule(request: ApprovalRequested, rule: str, call: ToolCall, scope: str = "session") -> None:
-    """Raise ``InvalidInput`` unless rules, one per line, can be kept for a scope and mean the call."""
+    """Raise ``InvalidInput`` unless rules, one per line, can be stored for a scope and match the call."""
     if not all(text.isprintable() for text in Grant(rule=rule).rules):
-        raise InvalidInput(f"the rule {rule!r} has characters that cannot be shown as they are, so it is not kept")
+        raise InvalidInput(f"the rule {rule!r} contains unprintable characters, so it is not stored")
     folder = request.cwd if scope == "session" else str(settings_file_for_scope(scope, request.cwd, Path.home())[1])
     if folder != request.cwd and any(_is_folder_relative(text) for text in Grant(rule=rule).rules):
         raise InvalidInput(f"the rule {rule!r} begins at /, which is {folder!r} there; write // before a whole path")
@@ -222,14 +223,14 @@ def check_rule(request: ApprovalRequested, rule: str, call: ToolCall, scope: str
 
 
 def _is_folder_relative(rule: str) -> bool:
-    """Return whether a rule is about a path that begins where the settings are."""
+    """Return whether a rule has a path that is relative to the folder of the settings."""
     tool, _, pattern = rule.partition("(")
     return builtin_name_of(tool) in READ_TOOLS | EDIT_TOOLS and pattern.startswith("/") and not pattern.startswith("//")
 
 
 def _scope_error(request: ApprovalRequested, scope: str) -> str:
     if not request.grant:
-        return f"{request.approval} can only be approved once: no rule can say that it is allowed"
+        return f"{request.approval} can only be approved once: no rule can match it"
     return (
         f"{request.approval} cannot be approved for the {scope}: {request.rule!r} would ask again all the same; "
         f"possible is {' or '.join(request.allowed_scopes)}"
@@ -237,7 +238,7 @@ def _scope_error(request: ApprovalRequested, scope: str) -> str:
 
 
 def decision_source() -> str:
-    """Return where this is: machine, process, and terminal if there is one."""
+    """Return the host name, process id and terminal of this process."""
     terminal = ""
     with contextlib.suppress(OSError, AttributeError):
         terminal = f", {os.ttyname(0)}"
@@ -245,12 +246,12 @@ def decision_source() -> str:
 
 
 def _policy_for(request: ApprovalRequested) -> LayeredPolicy:
-    """Return what knows what rules mean in the folder of a session."""
+    """Return a policy that matches rules in the folder of the request."""
     return LayeredPolicy(cwd=request.cwd).in_folder(request.folder)
 
 
 async def _persist_rules(request: ApprovalRequested, resolution: ApprovalResolved) -> tuple[Path | None, list[str]]:
-    """Put the rules of an answer where they are kept; return the file and what was not in it."""
+    """Add the granted rules to the settings file of the scope; return the file and the rules that were new."""
     if resolution.scope not in ("project", "user"):
         return None, []
     path, _ = settings_file_for_scope(resolution.scope, request.cwd, Path.home())
@@ -258,7 +259,7 @@ async def _persist_rules(request: ApprovalRequested, resolution: ApprovalResolve
 
 
 async def _remove_persisted(path: Path | None, added: list[str]) -> None:
-    """Somebody else was first: what was kept for an answer that does not count is taken out again."""
+    """Remove the stored rules of a decision that does not count because another one was first."""
     if path is not None and added:
         await asyncio.to_thread(remove_allow_rules, path, added)
 
@@ -266,7 +267,7 @@ async def _remove_persisted(path: Path | None, added: list[str]) -> None:
 async def _resolve_covered(
     drivers: "SessionDrivers", session: SessionId, request: ApprovalRequested, resolution: ApprovalResolved
 ) -> None:
-    """Answer what else waits in the session and is meant by the rules that were kept."""
+    """Approve the other open approvals of the session that the granted rules match."""
     specs = {request.call.name: request.spec}
     for id in _find_covered(await drivers.store.sessions.decisions(session), request, resolution.rule, specs):
         why = f"covered by what was allowed with {request.approval}"
@@ -279,7 +280,7 @@ async def _resolve_covered(
 def _find_covered(
     pending_decisions: Iterable[PendingDecision], request: ApprovalRequested, rule: str, specs: dict[str, Digest]
 ) -> list[DecisionId]:
-    found: list[DecisionId] = []
+    covered: list[DecisionId] = []
     for pending in pending_decisions:
         other = pending.event.data
         if not isinstance(other, ApprovalRequested) or other.approval == request.approval:
@@ -292,5 +293,5 @@ def _find_covered(
             and "session" in other.allowed_scopes
             and _policy_for(other).covers(rule, other.call, spec_of(other.call.name))
         ):
-            found.append(other.approval)
-    return found
+            covered.append(other.approval)
+    return covered

@@ -1,4 +1,4 @@
-"""Scripts in a runtime: where they run and what they are lent. Loaded when the first script is used."""
+"""Scripts in a runtime: the Luau agent, and the services that scripts share. Imported on first use."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -35,13 +35,13 @@ class LuauAgent(Agent):
         self, name: str, script: "str | Path", *, libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
         trusted: bool = True, **more: Any,
     ) -> None:  # fmt: skip
-        """Read and compile a script. Also takes what any agent takes; ``turn_limits`` are the limits of its turns."""
+        """Read and compile a script. ``more`` are arguments of ``Agent``; ``turn_limits`` limit its turns."""
         self.source = ScriptSource(script, libs, limits, trusted=trusted)
         turn_limits = more.pop("turn_limits", None)
         super().__init__(name, **more, **({"limits": turn_limits} if turn_limits else {}))
 
     def bind(self, services: ScriptServices) -> "Callable[[Turn], Awaitable[Ending]]":
-        """Return what the agent does in a turn."""
+        """Return the function that runs a turn of the agent."""
         return ScriptBody(self.source, services)
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class LuauAgent(Agent):
 
 
 class ScriptHost:
-    """The VMs, workers and network that the scripts of one runtime share; each made when it is needed."""
+    """The VMs, workers and network that the scripts of one runtime share, each created on first use."""
 
     def __init__(self, options: Options, store: Store) -> None:
         self._store, self._env = store, dict(options.script_env)
@@ -60,7 +60,7 @@ class ScriptHost:
 
     @property
     def network(self) -> Network:
-        """The network, to public addresses only unless the runtime was given another."""
+        """The network of the options; default: one for public addresses and trusted hosts only."""
         if self._network is None:
             self._own_network = self._network = Connector(NetworkRules(trusted=self._trusted_hosts))
         return self._network
@@ -68,7 +68,7 @@ class ScriptHost:
     def make_services(
         self, models: Callable[[str], Model], agents: Callable[[str, JSON], Tool | None]
     ) -> ScriptServices:
-        """Return what one agent's scripts are run with."""
+        """Return the services of the scripts of one agent."""
         return ScriptServices(
             runner=self._engine,
             find_model=models,
@@ -82,7 +82,6 @@ class ScriptHost:
         )
 
     async def close(self) -> None:
-        """End every worker and connection."""
         await self._engine.close()
         if self._own_network is not None:
             await self._own_network.close()
@@ -90,5 +89,5 @@ class ScriptHost:
 
 def _schema_errors(schema: JSON, value: JSON) -> str:
     if not is_object(schema):
-        raise InvalidInput(f"a JSON Schema is a table, got {schema!r}")
+        raise InvalidInput(f"a JSON Schema must be a table, not {schema!r}")
     return "; ".join(Validator(schema).find_faults(value))

@@ -26,7 +26,7 @@ from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.progress import TurnQueued, TurnStarted
 
 SYNC_DELAY = 0.02
-"""Seconds a turn may take before this process starts to listen for what others offer to its session."""
+"""Seconds that a turn runs before its driver starts to read events offered by other processes."""
 
 
 _DETACHED_FANOUT = Fanout(SessionId(""))
@@ -56,7 +56,6 @@ class SyncStarter:
             self._timer = loop.call_at(self._due[0][0], self._start_due)
 
     def close(self) -> None:
-        """Start nothing more."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -80,9 +79,9 @@ class SessionDriver:
         self.log = Log(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
         self.error: BaseException | None = None
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """Whether the session could be claimed, and work has begun."""
+        """The result is whether the session was claimed and the driver has started."""
         self.ending = False
-        """True when it takes nothing more on."""
+        """Whether the driver accepts no more inputs."""
         self.new_inputs: list[InputAdded] = []
         self.observers: list[Callable[[Sequence[Event]], None]] = []
         """Called with the events that this driver's log stores."""
@@ -101,14 +100,14 @@ class SessionDriver:
         self._turn_ended = asyncio.Event()
 
     async def claim(self) -> None:
-        """Become the writer and read what there is. ``Busy`` while another process is it."""
+        """Become the writer of the session and load its state. Raises ``Busy`` while another process is the writer."""
         term = await self.store.events.claim(self.session)
         try:
             opened = await reopen(self.store, self.session) if term > 1 else empty_session()
             if opened.too_new:
                 raise TooNew(
                     f"session {self.session!r} holds events of version {opened.too_new}, this vaka knows {VERSION}; "
-                    "it can be read, but only a newer vaka may go on with it"
+                    "it can be read, but only a newer vaka can continue it"
                 )
         except BaseException:
             await self.store.events.release(self.session, term)
@@ -120,23 +119,22 @@ class SessionDriver:
         self.log.listeners = [self._on_events, *self.observers]
 
     def start(self, done: "Callable[[SessionDriver], None]") -> None:
-        """Work until nothing is left to do; then call ``done``."""
+        """Run turns in a task until no work is left; then call ``done``."""
         self._sync_starter.schedule(self)
         self._task = asyncio.create_task(self._run())
         self.ready.set_result(True)
         self._task.add_done_callback(lambda _: self._on_done(done))
 
     def stop(self, why: StopKind, note: str = "") -> None:
-        """Stop the running turn."""
         self._stop.trigger(why, note)
 
     def finish(self, note: str) -> None:
-        """Stop the running turn and begin no other: what was said after it stays in the log."""
+        """Stop the running turn and begin no other; queued inputs stay in the log."""
         self._no_more_turns = True
         self.stop("cancelled", note)
 
     async def withdraw(self, key: str) -> None:
-        """A caller takes an input back: its turn is stopped, now or as soon as it begins."""
+        """Withdraw an input of a cancelled caller: its turn is stopped, now or as soon as it begins."""
         self.new_inputs = [added for added in self.new_inputs if added.key != key]
         self._withdrawn.add(key)
         running = self._scope.turn if self._scope else ""
@@ -147,23 +145,23 @@ class SessionDriver:
 
     @property
     def turn_opening(self) -> bool:
-        """Whether a turn is about to begin that is not in the log yet."""
+        """Whether a turn has started whose first event is not in the log yet."""
         return self._scope is not None and self.log.state.turn is None
 
     @property
     def next_turn(self) -> tuple[str, str]:
-        """The unfinished turn, or else the key of the input that is answered next."""
+        """The id of the unfinished turn, or else the key of the next queued input."""
         turn, waiting = self.log.state.turn, self._queued_inputs()
         return (turn.id, "") if turn else ("", waiting[0].key if waiting else "")
 
     def add_follower(self, follower: Follower) -> None:
-        """Tell a follower when this driver has nothing more to do."""
+        """End a follower when this driver ends."""
         if self._ended:
             follower.end(self.error)
         self._followers.add(follower)
 
     def detach(self) -> None:
-        """Let go of the session's followers; they hear of it through the store from now on."""
+        """Stop feeding the followers of the session; they read from the store from now on."""
         if not self.ready.done():
             self.ready.set_result(False)
         if self._attached:
@@ -171,19 +169,19 @@ class SessionDriver:
             self.hub.detach_writer(self.session)
 
     async def wait_written(self) -> None:
-        """Return once the session is in the store, or work has ended without that."""
+        """Return once the first event is in the store, or the driver has ended."""
         if self._task is not None and not self.log.head:
             changed = asyncio.ensure_future(self.log.wait_for_change())
             await asyncio.wait([changed, self._task], return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
 
     async def wait(self) -> None:
-        """Return when the driver has ended, however it ended."""
+        """Return when the driver has ended, with or without an error."""
         if await self.ready and self._task is not None:
             await asyncio.wait([self._task])
 
     def abort(self) -> None:
-        """End now, as if the process had died: the log says where to go on."""
+        """Cancel the driver as if the process had died; the log allows another one to resume."""
         if self._task is not None:
             self._task.cancel()
 
@@ -214,7 +212,7 @@ class SessionDriver:
         return bool(state.turn or state.inputs or self.new_inputs)
 
     def _next_opening(self) -> TurnInput | None:
-        """Return what the next turn answers; an unfinished turn comes before anything new."""
+        """Return the input of the next turn, ``None`` to finish the unfinished one."""
         state = self.log.state
         if state.turn is not None:
             return None
@@ -228,17 +226,17 @@ class SessionDriver:
         return TurnInput(content=added.content, keys=(added.key,), fresh=(added,))
 
     def _unfinished_inputs(self) -> tuple[str, ...]:
-        """Return the inputs the unfinished turn began with."""
-        begun = [e.data for e in self.log.window.events if isinstance(e.data, TurnStarted)]
-        return begun[-1].inputs if begun else ()
+        """Return the keys of the inputs with which the unfinished turn began."""
+        starts = [e.data for e in self.log.window.events if isinstance(e.data, TurnStarted)]
+        return starts[-1].inputs if starts else ()
 
     def _queued_inputs(self) -> list[InputAdded]:
-        """Return the inputs no turn has taken yet: first those that came to interrupt, to be heard now."""
+        """Return the inputs that no turn has taken yet, those with the policy ``interrupt`` first."""
         queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
         return sorted((queued[key] for key in self.log.state.inputs), key=lambda added: added.policy != "interrupt")
 
     def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
-        """Return the last of some inputs that asks for a model or for something of it."""
+        """Return the last of some inputs that sets a model or options."""
         known = fresh or [e.data for e in self.log.window.events if isinstance(e.data, InputAdded)]
         return next((i for i in reversed(known) if i.key in keys and (i.model or i.options)), None)
 
@@ -269,7 +267,7 @@ class SessionDriver:
             self._turn_ended = asyncio.Event()
 
     def _on_events(self, events: Sequence[Event]) -> None:
-        """Events were folded: has someone asked to stop, or said something that must wait?"""
+        """Stop the turn if the new events interrupt it, and announce newly queued inputs."""
         turn = self.log.state.turn
         if turn is None:
             return
@@ -281,16 +279,16 @@ class SessionDriver:
                 self.log.defer(EventScope(), TurnQueued(input=queued.key))
 
     def start_sync(self) -> None:
-        """Begin to read what other processes offer to the session, unless its work has ended."""
+        """Start to read events offered by other processes, unless the driver has ended."""
         if not self._ended:
             self._sync_task = asyncio.create_task(self._sync_loop())
 
     async def _sync_loop(self) -> None:
-        """Hear what others offer; when the store cannot be asked, the next write will say so."""
+        """Read offered events until an error; the next append reports a store that fails."""
         while True:
             try:
                 if await self.store.events.wait(self.session, after=self.log.head) > self.log.head:
-                    await self.log.sync()  # not what this log has just written itself
+                    await self.log.sync()  # the head moves also with the appends of this log, which need no sync
             except Unavailable:
                 await self.env.clock.sleep(1.0)
             except VakaError:

@@ -19,10 +19,10 @@ _READ_SPAN = 256
 async def fork(
     store: Store, origin: SessionId, at: "Cursor | str | None", new_session: SessionId, timestamp: str
 ) -> None:
-    """Copy a session's events up to a place, byte for byte, and write where they came from."""
+    """Copy the events of a session up to a position unchanged, and append an event that names the origin."""
     seq = await resolve_seq(store, origin, at)
     if await store.sessions.find(new_session) is not None:
-        raise InvalidInput(f"there is a session {new_session!r} already")
+        raise InvalidInput(f"session {new_session!r} already exists")
     prefix = await reopen(store, origin, upto=seq)
     async with aclosing(store.events.read(origin, upto=seq)) as events:
         copied = [event async for event in events]
@@ -41,7 +41,7 @@ async def fork(
 async def rewind(
     store: Store, session: SessionId, to: "Cursor | str", timestamp: str, extra_bodies: Sequence[Body] = ()
 ) -> Event:
-    """Write that a session goes on from an earlier place; an unfinished turn ends first, ``noted`` comes next."""
+    """Append a rewind to an earlier position, after the end of an unfinished turn and ``extra_bodies``."""
     seq = await resolve_seq(store, session, to)
 
     async def compose(now: OpenedSession) -> list[tuple[EventScope, Body]]:
@@ -74,7 +74,7 @@ async def _append_composed(
     compose: Callable[[OpenedSession], Awaitable[list[tuple[EventScope, Body]]]],
     timestamp: str,
 ) -> list[Event]:
-    """Append what ``compose`` makes of a session as it is now; once more when someone offered something meanwhile."""
+    """Append the events that ``compose`` returns for the current state; retry when the head has moved."""
     term = await store.events.claim(session)
     try:
         while True:
@@ -91,7 +91,7 @@ async def _append_composed(
 
 
 async def read_last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:
-    """Return the events of the last turn that still counts; reads back only as far as it must."""
+    """Return the events of the last turn on the live branch, reading the log backwards in growing spans."""
     info = await store.sessions.find(session)
     if info is None:
         raise NotFound(f"there is no session {session!r}")
@@ -99,14 +99,14 @@ async def read_last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:
     while True:
         events = await _read_live_events(store, session, max(info.head - span, 0))
         turn = next((event.turn for event in reversed(events) if event.turn), "")
-        found = tuple(event for event in events if turn and event.turn == turn)
-        if span >= info.head or any(isinstance(event.data, TurnStarted) for event in found):
-            return found
+        turn_events = tuple(event for event in events if turn and event.turn == turn)
+        if span >= info.head or any(isinstance(event.data, TurnStarted) for event in turn_events):
+            return turn_events
         span *= 4
 
 
 async def _read_live_events(store: Store, session: SessionId, after: int) -> list[Event]:
-    """Return the events after a place, without what a rewind left behind."""
+    """Return the events after a position, without those that a rewind removed from the live branch."""
     kept: list[Event] = []
     async with aclosing(store.events.read(session, after=after)) as events:
         async for event in events:
@@ -118,7 +118,7 @@ async def _read_live_events(store: Store, session: SessionId, after: int) -> lis
 
 
 async def resolve_seq(store: Store, session: SessionId, at: "Cursor | str | None") -> int:
-    """Return the seq of a place of a session. Raises ``NotFound`` or ``InvalidInput`` when there is none such."""
+    """Return the seq of a cursor or label. Raises ``NotFound`` or ``InvalidInput`` when it does not exist."""
     info = await store.sessions.find(session)
     if info is None:
         raise NotFound(f"there is no session {session!r}")

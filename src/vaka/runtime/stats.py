@@ -1,4 +1,4 @@
-"""What sessions have used: a fold over their ``usage`` events, each one call of a model."""
+"""Usage statistics of sessions: a fold over their ``usage`` events, one per model call."""
 
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -14,12 +14,12 @@ from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
 
 TOTAL_ID = "_total"
-"""The id under which all sessions are summed up."""
+"""The id of the statistics over all sessions."""
 _PAGE_SIZE = 200
 
 
 class ModelStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model, or one agent, has used."""
+    """The usage of one model or one agent."""
 
     usage: Usage = Usage()
     request_count: int = 0
@@ -29,17 +29,17 @@ class ModelStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session has used by itself; what it was forked with is in the session it comes from."""
+    """The usage of one session. Usage before a fork counts for the original session only."""
 
     session_id: str
     usage: Usage = Usage()
     request_count: int = 0
-    """Calls of models, those that were tried again and those of children included."""
+    """The number of model calls, including retries and calls of subagents."""
     first_request: str = ""
     last_request: str = ""
     by_model: dict[str, ModelStats] = {}
     by_agent: dict[str, ModelStats] = {}
-    """By the name of the agent; a child's calls are under its own."""
+    """Usage by the name of the agent; a subagent has its own entry."""
 
     @property
     def total_input(self) -> int:
@@ -67,7 +67,7 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
         return self.usage.cache_read
 
     def __add__(self, other: "SessionStats") -> "SessionStats":
-        """Return both together, under the first one's id."""
+        """Return the sum of both, with the id of the first."""
         times = [time for time in (self.first_request, other.first_request) if time]
         return SessionStats(
             session_id=self.session_id, usage=self.usage + other.usage,
@@ -78,13 +78,13 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbedderUsage:
-    """What embedders have used outside of sessions since this process began; what is used in one is in its log."""
+    """The usage of embedders outside of turns since the process started; inside a turn the log records it."""
 
     def __init__(self) -> None:
         self.stats = SessionStats(session_id=TOTAL_ID)
 
     def add(self, model: str, usage: Usage) -> None:
-        """Count one call: in the log of the current turn, or here outside of one."""
+        """Record one call in the log of the current turn, or here outside of a turn."""
         if record_usage(model, usage):
             return
         one = ModelStats(usage=usage, request_count=1)
@@ -92,7 +92,7 @@ class EmbedderUsage:
 
 
 def sum_usage(session: str, events: Iterable[Event]) -> SessionStats:
-    """Return what the events of a session say it has used. Pure."""
+    """Return the usage that the events of a session record. Pure."""
     stats = SessionStats(session_id=session)
     for event in events:
         body = event.data
@@ -106,7 +106,7 @@ def sum_usage(session: str, events: Iterable[Event]) -> SessionStats:
 
 
 async def read_session_stats(store: Store, session: SessionId) -> SessionStats:
-    """Return what a session has used. Raises ``NotFound``."""
+    """Return the usage of a session. Raises ``NotFound``."""
     if await store.sessions.find(session) is None:
         raise NotFound(f"there is no session {session!r}")
     async with aclosing(store.events.read(session)) as events:
@@ -114,7 +114,7 @@ async def read_session_stats(store: Store, session: SessionId) -> SessionStats:
 
 
 async def read_total_stats(store: Store) -> SessionStats:
-    """Return what all sessions of a store have used."""
+    """Return the usage of all sessions of a store."""
     total, after = SessionStats(session_id=TOTAL_ID), ""
     while True:
         page = await store.sessions.list(SessionQuery(limit=_PAGE_SIZE, after=after))

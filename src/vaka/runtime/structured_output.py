@@ -16,16 +16,16 @@ from vaka.tools.schema.type_reader import TypeReader
 from vaka.tools.validate import Validator
 
 INVALID_OUTPUT = "invalid_output"
-"""The code of the error that an answer of another shape is."""
+"""The error code of an answer that does not match the schema."""
 
 _CODE_FENCE = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _VALUE_KEY = "value"
-"""Where a value stands that is no object: providers want one around everything."""
+"""The property that holds a value that is not an object: providers require an object at the root."""
 _CONVERT_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
 def schema_for(output: Any) -> "OutputSchema":
-    """Return the shape of a type or a schema; that of a type is worked out once."""
+    """Return the output schema of a type or JSON Schema; that of a type is cached."""
     return OutputSchema(output) if isinstance(output, Mapping) else _cached_schema_for(output)
 
 
@@ -35,10 +35,10 @@ def _cached_schema_for(output: Any) -> "OutputSchema":
 
 
 class OutputSchema:
-    """What an answer is to be: a JSON Schema, or a type such as a dataclass, TypedDict, Struct or pydantic model."""
+    """The schema of an answer, from a JSON Schema or a type: dataclass, TypedDict, Struct or pydantic model."""
 
     def __init__(self, output: Any) -> None:
-        """Read what is wanted; raise ``InvalidInput`` when JSON cannot express it."""
+        """Derive the schema. Raises ``InvalidInput`` for a type that JSON cannot express."""
         self._type: Any = None
         if isinstance(output, Mapping):
             self.schema, self.name = dict(cast("Mapping[str, Any]", output)), "answer"
@@ -55,24 +55,24 @@ class OutputSchema:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The model options that ask for it."""
+        """The model options that request this output."""
         return {"output": {"schema": self.schema, "name": self.name or "answer"}}
 
     def extract_json(self, text: str) -> str:
-        """Return the JSON of an answer, without the fence some models put around it."""
+        """Return the JSON of an answer without the code fence that some models add."""
         fenced = _CODE_FENCE.match(text)
         return fenced.group(1) if fenced else text.strip()
 
     def parse(self, text: str) -> Any:
-        """Return the value an answer stands for. Raises ``TurnError`` with the code ``invalid_output``."""
-        found = parse_json(self.extract_json(text))
-        if isinstance(found, InvalidArguments):
-            raise TurnError(f"the answer is not JSON: {found.message}", code=INVALID_OUTPUT)
-        value = without_nulls(found[0], self.schema, self.schema)
+        """Parse an answer and return its value. Raises ``TurnError`` with the code ``invalid_output``."""
+        parsed = parse_json(self.extract_json(text))
+        if isinstance(parsed, InvalidArguments):
+            raise TurnError(f"the answer is not JSON: {parsed.message}", code=INVALID_OUTPUT)
+        value = without_nulls(parsed[0], self.schema, self.schema)
         faults = self._validator.find_faults(value)
         if faults:
-            said = "; ".join(fault.replace("arguments", "answer", 1) for fault in faults)
-            raise TurnError(f"the answer has another shape: {said}", code=INVALID_OUTPUT)
+            details = "; ".join(fault.replace("arguments", "answer", 1) for fault in faults)
+            raise TurnError(f"the answer does not match the schema: {details}", code=INVALID_OUTPUT)
         if self._is_wrapped:
             value = value[_VALUE_KEY]
         if self._type is None:
@@ -93,7 +93,7 @@ class OutputSchema:
         defs: dict[str, Any] = schema.get("$defs", {})
         if ref not in defs:
             return schema
-        if f'"#/$defs/{ref}"'.encode() not in msgspec.json.encode(defs):  # else it holds others of its kind
+        if f'"#/$defs/{ref}"'.encode() not in msgspec.json.encode(defs):  # otherwise the type is recursive
             defs = {name: part for name, part in defs.items() if name != ref}
         root: dict[str, Any] = schema["$defs"][ref]
         return {**root, "$defs": defs} if defs else root
@@ -101,10 +101,10 @@ class OutputSchema:
 
 def _wrap_in_object(schema: dict[str, Any]) -> dict[str, Any]:
     inner = {name: part for name, part in schema.items() if name != "$defs"}
-    whole = {
+    wrapper = {
         "type": "object",
         "properties": {_VALUE_KEY: inner},
         "required": [_VALUE_KEY],
         "additionalProperties": False,
     }
-    return {**whole, "$defs": schema["$defs"]} if "$defs" in schema else whole
+    return {**wrapper, "$defs": schema["$defs"]} if "$defs" in schema else wrapper

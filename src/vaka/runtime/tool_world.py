@@ -29,22 +29,22 @@ from vaka.sandbox.sensitive_paths import protected_paths, secret_paths
 from vaka.tools.builtin.shell.supervisor import CommandScope, ShellSupervisor
 
 _JOURNAL_SUFFIXES = ("", "-journal")
-"""Files of a store by the ends of their names. Whoever makes a journal decides what is in the log from then on:
-so these are held in their place, also while they are missing."""
+"""Name suffixes of the store files that commands must not create or replace: SQLite replays a journal that it finds,
+so a forged one would change the log. They are protected even while they do not exist."""
 _STORE_SUFFIXES = (*_JOURNAL_SUFFIXES, "-wal", "-shm", "-live")
 ALL_HOSTS = "*"
-"""The host that stands for all hosts."""
+"""The wildcard for all hosts."""
 
 
 class WorldFactory:
-    """Makes the world of one runtime and takes it back in the end."""
+    """Creates the ``World`` of one runtime and closes its network and proxy."""
 
     def __init__(self, options: Options, policy: Policy, models: ModelRegistry, store: Store) -> None:
         self._options, self._policy, self._models, self._store = options, policy, models, store
         self._resources = AsyncExitStack()
 
     def create_world(self) -> World:
-        """Return everything that tools can touch. Raises ``SandboxError`` when a sandbox was asked for in vain."""
+        """Return the world of the tools. Raises ``SandboxError`` when a required sandbox is not available."""
         options = self._options
         cwd = os.path.realpath(options.working_folder or os.curdir)
         network = options.network or self._open_network()
@@ -59,20 +59,19 @@ class WorldFactory:
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Let go of the network."""
         await self._resources.aclose()
 
     def _open_network(self) -> Network:
-        made = Connector(NetworkRules(trusted=self._options.trusted_hosts))
-        self._resources.push_async_callback(made.close)
-        return made
+        connector = Connector(NetworkRules(trusted=self._options.trusted_hosts))
+        self._resources.push_async_callback(connector.close)
+        return connector
 
     def _make_sandbox(self, network: Network) -> Sandbox:
         wanted, hosts = self._options.sandbox, self._options.command_hosts
-        made = select_sandbox(wanted, allow_env=self._options.command_env) if isinstance(wanted, str) else wanted
+        sandbox = select_sandbox(wanted, allow_env=self._options.command_env) if isinstance(wanted, str) else wanted
         if not hosts or ALL_HOSTS in hosts:
-            return made
-        return ProxiedSandbox(made, Proxy(hosts, network.decide), self._resources)
+            return sandbox
+        return ProxiedSandbox(sandbox, Proxy(hosts, network.decide), self._resources)
 
     def _command_scope(self, folders: Sequence[str]) -> CommandScope:
         options = self._options
@@ -89,26 +88,26 @@ class WorldFactory:
         )
 
     def _extra_roots(self) -> list[str]:
-        """Return the other folders that tools may touch: those that were given, and those that settings name."""
-        given = self._options.add_dirs
+        """Return the further folders of tools: those of ``add_dirs`` and those of the policy."""
+        added = self._options.add_dirs
         named = self._policy.directories if isinstance(self._policy, LayeredPolicy) else []
-        folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*given, *named)]  # noqa: PTH111
-        for folder in folders[: len(given)]:
+        folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*added, *named)]  # noqa: PTH111
+        for folder in folders[: len(added)]:
             if not Path(folder).is_dir():
-                raise ConfigError(f"add_dirs: {folder!r} is no folder")
+                raise ConfigError(f"add_dirs: {folder!r} is not a folder")
         return [folder for folder in folders if Path(folder).is_dir()]
 
     def _store_files(self, *suffixes: str) -> tuple[str, ...]:
-        """Return the files of the store: what happened is not for commands to change, nor to read."""
+        """Return the files of the store, which commands must neither read nor change."""
         path: Path | None = getattr(self._store, "path", None)
         return (
             tuple(f"{os.path.realpath(path)}{end}" for end in suffixes or _STORE_SUFFIXES) if path is not None else ()
         )
 
     def _page_reader(self) -> Model | None:
-        """Pages are read by the cheapest model there is; without any they are told as they are.
+        """Return the model that answers questions about web pages: that of the tier ``low``, else the default.
 
-        One that cannot be had says so when it is asked: other tools need none.
+        A model that cannot be created fails when it is called, since other tools do not need it.
         """
         try:
             return self._models.choose("low") if "low" in self._models.config.tiers else self._models.default
@@ -117,7 +116,7 @@ class WorldFactory:
 
 
 class ProxiedSandbox:
-    """A sandbox whose commands reach some hosts, through a proxy that begins to listen with the first of them."""
+    """A sandbox whose commands reach the allowed hosts through a proxy, which starts with the first command."""
 
     def __init__(self, inner: Sandbox, proxy: Proxy, owner: AsyncExitStack) -> None:
         self._inner, self._proxy, self._owner = inner, proxy, owner
@@ -126,16 +125,14 @@ class ProxiedSandbox:
 
     @property
     def name(self) -> str:
-        """What the sandbox is called."""
         return self._inner.name
 
     @property
     def enforces(self) -> frozenset[str]:
-        """What the operating system sees to."""
         return self._inner.enforces
 
     async def start(self, command: Command) -> Process:
-        """Start a command that is told where the proxy is."""
+        """Start a command with the address of the proxy."""
         async with self._start_lock:
             if not self._listening:
                 await self._owner.enter_async_context(self._proxy)
@@ -144,11 +141,11 @@ class ProxiedSandbox:
 
 
 def _working_folder(cwd: str, folders: Sequence[str]) -> str:
-    """Return where tools stand: in the working folder if it is one of theirs, else in the first that is."""
+    """Return ``cwd`` if it lies in one of the folders of the tools, else the first of them."""
     inside = any(_contains_folder(folder, [cwd]) for folder in folders)
     return cwd if inside else next(iter(folders), "")
 
 
 def _contains_folder(path: str, folders: Sequence[str]) -> bool:
-    """Whether one of the folders lies in a path: who may work there cannot be kept from it."""
+    """Return whether a path is or contains one of the folders."""
     return any(folder == path or folder.startswith(f"{path.rstrip('/')}/") for folder in folders)

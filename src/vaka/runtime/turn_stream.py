@@ -34,19 +34,21 @@ class TurnCollector:
 
     @property
     def ended(self) -> bool:
-        """Whether the turn's last event was seen."""
+        """Whether the last event of the turn was read."""
         return self.end_event is not None
 
     def take_events(self, events: Sequence[Event]) -> list[Event]:
         """Return those of some events that belong to the turn."""
-        mine = [event for event in events if (event.turn == self.turn if self.turn else self._belongs_to_turn(event))]
-        for event in mine:
+        turn_events = [
+            event for event in events if (event.turn == self.turn if self.turn else self._belongs_to_turn(event))
+        ]
+        for event in turn_events:
             if type(event.data) in _COUNTED_TYPES:
                 self.record(event)
-        return mine
+        return turn_events
 
     def _belongs_to_turn(self, event: Event) -> bool:
-        """Whether an event belongs to the turn, which is known from the event that takes the input on."""
+        """Return whether an event belongs to the turn; the event that takes the input sets the turn id."""
         match event.data:
             case progress.TurnStarted(inputs=inputs) | progress.StepStarted(inputs=inputs) if self.key in inputs:
                 self.turn = event.turn
@@ -73,7 +75,7 @@ class TurnCollector:
                     self.end_event = event
 
     def summarize(self) -> Response:
-        """Return the response of the turn, however it ended."""
+        """Return the response of the turn, whether it succeeded or not."""
         if self.end_event is None:
             raise TurnError("the turn has not ended")
         body = self.end_event.data
@@ -154,7 +156,7 @@ class TurnStream:
         await self._events.aclose()
 
     def with_request(self, request: Request, mode: ModeContext | None) -> Self:
-        """Let the response name the request it answers, its mode and its tags."""
+        """Add the key, mode and tags of a request to the response."""
         finish = self._finish
 
         def finish_request(response: Response) -> Response:
