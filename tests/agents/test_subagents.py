@@ -173,7 +173,7 @@ async def test_a_child_that_blocks_its_task_is_a_failed_result() -> None:
     assert results_by_call(log)["call_1"].text == "TurnError: not that"
 
 
-async def test_what_before_agent_makes_of_a_task_is_what_the_child_hears() -> None:
+async def test_before_agent_of_a_child_may_change_its_input() -> None:
     async def polite(turn: Any, content: Any) -> Any:
         turn.values["call"] = "mine"  # not visible to the parent
         return (Text(text="Please."),)

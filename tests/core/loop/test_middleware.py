@@ -269,7 +269,7 @@ async def test_an_error_elsewhere_fails_the_turn_and_names_the_middleware(point:
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_middleware_that_forgets_to_return_is_told_so(point: str) -> None:
+async def test_middleware_that_returns_none_raises_a_clear_error(point: str) -> None:
     async def forgets(*_: Any) -> Any:
         return None
 
@@ -316,7 +316,7 @@ async def test_arguments_that_middleware_changed_are_validated_again() -> None:
     assert reasons_by_call(log) == {"call_1": "invalid_arguments"}
 
 
-async def test_a_result_nobody_can_keep_fails_the_turn_not_the_log() -> None:
+async def test_a_result_that_cannot_be_encoded_fails_the_turn_not_the_log() -> None:
     async def breaks(turn: Any, given: Any, result: Any) -> Any:
         return msgspec.structs.replace(result, value=object())
 
@@ -428,7 +428,7 @@ async def test_a_middleware_counts_what_was_called() -> None:
     assert reasons_by_call(log) == {"call_3": "denied", "call_1": "ok", "call_2": "ok"}
 
 
-async def test_what_is_not_overridden_changes_nothing() -> None:
+async def test_the_base_methods_return_their_values_unchanged() -> None:
     class Plain(vaka.Middleware):
         async def before_agent(self, turn: Any, content: Any) -> Any:
             return await super().before_agent(turn, content)

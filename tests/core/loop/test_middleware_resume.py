@@ -38,7 +38,7 @@ async def test_a_resumed_turn_shows_before_agent_what_it_began_with() -> None:
         assert seen == [words, words + " please"]
 
 
-async def test_what_has_begun_runs_again_with_what_it_began_with() -> None:
+async def test_a_started_call_runs_again_with_the_same_arguments() -> None:
     """before_tool runs again after a crash, but not on top of itself."""
     ran: list[str] = []
 

@@ -131,7 +131,7 @@ async def test_no_more_tools_run_at_once_than_allowed() -> None:
     check_log(await read_log(store, "s"))
 
 
-async def test_an_unknown_tool_is_told_to_the_model_not_raised() -> None:
+async def test_an_unknown_tool_is_a_failed_result_not_an_error() -> None:
     model = ScriptedModel(call("fly"), say("I cannot."))
     async with runtime() as rt:
         events = await collect_turn(await rt.open(agent(model, weather), id="s"))
@@ -139,13 +139,13 @@ async def test_an_unknown_tool_is_told_to_the_model_not_raised() -> None:
     assert last_body(events).text == "I cannot."
 
 
-async def test_without_any_tool_the_model_is_told_so() -> None:
+async def test_an_unknown_tool_without_any_tools_is_a_failed_result() -> None:
     async with runtime() as rt:
         events = await collect_turn(await rt.open(agent(ScriptedModel(call("fly"), say("No."))), id="s"))
     assert results_by_call(events)["call_1"].text == "there is no tool 'fly'"
 
 
-async def test_arguments_that_do_not_fit_are_told_to_the_model() -> None:
+async def test_invalid_arguments_are_a_failed_result() -> None:
     bad: dict[str, Any] = {"tool_calls": [{"name": "weather", "arguments": '{"city": "Hi'}]}
     model = ScriptedModel(calls(call("weather", town=3), bad), say("Sorry."))
     async with runtime() as rt:

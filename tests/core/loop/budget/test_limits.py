@@ -71,7 +71,7 @@ async def test_money_is_counted() -> None:
     assert (response.limit, response.usage.cost) == ("cost", 1.2)
 
 
-async def test_what_a_child_spends_counts_for_its_root() -> None:
+async def test_usage_of_a_child_counts_for_its_root() -> None:
     model = ScriptedModel(
         call("helper", prompt="Spend.") | usage_of(1, 0.1),
         say("never"),
@@ -125,7 +125,7 @@ async def test_an_answer_cut_at_the_models_own_length_is_a_limit() -> None:
 
 @pytest.mark.parametrize("stop", ["length", "refusal"])
 @pytest.mark.parametrize("written", [{"at": "a"}, '{"at": "a'])
-async def test_no_call_of_an_unfinished_answer_runs_and_the_model_is_told(
+async def test_no_call_of_an_unfinished_answer_runs_and_its_result_says_so(
     stop: str, written: dict[str, str] | str
 ) -> None:
     model = ScriptedModel({"tool_calls": [{"name": "look", "arguments": written}], "stop": stop}, say("Shorter."))

@@ -135,12 +135,12 @@ async def test_a_mail_can_neither_close_its_tag_nor_be_empty() -> None:
     assert results_by_call(log)["call_2"].reason == "invalid_arguments"
 
 
-async def test_there_are_only_so_many_and_the_model_is_told() -> None:
+async def test_the_number_of_rewinds_is_limited_and_the_result_says_so() -> None:
     model = ScriptedModel(*[dmail_call(0, f"try {number}") for number in range(5)], say("enough"))
     log = await run_journey(MemoryStore(), model)
     assert event_types(log).count("session.reverted") == 3
-    told = [result.text for result in results_by_call(log).values() if result.failed]
-    assert told[0] == "InvalidInput: this turn has gone back 3 times, and may 3 times; go on from here"
+    errors = [result.text for result in results_by_call(log).values() if result.failed]
+    assert errors[0] == "InvalidInput: this turn has gone back 3 times, and may 3 times; go on from here"
     assert last_body(log).text == "enough"
 
 
@@ -164,7 +164,7 @@ async def test_an_earlier_turn_and_a_place_that_is_not_there_are_no_place_to_go(
         session = await rt.open(dmail_agent(model), id="s")
         await session.run("Go.")
         await session.run("And?")
-    told = [result.text for result in results_by_call(await read_log(store, "s")).values()]
+    errors = [result.text for result in results_by_call(await read_log(store, "s")).values()]
     assert "there is no checkpoint 0 to go back to; this turn has 1. Earlier turns stay" in told[0]
     assert "there is no checkpoint 9 to go back to; this turn has 1, 2" in told[1]
 
@@ -217,7 +217,7 @@ async def test_a_plain_no_to_a_call_of_the_same_step_drops_the_mail(message: str
     assert event_types(await read_log(store, "s")).count("session.reverted") == reverted, "nothing of it is left"
 
 
-async def test_what_people_say_meanwhile_is_not_lost() -> None:
+async def test_inputs_added_before_a_rewind_are_not_lost() -> None:
     store = MemoryStore()
     gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -326,7 +326,7 @@ async def test_what_a_person_allowed_for_the_session_stays_allowed() -> None:
     assert [result.failed for result in results_by_call(log).values()] == [False, False, False]
 
 
-async def test_a_value_of_somebody_else_is_no_mail() -> None:
+async def test_a_foreign_value_under_the_state_key_is_not_a_dmail() -> None:
     store = MemoryStore()
 
     @vaka.tool(effect="idempotent")

@@ -199,7 +199,7 @@ async def test_a_script_receives_its_answers_in_order() -> None:
     assert all(e.path == ("agent-1",) for e in log if e.type.startswith("script."))
 
 
-async def test_what_only_reads_forces_no_write_of_its_own() -> None:
+async def test_a_read_call_of_a_script_forces_no_write() -> None:
     world = ScriptWorld([{"look": {"at": str(number)}} for number in range(3)])
 
     world.play_rounds = _without_commits(world)  # type: ignore[method-assign,assignment]  # for once without its commits

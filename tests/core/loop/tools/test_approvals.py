@@ -148,7 +148,7 @@ async def test_an_answer_for_the_session_ends_when_the_tool_changes() -> None:
     assert reasons_by_call(events) == {"call_2": "denied"}
 
 
-async def test_nobody_in_time_is_a_no_and_stays_one() -> None:
+async def test_an_expired_approval_is_a_rejection_and_stays_one() -> None:
     clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
     async with runtime(store, policy=RULES, clock=clock) as rt:
         limits = vaka.Limits(approval_ttl=60)
@@ -275,7 +275,7 @@ async def test_a_suspended_turn_can_be_given_up_by_a_new_prompt() -> None:
     assert reasons_by_call(log) == {"call_1": "interrupted"}
 
 
-async def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
+async def test_ask_mode_deny_rejects_a_call_that_needs_approval() -> None:
     post, store = SendRecorder(), MemoryStore()
     async with runtime(store, policy=RULES, ask="deny") as rt:
         response = await (await rt.open(sending_agent(post, call("send", to="Ann"), say("done")), id="s")).run("Go.")
@@ -283,7 +283,7 @@ async def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
     assert "approval.requested" not in event_types(await read_log(store, "s"))
 
 
-async def test_a_question_left_open_is_no_where_nobody_can_be_asked() -> None:
+async def test_ask_mode_deny_rejects_an_approval_that_is_still_open() -> None:
     post, store = SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"))
     async with runtime(store, policy=RULES, ask="suspend") as rt:
@@ -381,7 +381,7 @@ async def test_a_tool_may_ask_and_its_answers_survive_a_restart() -> None:
     assert [event.data.attempt for event in log if event.type == "tool.started"] == [1, 2, 3]  # type: ignore[attr-defined]  # started
 
 
-async def test_a_question_nobody_answers_in_time_is_answered_with_nothing() -> None:
+async def test_an_expired_question_is_answered_with_none() -> None:
     clock, store = FakeClock(), MemoryStore()
     async with runtime(store, clock=clock) as rt:
         session = await rt.open(agent(ScriptedModel(call("wonder"), say("done")), asking_agent()), id="s")
@@ -394,7 +394,7 @@ async def test_a_question_nobody_answers_in_time_is_answered_with_nothing() -> N
     assert results_by_call(events)["call_1"].value == ["red", None]
 
 
-async def test_a_question_is_answered_with_nothing_where_nobody_can_be_asked() -> None:
+async def test_ask_mode_deny_answers_a_question_with_none() -> None:
     store = MemoryStore()
     who = agent(ScriptedModel(call("wonder"), say("done")), asking_agent())
     async with runtime(store, ask="deny") as rt:
@@ -459,7 +459,7 @@ async def test_a_tools_time_goes_on_after_the_answer(monkeypatch: pytest.MonkeyP
         assert reasons_by_call(await task) == {"call_1": "timeout"}
 
 
-async def test_a_decision_nobody_asked_for_is_not_found() -> None:
+async def test_a_decision_without_a_request_is_not_found() -> None:
     async with runtime() as rt:
         with pytest.raises(NotFound, match="there is no open decision 'apr_9'"):
             await rt.resolve("apr_9", "approve")

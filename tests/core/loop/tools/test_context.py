@@ -97,7 +97,7 @@ async def test_any_plain_value_can_be_kept(value: object) -> None:
     assert seen == [value]
 
 
-async def test_a_text_put_away_is_told_by_its_preview_and_given_back_whole() -> None:
+async def test_a_stored_text_has_a_preview_and_loads_in_full() -> None:
     store, long = MemoryStore(), "many words, and my-secret-word among them. " * 5_000
 
     @vaka.tool(effect="read")

@@ -90,7 +90,7 @@ async def test_a_no_without_a_word_ends_the_turn_and_the_next_prompt_goes_on() -
     ]
 
 
-async def test_who_waits_for_the_answer_hears_that_it_was_refused() -> None:
+async def test_run_raises_rejected_after_a_rejection_without_a_message() -> None:
     post, store = SendRecorder(), MemoryStore()
     async with runtime(store, policy=RULES) as rt:
         session = await rt.open(post.sending_agent(call("send", to="Ann"), say("never")), id="s")
@@ -103,7 +103,7 @@ async def test_who_waits_for_the_answer_hears_that_it_was_refused() -> None:
     assert caught.value.result.denied == ("call_1",)
 
 
-async def test_a_no_with_a_word_is_told_and_the_turn_goes_on() -> None:
+async def test_a_rejection_with_a_message_is_a_result_and_the_turn_continues() -> None:
     post, store = SendRecorder(), MemoryStore()
     async with runtime(store, policy=RULES) as rt:
         task = asyncio.create_task(
@@ -152,7 +152,7 @@ async def test_it_is_the_same_when_the_answers_are_found_later() -> None:
 
 
 @pytest.mark.parametrize("how", ["wait", "suspend"])
-async def test_a_child_is_told_and_neither_its_work_nor_its_parents_turn_ends(how: str) -> None:
+async def test_a_rejection_in_a_child_ends_neither_the_child_nor_the_turn(how: str) -> None:
     post, store = SendRecorder(), MemoryStore()
     lines = ScriptedModel(agents={"helper": [call("send", to="Ann"), say("I may not.")]})
     helper = vaka.Agent("helper", model=lines, tools=list(post.tools))
@@ -255,7 +255,7 @@ async def test_a_turn_that_a_no_ended_does_not_go_on_with_what_was_said_meanwhil
     assert event_types(await read_log(store, "s")).count("turn.started") == 2
 
 
-async def test_what_nobody_decided_or_nobody_could_be_asked_is_told_as_before() -> None:
+async def test_a_call_denied_by_the_ask_mode_does_not_end_the_turn() -> None:
     post, store = SendRecorder(), MemoryStore()
     async with runtime(store, policy=RULES, ask="deny") as rt:
         assert (

@@ -124,7 +124,7 @@ def nested_list(depth: int) -> Any:
         [Image(media_type="\ud800", data="AA==")],
     ],
 )
-async def test_what_no_log_can_keep_is_a_failed_result(value: Any) -> None:
+async def test_a_value_that_cannot_be_encoded_is_a_failed_result(value: Any) -> None:
     result, _ = await run_tool(RawTool(value))
     assert (result.failed, result.reason) == (True, "error")
 
@@ -174,7 +174,7 @@ async def test_a_large_input_is_a_blob_too_and_whole_in_the_prompt() -> None:
     assert model.prompts[0].messages[0].content == (Text(text="y" * 50_000),)  # type: ignore[union-attr]  # a user's
 
 
-async def test_a_tool_that_takes_too_long_is_cancelled_and_the_model_told() -> None:
+async def test_a_tool_that_exceeds_its_timeout_is_cancelled_and_fails() -> None:
     cleaned: list[str] = []
 
     @vaka.tool(timeout=0.01)
@@ -226,7 +226,7 @@ async def test_a_plain_function_runs_beside_the_loop() -> None:
     assert result.value is False
 
 
-async def test_a_plain_function_is_told_when_its_time_is_over() -> None:
+async def test_a_sync_tool_sees_that_its_timeout_has_expired() -> None:
     stopped = threading.Event()
 
     @vaka.tool(effect="read", timeout=0.01)
@@ -258,7 +258,7 @@ async def test_a_tool_that_blocks_the_loop_is_reported(monkeypatch: pytest.Monke
     assert text == "'blocks' held the event loop for 7.0 s: make it a plain def, or await"
 
 
-async def test_what_a_tool_emits_is_shown_live_in_order() -> None:
+async def test_output_of_a_tool_is_published_live_in_order() -> None:
     @vaka.tool(effect="read")
     def prints(context: ToolContext) -> str:
         """Print from a thread."""

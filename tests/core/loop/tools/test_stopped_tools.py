@@ -17,7 +17,7 @@ UNKNOWN_OUTCOME = "; its outcome is unknown, verify before repeating it"
 
 
 async def result_of_stopped_tool(leave: Any) -> ToolResult:
-    """Interrupt a tool that is at work, and return what its call came to."""
+    """Interrupt a running tool, and return the result of its call."""
     store, begun = MemoryStore(), asyncio.Event()
 
     @vaka.tool
@@ -42,7 +42,7 @@ async def test_a_tool_that_finishes_as_it_is_stopped_has_its_result() -> None:
     assert (done.text, done.failed, done.reason) == ("all of it", False, "")
 
 
-async def test_what_a_tool_has_so_far_is_told_with_the_doubt_about_the_rest() -> None:
+async def test_a_partial_result_of_a_stopped_tool_is_kept_with_a_note() -> None:
     some = ToolResult(call=CallId(""), content=(Text(text="half of it"),), failed=True, reason="error", value={"n": 1})
     done = await result_of_stopped_tool(lambda: some)
     assert done.text.startswith("half of it\n[stopped before it was done")
