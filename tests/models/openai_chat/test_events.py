@@ -118,11 +118,8 @@ async def test_an_answer_as_openai_streams_it() -> None:
 
 
 async def test_without_usage_the_model_is_still_named_before_the_end() -> None:
-    assert await decode_stream(delta_event("stop", content="Hi."), DONE) == [
-        TextChunk("Hi."),
-        UsageChunk(Usage(), "m-2026"),
-        StopChunk("end"),
-    ]
+    expected = [TextChunk("Hi."), UsageChunk(Usage(), "m-2026"), StopChunk("end")]
+    assert await decode_stream(delta_event("stop", content="Hi."), DONE) == expected
 
 
 async def test_only_the_first_of_several_choices_counts() -> None:
@@ -167,11 +164,8 @@ async def test_a_refusal_is_streamed_and_is_the_stop_reason() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_thoughts_come_before_words_whatever_they_are_called(field: str) -> None:
     both = {field: "b", "content": "Hi."}
-    assert await decode_text(delta_event(**{field: "a"}), delta_event(**both), delta_event(**{field: None})) == [
-        ReasoningChunk("a"),
-        ReasoningChunk("b"),
-        TextChunk("Hi."),
-    ]
+    chunks = await decode_text(delta_event(**{field: "a"}), delta_event(**both), delta_event(**{field: None}))
+    assert chunks == [ReasoningChunk("a"), ReasoningChunk("b"), TextChunk("Hi.")]
 
 
 async def test_thoughts_in_parts_of_the_content_are_kept_apart() -> None:
@@ -249,31 +243,22 @@ async def test_a_new_id_on_the_same_index_is_a_new_call() -> None:
 
 async def test_calls_without_an_index_are_distinguished_by_their_ids() -> None:
     assert await decode_calls(
-        call_fragment('{"n":', id="a", name="go"),
-        call_fragment("1", id=""),
-        call_fragment('{"n":2}', id="b", name="go"),
-        call_fragment("}", id="a"),
-    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]
+        call_fragment('{"n":', id="a", name="go"), call_fragment("1", id=""),
+        call_fragment('{"n":2}', id="b", name="go"), call_fragment("}", id="a"),
+    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]  # fmt: skip
 
 
 async def test_calls_without_an_id_get_one_of_their_own() -> None:
     whole = [{"function": {"name": name, "arguments": "{}"}} for name in ("go", "stop", "go")]
-    assert await decode_calls(delta_event(tool_calls=whole)) == [
-        ("call_0", "go", "{}"),
-        ("call_1", "stop", "{}"),
-        ("call_2", "go", "{}"),
-    ]
+    expected = [("call_0", "go", "{}"), ("call_1", "stop", "{}"), ("call_2", "go", "{}")]
+    assert await decode_calls(delta_event(tool_calls=whole)) == expected
 
 
 async def test_whole_calls_one_after_the_other_without_index_and_id_are_several() -> None:
     once = {"id": None, "name": "go"}
     assert await decode_calls(
         call_fragment('{"n":1}', **once), call_fragment('{"n":2}', **once), call_fragment("{}", id=None, name="stop")
-    ) == [
-        ("call_0", "go", '{"n":1}'),
-        ("call_1", "go", '{"n":2}'),
-        ("call_2", "stop", "{}"),
-    ]
+    ) == [("call_0", "go", '{"n":1}'), ("call_1", "go", '{"n":2}'), ("call_2", "stop", "{}")]
 
 
 async def test_a_name_on_every_fragment_is_one_call() -> None:
@@ -295,16 +280,12 @@ async def test_an_id_that_comes_twice_and_a_name_that_comes_late_are_put_right()
     nameless = delta_event(tool_calls=[{"index": 1, "id": "a", "function": {"name": None, "arguments": '{"n":'}}])
     assert await decode_calls(
         call_fragment("{}", index=0, id="a", name="go"), nameless, call_fragment("2}", index=1, name="stop")
-    ) == [
-        ("a", "go", "{}"),
-        ("call_1", "stop", '{"n":2}'),
-    ]
+    ) == [("a", "go", "{}"), ("call_1", "stop", '{"n":2}')]
 
 
 async def test_a_call_without_arguments_is_a_call() -> None:
-    assert await decode_calls(delta_event(tool_calls=[{"index": 0, "id": "a", "function": {"name": "go"}}])) == [
-        ("a", "go", "")
-    ]
+    call = {"index": 0, "id": "a", "function": {"name": "go"}}
+    assert await decode_calls(delta_event(tool_calls=[call])) == [("a", "go", "")]
 
 
 async def test_the_old_function_call_is_a_call() -> None:
@@ -319,17 +300,13 @@ async def test_the_old_function_call_is_a_call() -> None:
 
 async def test_calls_make_the_end_a_call_but_never_a_cut_one() -> None:
     whole = call_fragment("{}", index=0, id="a", name="go")
-    assert (await decode_stream(whole, delta_event("stop"), DONE))[-1] == StopChunk("calls")
-    assert (await decode_stream(whole, delta_event("length"), DONE))[-1] == StopChunk("length")
-    assert (await decode_stream(whole, delta_event("content_filter"), DONE))[-1] == StopChunk("refusal")
-    assert (await decode_stream(whole, delta_event("tool_calls"), delta_event("stop"), DONE))[-1] == StopChunk("calls")
-    assert (await decode_stream(whole, delta_event("tool_calls"), delta_event("length"), DONE))[-1] == StopChunk(
-        "length"
-    )
-    assert (await decode_stream(whole, delta_event("length"), delta_event("tool_calls"), DONE))[-1] == StopChunk(
-        "length"
-    )
-    assert (await decode_stream(whole, delta_event("max_output_tokens"), DONE))[-1] == StopChunk("length")
+    for finishes, reason in (
+        (["stop"], "calls"), (["length"], "length"), (["content_filter"], "refusal"),
+        (["tool_calls", "stop"], "calls"), (["tool_calls", "length"], "length"),
+        (["length", "tool_calls"], "length"), (["max_output_tokens"], "length"),
+    ):  # fmt: skip
+        chunks = await decode_stream(whole, *map(delta_event, finishes), DONE)
+        assert chunks[-1] == StopChunk(reason), finishes
 
 
 async def test_the_words_of_a_voice_are_words() -> None:
@@ -400,17 +377,13 @@ async def test_usage_may_stand_elsewhere_and_come_often() -> None:
     ],
 )  # fmt: skip
 async def test_no_answer_is_lost_for_the_way_its_tokens_are_counted(counted: Any, usage: Usage | None) -> None:
-    inside = event_item(choices=[{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop", "usage": counted}])
-    aside = event_item(choices=[{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}], usage=counted)
-    groq = event_item(
-        choices=[{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}], x_groq={"usage": counted}
-    )
+    choice = {"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}
+    inside = event_item(choices=[{**choice, "usage": counted}])
+    aside = event_item(choices=[choice], usage=counted)
+    groq = event_item(choices=[choice], x_groq={"usage": counted})
+    expected = [TextChunk("Hi."), UsageChunk(usage or Usage(), "m-2026"), StopChunk("end")]
     for one in (inside, aside, groq):
-        assert await decode_stream(one, DONE) == [
-            TextChunk("Hi."),
-            UsageChunk(usage or Usage(), "m-2026"),
-            StopChunk("end"),
-        ]
+        assert await decode_stream(one, DONE) == expected
     assert isinstance(await error_of(event_item(choices="x", usage=counted), DONE), StreamCut)
     assert isinstance(await error_of(aside[:-3] + b"\n\n", DONE), StreamCut)
 
@@ -498,20 +471,12 @@ SHAPED = Prompt(messages=ASKED.messages, options={"output": SHAPE})
 
 async def test_the_arguments_of_a_forced_tool_are_the_answer() -> None:
     chunks = await decode_stream(
-        delta_event(content="Sure: "),
-        call_fragment('{"city":', index=0, id="a", name="answer"),
-        call_fragment('"Hilo"}', index=0),
-        call_fragment('{"city":"Kona"}', index=1, id="b", name="answer"),
-        delta_event("tool_calls"),
-        DONE,
-        profile=FORCED,
-        prompt=SHAPED,
-    )
-    assert [chunk for chunk in chunks if not isinstance(chunk, UsageChunk)] == [
-        TextChunk('{"city":'),
-        TextChunk('"Hilo"}'),
-        StopChunk("end"),
-    ]
+        delta_event(content="Sure: "), call_fragment('{"city":', index=0, id="a", name="answer"),
+        call_fragment('"Hilo"}', index=0), call_fragment('{"city":"Kona"}', index=1, id="b", name="answer"),
+        delta_event("tool_calls"), DONE, profile=FORCED, prompt=SHAPED,
+    )  # fmt: skip
+    answer = [chunk for chunk in chunks if not isinstance(chunk, UsageChunk)]
+    assert answer == [TextChunk('{"city":'), TextChunk('"Hilo"}'), StopChunk("end")]
 
 
 async def test_an_answer_in_plain_words_counts_when_the_forced_tool_was_not_called() -> None:

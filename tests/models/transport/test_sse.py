@@ -69,22 +69,15 @@ def reference_events(body: bytes) -> list[ServerSentEvent]:
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
     body = end.join([b"event: add", b"data: 1", b"data: 2", b"", b"data: 3", b"", b""])
-    assert (
-        parse_chunks([body])
-        == parse_chunks(split_bytes(body))
-        == ([event_of(b"1\n2", "add"), event_of(b"3")], "", None)
-    )
+    expected = ([event_of(b"1\n2", "add"), event_of(b"3")], "", None)
+    assert parse_chunks([body]) == parse_chunks(split_bytes(body)) == expected
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b"data: a\n\n", [event_of(b"a")]),
-        (b"data:a\n\n", [event_of(b"a")]),
-        (b"data:  a \n\n", [event_of(b" a ")]),
-        (b"data\n\n", [event_of(b"")]),
-        (b"data\ndata\n\n", [event_of(b"\n")]),
-        (b"data:\n\n", [event_of(b"")]),
+        (b"data: a\n\n", [event_of(b"a")]), (b"data:a\n\n", [event_of(b"a")]), (b"data:  a \n\n", [event_of(b" a ")]),
+        (b"data\n\n", [event_of(b"")]), (b"data\ndata\n\n", [event_of(b"\n")]), (b"data:\n\n", [event_of(b"")]),
         (b"data: a: b\n\n", [event_of(b"a: b")]),
         (b": nothing\n\n", []),
         (b": ping\ndata: a\n: pong\ndata: b\n\n", [event_of(b"a\nb")]),
@@ -100,10 +93,9 @@ def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
         (b"\xef\xbb\xbfdata: a\n\n", [event_of(b"a")]),
         (b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\ndata: b\n\n", [event_of(b"b")]),
         (b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [event_of(b"a")]),
-        (b"\n\n\n", []),
-        (b"", []),
+        (b"\n\n\n", []), (b"", []),
     ],
-)
+)  # fmt: skip
 def test_fields_are_read_as_the_standard_says(body: bytes, expected: list[ServerSentEvent]) -> None:
     assert parse_chunks([body]) == parse_chunks(split_bytes(body)) == (expected, "", None)
 
@@ -111,12 +103,10 @@ def test_fields_are_read_as_the_standard_says(body: bytes, expected: list[Server
 @pytest.mark.parametrize(
     ("line", "retry"),
     [
-        (b"1500", 1500),
-        (b"0", 0),
-        (b"9" * 9, 999_999_999),
+        (b"1500", 1500), (b"0", 0), (b"9" * 9, 999_999_999),
         *((line, None) for line in (b"", b"1.5", b"-1", b"+1", b"1s", "٣".encode(), b"9" * 5000)),
     ],
-)
+)  # fmt: skip
 def test_a_retry_of_digits_is_kept(line: bytes, retry: int | None) -> None:
     assert parse_chunks([b"retry: " + line + b"\n\n"]) == ([], "", retry)
 

@@ -135,20 +135,17 @@ async def test_results_come_in_pages_and_counts_are_complete(bench: ToolHarness,
     [
         ({"glob": "*.js"}, ["a.js", "src/b.js", "src/deep/c.js"]),
         ({"glob": "src/**/*.js"}, ["src/b.js", "src/deep/c.js"]),
-        ({"glob": "/a.*"}, ["a.js", "a.py"]),
-        ({"glob": "*.{mjs,py}"}, ["a.py", "src/d.mjs"]),
+        ({"glob": "/a.*"}, ["a.js", "a.py"]), ({"glob": "*.{mjs,py}"}, ["a.py", "src/d.mjs"]),
         ({"glob": "!*.js"}, ["a.py", "src/d.mjs", "src/e.kts", "src/ä b.txt"]),
         ({"glob": "deep/*", "path": "src"}, ["src/deep/c.js"]),
         ({"glob": "[ab].js"}, ["a.js", "src/b.js"]),
         ({"type": "js"}, ["a.js", "src/b.js", "src/d.mjs", "src/deep/c.js"]),
-        ({"type": "kt"}, ["src/e.kts"]),
-        ({"type": "txt"}, ["src/ä b.txt"]),
+        ({"type": "kt"}, ["src/e.kts"]), ({"type": "txt"}, ["src/ä b.txt"]),
         ({"type": "js", "glob": "src/*"}, ["src/b.js", "src/d.mjs"]),
-        ({"path": "src/deep"}, ["src/deep/c.js"]),
-        ({"path": "src/b.js"}, ["src/b.js"]),
+        ({"path": "src/deep"}, ["src/deep/c.js"]), ({"path": "src/b.js"}, ["src/b.js"]),
         ({"path": "src/b.js", "glob": "*.py"}, ["src/b.js"]),
     ],
-)
+)  # fmt: skip
 async def test_files_are_narrowed_by_name_and_type(
     bench: ToolHarness, engine: GrepEngine, more: dict[str, Any], files: list[str]
 ) -> None:
@@ -175,9 +172,8 @@ async def test_ignored_files_binary_files_and_links_are_not_searched(bench: Tool
     assert (await grep(bench, engine, "hit", path="src")).value["files"] == ["src/build", "src/sub/gen", "src/z"]
     assert (await grep(bench, engine, "hit", path="src/sub")).value["files"] == ["src/sub/gen"]
     assert (await grep(bench, engine, "hit", path="src/sub", output_mode="count")).text == "src/sub/gen: 1"
-    assert (await grep(bench, engine, "hit", path="a.log")).value["files"] == [
-        "a.log"
-    ]  # a named file is searched even if ignored
+    named = await grep(bench, engine, "hit", path="a.log")
+    assert named.value["files"] == ["a.log"], "a named file is searched even if ignored"
     assert (await grep(bench, engine, "hit", path="early.bin")).text == "no matches"
     assert (await grep(bench, engine, "root:")).text == "no matches"
 
@@ -265,9 +261,8 @@ async def test_a_large_file_is_searched_in_chunks(bench: ToolHarness, engine: Gr
     line = b"a line of some length, again and again and again\n"
     bench.write("big.log", line * 400_000 + b"the needle\n" + line)
     results = await grep(bench, engine, "needle", output_mode="content", C=1)
-    assert results.text == (
-        f"  -1: {line.decode().rstrip()}\nbig.log:400001: the needle\n  +1: {line.decode().rstrip()}"
-    )
+    around = line.decode().rstrip()
+    assert results.text == f"  -1: {around}\nbig.log:400001: the needle\n  +1: {around}"
 
 
 async def test_other_roots_are_searched_by_their_full_paths(tmp_path: Path, engine: GrepEngine) -> None:
