@@ -157,7 +157,7 @@ async def test_the_cap_counts_for_each_turn_anew_and_steps_are_never_given_back(
     assert len(steps) == len(set(steps))
 
 
-async def test_an_earlier_turn_and_a_place_that_is_not_there_are_no_place_to_go() -> None:
+async def test_a_dmail_to_an_earlier_turn_or_an_unknown_checkpoint_fails() -> None:
     store = MemoryStore()
     model = ScriptedModel(say("one"), dmail_call(0), dmail_call(9), say("two"))
     async with runtime(store, permission_mode="bypassPermissions") as rt:
@@ -165,8 +165,8 @@ async def test_an_earlier_turn_and_a_place_that_is_not_there_are_no_place_to_go(
         await session.run("Go.")
         await session.run("And?")
     errors = [result.text for result in results_by_call(await read_log(store, "s")).values()]
-    assert "there is no checkpoint 0 to go back to; this turn has 1. Earlier turns stay" in told[0]
-    assert "there is no checkpoint 9 to go back to; this turn has 1, 2" in told[1]
+    assert "there is no checkpoint 0 to go back to; this turn has 1. Earlier turns stay" in errors[0]
+    assert "there is no checkpoint 9 to go back to; this turn has 1, 2" in errors[1]
 
 
 async def test_one_mail_a_step() -> None:
