@@ -1,4 +1,4 @@
-"""Shapes of agents, made of the loop."""
+"""Definitions of agents: ``Agent``, and ``AgentTool`` for an agent that another one calls."""
 
 from vaka.agents.react import Agent, AgentTool
 
