@@ -234,7 +234,7 @@ class TestCalls:
         result = await run_tool_once(
             ' function invoke(ctx) return ctx.create_agent("x", { colour = 1 }):send("Hi") end'
         )
-        assert "has model and instructions" in result.text
+        assert "may have model, instructions and prompt" in result.text
 
     async def test_only_listed_environment_variables_are_visible(self) -> None:
         script = ' function invoke() return { __builtin.env("CITY"), __builtin.env("HOME") or "nothing" } end'

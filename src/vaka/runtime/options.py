@@ -188,7 +188,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds that one turn may take."""
     ask: AskMode | None = None
-    """What a turn does when it needs the decision of a person. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
+    """What a turn does when a person has to decide. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
     question_timeout: float | None = None
     """Seconds until an unanswered question returns to the model, which then decides itself; default: no limit."""
     policy: Policy | None = None
