@@ -1,5 +1,6 @@
 """The typed front door: unknown and wrong arguments, dependencies, dynamic instructions, streams with a response."""
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -220,6 +221,35 @@ async def test_a_permission_request_handler_decides_approvals(answer: Any, resul
     assert len(asked) == len(results) == 1
     assert (asked[0].tool_name, asked[0].tool_params) == ("pay", {"amount": 5})
     assert result.encode() in results[0]
+
+
+async def test_a_permission_request_handler_that_fails_or_answers_nonsense_denies() -> None:
+    async def fail(request: vaka.PermissionRequest) -> Any:
+        raise ValueError("no connection")
+
+    async def answer_nonsense(request: vaka.PermissionRequest) -> Any:
+        return "perhaps"
+
+    for handler, fault in ((fail, b"ValueError('no connection')"), (answer_nonsense, b"'perhaps'")):
+        agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=5), say("Done.")), tools=[pay])
+        async with vaka.Runtime(ask_for=("pay",), permission_request_handler=handler) as runtime:
+            events = [event async for event in (await runtime.open(agent)).stream("Pay.")]
+        [failed] = [event.to_json() for event in events if event.type == "tool.failed"]
+        assert b"denied by host" in failed
+        assert fault in failed
+
+
+async def test_an_error_of_the_token_callback_does_not_reach_the_turn() -> None:
+    errors: list[Any] = []
+
+    def fail(stats: vaka.TokenStats) -> None:
+        raise ValueError("no disk")
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    usage = {"usage": {"input": 10, "output": 2}}
+    agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=1) | usage, say("Done.") | usage), tools=[pay])
+    response = await vaka.run(agent, "Pay.", token_callback=fail)
+    assert (response.text, [str(error) for error in errors]) == ("Done.", ["no disk", "no disk"])
 
 
 async def test_the_token_callback_sees_every_model_call() -> None:

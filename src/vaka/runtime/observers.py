@@ -1,5 +1,6 @@
 """Callbacks of a runtime's options that watch its turns: token usage, and approvals that a program decides."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -36,29 +37,29 @@ class TurnObservers(NamedTuple):
         for event in events:
             body = event.data
             if isinstance(body, UsageRecorded) and self.on_tokens is not None:
-                self.on_tokens(
-                    TokenStats(
-                        session_id=event.session, turn_id=event.turn, agent=body.agent, model=body.model,
-                        usage=body.usage, timestamp=event.ts,
-                    )
+                stats = TokenStats(
+                    session_id=event.session, turn_id=event.turn, agent=body.agent, model=body.model,
+                    usage=body.usage, timestamp=event.ts,
                 )  # fmt: skip
+                # Not called here: an error of the callback must not reach the write that stored the event.
+                asyncio.get_running_loop().call_soon(self.on_tokens, stats)
             elif isinstance(body, ApprovalRequested) and self.on_permission_request is not None:
                 drivers.spawn(self._decide(drivers, event, body, self.on_permission_request))
 
     async def _decide(
         self, drivers: "SessionDrivers", event: Event, request: ApprovalRequested, handler: PermissionRequestHandler
     ) -> None:
-        answer = await handler(
-            PermissionRequest(
-                tool_name=request.call.name, tool_params=request.call.arguments, session_id=event.session,
-                rule=request.rule, reason=request.reason, approval=request.approval,
-            )
+        asked = PermissionRequest(
+            tool_name=request.call.name, tool_params=request.call.arguments, session_id=event.session,
+            rule=request.rule, reason=request.reason, approval=request.approval,
         )  # fmt: skip
-        if answer not in ("allow", "deny"):
+        answer: object = (await asyncio.gather(handler(asked), return_exceptions=True))[0]
+        if answer == "ask":
             return
         with suppress(VakaError):  # it was decided or has expired in the meantime; the log has that decision
             if answer == "allow":
                 await drivers.decide(request.approval, "approve", by=self.approver)
             else:  # with a message, so that the model reads it and the turn goes on
-                message = f"denied by {self.approver}"
+                fault = "" if answer == "deny" else f": its handler gave {answer!r}, expected allow, deny or ask"
+                message = f"denied by {self.approver}{fault}"
                 await drivers.decide(request.approval, "reject", by=self.approver, message=message)
