@@ -250,9 +250,9 @@ class Log:
         self._tail.add(events)
         for scope, body in self._live_redactor.flush_closed(events) if self._live_redactor else ():
             self._publish(scope, body)
-        self.fanout.publish_durable(events)
         for listener in self.listeners:
             listener(events)
+        self.fanout.publish_durable(events)
         self.wake_waiters()
 
     async def _catch_up(self) -> bool:
