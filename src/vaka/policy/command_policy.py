@@ -8,7 +8,7 @@ import msgspec
 
 from vaka.core.types.tool import Verdict
 from vaka.policy import bash
-from vaka.policy.bash.judge import guard
+from vaka.policy.bash import guard
 from vaka.policy.decision import PermissionDecision, Subcommand, question_name_of
 from vaka.policy.rules import Rule
 

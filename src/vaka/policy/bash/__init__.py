@@ -1,8 +1,6 @@
 """Shell commands: parse them as bash does, judge each simple command, and return the strictest decision."""
 
-from vaka.policy.bash.judge.judge import judge_script
-from vaka.policy.bash.judge.patterns import matches_command
-from vaka.policy.bash.judge.rules import CommandRule, CommandRules
+from vaka.policy.bash.judge import judge_script
 from vaka.policy.bash.parse.reader import MAX_ALLOWED_LENGTH, read_script
 from vaka.policy.bash.parse.syntax import (
     Assignment,
@@ -13,6 +11,7 @@ from vaka.policy.bash.parse.syntax import (
     Word,
     WordExpansion,
 )
+from vaka.policy.bash.rules import CommandRule, CommandRules, matches_command
 
 __all__ = [
     "MAX_ALLOWED_LENGTH",

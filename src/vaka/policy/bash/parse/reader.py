@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vaka.policy.bash.parse.preflight import (
-    CONTROL_CHARACTERS,
-    INVISIBLE_CHARACTERS,
-    describe_forbidden_character,
-    join_lines,
-    name_set,
-)
 from vaka.policy.bash.parse.syntax import ShellScript, SimpleCommand, UnreadableScript, Word, literal_word
 from vaka.policy.bash.parse.walker import TreeWalker
 from vaka.policy.bash.parse.words import ParseMismatch
 from vaka.policy.bash.parse.wrappers import find_wrapped_commands
+from vaka.policy.bash.programs import name_set
 
 if TYPE_CHECKING:
     from tree_sitter import Parser
+
+
+MAX_ALLOWED_LENGTH = 10_000
+"""Characters; a longer text is always asked about."""
+
+MAX_LENGTH = 128 * 1024
+"""Characters; the kernel accepts no longer argument, so a longer command cannot run."""
+
+_MAX_SCRIPT_DEPTH = 8
 
 
 @cache
@@ -31,6 +34,54 @@ def _load_parser() -> "Parser | None":
     except ImportError:
         return None
     return Parser(Language(tree_sitter_bash.language()))
+
+
+def read_script(command: str) -> ShellScript | UnreadableScript:
+    """Return every simple command of a text, or why it cannot be parsed with certainty. Never raises."""
+    if _load_parser() is None:
+        return _unreadable_script(command, "the grammar of bash is not installed: pip install 'vaka[shell]'")
+    if len(command) > MAX_LENGTH:
+        reason = f"it is longer than {MAX_LENGTH} characters, which cannot be run"
+        return UnreadableScript(command, reason, _guess_commands(command[:MAX_LENGTH]))
+    if problem := _describe_forbidden_character(command):
+        return _unreadable_script(command, problem)
+    try:
+        script = _read_nested(command, 0)
+    except ParseMismatch as error:
+        return _unreadable_script(command, str(error))
+    except RecursionError:
+        return _unreadable_script(command, "it is nested too deeply")
+    except (LookupError, ValueError):  # a syntax tree of an unexpected shape
+        return _unreadable_script(command, "it is not understood")
+    if len(command) > MAX_ALLOWED_LENGTH:
+        doubts = (*script.doubts, f"it is longer than {MAX_ALLOWED_LENGTH} characters")
+        return msgspec.structs.replace(script, doubts=doubts, assigned_values=())
+    return script
+
+
+def _unreadable_script(command: str, reason: str) -> UnreadableScript:
+    return UnreadableScript(command, reason, _guess_commands(command))
+
+
+def _read_nested(command: str, depth: int) -> ShellScript:
+    """Parse a text, and the scripts inside its words."""
+    if depth > _MAX_SCRIPT_DEPTH:
+        raise ParseMismatch("scripts inside scripts go too deep")
+    if depth and (problem := _describe_forbidden_character(command)):
+        raise ParseMismatch(problem)
+    text = _join_lines(command)
+    if text is None:
+        raise ParseMismatch("it is not certain which of its lines are one")
+    data = text.encode("utf-8")
+    parser = _load_parser()
+    if parser is None or (root := parser.parse(data).root_node).has_error:
+        raise ParseMismatch("it is not valid bash")
+    walker = TreeWalker(data.decode("latin-1"), text, lambda inner: _read_nested(inner, depth + 1))
+    walker.walk_program(root)
+    return walker.build_script()
+
+
+# ------------------------------------------------------------------------------------------- guessed commands
 
 
 _SEPARATORS = re.compile(r"[;&|\n(){}`]|\$\(|[<>]+&?")
@@ -49,10 +100,10 @@ _KEYWORDS = name_set("if then elif else do while until ! { } in function coproc"
 _MAX_FRAGMENT_WORDS = 16
 
 
-def guess_commands(command: str) -> tuple[SimpleCommand, ...]:
+def _guess_commands(command: str) -> tuple[SimpleCommand, ...]:
     """Return everything that may be a command in a text, for several ways to split it."""
-    visible = INVISIBLE_CHARACTERS.sub("", CONTROL_CHARACTERS.sub("", command))
-    texts = {command, CONTROL_CHARACTERS.sub("\n", command), visible}
+    visible = _INVISIBLE_CHARACTERS.sub("", _CONTROL_CHARACTERS.sub("", command))
+    texts = {command, _CONTROL_CHARACTERS.sub("\n", command), visible}
     return tuple(map(_build_command, dict.fromkeys(words for text in sorted(texts) for words in _split_commands(text))))
 
 
@@ -82,55 +133,156 @@ def _build_command(values: tuple[str, ...]) -> SimpleCommand:
     return SimpleCommand(words, source=" ".join(values), wrapped_commands=wrapped, unwrapped_words=words)
 
 
-MAX_ALLOWED_LENGTH = 10_000
-"""Characters; a longer text is always asked about."""
-
-MAX_LENGTH = 128 * 1024
-"""Characters; the kernel accepts no longer argument, so a longer command cannot run."""
-
-_MAX_SCRIPT_DEPTH = 8
+# ------------------------------------------------------------------------------------------- checks before parsing
 
 
-def read_script(command: str) -> ShellScript | UnreadableScript:
-    """Return every simple command of a text, or why it cannot be parsed with certainty. Never raises."""
-    if _load_parser() is None:
-        return _unreadable_script(command, "the grammar of bash is not installed: pip install 'vaka[shell]'")
-    if len(command) > MAX_LENGTH:
-        reason = f"it is longer than {MAX_LENGTH} characters, which cannot be run"
-        return UnreadableScript(command, reason, guess_commands(command[:MAX_LENGTH]))
-    if problem := describe_forbidden_character(command):
-        return _unreadable_script(command, problem)
-    try:
-        script = _read_nested(command, 0)
-    except ParseMismatch as error:
-        return _unreadable_script(command, str(error))
-    except RecursionError:
-        return _unreadable_script(command, "it is nested too deeply")
-    except (LookupError, ValueError):  # a syntax tree of an unexpected shape
-        return _unreadable_script(command, "it is not understood")
-    if len(command) > MAX_ALLOWED_LENGTH:
-        doubts = (*script.doubts, f"it is longer than {MAX_ALLOWED_LENGTH} characters")
-        return msgspec.structs.replace(script, doubts=doubts, assigned_values=())
-    return script
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+# Characters that are invisible or change the display order. A variation selector after a character that is not ASCII
+# is part of an emoji.
+_INVISIBLE_CHARACTERS = re.compile(
+    "[\u00a0\u00ad\u034f\u061c\u06dd\u070f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
+    "\u205f-\u206f\u2800\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff"
+    "\U000110bd\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]|(?<![\u0080-\U0010ffff])\ufe0f"
+)
 
 
-def _unreadable_script(command: str, reason: str) -> UnreadableScript:
-    return UnreadableScript(command, reason, guess_commands(command))
+def _describe_forbidden_character(text: str) -> str:
+    """Return a description of the first forbidden character of a text, ``""`` when there is none."""
+    if text.isascii() and text.isprintable():
+        return ""
+    if found := _CONTROL_CHARACTERS.search(text):
+        return f"it has the control character U+{ord(found[0]):04X}"
+    if found := _INVISIBLE_CHARACTERS.search(text):
+        return f"it has the invisible character U+{ord(found[0]):04X}"
+    return ""
 
 
-def _read_nested(command: str, depth: int) -> ShellScript:
-    """Parse a text, and the scripts inside its words."""
-    if depth > _MAX_SCRIPT_DEPTH:
-        raise ParseMismatch("scripts inside scripts go too deep")
-    if depth and (problem := describe_forbidden_character(command)):
-        raise ParseMismatch(problem)
-    text = join_lines(command)
-    if text is None:
-        raise ParseMismatch("it is not certain which of its lines are one")
-    data = text.encode("utf-8")
-    parser = _load_parser()
-    if parser is None or (root := parser.parse(data).root_node).has_error:
-        raise ParseMismatch("it is not valid bash")
-    walker = TreeWalker(data.decode("latin-1"), text, lambda inner: _read_nested(inner, depth + 1))
-    walker.walk_program(root)
-    return walker.build_script()
+_HEREDOC_START = re.compile(r"<<(-?)[ \t]*((?:\\.|'[^'\n]*'|\"[^\"\n]*\"|[^\s;&|()<>'\"\\])+)")
+_WORD_ENDS = " \t\n;&|()<>"
+
+
+class _LineJoiner:
+    """Joins continued lines in one pass, by the quoting context of each backslash."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.output: list[str] = []
+        self.position = 0
+        self.contexts = ["("]  # open contexts: ( code, " string, { parameter, ` code in backquotes
+        self.pending_heredocs: list[tuple[str, bool, bool]] = []
+
+    def copy_until(self, end: int) -> None:
+        self.output.append(self.text[self.position : end])
+        self.position = end
+
+    def join(self) -> str | None:
+        while self.position < len(self.text):
+            character = self.text[self.position]
+            if not (self._skip_escape() or self._skip_quote(character) or self._skip_nesting(character)):
+                self._skip_code(character)
+        return "".join(self.output) if len(self.contexts) == 1 and not self.pending_heredocs else None
+
+    def _skip_escape(self) -> bool:
+        if self.text[self.position] != "\\":
+            return False
+        if self.text.startswith("\n", self.position + 1):
+            self.position += 2
+        else:
+            self.copy_until(self.position + 2)
+        return True
+
+    def _skip_quote(self, character: str) -> bool:
+        if character == '"':
+            self._toggle('"')
+            self.copy_until(self.position + 1)
+            return True
+        if character != "'" or self.contexts[-1] == '"':
+            return False
+        ansi = self.text.startswith("$", self.position - 1) and self.position > 0
+        found = re.compile(r"'(?:\\.|[^'\\])*'" if ansi else r"'[^']*'", re.DOTALL).match(self.text, self.position)
+        self.copy_until(found.end() if found else len(self.text))
+        return True
+
+    def _toggle(self, context: str) -> None:
+        if self.contexts[-1] == context:
+            self.contexts.pop()
+        else:
+            self.contexts.append(context)
+
+    def _skip_nesting(self, character: str) -> bool:
+        inside = self.contexts[-1]
+        if self.text.startswith(("$(", "${"), self.position):
+            self.contexts.append(self.text[self.position + 1])
+            self.copy_until(self.position + 2)
+            return True
+        if character == "`":
+            self._toggle("`")
+        elif character == "(" and inside in "(`":
+            self.contexts.append("(")
+        elif (character == ")" and inside == "(" and len(self.contexts) > 1) or (character == "}" and inside == "{"):
+            self.contexts.pop()
+        else:
+            return False
+        self.copy_until(self.position + 1)
+        return True
+
+    def _skip_code(self, character: str) -> None:
+        if self.contexts[-1] in "(`":
+            if character == "#" and (self.position == 0 or self.text[self.position - 1] in _WORD_ENDS):
+                end = self.text.find("\n", self.position)
+                return self.copy_until(end if end >= 0 else len(self.text))
+            if character == "<" and not self.text.startswith("<<<", self.position):
+                found = _HEREDOC_START.match(self.text, self.position)
+                if found:
+                    word = found[2]
+                    quoted = any(sign in word for sign in "\\'\"")
+                    self.pending_heredocs.append((re.sub(r"\\(.)|['\"]", r"\1", word), quoted, found[1] == "-"))
+                    return self.copy_until(found.end())
+            if self.text.startswith("<<<", self.position):
+                return self.copy_until(self.position + 3)
+        self.copy_until(self.position + 1)
+        if character == "\n" and self.pending_heredocs and self.contexts[-1] in "(`":
+            self._skip_heredocs()
+        return None
+
+    def _take_line(self) -> str:
+        end = self.text.find("\n", self.position)
+        line = self.text[self.position : end if end >= 0 else len(self.text)]
+        self.position += len(line) + 1
+        return line
+
+    def _skip_heredocs(self) -> None:
+        while self.pending_heredocs:
+            delimiter, quoted, tabs = self.pending_heredocs[0]
+            if not self._skip_heredoc(delimiter, quoted=quoted, tabs=tabs):
+                self.position = len(self.text)
+                return
+            self.pending_heredocs.pop(0)
+
+    def _skip_heredoc(self, delimiter: str, *, quoted: bool, tabs: bool) -> bool:
+        while self.position < len(self.text):
+            line = self._take_line()
+            while not quoted and _is_continued(line) and self.position < len(self.text):
+                line = line[:-1] + self._take_line()
+            self.output.append(line + ("\n" if self.position <= len(self.text) else ""))
+            if (line.lstrip("\t") if tabs else line) == delimiter:
+                return True
+        return False
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+# A parenthesis that closes nothing, and a dollar that may or may not belong to the quote after it.
+_AMBIGUOUS = re.compile(r"\besac\b|\$\$+'")
+
+
+def _join_lines(text: str) -> str | None:
+    """Return a text with continued lines joined as in bash, ``None`` when the result is not certain."""
+    if "\\\n" not in text:
+        return text
+    if _AMBIGUOUS.search(text):
+        return None
+    return _LineJoiner(text).join()

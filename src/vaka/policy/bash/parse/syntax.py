@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from vaka.policy.bash.parse.preflight import name_set
+from vaka.policy.bash.programs import name_set
 
 ExpansionKind: TypeAlias = Literal["parameter", "command", "process", "arithmetic", "glob", "tilde", "brace", "input"]
 """What bash substitutes when the command runs; ``input`` comes from ``xargs`` or ``find -exec``."""

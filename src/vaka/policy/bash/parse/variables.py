@@ -5,32 +5,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from vaka.policy.bash.parse.preflight import name_set
 from vaka.policy.bash.parse.syntax import SimpleCommand, Word, WordExpansion
+from vaka.policy.bash.programs import read_set
 
-_SAFE_NAMES = name_set(
-    """
-    LANG LANGUAGE TZ NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE COLORTERM TERM COLUMNS LINES BLOCK_SIZE BLOCKSIZE
-    LS_COLORS GREP_COLOR GREP_COLORS CI DEBUG VERBOSE LOG_LEVEL NODE_ENV RAILS_ENV RACK_ENV APP_ENV FLASK_ENV MIX_ENV
-    RUST_BACKTRACE RUST_LOG GOOS GOARCH CGO_ENABLED GO111MODULE PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONHASHSEED
-    PYTHONIOENCODING PYTHONUTF8
-    """
-)
-
-_UNSAFE_NAMES = re.compile(
-    r"""
-    PATH | IFS | ENV | HOME | SHELL | CDPATH | FPATH | GLOBIGNORE | EXECIGNORE | PROMPT_COMMAND | PS[0-4] | SHELLOPTS
-    | BASH.* | LD_.* | DYLD_.* | GIT_.* | GCONV_PATH | GETCONF_DIR | HOSTALIASES | LOCALDOMAIN | LOCPATH | MALLOC_.*
-    | NIS_PATH | NLSPATH | RESOLV_HOST_CONF | RES_OPTIONS | TMPDIR | TZDIR | TERMINFO.* | TERMCAP | POSIXLY_CORRECT
-    | .*PAGER | .*EDITOR | VISUAL | BROWSER | LESS.* | MORE | MANOPT | MANPATH | MANROFFOPT | MANLESS | GROFF_.*
-    | PYTHON.* | PERL.* | RUBY.* | NODE_.* | NPM_.* | npm_.* | YARN_.* | JAVA_.* | _JAVA_.* | JDK_.* | CLASSPATH
-    | GEM_.* | BUNDLE_.* | GO[A-Z0-9]* | CARGO.* | RUST[CD].* | LUA_.* | R_.* | PIP_.* | UV_.* | VIRTUAL_ENV | CONDA_.*
-    | RIPGREP_CONFIG_PATH | FZF_.* | FD_.* | JQ_.* | AWK.* | GAWK.* | SED.* | GREP_OPTIONS | TAR_OPTIONS | MAKE.*
-    | .*_proxy | .*_PROXY | SSL_.* | CURL_.* | WGET.* | SSH_.* | SUDO_.* | AWS_.* | GOOGLE_.* | AZURE_.* | KUBECONFIG
-    | DOCKER_.* | XDG_.* | DBUS_.* | DISPLAY | CC | CXX | LD | AR | .*FLAGS | .*_COMMAND | .*_CMD | .*_PROGRAM
-    """,
-    re.VERBOSE,
-)
+_SAFE_NAMES, _UNSAFE_NAMES = read_set("safe_variables"), re.compile("|".join(read_set("unsafe_variables")))
 
 
 def is_safe_variable(name: str) -> bool:

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from vaka.policy.bash.parse.preflight import name_set
 from vaka.policy.bash.parse.syntax import INPUT_WORD, PLACEHOLDER, Piece, Word, WordExpansion, Words
 from vaka.policy.bash.parse.words import ParseMismatch
+from vaka.policy.bash.programs import name_set, read_table
 
 _ENV_TOKEN = re.compile(
     r"(?P<blank>[ \t\n\v\f\r]+|\\_)|'(?P<single>(?:[^'\\]|\\.)*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\""
@@ -95,57 +95,11 @@ class Wrapper(msgspec.Struct, frozen=True):
     """Whether the value of ``-S`` is split into words."""
 
 
-_WRAPPER_TABLE: Mapping[str, Wrapper] = {
-    "command": Wrapper("p", queries="vV"),
-    "builtin coproc noglob nocorrect nohup capsh valgrind gdb catchsegv fakechroot dbus-run-session": Wrapper(),
-    "dbus-launch eatmydata torsocks torify tsocks busybox toybox ts uvx": Wrapper(),
-    "exec": Wrapper("cl", "a"), "time": Wrapper("pvVaq", "fo", "format output"),
-    "env": Wrapper("i0v", "uCPa", "unset chdir argv0", assigns=True, splits=True),
-    "nice": Wrapper("", "n", "adjustment", numbers=True),
-    "timeout gtimeout": Wrapper("vfp", "ks", "kill-after signal", before=1),
-    "stdbuf": Wrapper("", "ioe", "output input error"), "setsid": Wrapper("cfw"),
-    "ionice": Wrapper("t", "cnpPu", "class classdata pid"), "chrt": Wrapper("abdfimorRv", "TPD", "pid", before=1),
-    "taskset": Wrapper("ac", "p", before=1),
-    "sudo": Wrapper(
-        "AbBEHnPSKkiseNv", "CDghpRrTtUu",
-        "chdir close-from group host prompt chroot role type other-user user command-timeout", assigns=True,
-    ),
-    "doas": Wrapper("nsL", "aCu"), "pkexec": Wrapper("", "", "user"),
-    "run0": Wrapper("", "ugD", "chdir group user unit property description slice"),
-    "xargs": Wrapper("0rtpxo", "EILnPsda", "max-args max-procs max-chars delimiter arg-file replace-str", appends=True),
-    "watch": Wrapper("bcdegtwxpr", "nqs", "interval equexit"),
-    "flock": Wrapper("eosunxF", "wE", "timeout conflict-exit-code", before=1),
-    "chroot": Wrapper("", "", "userspec groups", before=1),
-    "unshare": Wrapper("muinpUCTfrc", "GRSw", "root wd setuid setgid map-user map-group propagation"),
-    "nsenter": Wrapper("amuinpCTFeZ", "tSGrw", "setuid setgid target"),
-    "setpriv": Wrapper("", "", "groups reuid regid inh-caps bounding-set ambient-caps securebits"),
-    "prlimit": Wrapper("", "p", "pid"), "setarch": Wrapper("vRB3ILSTXZ", before=1),
-    "linux32 linux64": Wrapper("vRB3ILSTXZ"), "i386 x86_64": Wrapper("v"), "arch": Wrapper("h", "de"),
-    "strace": Wrapper("AcCdDffFhikqrtTvVwxyYzZn", "abeEIoOpPsSuUX"),
-    "ltrace": Wrapper("bcCfhiLrStTV", "aADeFlnopsuwx"), "perf": Wrapper(subcommand=("stat", "record", "trace")),
-    "unbuffer": Wrapper("p"), "rlwrap": Wrapper("aAcEhiImnNorRsTUvwWz", "bCDfFgHlMOpPqSt"),
-    "script": Wrapper("aefq", "cEIOBoTtm"),
-    "systemd-run": Wrapper("tPqdGrS", "MpuE", "unit property slice uid gid setenv working-directory"),
-    "systemd-inhibit": Wrapper("", "", "what who why mode"),
-    "start-stop-daemon": Wrapper("SbmovtqC", "xpungcdrkRNIO", "exec pidfile startas"),
-    "proot": Wrapper("0", "rbRwqkS"), "fakeroot": Wrapper("uh", "lsib"),
-    "xvfb-run": Wrapper("al", "efnpsw", "server-num server-args"), "proxychains proxychains4": Wrapper("q", "f"),
-    "caffeinate": Wrapper("disum", "tw"), "faketime": Wrapper("fm", "p", before=1),
-    "numactl": Wrapper("als", "iCmpNxe"), "cpulimit": Wrapper("zivm", "lpe"),
-    "chpst": Wrapper("vVP012", "uUbemdofprtc/n"), "softlimit": Wrapper("", "acdfmlnorpst"),
-    "setuidgid envdir gosu su-exec sg": Wrapper(before=1), "entr": Wrapper("acdnprsxz"),
-    "parallel": Wrapper("kX", "jIPnN"), "runuser": Wrapper("flpm", "ugGcsw", "group user"), "cgexec": Wrapper("", "g"),
-    "chronic": Wrapper("ev"), "ifne": Wrapper("n"), "hyperfine": Wrapper("iN", "wmMrpcsSnu"),
-    "direnv": Wrapper(before=1, subcommand=("exec",)),
-    "uv poetry pipenv pdm hatch bundle mise rtx doppler op dotenv": Wrapper(subcommand=("run", "exec", "x")),
-    "npx": Wrapper("yq", "pcw"), "nix": Wrapper(subcommand=("run", "develop", "shell")),
-}  # fmt: skip
-
-WRAPPERS = {name: wrapper for names, wrapper in _WRAPPER_TABLE.items() for name in names.split()}
+WRAPPERS = {name: msgspec.convert(entry, Wrapper) for name, entry in read_table("wrappers").items()}
 """Wrappers that deny and ask rules see through."""
 
-TRANSPARENT_WRAPPERS = frozenset({"timeout", "time", "nice", "nohup", "stdbuf"})
-"""Wrappers that allow rules see through."""
+_TRANSPARENT_WRAPPERS: Mapping[str, Mapping[str, int]] = read_table("transparent")
+"""Wrappers that allow rules see through, with the number of words of each option."""
 
 EXACT_ONLY_WRAPPERS = frozenset({"watch", "setsid", "ionice", "flock"})
 """Wrappers that an allow rule with a wildcard does not match."""
@@ -333,7 +287,7 @@ def _is_assignment(value: str) -> bool:
 
 def strip_wrappers(words: Words) -> Words:
     """Return a command without transparent wrappers; unchanged when that is not certain."""
-    while words and words[0].value is not None and _trusted_base_name(words[0].value) in TRANSPARENT_WRAPPERS:
+    while words and words[0].value is not None and _trusted_base_name(words[0].value) in _TRANSPARENT_WRAPPERS:
         rest = _strip_wrapper(words, _trusted_base_name(words[0].value))
         if not rest:
             return words
@@ -345,22 +299,11 @@ def _trusted_base_name(value: str) -> str:
     return base_name(value) if value.startswith(("/usr/bin/", "/bin/")) else value
 
 
-_STRIP_OPTIONS: Mapping[str, Mapping[str, int]] = {
-    "time": {"-p": 1},
-    "nohup": {},
-    "nice": {"-n": 2, "--adjustment": 2},
-    "stdbuf": {"-i": 2, "-o": 2, "-e": 2},
-    "timeout": {
-        "-k": 2, "-s": 2, "--kill-after": 2, "--signal": 2, "-v": 1, "--verbose": 1, "--foreground": 1,
-        "--preserve-status": 1, "-f": 1, "-p": 1,
-    },
-}  # fmt: skip
-
 _ATTACHED_VALUES = ("--kill-after=", "--signal=", "--adjustment=", "--input=", "--output=", "--error=")
 
 
 def _strip_wrapper(words: Words, name: str) -> Words:
-    options, at = _STRIP_OPTIONS[name], 1
+    options, at = _TRANSPARENT_WRAPPERS[name], 1
     while at < len(words):
         value = words[at].value
         if value is None or words[at].from_braces:

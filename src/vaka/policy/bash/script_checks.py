@@ -3,7 +3,7 @@
 import re
 from itertools import product
 
-from vaka.policy.bash.profile.options import NotReadOnly, ParsedOptions
+from vaka.policy.bash.options import NotReadOnly, ParsedOptions
 
 _BRACKET_CLASS = re.compile(r"\[([:.=])[^\]\n]{1,32}?\1\]")
 

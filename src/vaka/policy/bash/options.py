@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.policy.bash.parse.preflight import name_set
 from vaka.policy.bash.parse.syntax import Word
+from vaka.policy.bash.programs import name_set, read_table
 
 
 class NotReadOnly(Exception):
@@ -160,10 +160,11 @@ class _OptionParser:
             raise NotReadOnly(f"{name} does more than read")
         if name[2:] in program.long or name[2:] in program.long_valued or name in program.arity:
             return name
-        for other in program.refused:
+        for other in sorted(program.refused):
             if other.startswith(name):
                 raise NotReadOnly(f"{name} may stand for {other}, which does more than read")
-        matching = [other for other in (*program.long, *program.long_valued) if other.startswith(name[2:])]
+        known = (*sorted(program.long), *sorted(program.long_valued))
+        matching = [other for other in known if other.startswith(name[2:])]
         if not matching and not program.lenient:
             raise NotReadOnly(f"{name} is not known to only read")
         return "--" + matching[0] if matching else None
@@ -223,23 +224,11 @@ def _may_begin_with_dash(word: Word) -> bool:
 _SET_FIELDS = frozenset({"long", "long_valued", "refused", "scripts", "files"})
 
 
-def read_profiles(table: Mapping[str, Mapping[str, Any]]) -> dict[str, ProgramProfile]:
-    """Return the profiles of a table from program names to fields; names and sets are separated by blanks."""
+def read_profiles(section: str, checks: Mapping[str, OptionCheck] = {}) -> dict[str, ProgramProfile]:
+    """Return the profiles of a section of the tables by program."""
     profiles: dict[str, ProgramProfile] = {}
-    for names, fields in table.items():
-        sets: dict[str, Any] = {key: name_set(fields[key]) for key in _SET_FIELDS & fields.keys()}
-        profiles |= dict.fromkeys(names.split(), ProgramProfile(**{**fields, **sets}))
+    for name, entry in read_table(section).items():
+        sets: dict[str, Any] = {field: name_set(entry[field]) for field in _SET_FIELDS & entry.keys()}
+        defaults = dict.fromkeys(("lenient", "numbers"), section == "harmless")
+        profiles[name] = ProgramProfile(**{**defaults, **entry, **sets, "check": checks.get(name)})
     return profiles
-
-
-def read_harmless_profiles(table: Mapping[str, Mapping[str, Any]]) -> dict[str, ProgramProfile]:
-    """Return the profiles of programs that have only harmless options."""
-
-    def long_valued(fields: Mapping[str, Any]) -> str:
-        names = f"{fields.get('files', '')} {fields.get('scripts', '')}".split()
-        return " ".join(name[2:] for name in names if name.startswith("--"))
-
-    return read_profiles({
-        names: {"lenient": True, "numbers": True, **fields, "long_valued": long_valued(fields)}
-        for names, fields in table.items()
-    })  # fmt: skip

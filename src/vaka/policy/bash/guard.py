@@ -9,9 +9,9 @@ from itertools import takewhile
 from typing import Literal, NamedTuple, TypeAlias
 
 from vaka.core.types.tool import Verdict
-from vaka.policy.bash.parse.preflight import name_set
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words
 from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
+from vaka.policy.bash.programs import read_set
 from vaka.policy.paths import holds_secrets, may_match_secrets
 
 PathCheck: TypeAlias = Callable[[str], Verdict]
@@ -23,32 +23,10 @@ _NETWORK = re.compile(r"/dev/(?:tcp|udp)/")
 
 _DESCRIPTOR = re.compile(r"\d*-?")
 
-WRITING_PROGRAMS = name_set(
-    """
-    tee cp mv rm rmdir ln mkdir touch truncate dd install shred unlink chmod chown chgrp sed perl ed ex vi vim
-    nano emacs patch rsync scp tar unzip zip gzip gunzip bzip2 xz zstd curl wget split csplit sponge mktemp mkfifo
-    mknod setfacl xattr sort uniq git chattr rename mmv cpio ar objcopy strip awk gawk ffmpeg convert openssl gpg
-    trash
-    """
-)
-"""Programs that write to their operands."""
+_WRITING_PROGRAMS, _READING_PROGRAMS = read_set("writing_programs"), read_set("reading_programs")
+"""Programs that write to, or read, their operands."""
 
-READING_PROGRAMS = name_set(
-    """
-    cat less more bat batcat head tail od hexdump strings view nl tac rev source . md5sum sha1sum sha256sum sha512sum
-    cksum b2sum base32 cmp diff sdiff zcat zless bzcat xzcat zgrep grep egrep fgrep rg pbcopy xclip printenv iconv
-    column comm paste join fold fmt pr sum csvtool yq jq xmllint ack ag
-    """
-)
-"""Programs that read their operands."""
-
-_NEVER_WRITE = name_set(
-    """
-    cat bat batcat head tail od hexdump strings nl tac rev source . md5sum sha1sum sha256sum sha512sum cksum b2sum cmp
-    zcat bzcat xzcat grep egrep fgrep
-    """
-)
-"""Programs that read their operands and have no option to write."""
+_NEVER_WRITING_PROGRAMS = read_set("never_writing_programs")
 
 _PROBE_NAMES = (
     ".env", ".env.local", ".env.development", ".env.production", ".env.test", "secrets.json", "secrets.yaml",
@@ -145,10 +123,10 @@ def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Ite
     """
     for words in (simple.words, *simple.wrapped_commands):
         name = base_name(words[0].placeholder_text) if words else ""
-        writes = True if name in WRITING_PROGRAMS else None if name in _NEVER_WRITE else False
+        writes = True if name in _WRITING_PROGRAMS else None if name in _NEVER_WRITING_PROGRAMS else False
         for word in words[1:]:
             for text in _path_candidates(word):
-                if name in WRITING_PROGRAMS or name in READING_PROGRAMS:
+                if name in _WRITING_PROGRAMS or name in _READING_PROGRAMS:
                     yield from ((path, writes) for path in (text, *children_pattern_of(text)))
                 elif "/" in text or "." in text:  # not every operand is a path, as in "npm run build"
                     yield text, False

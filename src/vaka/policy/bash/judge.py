@@ -6,9 +6,9 @@ from itertools import pairwise
 import msgspec
 
 from vaka.core.types.tool import Ask, Verdict
-from vaka.policy.bash.judge import guard
-from vaka.policy.bash.judge.guard import FolderTracker, PathCheck
-from vaka.policy.bash.judge.rules import CommandRule, CommandRules, Finding, strictest_finding
+from vaka.policy.bash import guard
+from vaka.policy.bash.guard import FolderTracker, PathCheck
+from vaka.policy.bash.options import NotReadOnly
 from vaka.policy.bash.parse.syntax import (
     Redirection,
     ShellScript,
@@ -19,8 +19,8 @@ from vaka.policy.bash.parse.syntax import (
     literal_word,
 )
 from vaka.policy.bash.parse.variables import is_safe_variable, is_unsafe_variable
-from vaka.policy.bash.profile import find_read_files, system
-from vaka.policy.bash.profile.options import NotReadOnly
+from vaka.policy.bash.profile import DECLARATION_BUILTINS, check_cd, find_read_files, is_below
+from vaka.policy.bash.rules import CommandRule, CommandRules, Finding, strictest_finding
 from vaka.policy.decision import PermissionDecision, Subcommand
 
 PROFILE_LAYER = "read-only"
@@ -156,7 +156,7 @@ class _ScriptJudge:
 
     def _find_read_files(self, simple: SimpleCommand) -> list[Word] | None:
         if simple.name == "cd":
-            system.check_cd(simple.unwrapped_words[1:], self._is_in_workspace)
+            check_cd(simple.unwrapped_words[1:], self._is_in_workspace)
             return []
         words = self.rules.words_for_allow(simple)
         files = find_read_files(simple, words)
@@ -170,7 +170,7 @@ class _ScriptJudge:
         if last is None:
             return False
         path = guard.join_path(last, path)
-        return self.is_inside(path) if self.is_inside is not None else system.is_below(path)
+        return self.is_inside(path) if self.is_inside is not None else is_below(path)
 
     def _judge_read_only(self, files: list[Word]) -> Finding:
         filled = [literal_word(text) for word in files for text in guard.fill_with_values(word, self.assigned_paths)]
@@ -258,5 +258,5 @@ def _is_unknown_command(words: Words) -> bool:
 
 def _first_unsafe_assignment(simple: SimpleCommand) -> str:
     """Return the first variable before a command that is not known to be harmless."""
-    names = _assigned_names(simple) if simple.name not in system.DECLARATION_BUILTINS else []
+    names = _assigned_names(simple) if simple.name not in DECLARATION_BUILTINS else []
     return next((name for name in names if not is_safe_variable(name)), "")

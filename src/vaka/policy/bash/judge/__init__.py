@@ -1,1 +1,0 @@
-"""Judge the simple commands of a script: rules, guard, file access."""
