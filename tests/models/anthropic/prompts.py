@@ -4,9 +4,8 @@ import base64
 from typing import Any
 
 import msgspec
-from anthropic.types.message_create_params import MessageCreateParamsStreaming
-from pydantic import TypeAdapter
 
+from tests.models.oracles.vendor_clients import request_type
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (
@@ -23,7 +22,6 @@ from vaka.core.types.message import (
 from vaka.core.types.tool import ToolSpec
 from vaka.models.anthropic.model import CacheTtl, to_request
 
-VENDOR_TYPE: TypeAdapter[Any] = TypeAdapter(MessageCreateParamsStreaming)
 NO_THINKING_MODEL, BUDGET_MODEL, EFFORT_MODEL, DEFAULT_THINKING_MODEL, ALWAYS_THINKING_MODEL = (
     "claude-3-5-haiku-20241022", "claude-sonnet-4-5-20250929", "claude-opus-4-6", "claude-opus-5", "claude-opus-5-5",
 )  # fmt: skip
@@ -40,7 +38,8 @@ def request_body(
     """Return the request for a prompt, once the vendor's types have read it."""
     before = msgspec.json.encode(prompt)
     made = to_request(model, prompt, max_tokens=max_tokens, cache=cache, cache_ttl=cache_ttl).body
-    msgspec.json.encode(VENDOR_TYPE.validate_python(made), enc_hook=list)  # pydantic validates lists lazily
+    read = request_type("anthropic").validate_python(made)
+    msgspec.json.encode(read, enc_hook=list)  # pydantic validates lists lazily
     again = to_request(model, prompt, max_tokens=max_tokens, cache=cache, cache_ttl=cache_ttl).body
     assert msgspec.json.encode(made) == msgspec.json.encode(again)
     assert msgspec.json.encode(prompt) == before

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import anthropic
 import httpx2
 import msgspec
 import pytest
 
+from tests.models.oracles.vendor_clients import anthropic_message
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -98,12 +98,8 @@ class RecordedTransport(httpx2.BaseTransport):
 
 def vendor_message(events: Sequence[Event]) -> Any:
     """Return the message that the vendor's client makes of a stream."""
-    with (
-        httpx2.Client(transport=RecordedTransport(events)) as http,
-        anthropic.Anthropic(api_key="k", http_client=http) as client,
-        client.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]) as stream,
-    ):
-        return stream.get_final_message()
+    with httpx2.Client(transport=RecordedTransport(events)) as http:
+        return anthropic_message(http)
 
 
 def test_text_chunks_come_between_two_usage_chunks() -> None:

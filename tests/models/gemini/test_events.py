@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.models.oracles.vendor_clients import event_type
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -112,7 +112,7 @@ def test_a_whole_stream_becomes_chunks() -> None:
 
 def test_googles_client_reads_the_same_answer() -> None:
     chunks = decode_events(*STREAM)
-    theirs = [types.GenerateContentResponse.model_validate_json(encode_event(event)) for event in STREAM]
+    theirs = [event_type("gemini").validate_json(encode_event(event)) for event in STREAM]
     parts = [
         part
         for response in theirs

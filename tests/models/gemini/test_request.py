@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from google.genai import types
 
+from tests.models.oracles.vendor_clients import check_request
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.ids import CallId, Digest, MessageId
@@ -39,16 +39,7 @@ SHAPE = {"type": "object", "properties": {"rain": {"type": "boolean"}}, "require
 def request_body(model: str, *messages: Message, **fields: Any) -> dict[str, Any]:
     """The body for a prompt, after Google's types have read it."""
     body = to_request(model, Prompt(messages=messages or (HI,), **fields))
-    for content in body["contents"]:
-        types.Content.model_validate(content)
-    readers: dict[str, Any] = {
-        "systemInstruction": types.Content, "toolConfig": types.ToolConfig, "generationConfig": types.GenerationConfig,
-    }  # fmt: skip
-    for name, reader in readers.items():
-        if name in body:
-            reader.model_validate(body[name])
-    for tool in body.get("tools", ()):
-        types.Tool.model_validate(tool)
+    check_request("gemini", body)
     return body
 
 

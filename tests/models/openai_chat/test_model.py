@@ -6,9 +6,8 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from openai.lib.streaming.chat import ChatCompletionStreamState
-from openai.types.chat import ChatCompletionChunk
 
+from tests.models.oracles.vendor_clients import chat_completion
 from vaka.core.ports.model import Closeable, Model, Prompt
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ModelUnavailable, StreamCut
 from vaka.core.types.message import Text, UserMessage
@@ -178,10 +177,8 @@ async def test_openais_own_client_reads_the_same_message_from_a_stream(answer: S
         model = OpenAIChat("m", Account(base_url=provider.url))
         ours = await collect_stream(model)
         await model.close()
-    state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
-    for event in render_events(answer, provider.requests[0])[:-1]:
-        state.handle_chunk(ChatCompletionChunk.model_validate_json(event.removeprefix(b"data: ").strip()))
-    theirs = state.current_completion_snapshot
+    events = render_events(answer, provider.requests[0])[:-1]
+    theirs = chat_completion(event.removeprefix(b"data: ").strip() for event in events)
     message = theirs.choices[0].message
     assert ours.text == (message.content or "") + (message.refusal or "")
     made = message.tool_calls or []

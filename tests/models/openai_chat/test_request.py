@@ -7,8 +7,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 from inline_snapshot import snapshot
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-from pydantic import TypeAdapter
 
 from tests.models.openai_chat.prompts import (
     FULL_PROMPT,
@@ -19,12 +17,11 @@ from tests.models.openai_chat.prompts import (
     request_body,
     request_messages,
 )
+from tests.models.oracles.vendor_clients import request_type
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.tool import ToolSpec
 from vaka.models.catalog.vendors import COMPATIBLE, PROFILES, VendorProfile
 from vaka.testing.models import PROMPT
-
-OPENAI: TypeAdapter[Any] = TypeAdapter(CompletionCreateParamsStreaming)
 
 
 def read_to_the_end(value: Any) -> Any:
@@ -109,7 +106,7 @@ def test_equal_prompts_give_equal_bytes_and_stay_as_they_were() -> None:
 
 def test_openai_takes_everything_that_is_sent() -> None:
     made = request_body(FULL_PROMPT)
-    assert read_to_the_end(OPENAI.validate_python(made)) == made
+    assert read_to_the_end(request_type("chat").validate_python(made)) == made
     assert {name: value for name, value in made.items() if name not in {"messages", "tools"}} == snapshot(
         {
             "model": "m",

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pydantic
 import pytest
-from openai.types.responses import ResponseStreamEvent
 
+from tests.models.oracles.vendor_clients import event_type
 from vaka.core.loop.assemble import MessageAssembly, RawToolCall
 from vaka.core.ports.model import (
     CallChunk,
@@ -27,7 +26,6 @@ from vaka.core.types.ids import MessageId
 from vaka.core.types.message import Citation, Part, Reasoning, Text, Usage
 from vaka.models.openai_responses.model import ResponsesStreamDecoder
 
-ORACLE = pydantic.TypeAdapter[Any](ResponseStreamEvent)
 Events = list[dict[str, Any]]
 USAGE = {
     "input_tokens": 20,
@@ -105,7 +103,7 @@ def arguments_done(index: int, arguments: str, number: int = 1) -> dict[str, Any
 def decode_valid_events(events: Events, limit: int | None = None) -> list[Chunk]:
     """The chunks of events that are as OpenAI's own types say."""
     for number, event in enumerate(events):
-        ORACLE.validate_python({"sequence_number": number, **event})
+        event_type("responses").validate_python({"sequence_number": number, **event})
     return decode_events(events, limit)
 
 

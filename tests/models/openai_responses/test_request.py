@@ -3,10 +3,9 @@
 from typing import Any
 
 import msgspec
-import pydantic
 import pytest
-from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
+from tests.models.oracles.vendor_clients import request_type
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.ids import CallId, Digest, MessageId
@@ -31,7 +30,6 @@ from vaka.core.types.tool import ToolSpec
 from vaka.models.openai_responses.model import LLAMA, ResponsesCapabilities, to_request
 from vaka.testing.models import PROMPT
 
-ORACLE = pydantic.TypeAdapter[Any](ResponseCreateParamsStreaming)
 WEATHER = PROMPT.tools[0]
 THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA=="}
 OPEN_THOUGHT = {
@@ -69,7 +67,7 @@ def request_body(
 ) -> dict[str, Any]:
     """The request, after OpenAI's own types have looked at it."""
     made = to_request(model, prompt, facts)
-    checked = ORACLE.validate_python(made)
+    checked = request_type("responses").validate_python(made)
     assert checked.keys() == made.keys()
     assert len(list(checked.get("tools", ()))) == len(made.get("tools", ()))  # looked at only as they are taken
     return made

@@ -1,20 +1,15 @@
-"""Streams read by the vendors' own clients, and requests validated by their types."""
+"""Streams read by the vendors' own clients, and requests validated by their types.
 
-from collections.abc import Awaitable, Callable
+The clients are imported on first use: importing the three takes longer than importing vaka and all its tests.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from typing import Any, cast
 
-import anthropic
+import httpx2
 import msgspec
-import openai
 import pydantic
-from anthropic.types import RawMessageStreamEvent
-from anthropic.types.message_create_params import MessageCreateParamsStreaming
-from google import genai
-from google.genai import types as google
-from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-from openai.types.responses import ResponseStreamEvent
-from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
 
 class VendorAnswer(msgspec.Struct, frozen=True):
@@ -42,6 +37,8 @@ def _stop_reason(reason: Any) -> str:
 
 async def ask_chat(url: str) -> VendorAnswer:
     """Ask with OpenAI's client for Chat Completions."""
+    import openai
+
     async with (
         openai.AsyncOpenAI(api_key="k", base_url=url + "/v1", max_retries=0) as client,
         client.chat.completions.stream(
@@ -67,6 +64,8 @@ async def ask_chat(url: str) -> VendorAnswer:
 
 async def ask_responses(url: str) -> VendorAnswer:
     """Ask with OpenAI's client for Responses."""
+    import openai
+
     async with (
         openai.AsyncOpenAI(api_key="k", base_url=url + "/v1", max_retries=0) as client,
         client.responses.stream(model="m", input="Hi.") as stream,
@@ -93,6 +92,8 @@ async def ask_responses(url: str) -> VendorAnswer:
 
 async def ask_messages(url: str) -> VendorAnswer:
     """Ask with Anthropic's client."""
+    import anthropic
+
     async with (
         anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0) as client,
         client.messages.stream(model="m", max_tokens=100, messages=[{"role": "user", "content": "Hi."}]) as stream,
@@ -111,6 +112,9 @@ async def ask_messages(url: str) -> VendorAnswer:
 
 async def ask_gemini(url: str) -> VendorAnswer:
     """Ask with Google's client."""
+    from google import genai
+    from google.genai import types as google
+
     client = genai.Client(api_key="k", http_options=google.HttpOptions(base_url=url))
     parts: list[google.Part] = []
     stop, usage = "", google.GenerateContentResponseUsageMetadata()
@@ -137,12 +141,84 @@ CLIENTS: dict[str, Callable[[str], Awaitable[VendorAnswer]]] = {
     "chat": ask_chat, "responses": ask_responses, "anthropic": ask_messages, "gemini": ask_gemini,
 }  # fmt: skip
 
-_EVENT_TYPES: dict[str, pydantic.TypeAdapter[Any]] = {
-    "chat": pydantic.TypeAdapter(ChatCompletionChunk),
-    "responses": pydantic.TypeAdapter(ResponseStreamEvent),
-    "anthropic": pydantic.TypeAdapter(RawMessageStreamEvent),
-    "gemini": pydantic.TypeAdapter(google.GenerateContentResponse),
-}
+
+def anthropic_message(http: httpx2.Client) -> Any:
+    """Return the message that Anthropic's client reads over a connection."""
+    import anthropic
+
+    with (
+        anthropic.Anthropic(api_key="k", http_client=http) as client,
+        client.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]) as stream,
+    ):
+        return stream.get_final_message()
+
+
+def chat_completion(chunks: Iterable[bytes]) -> Any:
+    """Return the completion that OpenAI's client assembles from the JSON of its chunks."""
+    from openai.lib.streaming.chat import ChatCompletionStreamState
+
+    state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
+    for chunk in chunks:
+        state.handle_chunk(event_type("chat").validate_json(chunk))
+    return state.current_completion_snapshot
+
+
+@cache
+def event_type(wire: str) -> pydantic.TypeAdapter[Any]:
+    """Return the vendor's type for one event of a stream."""
+    if wire == "chat":
+        from openai.types.chat import ChatCompletionChunk
+
+        return pydantic.TypeAdapter(ChatCompletionChunk)
+    if wire == "responses":
+        from openai.types.responses import ResponseStreamEvent
+
+        return pydantic.TypeAdapter(ResponseStreamEvent)
+    if wire == "anthropic":
+        from anthropic.types import RawMessageStreamEvent
+
+        return pydantic.TypeAdapter(RawMessageStreamEvent)
+    from google.genai.types import GenerateContentResponse
+
+    return pydantic.TypeAdapter(GenerateContentResponse)
+
+
+@cache
+def request_type(wire: str) -> pydantic.TypeAdapter[Any]:
+    """Return the vendor's type for the body of a request."""
+    if wire == "chat":
+        from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+
+        return pydantic.TypeAdapter(CompletionCreateParamsStreaming)
+    if wire == "responses":
+        from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+
+        return pydantic.TypeAdapter(ResponseCreateParamsStreaming)
+    if wire == "anthropic":
+        from anthropic.types.message_create_params import MessageCreateParamsStreaming
+
+        return pydantic.TypeAdapter(MessageCreateParamsStreaming)
+    return _generate_content_type()
+
+
+def _generate_content_type() -> pydantic.TypeAdapter[Any]:
+    from google.genai import types as google
+
+    class GenerateContent(pydantic.BaseModel):
+        """The body of generateContent, of the parts their client makes it of."""
+
+        model_config = pydantic.ConfigDict(extra="forbid", alias_generator=pydantic.alias_generators.to_camel)
+
+        contents: list[google.Content]
+        system_instruction: google.Content | None = None
+        tools: list[google.Tool] | None = None
+        tool_config: google.ToolConfig | None = None
+        generation_config: google.GenerationConfig | None = None
+        safety_settings: list[google.SafetySetting] | None = None
+        service_tier: str | None = None
+        labels: dict[str, str] | None = None
+
+    return pydantic.TypeAdapter(GenerateContent)
 
 
 REMOVED_FIELDS = {"anthropic": ("temperature", "top_p", "top_k")}
@@ -151,14 +227,7 @@ REMOVED_FIELDS = {"anthropic": ("temperature", "top_p", "top_k")}
 
 def check_event(wire: str, data: Any) -> None:
     """Hold an event to the vendor's type for it: their clients themselves let anything pass."""
-    _EVENT_TYPES[wire].validate_python(data)
-
-
-_REQUEST_TYPES: dict[str, pydantic.TypeAdapter[Any]] = {
-    "chat": pydantic.TypeAdapter(CompletionCreateParamsStreaming),
-    "responses": pydantic.TypeAdapter(ResponseCreateParamsStreaming),
-    "anthropic": pydantic.TypeAdapter(MessageCreateParamsStreaming),
-}
+    event_type(wire).validate_python(data)
 
 
 def check_request(wire: str, body: dict[str, Any]) -> None:
@@ -166,27 +235,14 @@ def check_request(wire: str, body: dict[str, Any]) -> None:
     if wire == "gemini":
         _check_gemini(body)
         return
-    adapter = _REQUEST_TYPES[wire]
+    adapter = request_type(wire)
     read = _read_iterables(adapter.dump_python(adapter.validate_python(body), warnings="none"))
     assert read == {key: value for key, value in body.items() if key not in REMOVED_FIELDS.get(wire, ())}
 
 
-class _GenerateContent(pydantic.BaseModel):
-    """The body of generateContent, of the parts their client makes it of."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", alias_generator=pydantic.alias_generators.to_camel)
-
-    contents: list[google.Content]
-    system_instruction: google.Content | None = None
-    tools: list[google.Tool] | None = None
-    tool_config: google.ToolConfig | None = None
-    generation_config: google.GenerationConfig | None = None
-    service_tier: str | None = None
-    labels: dict[str, str] | None = None
-
-
 def _check_gemini(body: dict[str, Any]) -> None:
-    read = _GenerateContent.model_validate(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    adapter = request_type("gemini")
+    read = adapter.dump_python(adapter.validate_python(body), mode="json", by_alias=True, exclude_unset=True)
     assert _normalize_base64(read) == _normalize_base64(body)
 
 
