@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
-from vaka.net.address import Resolver
-from vaka.net.connector import Connector
+from vaka.net.connector import Connector, Resolver
 from vaka.net.rules import NetworkLimits, NetworkRules
 
 Handler = Callable[["ReceivedRequest", asyncio.StreamWriter], Awaitable[None]]

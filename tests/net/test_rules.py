@@ -1,11 +1,13 @@
 """Rules: which hosts may be reached besides, or instead of, the public internet."""
 
+from ipaddress import ip_address
+
 import msgspec
 import pytest
 
 from vaka.core.types.errors import ConfigError
 from vaka.net.connector import Connector
-from vaka.net.rules import NetworkRules
+from vaka.net.rules import AddressKind, NetworkRules, kind_of
 
 
 def refusal_reason(rules: NetworkRules, url: str) -> str:
@@ -117,3 +119,41 @@ def test_rules_are_plain_data_and_a_typo_is_an_error() -> None:
     assert rules == NetworkRules(allow_hosts=("example.com",), allow_loopback=True)
     with pytest.raises(msgspec.ValidationError, match="allow_host"):
         msgspec.convert({"allow_host": ["example.com"]}, NetworkRules)
+
+
+KINDS: dict[AddressKind, tuple[str, ...]] = {
+    "public": (
+        *("1.1.1.1", "8.8.8.8", "93.184.216.34", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0"),
+        *("192.0.1.1", "198.17.0.1", "198.20.0.1", "223.255.255.255", "11.0.0.0", "126.255.255.255", "128.0.0.0"),
+        *("2606:4700::1111", "2a00:1450:4001::200e", "2001:4860:4860::8888", "2001:200::1"),
+        *("::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"),
+    ),
+    "loopback": (
+        *("127.0.0.1", "127.255.255.255", "::1", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::127.0.0.1"),
+        *("2002:7f00:1::", "2606:4700::5efe:127.0.0.1"),
+    ),
+    "private": (
+        *("10.0.0.0", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.0.1", "fc00::1", "fdff:ffff::1"),
+        *("::ffff:10.0.0.1", "::ffff:c0a8:1", "64:ff9b::c0a8:1", "2002:a00:1::", "::10.0.0.1"),
+        *("2606:4700::200:5efe:10.0.0.1",),
+    ),
+    "cgnat": ("100.64.0.0", "100.127.255.255", "::ffff:100.64.0.1", "64:ff9b::6440:1"),
+    "link_local": ("169.254.0.1", "169.254.255.255", "fe80::1", "febf::1", "64:ff9b::a9fe:1"),
+    "metadata": (
+        *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"),
+        *("fd20:ce::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::", "::169.254.169.254"),
+    ),
+    "multicast": ("224.0.0.1", "239.255.255.250", "ff02::1", "ff0e::1", "::ffff:224.0.0.1"),
+    "unspecified": ("0.0.0.0", "0.1.2.3", "::", "::ffff:0.0.0.0"),
+    "reserved": (
+        *("192.0.0.1", "192.0.2.1", "198.51.100.7", "203.0.113.9", "198.18.0.1", "198.19.255.255", "192.88.99.1"),
+        *("240.0.0.1", "255.255.255.255", "2001::1", "2001:0:7f00:1::", "2001:db8::1", "2001:10::1", "2001:2::1"),
+        *("3fff::1", "3ffe::1", "fec0::1", "100::1", "64:ff9b:1::1", "5f00::1", "4000::1", "::8.8.8.8", "200::1"),
+    ),
+}
+
+
+def test_every_address_has_its_kind() -> None:
+    found = {address: kind_of(ip_address(address)) for addresses in KINDS.values() for address in addresses}
+    expected = {address: kind for kind, addresses in KINDS.items() for address in addresses}
+    assert {address: kind for address, kind in found.items() if kind != expected[address]} == {}

@@ -1,18 +1,19 @@
 """The connector: requests under rules and limits, over connections to checked addresses."""
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from ipaddress import ip_address
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
 
 from vaka.core.ports.net import NetHead, NetRequest, NetResponse, NetStream, NetVerdict
-from vaka.core.types.errors import Closed, NetworkTimeout, NetworkTooLarge
-from vaka.matching.hosts import IPAddress
-from vaka.net.address import Resolver, resolve_addresses, system_resolver
+from vaka.core.types.errors import Closed, NetworkTimeout, NetworkTooLarge, NetworkUnreachable
+from vaka.matching.hosts import IPAddress, unmap_ipv4
 from vaka.net.http_message import build_redirected_request, check_request, make_decompressor, redirect_location_of
 from vaka.net.rules import NetworkLimits, NetworkRules, RuleChecker
 from vaka.net.url import ParsedURL, join_url, parse_proxy_url, parse_url, refuse
@@ -21,6 +22,37 @@ if TYPE_CHECKING:
     from vaka.net.exchange import RawResponse, VettedConnectionPool
 
 _MAX_DRAINED_BYTES = 16 * 1024
+
+Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
+"""Returns the IP addresses of a name, best first; ``OSError`` when it cannot."""
+
+_MAX_ADDRESSES = 64
+
+
+async def system_resolver(name: str) -> Sequence[str]:
+    infos = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return [str(info[4][0]) for info in infos]
+
+
+async def resolve_addresses(name: str, resolver: Resolver) -> tuple[IPAddress, ...]:
+    """Resolve ``name`` once and return its distinct addresses; ``NetworkUnreachable`` when it has none.
+
+    A name that is an address is not looked up.
+    """
+    with suppress(ValueError):
+        return (unmap_ipv4(ip_address(name)),)
+    try:
+        answers = await resolver(name)
+    except (OSError, UnicodeError) as error:
+        raise NetworkUnreachable(f"{name!r} cannot be looked up: {error}", reason="dns") from error
+    try:
+        addresses = dict.fromkeys(unmap_ipv4(ip_address(answer)) for answer in answers)
+    except ValueError as error:
+        raise NetworkUnreachable(f"{name!r} has an address that is not valid: {error}", reason="dns") from error
+    if not 0 < len(addresses) <= _MAX_ADDRESSES:
+        count = len(addresses)
+        raise NetworkUnreachable(f"{name!r} has {count} addresses; expected 1 to {_MAX_ADDRESSES}", reason="dns")
+    return tuple(addresses)
 
 
 class Connector:

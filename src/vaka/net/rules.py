@@ -1,11 +1,13 @@
 """Rules and limits of a connector: which hosts, ports and addresses may be dialed, and how much a request uses."""
 
+from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from vaka.core.ports.net import NetVerdict
 from vaka.core.types.errors import ConfigError, NetworkRefused
 from vaka.matching.hosts import HostPattern, IPAddress, parse_host_pattern, unmap_ipv4
-from vaka.net.address import AddressKind, embedded_ipv4_of, kind_of
 from vaka.net.url import ParsedURL, parse_host, parse_url, refuse
 
 
@@ -34,6 +36,84 @@ class NetworkLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             smallest = 0 if field in ("redirects", "idle_connections", "idle") else 1e-3
             if not value >= smallest:
                 raise ConfigError(f"the limit {field} is {value!r}; expected at least {smallest}")
+
+
+AddressKind: TypeAlias = Literal[
+    "public", "loopback", "private", "cgnat", "link_local", "metadata", "multicast", "unspecified", "reserved"
+]
+"""What an address is for; only ``public`` ones belong to the internet.
+
+``ipaddress`` classifies some of this, but differently between versions of Python and without IPv4 inside IPv6. So the
+blocks are listed here: IPv4 is public unless a block says otherwise, IPv6 only where it is global unicast.
+"""
+
+_METADATA = frozenset(
+    ip_address(address)
+    for address in (
+        "169.254.169.254",  # nearly every cloud
+        "169.254.169.253",  # its resolver
+        "169.254.169.123",  # its clock
+        "169.254.170.2",  # credentials of containers
+        "169.254.170.23",  # credentials of pods
+        "100.100.100.200",  # inside the carriers' block
+        "168.63.129.16",  # looks public, answers only from inside
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd00:ec2::253",
+        "fd00:ec2::123",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+    )
+)
+
+_BLOCKS: tuple[tuple[AddressKind, tuple[str, ...]], ...] = (
+    ("unspecified", ("0.0.0.0/8", "::/128")),
+    ("loopback", ("127.0.0.0/8", "::1/128")),
+    ("private", ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
+    ("cgnat", ("100.64.0.0/10",)),
+    ("link_local", ("169.254.0.0/16", "fe80::/10")),
+    ("multicast", ("224.0.0.0/4", "ff00::/8")),
+    ("reserved", ("192.0.0.0/24", "2001::/23")),  # protocol assignments, Teredo tunnels among them
+    ("reserved", ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20")),  # documentation
+    ("reserved", ("192.88.99.0/24", "198.18.0.0/15")),  # relays of 6to4; benchmarks
+    ("reserved", ("240.0.0.0/4", "3ffe::/16")),  # broadcast among them; given back
+)
+
+_NETWORKS = tuple((ip_network(block), kind) for kind, blocks in _BLOCKS for block in blocks)
+
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+_IPV4_COMPATIBLE = IPv6Network("::/96")
+
+_ISATAP = frozenset((0x00005EFE, 0x02005EFE))
+
+
+def kind_of(address: IPAddress) -> AddressKind:
+    """Return what ``address`` is for; an IPv6 address that contains an IPv4 address has the kind of that one."""
+    address = unmap_ipv4(address)
+    if address in _METADATA:
+        return "metadata"
+    for network, kind in _NETWORKS:
+        if address in network:
+            return kind
+    if isinstance(address, IPv4Address):
+        return "public"
+    inner = embedded_ipv4_of(address)
+    if inner is not None and (kind := kind_of(inner)) != "public":
+        return kind
+    return "public" if address in _GLOBAL_UNICAST or address in _NAT64 else "reserved"
+
+
+def embedded_ipv4_of(address: IPAddress) -> IPv4Address | None:
+    """Return the IPv4 address to which a translator or tunnel sends packets for ``address``."""
+    if isinstance(address, IPv4Address):
+        return None
+    number = int(address)
+    if address in _NAT64 or address in _IPV4_COMPATIBLE or (number >> 32) & 0xFFFFFFFF in _ISATAP:
+        return IPv4Address(number & 0xFFFFFFFF)
+    return address.sixtofour
 
 
 def parse_pattern(text: str) -> HostPattern:
