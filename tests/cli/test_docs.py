@@ -7,8 +7,7 @@ import pytest
 
 from tests.cli.shell import Shell
 from vaka.cli.main import COMMANDS
-from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.toml_files import read_settings_file
+from vaka.config.setting_keys import SETTING_KEYS, read_settings_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")

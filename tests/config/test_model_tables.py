@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
+from vaka.config.documents import line_of, set_toml_key
 from vaka.config.model_tables import TIERS, ModelEntry, PriceEntry, check_table
-from vaka.config.setting_keys import SETTING_KEYS, parse_key_path, parse_value
+from vaka.config.setting_keys import (
+    SETTING_KEYS,
+    find_project_file,
+    parse_key_path,
+    parse_value,
+    read_settings_file,
+    write_setting,
+)
 from vaka.config.settings import ConfigContext, load_settings, redact_setting
-from vaka.config.toml_files import find_project_file, line_of, read_settings_file, set_toml_key, write_setting
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.models.options import ModelOptions
 

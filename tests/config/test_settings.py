@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from vaka.config.setting_keys import SETTING_KEYS, check_value, find_key, parse_seconds, parse_value
+from vaka.config.documents import line_of, set_toml_key
+from vaka.config.setting_keys import (
+    SETTING_KEYS,
+    check_value,
+    find_key,
+    find_project_file,
+    parse_seconds,
+    parse_value,
+    read_settings_file,
+    write_setting,
+)
 from vaka.config.settings import (
     ConfigContext,
     data_folder,
@@ -16,7 +26,6 @@ from vaka.config.settings import (
     unknown_variables,
     user_config_file,
 )
-from vaka.config.toml_files import find_project_file, line_of, read_settings_file, set_toml_key, write_setting
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.policy.decision import MODES
 

@@ -12,9 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.config.documents import parse_json, read_errors, suggest
+from vaka.config.documents import parse_json, read_errors, replace_file, suggest
 from vaka.config.settings import ConfigContext, Settings, repository_root_of
-from vaka.config.toml_files import replace_file
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 if sys.platform != "win32":

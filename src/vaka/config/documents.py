@@ -1,17 +1,23 @@
-"""Configuration documents: read errors, JSON without duplicate names, dotted TOML keys, hints for unknown names."""
+"""Configuration documents: read JSON and TOML, set one key of a TOML document, replace a file, suggest names."""
 
+import contextlib
+import copy
 import json
+import os
+import re
+import tempfile
 import tomllib
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from vaka.core.types.errors import ConfigError
 
 
-@contextmanager
+@contextlib.contextmanager
 def read_errors(path: Path) -> Generator[None]:
     """Raise ``ConfigError`` that names ``path`` for a file that cannot be read or is not UTF-8."""
     try:
@@ -47,6 +53,16 @@ def parse_json(text: str, origin: str) -> object:
     return document
 
 
+def parse_toml(path: Path, text: str) -> dict[str, Any]:
+    """Return a TOML document as data. Raises ``ConfigError`` with the line."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        where = re.search(r"\(at line (\d+)", str(error))
+        line = where[1] if where else text.count("\n") + 1
+        raise ConfigError(f"{path}:{line}: not TOML: {error}") from error
+
+
 def split_dotted_key(text: str) -> tuple[str, ...]:
     """Return the parts of a dotted TOML key such as ``prices."gpt-4.1".input``, ``()`` for anything else."""
     try:
@@ -65,3 +81,158 @@ def suggest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(name, names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+
+
+def line_of(text: str, path: tuple[str, ...]) -> int:
+    """Return the line of the key or table at ``path``, else of the nearest table that holds it, else 1."""
+    best, line = 0, 1
+    for number, statement in iter_statements(text):
+        shared = 0
+        while shared < min(len(path), len(statement)) and path[shared] == statement[shared]:
+            shared += 1
+        if shared > best and (shared == len(statement) or shared == len(path)):
+            best, line = shared, number
+    return line
+
+
+def iter_statements(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the number of each line that opens a table or sets a key, with the full path of the table or key."""
+    header: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        opened = _TABLE_HEADER.match(line)
+        name = opened[1] if opened else line.partition("=")[0] if "=" in line else ""
+        path = split_dotted_key(name)
+        if not path:
+            continue
+        header = path if opened else header
+        yield number, path if opened else (*header, *path)
+
+
+_TABLE_HEADER = re.compile(r"[ \t]*\[\[?([^\[\]]+)\]")
+
+
+def set_toml_key(text: str, name: "str | tuple[str, ...]", value: Any) -> str:
+    """Return a TOML document with one key set: in its place, or after the last line. Raises ``ValueError``."""
+    path = (name,) if isinstance(name, str) else name
+    wanted = _expected_document(tomllib.loads(text), path, value)
+    edits: tuple[Callable[[str, tuple[str, ...], Any], str], ...]
+    if isinstance(value, dict) and len(path) < 3:
+        edits = (_set_table, _set_in_table)
+    else:
+        edits = (_set_in_table,) if len(path) > 1 else (_set_top_level,)
+    for edit in edits:
+        changed = edit(text, path, value)
+        try:
+            if tomllib.loads(changed) == wanted:
+                return changed
+        except tomllib.TOMLDecodeError:
+            continue
+    raise ValueError(f"{'.'.join(path)} is written in a form that vaka cannot change; edit the file yourself")
+
+
+def _expected_document(document: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return the document as data with the value at ``path``."""
+    changed: dict[str, Any] = copy.deepcopy(document)
+    inner = changed
+    for part in path[:-1]:
+        inner = inner.setdefault(part, {})
+    inner[path[-1]] = value
+    return changed
+
+
+def _set_top_level(text: str, path: tuple[str, ...], value: Any) -> str:
+    name = path[0]
+    written = f"{name} = {_toml_value(value)}\n"
+    lines = text.splitlines(keepends=True)
+    document = tomllib.loads(text)
+    if name not in document:
+        if any(isinstance(value, dict) for value in document.values()):
+            return written + text  # below a table's header the key would belong to that table
+        gap = "" if not lines or lines[-1].endswith("\n") else "\n"
+        return f"{text}{gap}{written}"
+    start = line_of(text, path) - 1
+    return "".join([*lines[:start], written, *lines[_statement_end(lines, start) :]])
+
+
+def _set_in_table(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Set a key below the header of its table, or append that table."""
+    written = f"{_toml_key(path[-1])} = {_toml_value(value)}\n"
+    lines = text.splitlines(keepends=True)
+    places = {statement: number - 1 for number, statement in iter_statements(text)}
+    if path in places and not lines[places[path]].lstrip().startswith("["):
+        start = places[path]
+        return "".join([*lines[:start], written, *lines[_statement_end(lines, start) :]])
+    header = places.get(path[:-1])
+    if header is None:
+        gap = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{gap}{chr(10) if text else ''}[{'.'.join(map(_toml_key, path[:-1]))}]\n{written}"
+    after = header + 1
+    while after < len(lines) and lines[after].strip() and not lines[after].lstrip().startswith("["):
+        after += 1
+    before = [*lines[: after - 1], lines[after - 1].rstrip("\n") + "\n"]
+    return "".join([*before, written, *lines[after:]])
+
+
+def _set_table(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Replace a whole table, or append it."""
+    fields = cast("dict[str, Any]", value)
+    body = [
+        f"[{'.'.join(map(_toml_key, path))}]\n",
+        *(f"{_toml_key(key)} = {_toml_value(item)}\n" for key, item in fields.items()),
+    ]
+    lines = text.splitlines(keepends=True)
+    start = {statement: number - 1 for number, statement in iter_statements(text)}.get(path)
+    if start is None:
+        gap = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{gap}{chr(10) if text else ''}{''.join(body)}"
+    end = start + 1
+    while end < len(lines) and not lines[end].lstrip().startswith("["):
+        end += 1
+    return "".join([*lines[:start], *body, *lines[end:]])
+
+
+def _statement_end(lines: list[str], start: int) -> int:
+    """Return the index of the line after the statement that begins at ``start``."""
+    end = start + 1
+    while end < len(lines) and not _is_complete("".join(lines[start:end])):
+        end += 1
+    return end
+
+
+def _is_complete(text: str) -> bool:
+    try:
+        return bool(tomllib.loads(text))
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def _toml_value(value: Any) -> str:
+    """Return a value as TOML: the JSON of texts and numbers is TOML as well."""
+    if isinstance(value, dict):
+        items = [f"{_toml_key(key)} = {_toml_value(item)}" for key, item in cast("dict[str, Any]", value).items()]
+        return f"{{ {', '.join(items)} }}" if items else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_toml_value, cast('list[Any]', value)))}]"
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+def _toml_key(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _toml_value(text)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file atomically: after a crash it holds the old bytes or the new ones."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            os.chmod(name, path.stat().st_mode & 0o777)  # noqa: PTH101  # the name is mkstemp's
+        os.replace(name, path)  # noqa: PTH105  # the name is mkstemp's
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)  # noqa: PTH108  # the name is mkstemp's
+        raise

@@ -1,16 +1,25 @@
-"""Every setting: name, type, default and allowed values, and how its text is parsed."""
+"""Every setting: name, type, default and allowed values; how its text is parsed, and the TOML files that set it."""
 
 import json
 import math
 import re
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from vaka.config.documents import split_dotted_key, suggest
+from vaka.config.documents import (
+    line_of,
+    parse_toml,
+    read_errors,
+    replace_file,
+    set_toml_key,
+    split_dotted_key,
+    suggest,
+)
 from vaka.config.model_tables import TABLE_CHECKS
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import ConfigError, InvalidInput
 
 SettingKind: TypeAlias = Literal["text", "list", "whole", "count", "number", "seconds", "table"]
 
@@ -168,3 +177,112 @@ _KIND_CHECKS: dict[str, Callable[[object], Any]] = {
     "list": _check_texts, "seconds": parse_seconds, "count": _check_count, "number": _check_number,
     "whole": lambda value: _check_number(value, whole=True),
 }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+PYPROJECT = "pyproject.toml"
+
+PROJECT_FILE = "vaka.toml"
+
+
+class FileSetting(NamedTuple):
+    """A setting of a file, with ``file:line``; of a table also the location of each of its parts."""
+
+    value: Any
+    location: str
+    parts: Mapping[str, str] = {}
+
+
+def read_settings_file(path: Path) -> dict[str, FileSetting]:
+    """Return the settings of a file. Raises ``ConfigError``."""
+    with read_errors(path):
+        text = path.read_text(encoding="utf-8-sig")
+    return parse_settings_text(path, text)
+
+
+def parse_settings_text(path: Path, text: str) -> dict[str, FileSetting]:
+    """Return the settings in ``text``, the content of ``path``. Raises ``ConfigError``."""
+    table: Mapping[str, Any] = parse_toml(path, text)
+    above: tuple[str, ...] = ()
+    if path.name == PYPROJECT:
+        table, above = _vaka_table(table), ("tool", "vaka")
+    settings: dict[str, FileSetting] = {}
+    for name, value in table.items():
+        location = f"{path}:{line_of(text, (*above, name))}"
+        key = SETTING_KEYS.get(name)
+        if key is None:
+            raise ConfigError(f"{location}: unknown key {name!r}; {suggest(name, SETTING_KEYS)}")
+        try:
+            checked = check_value(key, value)
+        except ValueError as error:
+            at: tuple[str, ...] = getattr(error, "at", ())
+            location = f"{path}:{line_of(text, (*above, name, *at))}"
+            raise ConfigError(f"{location}: {name}{'.' if at else ': '}{error}") from error
+        named = checked if key.kind == "table" else ()
+        parts = {part: f"{path}:{line_of(text, (*above, name, part))}" for part in named}
+        settings[name] = FileSetting(checked, location, parts)
+    if path.name in (PROJECT_FILE, PYPROJECT) and "models" in settings:
+        _reject_api_keys(settings["models"])
+    return settings
+
+
+def _reject_api_keys(models: FileSetting) -> None:
+    """Refuse keys in a project's file: it is shared with everyone who has the project."""
+    for name, entry in models.value.items():
+        if entry.key:
+            raise ConfigError(
+                f"{models.parts[name]}: models.{name}.key: a key must not be in a project's file; "
+                f"name the variable that holds it with key_env, or put the model into your own config.toml"
+            )
+
+
+def find_project_file(start: Path) -> Path | None:
+    """Return the nearest ``vaka.toml`` or ``pyproject.toml`` with a ``[tool.vaka]``, up to the repository's root."""
+    for folder in (start, *start.parents):
+        if (folder / PROJECT_FILE).is_file():
+            return folder / PROJECT_FILE
+        other = folder / PYPROJECT
+        if other.is_file() and _has_vaka_table(other):
+            return other
+        if (folder / ".git").exists():
+            return None
+    return None
+
+
+def _vaka_table(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    tool: object = document.get("tool")
+    ours: object = cast("Mapping[str, Any]", tool).get("vaka") if isinstance(tool, dict) else None
+    return cast("Mapping[str, Any]", ours) if isinstance(ours, dict) else {}
+
+
+def _has_vaka_table(path: Path) -> bool:
+    """Whether a pyproject.toml configures vaka; one that cannot be read does not."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return "[tool.vaka]" in text or "[tool.vaka." in text
+
+
+def write_setting(path: Path, key: SettingKey, value: Any, at: tuple[str, ...] = ()) -> None:
+    """Set a key in a file, which is created when it does not exist; ``at`` is the path to a part of a table.
+
+    Raises ``ConfigError`` and changes nothing when that fails or the result would not be valid.
+    """
+    if path.name == PYPROJECT:
+        raise ConfigError(f"{path}: vaka does not edit pyproject.toml; edit it yourself, or use vaka.toml")
+    text = ""
+    if path.exists():
+        read_settings_file(path)
+        text = path.read_bytes().decode("utf-8-sig")
+    try:
+        changed = set_toml_key(text, at or key.name, value)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    parse_settings_text(path, changed)
+    try:
+        replace_file(path, changed.encode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -11,9 +11,17 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from vaka.config.documents import replace_file
 from vaka.config.model_tables import TABLE_CHECKS, hide_password, redact_entry, untrusted_reason
-from vaka.config.setting_keys import SETTING_KEYS, SettingKey, check_value, find_key, parse_value
-from vaka.config.toml_files import find_project_file, read_settings_file, replace_file
+from vaka.config.setting_keys import (
+    SETTING_KEYS,
+    SettingKey,
+    check_value,
+    find_key,
+    find_project_file,
+    parse_value,
+    read_settings_file,
+)
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 APP_NAME = "vaka"

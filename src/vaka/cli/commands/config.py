@@ -11,9 +11,17 @@ from vaka.cli.bootstrap import config_context, policy_from_settings, settings_fr
 from vaka.cli.commands.permissions import print_rules
 from vaka.cli.errors import UsageError
 from vaka.cli.render import as_printable, compact_json, print_json, print_table
-from vaka.config.setting_keys import SETTING_KEYS, SettingKey, parse_key_path, parse_value
+from vaka.config.setting_keys import (
+    PROJECT_FILE,
+    SETTING_KEYS,
+    FileSetting,
+    SettingKey,
+    parse_key_path,
+    parse_value,
+    read_settings_file,
+    write_setting,
+)
 from vaka.config.settings import SettingValue, redact_setting
-from vaka.config.toml_files import PROJECT_FILE, FileSetting, read_settings_file, write_setting
 from vaka.core.types.errors import ConfigError
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 
