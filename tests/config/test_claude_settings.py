@@ -8,7 +8,6 @@ import pytest
 
 from vaka.config.claude_settings import (
     MAX_SETTINGS_BYTES,
-    PermissionLayer,
     find_project_folder,
     load_permissions,
     managed_folders,
@@ -18,7 +17,7 @@ from vaka.config.claude_settings import (
 )
 from vaka.config.settings import ConfigContext, load_settings
 from vaka.core.types.errors import ConfigError
-from vaka.policy.rules import Layer
+from vaka.core.types.tool import Layer
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def write_file(path: Path, text: str) -> Path:
     return path
 
 
-def load_layers(place: ConfigContext, **more: Any) -> tuple[PermissionLayer, ...]:
+def load_layers(place: ConfigContext, **more: Any) -> tuple[Layer, ...]:
     return load_permissions(place, managed=[place.cwd.parent / "etc"], **more).layers
 
 
@@ -57,15 +56,15 @@ def test_every_layer_is_read_in_its_place(place: ConfigContext) -> None:
         write_file(root / "etc" / "managed-settings.d" / name, "{}")
     flags = load_settings(place, {"deny": ["Bash(rm:*)"], "permission_mode": "acceptEdits"})
     assert load_layers(place, settings=Path("../ci.json"), flags=flags, trust=True) == (
-        PermissionLayer(name="user", origin=str(user), folder=str(user.parent), allow=("Bash(ls)",), mode="plan"),
-        PermissionLayer(name="project", origin=str(project), folder=str(place.cwd), deny=("Read(/x)",), project=True),
-        PermissionLayer(name="local", origin=str(local), folder=str(place.cwd), directories=("../lib",), project=True),
-        PermissionLayer(name="settings", origin=f"{place.cwd}/../ci.json", folder=str(root), ask=("WebFetch",)),
-        PermissionLayer(name="flag", origin="--deny", deny=("Bash(rm:*)",)),
-        PermissionLayer(name="flag", origin="--permission-mode", mode="acceptEdits"),
-        PermissionLayer(name="managed", origin=str(managed), no_bypass=True, exclusive=True),
-        PermissionLayer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "10-a.json")),
-        PermissionLayer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "20-b.json")),
+        Layer(name="user", origin=str(user), folder=str(user.parent), allow=("Bash(ls)",), mode="plan"),
+        Layer(name="project", origin=str(project), folder=str(place.cwd), deny=("Read(/x)",), project=True),
+        Layer(name="local", origin=str(local), folder=str(place.cwd), directories=("../lib",), project=True),
+        Layer(name="settings", origin=f"{place.cwd}/../ci.json", folder=str(root), ask=("WebFetch",)),
+        Layer(name="flag", origin="--deny", deny=("Bash(rm:*)",)),
+        Layer(name="flag", origin="--permission-mode", mode="acceptEdits"),
+        Layer(name="managed", origin=str(managed), no_bypass=True, exclusive=True),
+        Layer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "10-a.json")),
+        Layer(name="managed", origin=str(root / "etc" / "managed-settings.d" / "20-b.json")),
     )
     assert named.exists()
 
@@ -83,8 +82,8 @@ def test_without_settings_there_are_no_layers(place: ConfigContext) -> None:
 def test_vakas_own_settings_are_layers_of_their_origin(place: ConfigContext) -> None:
     file = write_file(place.cwd / "vaka.toml", 'deny = ["WebFetch"]\nallow = ["Bash"]\npermission_mode = "plan"\n')
     assert load_layers(place, flags=load_settings(place)) == (
-        PermissionLayer(name="project", origin=f"{file}:1", deny=("WebFetch",), project=True, trusted=False),
-        PermissionLayer(name="project", origin=f"{file}:3", mode="plan", project=True, trusted=False),
+        Layer(name="project", origin=f"{file}:1", deny=("WebFetch",), project=True, trusted=False),
+        Layer(name="project", origin=f"{file}:3", mode="plan", project=True, trusted=False),
     )
     environ = ConfigContext(cwd=place.cwd / "sub", home=place.home, environ={"VAKA_DENY": "Bash"})
     assert load_layers(environ, flags=load_settings(environ))[0].name == "environment"
@@ -149,7 +148,7 @@ def test_an_empty_file_a_bom_and_null_set_nothing(place: ConfigContext) -> None:
         '{"permissions": {"deny": null, "defaultMode": null}}',
     ):
         write_file(path, text)
-        assert load_layers(place) == (PermissionLayer(name="user", origin=str(path), folder=str(path.parent)),)
+        assert load_layers(place) == (Layer(name="user", origin=str(path), folder=str(path.parent)),)
 
 
 def test_a_file_that_is_not_regular_is_refused_without_blocking(place: ConfigContext) -> None:
@@ -179,7 +178,7 @@ def test_an_unknown_key_is_noted(place: ConfigContext) -> None:
     layer = parse_permission_layer(
         {"permissions": {"denny": ["Bash"]}, "model": "x"}, "user", origin="s.json", notes=notes
     )
-    assert layer == PermissionLayer(name="user", origin="s.json")
+    assert layer == Layer(name="user", origin="s.json")
     assert notes == ["s.json: permissions.denny is not known; did you mean 'deny'?"]
 
 
@@ -191,10 +190,6 @@ def test_only_managed_settings_can_be_exclusive() -> None:
 
 def test_managed_folders_do_not_depend_on_variables() -> None:
     assert all(folder.is_absolute() for folder in managed_folders())
-
-
-def test_a_layer_here_has_the_fields_of_a_layer_of_the_policy() -> None:
-    assert PermissionLayer.__struct_fields__ == Layer.__struct_fields__
 
 
 def test_an_untrusted_vaka_toml_cannot_loosen_the_users_mode(place: ConfigContext) -> None:

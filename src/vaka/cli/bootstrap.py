@@ -23,7 +23,7 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.policy.policy import LayeredPolicy
-from vaka.runtime.options import Options, policy_from_layers
+from vaka.runtime.options import Options
 from vaka.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def policy_from_settings(settings: Settings) -> LayeredPolicy:
     context = config_context()
     file = Path(settings.claude_file).expanduser() if settings.claude_file else None
     permissions = load_permissions(context, settings=file, flags=settings, trust=settings.trusted)
-    policy = policy_from_layers(permissions.layers, cwd=str(context.cwd), home=str(context.home))
+    policy = LayeredPolicy(permissions.layers, cwd=str(context.cwd), home=str(context.home))
     print_notes(permissions.notes, policy.notes)
     return policy
 

@@ -15,6 +15,7 @@ import msgspec
 from vaka.config.documents import parse_json, read_errors, replace_file, suggest
 from vaka.config.settings import ConfigContext, Settings, repository_root_of
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.tool import Layer
 
 if sys.platform != "win32":
     import fcntl
@@ -37,27 +38,10 @@ _VAKA_LISTS = {"allow": "allow", "confirm": "ask", "deny": "deny", "add_dir": "d
 """The settings of vaka that are lists of rules or folders, with the fields of a layer."""
 
 
-class PermissionLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """The permissions of one file or one group of flags; the fields are those of a layer of the policy."""
-
-    name: str
-    origin: str = ""
-    folder: str = ""
-    allow: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    mode: str = ""
-    directories: tuple[str, ...] = ()
-    no_bypass: bool = False
-    exclusive: bool = False
-    project: bool = False
-    trusted: bool = True
-
-
 class LoadedPermissions(msgspec.Struct, frozen=True, kw_only=True):
     """All layers, the weakest first, and notes on what was ignored."""
 
-    layers: tuple[PermissionLayer, ...]
+    layers: tuple[Layer, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -78,7 +62,7 @@ def load_permissions(
 
     ``settings`` is a further file; ``flags`` are vaka's own settings, flags included. Raises ``ConfigError``.
     """
-    layers: list[PermissionLayer] = []
+    layers: list[Layer] = []
     notes: list[str] = []
 
     def add_layer(path: Path, name: str, folder: Path | None, **more: Any) -> None:
@@ -112,7 +96,7 @@ def project_settings_files(context: ConfigContext) -> list[Path]:
 
 def parse_permission_layer(
     document: Mapping[str, Any], name: str, *, origin: str = "", notes: list[str] | None = None
-) -> PermissionLayer:
+) -> Layer:
     """Return the permissions of a settings document. Raises ``ConfigError`` that names ``origin``."""
     where = origin or name
     part: object = document.get("permissions")
@@ -129,14 +113,14 @@ def parse_permission_layer(
     mode: object = table.get("defaultMode") or ""
     if not isinstance(mode, str):
         raise ConfigError(f"{where}: permissions.defaultMode: expected a text, not {_type_name(mode)}")
-    return PermissionLayer(
+    return Layer(
         name=name, origin=origin, allow=lists["allow"], ask=lists["ask"], deny=(*lists["deny"], *denied), mode=mode,
         directories=lists["additionalDirectories"], no_bypass=_disables_bypass(where, table),
         exclusive=name == "managed" and document.get("allowManagedPermissionRulesOnly") is True,
     )  # fmt: skip
 
 
-def layers_from_settings(settings: Settings) -> Iterable[PermissionLayer]:
+def layers_from_settings(settings: Settings) -> Iterable[Layer]:
     """Yield vaka's own permission settings as layers: those of files, then variables, then flags."""
     values = {field: settings.values[name] for name, field in _VAKA_LISTS.items()}
     for field, value in (values | {"mode": settings.values["permission_mode"]}).items():
@@ -144,7 +128,7 @@ def layers_from_settings(settings: Settings) -> Iterable[PermissionLayer]:
             fields: dict[str, Any] = {field: value.value if field == "mode" else tuple(value.value)}
             project = value.layer == "project"
             trusted = settings.trusted or not project
-            yield PermissionLayer(name=value.layer, origin=value.origin, project=project, trusted=trusted, **fields)
+            yield Layer(name=value.layer, origin=value.origin, project=project, trusted=trusted, **fields)
 
 
 def find_project_folder(cwd: Path, home: Path) -> Path | None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.tool import Layer as Layer
 from vaka.matching.globs import matches_wildcards
 from vaka.matching.hosts import DomainPattern
 from vaka.policy.decision import DecisionKind, Mode, is_stricter, parse_mode
@@ -37,31 +38,6 @@ _ARGUMENT_PATTERN = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 
 class UnsupportedRule(ValueError):
     """A rule for other programs that allows nothing here: it is ignored with a note."""
-
-
-class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """The permissions of one settings file, or of the command line."""
-
-    name: str
-    """``user``, ``project``, ``local``, ``settings``, ``flag``, ``managed`` or another name."""
-    origin: str = ""
-    """The file or option it comes from."""
-    folder: str = ""
-    """The anchor of ``/x`` in a path rule; by default the working directory."""
-    allow: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    mode: str = ""
-    directories: tuple[str, ...] = ()
-    """Additional working directories."""
-    no_bypass: bool = False
-    """The mode ``bypassPermissions`` is switched off."""
-    exclusive: bool = False
-    """The allow rules of other layers are ignored."""
-    project: bool = False
-    """It is part of the project, so it may never choose ``bypassPermissions``."""
-    trusted: bool = True
-    """A layer that is not trusted can only restrict."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,6 @@ from vaka.runtime.lazy import Durability
 from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 
 if TYPE_CHECKING:
-    from vaka.config.claude_settings import PermissionLayer
     from vaka.config.model_tables import ModelEntry, PriceEntry
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
@@ -60,11 +59,6 @@ class RandomIds:
         random_bits = self._pool[self._offset : self._offset + 10]
         self._offset += 10
         return f"{prefix}_{time.time_ns() // 1_000_000:011x}{random_bits}"
-
-
-def policy_from_layers(layers: "Iterable[PermissionLayer]", *, cwd: str = "", home: str = "") -> LayeredPolicy:
-    """Return the policy of layers, lowest priority first. Raises ``ConfigError`` or ``InvalidInput`` for a bad rule."""
-    return LayeredPolicy((Layer(**msgspec.structs.asdict(layer)) for layer in layers), cwd=cwd, home=home)
 
 
 def policy_from_rules(

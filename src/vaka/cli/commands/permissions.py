@@ -14,14 +14,14 @@ from vaka.cli import options
 from vaka.cli.bootstrap import config_context, print_notes
 from vaka.cli.errors import USAGE, Quit, UsageError, describe_error
 from vaka.cli.render import print_json, print_table
-from vaka.config.claude_settings import PermissionLayer, load_permissions, parse_document, parse_permission_layer
+from vaka.config.claude_settings import load_permissions, parse_document, parse_permission_layer
 from vaka.config.settings import load_settings
 from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
 from vaka.core.types.message import replace_surrogates
+from vaka.core.types.tool import Layer
 from vaka.policy.decision import PermissionDecision, Subcommand
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
-from vaka.runtime.options import policy_from_layers
 
 _MAX_POLICIES = 256
 """The most policies cached while lines are read."""
@@ -121,7 +121,7 @@ class _PermissionChecker:
         self.flags = flags
         self.notes: list[str] = []
         self._policies: dict[str, LayeredPolicy] = {}
-        self._layers_by_cwd: dict[str, list[PermissionLayer]] = {}
+        self._layers_by_cwd: dict[str, list[Layer]] = {}
 
     def decide(self, policy: LayeredPolicy, request: _CheckRequest) -> PermissionDecision:
         """Return the decision on a call; where no person can be asked, ``ask`` becomes ``deny``."""
@@ -149,11 +149,11 @@ class _PermissionChecker:
         if request.settings is not None:
             layers.append(parse_permission_layer(request.settings, "settings"))
         if mode := request.mode or self.flags["mode"]:
-            layers.append(PermissionLayer(name="flag", origin="--mode", mode=mode))
+            layers.append(Layer(name="flag", origin="--mode", mode=mode))
         layers.sort(key=lambda layer: layer.name == "managed")  # the administrator's layers are the strongest
-        return policy_from_layers(layers, cwd=cwd, home=str(Path.home()))
+        return LayeredPolicy(layers, cwd=cwd, home=str(Path.home()))
 
-    def _layers_at(self, cwd: str) -> list[PermissionLayer]:
+    def _layers_at(self, cwd: str) -> list[Layer]:
         if cwd not in self._layers_by_cwd:
             context = msgspec.structs.replace(config_context(), cwd=Path(cwd))
             flags = {name: self.flags[name] for name in ("allow", "confirm", "deny")}

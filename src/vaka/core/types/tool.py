@@ -1,4 +1,4 @@
-"""Specs of tools, their arguments, and verdicts on calls."""
+"""Specs of tools, their arguments, permissions for calls, and verdicts on calls."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -48,6 +48,31 @@ class InvalidArguments(msgspec.Struct, frozen=True):
     """What is wrong with arguments, as a message to the model."""
 
     message: str
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """The permissions of one settings file, or of the command line."""
+
+    name: str
+    """``user``, ``project``, ``local``, ``settings``, ``flag``, ``managed`` or another name."""
+    origin: str = ""
+    """The file or option it comes from."""
+    folder: str = ""
+    """The anchor of ``/x`` in a path rule; by default the working directory."""
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    mode: str = ""
+    directories: tuple[str, ...] = ()
+    """Additional working directories."""
+    no_bypass: bool = False
+    """The mode ``bypassPermissions`` is switched off."""
+    exclusive: bool = False
+    """The allow rules of other layers are ignored."""
+    project: bool = False
+    """It is part of the project, so it may never choose ``bypassPermissions``."""
+    trusted: bool = True
+    """A layer that is not trusted can only restrict."""
 
 
 class Allow(msgspec.Struct, frozen=True):
