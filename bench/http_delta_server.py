@@ -13,14 +13,8 @@ import threading
 import time
 from functools import cache
 
-from vaka.testing.wires import anthropic, gemini, openai
+from vaka.testing.wires import WIRE_FORMATS, parse_answer
 
-WIRES = {
-    "/chat/completions": openai.render_chat_answer,
-    "/responses": openai.render_responses_answer,
-    "/messages": anthropic.render_answer,
-    "GenerateContent": gemini.render_answer,
-}
 WORD = " a word"
 SECONDS_BETWEEN_SEGMENTS = {1: 0.00012, 20: 0.0008}
 """Seconds between two segments, by their number of events: a fast reader receives each separately."""
@@ -37,14 +31,14 @@ def encode_chunk(data: bytes) -> bytes:
 @cache
 def segments_of(end: str, words: int, burst: int) -> list[bytes]:
     """Return the segments of an answer."""
-    events = WIRES[end]({"chunks": [WORD] * words}, BODY)
+    events = WIRE_FORMATS[end].render(parse_answer({"chunks": [WORD] * words}), BODY)
     return [encode_chunk(b"".join(events[at : at + burst])) for at in range(0, len(events), burst)]
 
 
 @cache
 def timed_events_of(end: str, words: int) -> list[bytes]:
     """Return the events of an answer whose words are placeholders for the time."""
-    return WIRES[end]({"chunks": [TIME_PLACEHOLDER] * words}, BODY)
+    return WIRE_FORMATS[end].render(parse_answer({"chunks": [TIME_PLACEHOLDER] * words}), BODY)
 
 
 def send_segments(line: socket.socket, end: str, words: int, burst: int, pace: float) -> None:
@@ -129,7 +123,7 @@ def serve(line: socket.socket) -> None:
 
 
 def send_answer(line: socket.socket, path: str) -> None:
-    end = next(end for end in WIRES if end in path)
+    end = next(end for end in WIRE_FORMATS if end in path)
     line.sendall(HEAD)
     asked = re.match(r"/tick-w(\d+)-p(\d+)/", path)
     if asked:

@@ -11,7 +11,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import ToolCalled, ToolCompleted, ToolFailed, ToolReturned, ToolStarted
-from vaka.testing.fingerprint import fingerprint, outline_log
+from vaka.testing.crashes import fingerprint, outline_log
 
 CallIds = frozenset[CallId]
 NO_CALLS: CallIds = frozenset()

@@ -13,7 +13,7 @@ from tests.faults.conftest import StartProgram
 from tests.faults.crash_run import Plan
 from tests.faults.log_stores import LogStore, read_log
 from vaka.core.types.event import Event
-from vaka.testing.failpoints import FAILPOINTS
+from vaka.testing.crashes import FAILPOINTS
 
 COUNTED_RUNS = 3
 MAX_ATTEMPTS = 20

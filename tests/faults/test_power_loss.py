@@ -21,8 +21,8 @@ from tests.faults.run_plan import run_plan
 from vaka.core.types.errors import StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted
-from vaka.stores import failpoint
-from vaka.testing import failpoints
+from vaka.stores import common
+from vaka.testing.crashes import disable_failpoints
 
 HEADER, FRAME = 32, 24 + 4096
 
@@ -53,11 +53,11 @@ class RecordedRun:
 
     @contextmanager
     def _record_commits(self) -> Generator[None]:
-        failpoint.hit = self._record_commit
+        common.on_failpoint = self._record_commit
         try:
             yield
         finally:
-            failpoints.disable()
+            disable_failpoints()
 
     def _record_commit(self, place: str) -> None:
         if place != "append.after_commit":

@@ -23,7 +23,7 @@ from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock, FakeIds
-from vaka.testing.fingerprint import fingerprint
+from vaka.testing.crashes import fingerprint
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
 
 FOLDER = Path(__file__).parent

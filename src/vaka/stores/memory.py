@@ -17,9 +17,8 @@ from vaka.core.types.control import key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
-from vaka.stores.append_checks import check_batch, check_offer, decision_changes
+from vaka.stores.common import check_batch, check_offer, cursor_of, decision_changes, parse_cursor
 from vaka.stores.followers import HeadWaiters, SnapshotMailbox, Throttle
-from vaka.stores.pagination import cursor_of, parse_cursor
 
 MemoryKey = tuple[str, SessionId]
 

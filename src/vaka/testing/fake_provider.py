@@ -17,15 +17,14 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
 from vaka.testing.models import ScriptLine
-from vaka.testing.wires import anthropic, gemini, openai
-from vaka.testing.wires.scripted_answer import ScriptedFailure, parse_answer
+from vaka.testing.wires import WIRE_FORMATS, ScriptedFailure, WireFormat, parse_answer
 
 UNLIMITED = math.inf
 """``Fault(pings=UNLIMITED)``: pings without end, and never an answer."""
@@ -89,23 +88,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """The body is compressed."""
 
 
-class WireFormat(NamedTuple):
-    """The functions of one wire format in ``vaka.testing.wires``."""
-
-    render: Callable[[ScriptLine, dict[str, Any]], list[bytes]]
-    error: Callable[[ScriptedFailure], dict[str, Any]]
-    ping: bytes
-
-
 AnswerSource: TypeAlias = ScriptLine | Callable[[ProviderRequest], ScriptLine]
-
-WIRE_FORMATS = {
-    "/chat/completions": WireFormat(openai.render_chat_answer, openai.render_chat_error, openai.CHAT_PING),
-    "/responses": WireFormat(openai.render_responses_answer, openai.render_responses_error, openai.RESPONSES_PING),
-    "/messages": WireFormat(anthropic.render_answer, anthropic.render_error, anthropic.PING),
-    ":streamGenerateContent": WireFormat(gemini.render_answer, gemini.render_error, gemini.PING),
-}
-"""Wire formats by the end of the request's path."""
 
 
 def render_events(answer: ScriptLine, request: ProviderRequest) -> list[bytes]:
@@ -113,7 +96,7 @@ def render_events(answer: ScriptLine, request: ProviderRequest) -> list[bytes]:
     wire, failure = _match_wire(request)
     if failure is not None:
         raise InvalidInput(failure.message)
-    return wire.render(answer, {**cast("dict[str, Any]", request.body), "model": request.model})
+    return wire.render(parse_answer(answer), {**cast("dict[str, Any]", request.body), "model": request.model})
 
 
 class FakeProvider:

@@ -31,7 +31,7 @@ from vaka.core.types.progress import ToolStarted
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
-from vaka.testing.fingerprint import fingerprint
+from vaka.testing.crashes import fingerprint
 from vaka.testing.models import ScriptedModel, call, calls, say
 
 

@@ -15,7 +15,7 @@ from vaka.core.types.event import Event
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.runtime.runtime import Runtime
-from vaka.testing import failpoints
+from vaka.testing.crashes import enable_failpoints
 from vaka.testing.models import ScriptedModel, call, calls
 from vaka.testing.models import say as says
 from vaka.tools.function import tool
@@ -38,7 +38,7 @@ async def decide(runtime: Runtime, event: Event) -> None:
 
 
 async def main(plan: Plan) -> None:
-    failpoints.enable()
+    enable_failpoints()
     store = open_store(plan)
     model = ScriptedModel(calls(*(call("send", to=name) for name in ("Ann", "Bob", "Cid"))), says("Then not."))
     agent = Agent("clerk", model=model, tools=[send])

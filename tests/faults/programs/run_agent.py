@@ -16,8 +16,8 @@ import msgspec
 from tests.faults.crash_run import GatedModel, Plan
 from tests.faults.line_protocol import InputLines, print_event, print_line
 from tests.faults.run_plan import run_plan
-from vaka.stores import failpoint
-from vaka.testing import failpoints
+from vaka.stores import common
+from vaka.testing.crashes import enable_failpoints
 
 
 def pause_at(plan: str) -> None:
@@ -31,7 +31,7 @@ def pause_at(plan: str) -> None:
             print_line("paused")
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    failpoint.hit = hit
+    common.on_failpoint = hit
 
 
 def fill_disk_at(plan: Plan) -> None:
@@ -44,11 +44,11 @@ def fill_disk_at(plan: Plan) -> None:
         if (name, passes[name]) == ("append.before_begin", plan.full):
             resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, resource.RLIM_INFINITY))
 
-    failpoint.hit = hit
+    common.on_failpoint = hit
 
 
 async def main(plan: Plan) -> None:
-    failpoints.enable()
+    enable_failpoints()
     if plan.pause:
         pause_at(plan.pause)
     if plan.full:

@@ -10,7 +10,7 @@ from tests.faults.crash_run import Plan, open_store
 from tests.faults.line_protocol import print_event, print_line
 from vaka.agents.react import Agent
 from vaka.runtime.runtime import Runtime
-from vaka.testing import failpoints
+from vaka.testing.crashes import enable_failpoints
 from vaka.testing.models import ScriptedModel, call
 from vaka.testing.models import say as says
 from vaka.tools.builtin import builtin_tools
@@ -19,7 +19,7 @@ MESSAGE = "look at the other side"
 
 
 async def main(plan: Plan) -> None:
-    failpoints.enable()
+    enable_failpoints()
     store = open_store(plan)
     model = ScriptedModel(
         call("TaskCreate", subject="one", activeForm="doing one"),

@@ -8,11 +8,11 @@ import msgspec
 from tests.faults.crash_run import Plan
 from tests.faults.crash_script import run_script
 from tests.faults.line_protocol import print_event, print_line
-from vaka.testing import failpoints
+from vaka.testing.crashes import enable_failpoints
 
 
 async def main(plan: Plan) -> None:
-    failpoints.enable()
+    enable_failpoints()
     how, events = await run_script(plan)
     for event in events:
         print_event(event)

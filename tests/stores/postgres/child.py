@@ -12,7 +12,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import MessageId, SessionId, Term
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.postgres import PostgresStore
-from vaka.testing import failpoints
+from vaka.testing.crashes import enable_failpoints
 from vaka.testing.stores.sealed_events import EventSealer, input_added, unsealed_event
 
 
@@ -65,7 +65,7 @@ def _text_of(event: Event) -> str:
 
 
 async def main(dsn: str, lease: str) -> None:
-    failpoints.enable()
+    enable_failpoints()
     store = PostgresStore(dsn, lease=float(lease))
     commands = ChildCommands(store)
     lines = asyncio.StreamReader()

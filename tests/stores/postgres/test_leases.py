@@ -12,8 +12,7 @@ from tests.stores.postgres.conftest import Spawn, claim_when_free
 from vaka.core.types.errors import Busy
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres import PostgresStore
-from vaka.testing import failpoints
-from vaka.testing.failpoints import FAILPOINTS
+from vaka.testing.crashes import FAILPOINTS, disable_failpoints, enable_failpoints
 from vaka.testing.stores.sealed_events import (
     EventSealer,
     begin_session,
@@ -154,11 +153,11 @@ async def test_an_append_killed_at_any_failpoint_is_whole_or_absent(
 
 async def test_every_transaction_passes_each_failpoint_once(store: PostgresStore, tmp_path: Path) -> None:
     passes = tmp_path / "passes"
-    failpoints.enable(f"count:{passes}")
+    enable_failpoints(f"count:{passes}")
     try:
         log, term = await begin_session(store, "s")
         await log.append_to(store, term, input_added("two", "k2"))
         assert await offer_event(store, input_added("x", "o")) == 3
     finally:
-        failpoints.disable()
+        disable_failpoints()
     assert msgspec.json.decode(passes.read_bytes()) == dict.fromkeys(FAILPOINTS, 3)

@@ -15,7 +15,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing import failpoints
+from vaka.testing.crashes import enable_failpoints
 from vaka.testing.stores.followers import GrowingBlock
 from vaka.testing.stores.sealed_events import (
     EventSealer,
@@ -48,7 +48,7 @@ async def hold(store: SqliteStore, *_: str) -> None:
 
 async def write(store: SqliteStore, count: str) -> None:
     """Write ``count`` batches and acknowledge each."""
-    failpoints.enable()
+    enable_failpoints()
     log = EventSealer("s")
     term = await store.events.claim(S)
     for number in range(int(count)):

@@ -13,7 +13,7 @@ from vaka.core.types.event import decode
 from vaka.core.types.ids import SessionId, Term
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing import failpoints
+from vaka.testing.crashes import FAILPOINTS
 from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_added, read_log, write_session
 
 S = SessionId("s")
@@ -79,7 +79,7 @@ async def test_of_processes_that_begin_a_session_concurrently_one_writes_it(stor
     assert len(await read_log(store, "s")) == 1
 
 
-@pytest.mark.parametrize("place", failpoints.FAILPOINTS)
+@pytest.mark.parametrize("place", FAILPOINTS)
 @pytest.mark.parametrize("number", [1, 2, 5])
 async def test_a_process_killed_at_a_failpoint_loses_nothing_it_acknowledged(
     store: SqliteStore, spawn: Spawn, place: str, number: int

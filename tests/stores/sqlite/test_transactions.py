@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vaka.core.types.errors import ConflictError, HeadMoved
-from vaka.stores import failpoint
+from vaka.stores import common
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.stores.sealed_events import (
     EventSealer,
@@ -28,9 +28,9 @@ def passes() -> Iterator[Counter[str]]:
     def hit(place: str) -> None:
         counted[place] += 1
 
-    failpoint.hit = hit
+    common.on_failpoint = hit
     yield counted
-    failpoint.hit = None
+    common.on_failpoint = None
 
 
 def _finishes_without_loop(work: Coroutine[Any, Any, int]) -> bool:

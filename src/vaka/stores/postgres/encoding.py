@@ -12,7 +12,7 @@ from vaka.core.types.control import key_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.stores.append_checks import decision_changes
+from vaka.stores.common import decision_changes
 
 MAX_NAME_BYTES = 1000
 """Bytes in the name of a session or namespace: two of them fit into an index entry."""

@@ -10,7 +10,7 @@ from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound, StoreError, Unavailable
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.append_checks import check_batch, check_offer
+from vaka.stores.common import check_batch, check_offer
 from vaka.stores.postgres.database import boot_time
 from vaka.stores.postgres.encoding import digest_text, info_of, postgres_key
 from vaka.stores.postgres.hub import PostgresHub

@@ -10,7 +10,7 @@ from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types.errors import Busy, Corrupt, InvalidInput, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, Digest, SessionId
-from vaka.stores.pagination import cursor_of, parse_cursor
+from vaka.stores.common import cursor_of, parse_cursor
 from vaka.stores.postgres.database import PostgresDatabase
 from vaka.stores.postgres.encoding import (
     DIGEST_LENGTH,

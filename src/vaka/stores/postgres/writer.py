@@ -9,7 +9,7 @@ from functools import partial
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
-from vaka.stores import failpoint
+from vaka.stores import common
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, session_columns, transpose_rows
 from vaka.stores.postgres.leases import Lease
@@ -121,18 +121,18 @@ class GroupWriter:
             write.sent = sent
             if write.claim is not None:
                 write.claim.tried = True
-        if failpoint.hit is None:
+        if common.on_failpoint is None:
             return await connection.fetch(_APPEND, *arguments)
-        failpoint.hit("append.before_begin")
+        common.on_failpoint("append.before_begin")
         async with connection.transaction():
             answers = await connection.fetch(_APPEND, *arguments)
-            failpoint.hit("append.after_rows")
-        failpoint.hit("append.after_commit")
+            common.on_failpoint("append.after_rows")
+        common.on_failpoint("append.after_commit")
         return answers
 
     def _set_answers(self, batch: list[PendingWrite], answers: list[PostgresRecord]) -> None:
-        if failpoint.hit is not None:
-            failpoint.hit("append.before_ack")
+        if common.on_failpoint is not None:
+            common.on_failpoint("append.before_ack")
         for write, (_, status, seq) in zip(batch, answers, strict=True):
             if status == "ok":
                 self._on_commit(write)

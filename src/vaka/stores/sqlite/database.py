@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from vaka.core.types.errors import Busy, Closed, StoreError, VakaError
-from vaka.stores import failpoint
+from vaka.stores import common
 from vaka.stores.sqlite.connection import (
     SQLITE_ERRORS,
     Durability,
@@ -61,7 +61,7 @@ class GroupCommit:
 
         Raises ``sqlite3.OperationalError`` when the database is locked; then nothing was written.
         """
-        hit = failpoint.hit if appends else None
+        hit = common.on_failpoint if appends else None
         if hit is not None:
             hit("append.before_begin")
         connection.execute("begin immediate")
@@ -303,8 +303,8 @@ class SqliteDatabase:
         if self._immediate_writer is None:
             self._immediate_writer = task
             asyncio.get_running_loop().call_soon(self._end_tick)
-        if failpoint.hit is not None:
-            failpoint.hit("append.before_ack")
+        if common.on_failpoint is not None:
+            common.on_failpoint("append.before_ack")
         return outcome
 
     def try_read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -404,8 +404,8 @@ class SqliteDatabase:
 
 
 def _set_outcomes(jobs: list[WriteJob], outcomes: list[WorkOutcome]) -> None:
-    if failpoint.hit is not None and any(job.appends for job in jobs):
-        failpoint.hit("append.before_ack")
+    if common.on_failpoint is not None and any(job.appends for job in jobs):
+        common.on_failpoint("append.before_ack")
     for job, outcome in zip(jobs, outcomes, strict=True):
         job.set_outcome(outcome)
 

@@ -10,7 +10,7 @@ from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound
 from vaka.core.types.event import Event, seal
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.append_checks import check_batch, check_offer
+from vaka.stores.common import check_batch, check_offer
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import FailedWork
 from vaka.stores.sqlite.hub import SqliteClaim, SqlitePort

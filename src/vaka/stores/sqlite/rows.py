@@ -15,7 +15,7 @@ from vaka.core.types.control import key_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
-from vaka.stores.append_checks import decision_changes
+from vaka.stores.common import decision_changes
 
 SqliteKey: TypeAlias = tuple[str, SessionId]
 """A namespace and a session in it."""

@@ -16,7 +16,7 @@ from vaka.core.session.index_rows import find_asked_decisions, replace_fields
 from vaka.core.types.errors import Busy, Corrupt, InvalidInput, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
-from vaka.stores.pagination import cursor_of, parse_cursor
+from vaka.stores.common import cursor_of, parse_cursor
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.hub import SqlitePort
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey, checksum

@@ -1,11 +1,20 @@
-"""A digest of the outcome of a session: two runs with the same outcome have the same fingerprint.
+"""Tools of crash tests: kill this process at a failpoint of a store, and compare the outcomes of two runs.
 
-It covers the live branch and nothing that a crash and a resume may change: no seq, time, id, term or attempt, no order
-between agents that run concurrently. Inputs, answers, calls with their arguments and results, decisions, usage and the
-ends of turns are all in it.
+A test starts a child with ``VAKA_FAILPOINT`` set; the child calls ``enable_failpoints()`` to make it effective:
+
+- ``append.after_rows:7:kill``: the process kills itself (``SIGKILL``) at the seventh pass of that failpoint
+- ``count:FILE``: after each pass FILE holds ``{"<failpoint>": <passes>, …}``
+
+Two runs with the same outcome have the same ``fingerprint``. It covers the live branch and nothing that a crash and a
+resume may change: no seq, time, id, term or attempt, no order between agents that run concurrently. Inputs, answers,
+calls with their arguments and results, decisions, usage and the ends of turns are all in it.
 """
 
+import os
+import signal
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,9 +23,39 @@ from vaka.core.session.branches import live_events_of
 from vaka.core.session.fold import fold
 from vaka.core.session.state import SessionState
 from vaka.core.types import control, monitor, progress
+from vaka.core.types.errors import ConfigError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, CallId, digest_of
 from vaka.core.types.message import CallRef, Content, Usage
+from vaka.stores import common
+
+FAILPOINTS = ("append.before_begin", "append.after_rows", "append.after_commit", "append.before_ack")
+
+
+def enable_failpoints(plan: str | None = None) -> None:
+    """Install ``plan``, or the one in the environment, at the stores' failpoints; without a plan, nothing."""
+    plan = os.environ.get("VAKA_FAILPOINT", "") if plan is None else plan
+    name, _, rest = plan.partition(":")
+    number, _, action = rest.partition(":")
+    counts = name == "count" and bool(rest)
+    if plan and not counts and (name not in FAILPOINTS or not number.isdigit() or action != "kill"):
+        raise ConfigError(
+            f"VAKA_FAILPOINT={plan!r} must be <failpoint>:<number>:kill or count:<file>; failpoints: {FAILPOINTS}"
+        )
+    passes: Counter[str] = Counter()
+
+    def hit(place: str) -> None:
+        passes[place] += 1
+        if counts:
+            Path(rest).write_bytes(msgspec.json.encode(passes))
+        elif place == name and passes[place] == int(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    common.on_failpoint = hit if plan else None
+
+
+def disable_failpoints() -> None:
+    common.on_failpoint = None
 
 
 def fingerprint(events: Iterable[Event], *, without: Collection[str] = ()) -> str:

@@ -1,8 +1,17 @@
-"""Checks that every store makes before it writes, and the decisions a batch of events opens and settles."""
+"""What all stores share: checks before a write, the decisions of a batch, page cursors, values, and failpoints.
 
-from collections.abc import Sequence
+Failpoints are places where a test may kill a process in the middle of a write. Their names, in order:
+``append.before_begin``, ``append.after_rows``, ``append.after_commit``, ``append.before_ack``. Each transaction that
+appends or offers passes each of them once.
+"""
 
-from vaka.core.ports.store import PendingDecision
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
 from vaka.core.types.control import (
     ApprovalExpired,
@@ -19,6 +28,11 @@ from vaka.core.types.errors import InvalidInput, LogError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, SessionId
 from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted
+
+on_failpoint: Callable[[str], None] | None = None
+"""Called with the name of each failpoint; ``None`` in production. Only ``vaka.testing.crashes`` sets it."""
+
+_decode_cursor = msgspec.json.Decoder(tuple[str, str]).decode
 
 _DECISION_EVENTS = frozenset[type]({
     ApprovalExpired, ApprovalRequested, ApprovalResolved, QuestionAnswered, QuestionAsked, SessionReverted,
@@ -61,3 +75,20 @@ def decision_changes(
                 opened.pop(decision, None)
             opened.update((row.id, row) for row in find_asked_decisions(session, (event,)))
     return list(opened.values()), settled, settles_all
+
+
+def cursor_of(info: SessionInfo) -> str:
+    """Return the cursor of the page after the one that ends with ``info``."""
+    return base64.urlsafe_b64encode(msgspec.json.encode((info.updated, info.id))).decode()
+
+
+def parse_cursor(query: SessionQuery) -> tuple[str, str] | None:
+    """Return ``(updated, id)`` of the session the query continues after; ``InvalidInput`` for a cursor of no page."""
+    if query.limit < 1:
+        raise InvalidInput(f"limit {query.limit} must be at least 1")
+    if not query.after:
+        return None
+    try:
+        return _decode_cursor(base64.b64decode(query.after, altchars=b"-_", validate=True))
+    except (binascii.Error, msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(f"{query.after[:60]!r} is not the cursor of a page") from error

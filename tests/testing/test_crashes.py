@@ -27,7 +27,7 @@ from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, DecisionId, EventScope
 from vaka.core.types.message import Usage
-from vaka.testing.fingerprint import fingerprint, outline_log
+from vaka.testing.crashes import fingerprint, outline_log
 
 Story = list[tuple[EventScope, Body]]
 
