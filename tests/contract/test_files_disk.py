@@ -7,7 +7,7 @@ import pytest
 
 from vaka.core.ports.files import Files
 from vaka.files.disk import DiskFiles
-from vaka.files.protected import ProtectedFiles
+from vaka.files.safe_open import ProtectedFiles
 from vaka.testing.files import FolderContract
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
 from vaka.files.disk import DiskFiles
-from vaka.files.errors import as_file_error
-from vaka.files.protected import ProtectedFiles
-from vaka.files.safe_open import OpenerName
+from vaka.files.paths import translate_os_errors
+from vaka.files.safe_open import OpenerName, ProtectedFiles
 from vaka.testing.files import sha256_digest
 
 OPENERS: tuple[OpenerName, ...] = ("openat2", "walk")
@@ -227,10 +226,11 @@ async def test_a_full_disk_is_an_error_and_keeps_the_old_content(tmp_path: Path)
     ],
 )
 def test_system_errors_have_readable_messages(number: int, kind: type[FileError], words: str) -> None:
-    told = as_file_error("caf\udce9", OSError(number, os.strerror(number)))
-    assert type(told) is kind
-    assert words in str(told)
-    assert str(told).encode().startswith(b"'caf\\udce9'")
+    with pytest.raises(FileError) as raised, translate_os_errors("caf\udce9"):
+        raise OSError(number, os.strerror(number))
+    assert raised.type is kind
+    assert words in str(raised.value)
+    assert str(raised.value).encode().startswith(b"'caf\\udce9'")
 
 
 async def test_the_owner_of_a_file_is_kept_by_root(tmp_path: Path) -> None:

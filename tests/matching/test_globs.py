@@ -2,7 +2,7 @@
 
 import pytest
 
-from vaka.files.gitignore import compile_name_pattern
+from vaka.files.walk import compile_name_pattern
 from vaka.matching.globs import compile_name, matches_names, matches_wildcards, parse_git_bracket
 
 

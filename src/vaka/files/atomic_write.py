@@ -4,7 +4,6 @@ The failpoints, in order: ``write.after_create``, ``write.after_data``, ``write.
 ``write.after_rename``, ``write.before_return``.
 """
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -15,14 +14,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from vaka.core.types.errors import FileChanged, FileError, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.paths import encode_name, join_names, quote_path
-from vaka.files.protected import IdentityGuard
-from vaka.files.safe_open import FOLDER_FLAGS, LIST_FLAGS, RootFolder, check_not_locked
+from vaka.files.paths import (
+    blocked_folder_error,
+    check_unchanged,
+    encode_name,
+    join_names,
+    not_a_file_error,
+    quote_path,
+)
+from vaka.files.safe_open import FOLDER_FLAGS, LIST_FLAGS, IdentityGuard, RootFolder, check_not_locked
 from vaka.system.openat2 import rename_noreplace
 
 on_failpoint: Callable[[str], None] | None = None
@@ -41,7 +46,7 @@ _TEMP_NAME = re.compile(r"\.vaka-[0-9a-f]{16}\.tmp")
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
-_TEMP_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _MAX_TRIES = 64
 
@@ -83,7 +88,7 @@ def remove_stale_temp_files(folder: int) -> None:
 
 
 def _remove_if_stale(folder: int, name: bytes) -> None:
-    fd = os.open(name, _TEMP_OPEN_FLAGS, dir_fd=folder)
+    fd = os.open(name, os.O_RDONLY | _NOFOLLOW, dir_fd=folder)
     try:
         if try_lock(fd):
             os.unlink(name, dir_fd=folder)
@@ -129,36 +134,33 @@ def sync_folder(folder: int) -> None:
 
 
 def _open_or_make_subfolder(folder: int, name: str, path: str, *, make: bool) -> int:
-    flags = FOLDER_FLAGS | os.O_NOFOLLOW
-    try:
-        return os.open(encode_name(name), flags, dir_fd=folder)
-    except FileNotFoundError:
-        if not make:
-            raise
+    while True:
+        try:
+            return os.open(encode_name(name), FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+        except NotADirectoryError as error:
+            raise _not_writable_error(folder, name, path) from error
+        except FileNotFoundError:
+            if not make:
+                raise
         with suppress(FileExistsError):  # another process made it meanwhile
             os.mkdir(encode_name(name), dir_fd=folder)
         sync_folder(folder)
-    except NotADirectoryError as error:
-        raise _blocked_folder_error(folder, name, path) from error
-    try:
-        return os.open(encode_name(name), flags, dir_fd=folder)
-    except NotADirectoryError as error:
-        raise _blocked_folder_error(folder, name, path) from error
+        make = False
 
 
-def _blocked_folder_error(folder: int, name: str, path: str) -> FileError:
+def _not_writable_error(folder: int, name: str, path: str) -> FileError:
     status = os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode):
-        return FileRefused(f"{quote_path(path)} is a link, and links are not written through")
-    return FileError(f"{quote_path(path)} is not a folder, so nothing can be written into it")
+    return _link_error(path) if stat.S_ISLNK(status.st_mode) else blocked_folder_error(path)
+
+
+def _link_error(path: str) -> FileRefused:
+    return FileRefused(f"{quote_path(path)} is a link, and links are not written through")
 
 
 _CHUNK = 1 << 20
 
 _LOCK_TIMEOUT = 5.0
 """Seconds to wait for another process that replaces the same file."""
-
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _process_locks = tuple(threading.Lock() for _ in range(64))
 
@@ -179,7 +181,8 @@ def write_atomically(write: FileWrite, check: Callable[[os.stat_result, str], No
     if old is not None:
         _check_replaceable(write, old)
         check(old, write.path)
-    _check_expected(write, old)
+    present = None if old is None else write.known or Digest("")  # the digest itself is compared under the lock
+    check_unchanged(write.path, present, write.known, new=write.new)
     name, fd = create_temp_file(write.folder, 0o600 if old else 0o666)
     try:
         reach_failpoint("write.after_create")
@@ -188,13 +191,13 @@ def write_atomically(write: FileWrite, check: Callable[[os.stat_result, str], No
         if old is not None:
             _copy_owner_and_mode(fd, old)
         os.fsync(fd)
-        with _exclude_other_threads(write), _hold_unchanged(write):
+        with _process_lock_of(write), _hold_unchanged(write):
             reach_failpoint("write.before_rename")
             _rename_into_place(write, name)
         reach_failpoint("write.after_rename")
         written = os.fstat(fd)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(name, dir_fd=write.folder)
         raise
     finally:
@@ -221,13 +224,12 @@ def digest_of(fd: int) -> Digest:
 
 
 def _check_replaceable(write: FileWrite, old: os.stat_result) -> None:
-    shown_path = quote_path(write.path)
     if stat.S_ISLNK(old.st_mode):
-        raise FileRefused(f"{shown_path} is a link, and links are not written through")
+        raise _link_error(write.path)
     if stat.S_ISDIR(old.st_mode):
-        raise FileError(f"{shown_path} is a folder, not a file")
+        raise not_a_file_error(write.path)
     if not stat.S_ISREG(old.st_mode):
-        raise FileRefused(f"{shown_path} is not a regular file")
+        raise FileRefused(f"{quote_path(write.path)} is not a regular file")
     check_not_locked(old, write.path)
     if write.new:
         return  # refused below: it is not written to
@@ -236,13 +238,6 @@ def _check_replaceable(write: FileWrite, old: os.stat_result) -> None:
     except OSError as error:  # a rename would succeed on a read-only file
         if error.errno != errno.ETXTBSY:
             raise
-
-
-def _check_expected(write: FileWrite, old: os.stat_result | None) -> None:
-    if write.new and old is not None:
-        raise FileChanged(f"{quote_path(write.path)} exists already; expected nothing there")
-    if write.known is not None and old is None:
-        raise FileChanged(f"{quote_path(write.path)} is no longer there; it was when it was read")
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -256,21 +251,19 @@ def _copy_owner_and_mode(fd: int, old: os.stat_result) -> None:
     new = os.fstat(fd)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         for uid, gid in ((old.st_uid, old.st_gid), (-1, old.st_gid)):
-            with contextlib.suppress(PermissionError):
+            with suppress(PermissionError):
                 os.fchown(fd, uid, gid)
                 break
     os.fchmod(fd, stat.S_IMODE(old.st_mode) & 0o1777)
 
 
-@contextlib.contextmanager
-def _exclude_other_threads(write: FileWrite) -> Generator[None]:
-    """Keep other threads from replacing the same file between the check and the rename."""
+def _process_lock_of(write: FileWrite) -> threading.Lock:
+    """Return the lock that keeps other threads from replacing the same file between the check and the rename."""
     folder = os.fstat(write.folder)
-    with _process_locks[hash((folder.st_dev, folder.st_ino, write.name)) % len(_process_locks)]:
-        yield
+    return _process_locks[hash((folder.st_dev, folder.st_ino, write.name)) % len(_process_locks)]
 
 
-@contextlib.contextmanager
+@contextmanager
 def _hold_unchanged(write: FileWrite) -> Generator[None]:
     """Lock the file that is replaced. Raises ``FileChanged`` unless it has the digest that the caller knows."""
     if write.known is None:

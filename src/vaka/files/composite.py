@@ -1,7 +1,6 @@
 """Several trees as one: the prefix of a path selects the tree."""
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -10,8 +9,8 @@ import msgspec
 from vaka.core.ports.files import FileBytes, FileInfo, Files, MultiRootFiles, PartlyLocalFiles
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.paths import child_path, join_names, names_of, parts_of, quote_path
-from vaka.files.walk import FolderListing, list_folders, walk
+from vaka.files.paths import child_path, join_names, name_tree_in_errors, names_of, parts_of, quote_path
+from vaka.files.walk import FolderListing, WalkMethod, list_folders
 
 
 class _Route(NamedTuple):
@@ -26,7 +25,7 @@ class _Route(NamedTuple):
     """The names from the common root on; ``None`` for a path that only the default tree can parse, such as ``~/x``."""
 
 
-class CompositeFiles:
+class CompositeFiles(WalkMethod):
     """A default tree with other trees mounted under prefixes.
 
     The longest prefix wins and matches whole names: ``memories`` has ``memories/x`` and not ``memoriesX``. A folder
@@ -67,7 +66,7 @@ class CompositeFiles:
     async def stat(self, path: str) -> FileInfo:
         route = self._route_of(path)
         try:
-            with _name_prefix_in_errors(route):
+            with name_tree_in_errors(route.prefix):
                 return _translate_info(route, await route.files.stat(route.path))
         except FileMissing:
             if not self._mounted_names(route):
@@ -78,7 +77,7 @@ class CompositeFiles:
         """Return the entries of a folder, sorted by name, with a folder for each tree mounted in it."""
         route = self._route_of(path)
         try:
-            with _name_prefix_in_errors(route):
+            with name_tree_in_errors(route.prefix):
                 found = [_translate_info(route, info) for info in await route.files.entries(route.path)]
         except FileMissing:
             if not self._mounted_names(route):
@@ -90,7 +89,7 @@ class CompositeFiles:
         """Return at most ``size`` bytes of a file from ``start`` on."""
         route = self._route_of(path)
         self._check_no_mounts_inside(route)
-        with _name_prefix_in_errors(route):
+        with name_tree_in_errors(route.prefix):
             found = await route.files.read(route.path, start=start, size=size)
         return FileBytes(data=found.data, info=_translate_info(route, found.info))
 
@@ -98,7 +97,7 @@ class CompositeFiles:
         """Replace a file as its tree does."""
         route = self._route_of(path)
         self._check_no_mounts_inside(route)
-        with _name_prefix_in_errors(route):
+        with name_tree_in_errors(route.prefix):
             return _translate_info(route, await route.files.write(route.path, data, known=known, new=new))
 
     async def delete(self, path: str) -> None:
@@ -106,7 +105,7 @@ class CompositeFiles:
         route = self._route_of(path)
         if self._mounted_names(route):
             raise FileRefused(f"{quote_path(path)} cannot be deleted: other trees are mounted in it")
-        with _name_prefix_in_errors(route):
+        with name_tree_in_errors(route.prefix):
             await route.files.delete(route.path)
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
@@ -119,12 +118,6 @@ class CompositeFiles:
             self._translate_listing(folder, route, listing)
             for folder, route, listing in zip(folders, row, found, strict=False)
         ]  # fmt: skip
-
-    def walk(
-        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
-    ) -> AsyncGenerator[FileInfo]:
-        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
-        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     def _translate_listing(self, folder: str, route: _Route, listing: FolderListing) -> FolderListing:
         beneath = self._mounted_names(route)
@@ -174,14 +167,3 @@ def _translate_info(route: _Route, info: FileInfo) -> FileInfo:
     if not route.prefix:
         return info
     return msgspec.structs.replace(info, path=child_path(route.prefix, info.path) if info.path else route.prefix)
-
-
-@contextmanager
-def _name_prefix_in_errors(route: _Route) -> Generator[None]:
-    """Name the prefix in errors of a tree, whose messages have the path inside the tree."""
-    try:
-        yield
-    except FileError as error:
-        if not route.prefix:
-            raise
-        raise type(error)(f"in {quote_path(route.prefix)}: {error}") from error

@@ -4,50 +4,58 @@ import asyncio
 import os
 import stat
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import ParamSpec, TypeVar
 
 from vaka.core.ports.files import FileBytes, FileInfo, FileKind
-from vaka.core.types.errors import FileError, FileMissing, FileRefused
+from vaka.core.types.errors import FileError, FileMissing
 from vaka.core.types.ids import Digest
-from vaka.files import atomic_write, errors
+from vaka.files import atomic_write
 from vaka.files.paths import (
+    check_range,
+    check_size,
+    check_unchanged,
+    check_write,
     child_path,
     decode_name,
+    deletable_parts_of,
     encode_name,
     join_names,
+    missing_error,
     normalize_listed_name,
+    not_a_file_error,
+    not_a_folder_error,
     parts_of,
     quote_path,
+    translate_os_errors,
 )
-from vaka.files.protected import IdentityGuard, ProtectedFiles
 from vaka.files.safe_open import (
     FOLDER_FLAGS,
     LIST_FLAGS,
     LOOK_FLAGS,
     READ_FLAGS,
+    IdentityGuard,
     OpenedFile,
     OpenerName,
+    ProtectedFiles,
     check_file_kind,
     open_root,
     select_opener,
 )
-from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, walk
+from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, WalkMethod, scan_folders
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 _CHUNK_BYTES = 1 << 20
 _path_of = attrgetter("path")
-_ENTRIES_PER_SCAN = 4096
-"""Entries after which a scan returns."""
 _MAX_CLEANED_FOLDERS = 4096
 """Folders remembered as cleaned of stale temporary files."""
 
 
-class DiskFiles:
+class DiskFiles(WalkMethod):
     """The files beneath a folder of this machine, and nothing else.
 
     Links that stay beneath it are followed for reading, unless ``strict``; nothing is written through a link. The work
@@ -94,31 +102,29 @@ class DiskFiles:
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on."""
-        errors.check_range(start, size)
+        check_range(start, size)
         return await asyncio.to_thread(self._call, path, self._read, parts_of(path), start, size)
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file atomically, keeping its mode and owner; missing folders are made."""
-        errors.check_write(path, known, new=new)
+        check_write(path, known, new=new)
         parts = parts_of(path)
         return await asyncio.to_thread(self._call, path, self._write, parts, bytes(data), known, new)
 
     async def delete(self, path: str) -> None:
         """Remove a file, a link or an empty folder."""
-        await asyncio.to_thread(self._call, path, self._delete, parts_of(path))
+        await asyncio.to_thread(self._call, path, self._delete, deletable_parts_of(path))
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """List the first of these folders, at least one."""
-        return await asyncio.to_thread(self._scan, folders, details, links)
 
-    def walk(
-        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
-    ) -> AsyncGenerator[FileInfo]:
-        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
-        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
+        def list_folder(folder: str) -> FolderListing:
+            return self._call(folder, self._list_folder, folder, parts_of(folder), details=details, links=links)
+
+        return await asyncio.to_thread(scan_folders, folders, list_folder)
 
     def _call(self, path: str, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        with errors.translate_os_errors(path):
+        with translate_os_errors(path):
             if not os.fstat(self._root.fd).st_nlink:
                 raise FileMissing(f"the root {quote_path(self.root)} is no longer there")
             return work(*arguments, **keywords)
@@ -146,8 +152,8 @@ class DiskFiles:
         path = join_names(parts)
         with self._open(parts, READ_FLAGS) as opened:
             if stat.S_ISDIR(opened.stat.st_mode):
-                raise errors.not_a_file_error(path)
-            wanted = errors.check_size(path, opened.stat.st_size - start, size)
+                raise not_a_file_error(path)
+            wanted = check_size(path, opened.stat.st_size - start, size)
             return FileBytes(data=_read_range(opened.fd, start, wanted), info=info_of(path, opened.stat))
 
     def _entries(self, parts: tuple[str, ...]) -> list[FileInfo]:
@@ -160,32 +166,18 @@ class DiskFiles:
                 return FolderListing(path, entries, ignore, _identity_of(opened.stat))
         except NotADirectoryError:
             with self._open(parts, LOOK_FLAGS, links=links):
-                raise errors.not_a_folder_error(path) from None
-
-    def _scan(self, folders: Sequence[str], details: bool, links: bool) -> list[FolderListing]:
-        found: list[FolderListing] = []
-        seen = 0
-        for folder in folders:
-            try:
-                listing = self._call(folder, self._list_folder, folder, parts_of(folder), details=details, links=links)
-            except FileError as error:
-                listing = FolderListing(folder, error=error)
-            found.append(listing)
-            seen += len(listing.entries)
-            if seen >= _ENTRIES_PER_SCAN:
-                break
-        return found
+                raise not_a_folder_error(path) from None
 
     def _write(self, parts: tuple[str, ...], data: bytes, known: Digest | None, new: bool) -> FileInfo:
         path = join_names(parts)
         if not parts:
-            raise errors.not_a_file_error(path)
+            raise not_a_file_error(path)
         self.protected.check(parts)
-        guard = self.protected.make_guard(self._root, self._opener) if self.protected else None
+        guard = IdentityGuard(self.protected, self._root, self._opener) if self.protected else None
         try:
             folder = self._open_parent(parts[:-1], guard, make=known is None)
         except FileNotFoundError:
-            errors.check_unchanged(path, None, known, new=new)
+            check_unchanged(path, None, known, new=new)
             raise
         try:
             self._remove_stale_files_once(folder)
@@ -218,16 +210,14 @@ class DiskFiles:
 
     def _delete(self, parts: tuple[str, ...]) -> None:
         path = join_names(parts)
-        if not parts:
-            raise FileRefused("the root itself cannot be deleted")
         self.protected.check(parts)
         with self._open(parts[:-1], FOLDER_FLAGS, links=False) as folder:
             found = atomic_write.lstat_name(folder.fd, parts[-1])
             if found is None:
-                raise FileMissing(f"{quote_path(path)}: there is no such file or folder")
+                raise missing_error(path)
             check_file_kind(found, path)
             if self.protected:
-                self.protected.make_guard(self._root, self._opener).check(found, path)
+                IdentityGuard(self.protected, self._root, self._opener).check(found, path)
             self._remove(folder.fd, parts, found)
             atomic_write.sync_folder(folder.fd)
 
@@ -282,16 +272,13 @@ def _entry_info(fd: int, entry: os.DirEntry[str], path: str, *, details: bool) -
 
 def _read_gitignore(folder: int) -> bytes:
     """Return the ``.gitignore`` of a folder, nothing if it cannot be read or is a link."""
-    try:
+    with suppress(OSError):
         fd = os.open(GITIGNORE, READ_FLAGS | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, MAX_GITIGNORE_BYTES, 0)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
+        try:
+            return os.pread(fd, MAX_GITIGNORE_BYTES, 0)
+        finally:
+            os.close(fd)
+    return b""
 
 
 def _read_range(fd: int, start: int, size: int) -> bytes:

@@ -12,17 +12,31 @@ import binascii
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.ports.store import KeyValueStore
-from vaka.core.types.errors import Corrupt, FileError, FileMissing, FileRefused
+from vaka.core.types.errors import Corrupt, FileError
 from vaka.core.types.ids import JSON, Digest
-from vaka.files import errors
-from vaka.files.paths import child_path, encode_name, join_names, parts_of, quote_path
-from vaka.files.walk import walk
+from vaka.files.paths import (
+    blocked_folder_error,
+    check_range,
+    check_size,
+    check_unchanged,
+    check_write,
+    child_path,
+    deletable_parts_of,
+    encode_name,
+    join_names,
+    missing_error,
+    not_a_file_error,
+    not_a_folder_error,
+    parts_of,
+    quote_path,
+)
+from vaka.files.walk import WalkMethod
 
 PART_BYTES = 192 * 1024
 """Bytes in one value: 256 KiB as base64."""
@@ -40,7 +54,7 @@ class _FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     id: str = ""
 
 
-class KeyValueFiles:
+class KeyValueFiles(WalkMethod):
     """Files in a ``KeyValueStore``, below a prefix.
 
     A file is replaced in one put, so a reader sees the old or the new content, never a mixture. The store has no
@@ -58,17 +72,17 @@ class KeyValueFiles:
         if head := await self._load_record(parts):
             return _info_of(join_names(parts), head)
         if parts and not await self._keys_beneath(parts):
-            raise FileMissing(f"{quote_path(path)}: there is no such file or folder")
+            raise missing_error(path)
         return FileInfo(path=join_names(parts), kind="folder", mode=_FOLDER_MODE)
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return the entries of a folder, sorted by name."""
         parts = parts_of(path)
         if await self._load_record(parts):
-            raise errors.not_a_folder_error(path)
+            raise not_a_folder_error(path)
         keys = await self._keys_beneath(parts)
         if parts and not keys:
-            raise FileMissing(f"{quote_path(path)}: there is no such file or folder")
+            raise missing_error(path)
         names: dict[str, bool] = {}
         for name, _, rest in (_decode_key(key).partition("/") for key in keys):
             names[name] = names.get(name, False) or bool(rest)
@@ -77,14 +91,14 @@ class KeyValueFiles:
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on; only the parts that contain them are loaded."""
-        errors.check_range(start, size)
+        check_range(start, size)
         parts = parts_of(path)
         while True:
             head = await self._load_record(parts)
             if head is None:
                 info = await self.stat(path)
-                raise errors.not_a_file_error(info.path)
-            wanted = errors.check_size(path, head.size - start, size)
+                raise not_a_file_error(info.path)
+            wanted = check_size(path, head.size - start, size)
             data = await self._read_range(parts, head, start, wanted)
             if data is not None:
                 return FileBytes(data=data, info=_info_of(join_names(parts), head))
@@ -93,17 +107,16 @@ class KeyValueFiles:
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file atomically."""
-        errors.check_write(path, known, new=new)
+        check_write(path, known, new=new)
         parts = parts_of(path)
         async with self._write_lock:
             old = await self._load_record(parts)
             if old is None and (not parts or await self._keys_beneath(parts)):
-                raise errors.not_a_file_error(path)
+                raise not_a_file_error(path)
             for depth in range(1, len(parts)):
                 if await self._load_record(parts[:depth]):
-                    blocking = quote_path(join_names(parts[:depth]))
-                    raise FileError(f"{blocking} is not a folder, so nothing can be written into it")
-            errors.check_unchanged(path, old.digest if old else None, known, new=new)
+                    raise blocked_folder_error(join_names(parts[:depth]))
+            check_unchanged(path, old.digest if old else None, known, new=new)
             head = await self._store_parts(bytes(data))
             await self._values.put(self._key_of(parts), msgspec.to_builtins(head))
             await self._delete_parts(old)
@@ -111,9 +124,7 @@ class KeyValueFiles:
 
     async def delete(self, path: str) -> None:
         """Remove a file; a folder disappears with its last file."""
-        parts = parts_of(path)
-        if not parts:
-            raise FileRefused("the root itself cannot be deleted")
+        parts = deletable_parts_of(path)
         async with self._write_lock:
             old = await self._load_record(parts)
             if old is None:
@@ -121,12 +132,6 @@ class KeyValueFiles:
                 raise FileError(f"{quote_path(path)}: the folder is not empty")
             await self._values.put(self._key_of(parts), None)
             await self._delete_parts(old)
-
-    def walk(
-        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
-    ) -> AsyncGenerator[FileInfo]:
-        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
-        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     async def remove_unused_parts(self) -> int:
         """Remove parts that no file uses, left by killed writers; only while no other process writes."""
@@ -164,23 +169,19 @@ class KeyValueFiles:
     async def _store_parts(self, data: bytes) -> _FileRecord:
         """Store the parts of a large file; return the record for its path."""
         digest = Digest(hashlib.sha256(data).hexdigest())
+        head = _FileRecord(size=len(data), modified=self._now(), digest=digest)
         if len(data) <= PART_BYTES:
-            return _FileRecord(
-                size=len(data), modified=self._now(), digest=digest, data=base64.b64encode(data).decode()
-            )
-        pieces = list(_split_parts(data))
-        head = _FileRecord(
-            size=len(data), modified=self._now(), digest=digest, parts=len(pieces), id=secrets.token_hex(16)
-        )  # fmt: skip
+            return msgspec.structs.replace(head, data=base64.b64encode(data).decode())
+        pieces = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
+        head = msgspec.structs.replace(head, parts=len(pieces), id=secrets.token_hex(16))
         for number, piece in enumerate(pieces):
             await self._values.put(self._part_key_of(head, number), base64.b64encode(piece).decode())
         return head
 
     async def _delete_parts(self, record: _FileRecord | None) -> None:
-        if record is None:
-            return
-        for number in range(record.parts):
-            await self._values.put(self._part_key_of(record, number), None)
+        if record is not None:
+            for number in range(record.parts):
+                await self._values.put(self._part_key_of(record, number), None)
 
     async def _read_range(self, parts: Sequence[str], record: _FileRecord, start: int, size: int) -> bytes | None:
         """Return the bytes, ``None`` if a part is missing because the file was replaced meanwhile."""
@@ -194,10 +195,6 @@ class KeyValueFiles:
                 return None
             found.append(_decode_part(parts, piece))
         return b"".join(found)[start - first * PART_BYTES :][:size]
-
-
-def _split_parts(data: bytes) -> Iterator[bytes]:
-    return (data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES))
 
 
 def _info_of(path: str, record: _FileRecord) -> FileInfo:

@@ -2,21 +2,32 @@
 
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from vaka.core.ports.files import FileBytes, FileInfo
-from vaka.core.types.errors import FileError, FileMissing, FileRefused
+from vaka.core.types.errors import FileError, FileMissing
 from vaka.core.types.ids import Digest
-from vaka.files import errors
-from vaka.files.paths import child_path, join_names, parts_of, quote_path
-from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, walk
+from vaka.files.paths import (
+    blocked_folder_error,
+    check_range,
+    check_size,
+    check_unchanged,
+    check_write,
+    child_path,
+    deletable_parts_of,
+    join_names,
+    missing_error,
+    not_a_file_error,
+    not_a_folder_error,
+    parts_of,
+    quote_path,
+)
+from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, WalkMethod, scan_folders
 
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
-_ENTRIES_PER_SCAN = 4096
-"""Entries after which a scan returns."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -33,7 +44,7 @@ class _Folder:
 _Node: TypeAlias = _File | _Folder
 
 
-class MemoryFiles:
+class MemoryFiles(WalkMethod):
     """Files and folders in dictionaries, without links, special files or owners."""
 
     root = ""
@@ -54,33 +65,31 @@ class MemoryFiles:
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on."""
-        errors.check_range(start, size)
+        check_range(start, size)
         parts = parts_of(path)
         node = self._find(parts)
         if isinstance(node, _Folder):
-            raise errors.not_a_file_error(path)
-        wanted = errors.check_size(path, len(node.data) - start, size)
+            raise not_a_file_error(path)
+        wanted = check_size(path, len(node.data) - start, size)
         return FileBytes(data=node.data[start : start + wanted], info=_info_of(join_names(parts), node))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file; missing folders are made."""
-        errors.check_write(path, known, new=new)
+        check_write(path, known, new=new)
         parts = parts_of(path)
         try:
             old = self._find(parts)
         except FileMissing:
             old = None
         if isinstance(old, _Folder):
-            raise errors.not_a_file_error(path)
+            raise not_a_file_error(path)
         current = None if old is None else Digest(hashlib.sha256(old.data).hexdigest())
-        errors.check_unchanged(path, current, known, new=new)
+        check_unchanged(path, current, known, new=new)
         return _info_of(join_names(parts), self._put(parts, bytes(data)))
 
     async def delete(self, path: str) -> None:
         """Remove a file or an empty folder."""
-        parts = parts_of(path)
-        if not parts:
-            raise FileRefused("the root itself cannot be deleted")
+        parts = deletable_parts_of(path)
         node, folder = self._find(parts), self._find(parts[:-1])
         if isinstance(node, _Folder) and node.children:
             raise FileError(f"{quote_path(path)}: the folder is not empty")
@@ -90,31 +99,15 @@ class MemoryFiles:
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """List the first of these folders, at least one."""
-        found: list[FolderListing] = []
-        seen = 0
-        for folder in folders:
-            try:
-                entries = self._list_entries(folder)
-            except FileError as error:
-                found.append(FolderListing(folder, error=error))
-                continue
-            found.append(FolderListing(folder, entries, self._read_gitignore(folder)))
-            seen += len(entries)
-            if seen >= _ENTRIES_PER_SCAN:
-                break
-        return found
-
-    def walk(
-        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
-    ) -> AsyncGenerator[FileInfo]:
-        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
-        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
+        return scan_folders(
+            folders, lambda path: FolderListing(path, self._list_entries(path), self._read_gitignore(path))
+        )
 
     def _list_entries(self, path: str) -> list[FileInfo]:
         parts = parts_of(path)
         node = self._find(parts)
         if isinstance(node, _File):
-            raise errors.not_a_folder_error(path)
+            raise not_a_folder_error(path)
         return [_info_of(child_path(join_names(parts), name), held) for name, held in sorted(node.children.items())]
 
     def _read_gitignore(self, folder: str) -> bytes:
@@ -129,21 +122,20 @@ class MemoryFiles:
         for part in parts:
             held = node.children.get(part) if isinstance(node, _Folder) else None
             if held is None:
-                raise FileMissing(f"{quote_path(join_names(parts))}: there is no such file or folder")
+                raise missing_error(join_names(parts))
             node = held
         return node
 
     def _put(self, parts: Sequence[str], data: bytes) -> _File:
         now, folder = self._now(), self._root_folder
         if not parts:
-            raise errors.not_a_file_error("")
+            raise not_a_file_error("")
         for depth, part in enumerate(parts[:-1], 1):
             if part not in folder.children:
                 folder.modified = now
             inner = folder.children.setdefault(part, _Folder(now))
             if isinstance(inner, _File):
-                blocking = quote_path(join_names(parts[:depth]))
-                raise FileError(f"{blocking} is not a folder, so nothing can be written into it")
+                raise blocked_folder_error(join_names(parts[:depth]))
             folder = inner
         file = folder.children[parts[-1]] = _File(data, now)
         folder.modified = now

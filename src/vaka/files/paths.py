@@ -1,11 +1,14 @@
-"""Names and paths of files, parsed in the same way for every tree."""
+"""Names and paths of files, the checks of arguments and the errors, the same for every tree."""
 
+import errno
 import os
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
-from vaka.core.types.errors import FileRefused
+from vaka.core.types.errors import FileChanged, FileError, FileMissing, FileRefused, InvalidInput
+from vaka.core.types.ids import Digest
 
 MAX_NAME_BYTES = 255
 """The limit of most file systems."""
@@ -97,3 +100,105 @@ def _check_name(name: str) -> str:
     if size > MAX_NAME_BYTES:
         raise FileRefused(f"the name {quote_path(name)} is too long: {size} bytes, at most {MAX_NAME_BYTES}")
     return name
+
+
+_MESSAGES: dict[int, tuple[type[FileError], str]] = {
+    errno.ENOENT: (FileMissing, ": there is no such file or folder"),
+    errno.ENOTDIR: (FileMissing, ": there is no such file or folder"),
+    errno.ELOOP: (FileRefused, " goes through too many links"),
+    errno.EXDEV: (FileRefused, " leaves the root"),
+    errno.ENAMETOOLONG: (FileRefused, " has a name that is too long for this disk"),
+    errno.EILSEQ: (FileRefused, " has a name that this disk cannot store"),
+    errno.ENXIO: (FileRefused, " is neither a regular file nor a folder"),
+    errno.EACCES: (FileError, ": permission denied"),
+    errno.EPERM: (FileError, ": the system does not permit it"),
+    errno.ENOSPC: (FileError, ": the disk is full"),
+    errno.EDQUOT: (FileError, ": the quota of the disk is used up"),
+    errno.EROFS: (FileError, ": the disk is read-only"),
+    errno.EIO: (FileError, ": the disk failed (input/output error)"),
+    errno.EISDIR: (FileError, ": is a folder, not a file"),
+    errno.ENOTEMPTY: (FileError, ": the folder is not empty"),
+    errno.EEXIST: (FileError, ": something is there already"),
+}
+
+
+@contextmanager
+def translate_os_errors(path: str) -> Generator[None]:
+    """Raise an ``OSError`` about ``path`` as a ``FileError``."""
+    try:
+        yield
+    except OSError as error:
+        kind, text = _MESSAGES.get(error.errno or 0, (FileError, f": {error.strerror or error}"))
+        raise kind(quote_path(path) + text) from error
+
+
+@contextmanager
+def name_tree_in_errors(tree: str) -> Generator[None]:
+    """Name a tree in its errors, whose messages have the path inside it; ``""`` is the main tree, not named."""
+    try:
+        yield
+    except FileError as error:
+        if not tree:
+            raise
+        raise type(error)(f"in {quote_path(tree)}: {error}") from error
+
+
+MAX_READ_BYTES = 256 * 1024**2
+"""The largest read; larger files are read in ranges."""
+
+
+def check_range(start: int, size: int | None) -> None:
+    """Raise ``InvalidInput`` for a negative start or size."""
+    if start < 0 or (size is not None and size < 0):
+        raise InvalidInput(f"start is {start!r} and size is {size!r}; expected at least 0")
+
+
+def check_write(path: str, known: Digest | None, *, new: bool) -> None:
+    """Raise ``InvalidInput`` for a write with both ``known`` and ``new``."""
+    if new and known is not None:
+        raise InvalidInput(f"{quote_path(path)}: a write takes 'known' or 'new', not both")
+
+
+def check_size(path: str, available: int, size: int | None) -> int:
+    """Return how many of the available bytes to read. Raises ``FileError`` if they are too many for one read."""
+    wanted = max(available, 0) if size is None else max(min(available, size), 0)
+    if wanted > MAX_READ_BYTES:
+        raise FileError(
+            f"{quote_path(path)}: {wanted} bytes are too many for one read; read ranges of at most {MAX_READ_BYTES}"
+        )
+    return wanted
+
+
+def check_unchanged(path: str, current: Digest | None, known: Digest | None, *, new: bool) -> None:
+    """Raise ``FileChanged`` unless a file has the digest that the caller knows; ``current`` is ``None`` for no file."""
+    if new and current is not None:
+        raise FileChanged(f"{quote_path(path)} exists already; expected nothing there")
+    if known is None:
+        return
+    if current is None:
+        raise FileChanged(f"{quote_path(path)} is no longer there; it was when it was read")
+    if current != known:
+        raise FileChanged(f"{quote_path(path)} has changed since it was read; read it again")
+
+
+def not_a_file_error(path: str) -> FileError:
+    return FileError(f"{quote_path(path)} is a folder, not a file")
+
+
+def not_a_folder_error(path: str) -> FileError:
+    return FileError(f"{quote_path(path)} is a file, not a folder")
+
+
+def missing_error(path: str) -> FileMissing:
+    return FileMissing(f"{quote_path(path)}: there is no such file or folder")
+
+
+def blocked_folder_error(path: str) -> FileError:
+    return FileError(f"{quote_path(path)} is not a folder, so nothing can be written into it")
+
+
+def deletable_parts_of(path: str) -> tuple[str, ...]:
+    """Return the names from the root to ``path``. Raises ``FileRefused`` for the root itself."""
+    if parts := parts_of(path):
+        return parts
+    raise FileRefused("the root itself cannot be deleted")

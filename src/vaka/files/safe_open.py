@@ -8,14 +8,23 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from vaka.core.ports.files import POSIX_LOCKED_FILES
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, FileRefused
-from vaka.files.errors import translate_os_errors
-from vaka.files.paths import decode_name, names_of, quote_path
+from vaka.files.paths import (
+    decode_name,
+    encode_name,
+    fold_name,
+    join_names,
+    names_of,
+    normalize_listed_name,
+    parts_of,
+    quote_path,
+    translate_os_errors,
+)
 from vaka.system.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, openat2
 
 OpenerName: TypeAlias = Literal["auto", "openat2", "walk"]
@@ -264,3 +273,112 @@ _KIND_NAMES = {
 }  # fmt: skip
 
 _PROC_DEVICES = _find_proc_devices()
+
+
+ANYWHERE = "**/"
+_MAX_EXAMINED_FILES = 200_000
+"""The limit for a search for hard links to protected files."""
+
+FileIdentity = tuple[int, int]
+
+
+class ProtectedFiles:
+    """Paths that cannot be written to or deleted, each with everything below it.
+
+    A path is relative to the root; ``**/.git`` is a ``.git`` in any folder. ``extra_rule`` may protect more.
+    Names that some file system treats as a protected one (``.GIT``) are protected as well, and so are hard links to
+    protected files.
+    """
+
+    def __init__(self, paths: Iterable[str] = (), extra_rule: Callable[[str], bool] | None = None) -> None:
+        self.paths = (paths,) if isinstance(paths, str) else tuple(paths)
+        self.extra_rule = extra_rule
+        self.anchored: list[tuple[str, ...]] = []
+        self._rules: list[tuple[tuple[str, ...], str, bool]] = []
+        for path in sorted(self.paths, key=lambda path: path.startswith(ANYWHERE)):
+            names, anywhere = parts_of(path.removeprefix(ANYWHERE)), path.startswith(ANYWHERE)
+            if not names:
+                raise FileRefused(f"protected path {path!r} is the root; expected a path below it")
+            text = join_names(names)
+            self._rules.append((tuple(map(fold_name, names)), ANYWHERE + text if anywhere else text, anywhere))
+            self.anchored += [] if anywhere else [names]
+
+    def __bool__(self) -> bool:
+        return bool(self._rules or self.extra_rule)
+
+    def rule_for(self, parts: Sequence[str]) -> str:
+        """Return the rule that protects a path, ``""`` if none does."""
+        names = tuple(map(fold_name, parts))
+        for rule, text, anywhere in self._rules:
+            starts = range(len(names) - len(rule) + 1) if anywhere else range(1)
+            if any(names[start : start + len(rule)] == rule for start in starts):
+                return text
+        return "the rules" if self.extra_rule and self.extra_rule(join_names(parts)) else ""
+
+    def check(self, parts: Sequence[str]) -> None:
+        """Raise ``FileRefused`` for a path that is protected."""
+        if rule := self.rule_for(parts):
+            raise FileRefused(f"{quote_path(join_names(parts))} is protected by {rule!r} and cannot be changed")
+
+    def search_roots(self) -> list[tuple[str, ...]]:
+        """Return the folders that contain all protected files: the root, unless all rules are anchored."""
+        return [()] if len(self.anchored) < len(self._rules) or self.extra_rule else list(self.anchored)
+
+
+class IdentityGuard:
+    """Recognizes the protected files and folders that exist now by device and inode, under any name."""
+
+    def __init__(self, protected: ProtectedFiles, root: RootFolder, opener: Opener) -> None:
+        self._protected, self._root, self._opener = protected, root, opener
+        self._protected_identities = dict(self._find_anchored_identities())
+
+    def check(self, status: os.stat_result, path: str) -> None:
+        """Raise ``FileRefused`` for a protected file or folder, or a hard link to one."""
+        identity = (status.st_dev, status.st_ino)
+        protected = self._protected_identities.get(identity)
+        if protected is None and stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            protected = next((name for other, name in self._find_hard_linked_files() if other == identity), None)
+        if protected is not None:
+            raise FileRefused(
+                f"{quote_path(path)} is the same file as {quote_path(protected)}, which is protected from changes"
+            )
+
+    def _find_anchored_identities(self) -> Iterator[tuple[FileIdentity, str]]:
+        for parts in self._protected.anchored:
+            try:
+                opened = self._opener.open(self._root, [encode_name(part) for part in parts], LOOK_FLAGS, links=True)
+            except (OSError, FileError):
+                continue  # missing or out of reach: its path alone protects it
+            os.close(opened.fd)
+            yield (opened.stat.st_dev, opened.stat.st_ino), join_names(parts)
+
+    def _find_hard_linked_files(self) -> Iterator[tuple[FileIdentity, str]]:
+        """Yield every protected file that has more than one name."""
+        examined = 0
+        pending = self._protected.search_roots()
+        while pending:
+            folder = pending.pop()
+            for name, status in self._list_folder(folder):
+                examined += 1
+                if examined > _MAX_EXAMINED_FILES:
+                    raise FileRefused(
+                        f"it may be a hard link to one of more than {_MAX_EXAMINED_FILES} protected files"
+                    )
+                if stat.S_ISDIR(status.st_mode):
+                    pending.append((*folder, name))
+                elif status.st_nlink > 1 and self._protected.rule_for((*folder, name)):
+                    yield (status.st_dev, status.st_ino), join_names((*folder, name))
+
+    def _list_folder(self, folder: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            opened = self._opener.open(self._root, [encode_name(part) for part in folder], LIST_FLAGS, links=False)
+        except (OSError, FileError):
+            return  # not a folder, or not readable
+        try:
+            with os.scandir(opened.fd) as entries:
+                for entry in entries:
+                    yield normalize_listed_name(entry.name), entry.stat(follow_symlinks=False)
+        except OSError:
+            return  # removed while it was listed
+        finally:
+            os.close(opened.fd)

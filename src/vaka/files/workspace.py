@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -13,10 +13,9 @@ from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileRefused
 from vaka.core.types.ids import Digest
 from vaka.files.disk import DiskFiles
-from vaka.files.paths import encode_name, join_names, names_of, quote_path
-from vaka.files.protected import ANYWHERE, ProtectedFiles
-from vaka.files.safe_open import OpenerName
-from vaka.files.walk import FolderListing, walk
+from vaka.files.paths import encode_name, join_names, name_tree_in_errors, names_of, quote_path
+from vaka.files.safe_open import ANYWHERE, OpenerName, ProtectedFiles
+from vaka.files.walk import FolderListing, WalkMethod
 
 PathNames = tuple[str, ...]
 AnyPath = str | os.PathLike[str]
@@ -29,7 +28,7 @@ class WorkspacePath(NamedTuple):
     path: str
 
 
-class Workspace:
+class Workspace(WalkMethod):
     """A working folder and other roots as one tree.
 
     Paths may be absolute, relative to the home (``~/x``) or to the working folder. Results are relative to the working
@@ -73,7 +72,7 @@ class Workspace:
     async def stat(self, path: str) -> FileInfo:
         """Return the information about a path; links inside a root are followed."""
         place = await self.locate(path)
-        with self._name_root_in_errors(place):
+        with name_tree_in_errors(self._other_root(place.files)):
             return self._translate_info(place.files, await place.files.stat(place.path))
 
     async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
@@ -94,20 +93,20 @@ class Workspace:
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return the entries of a folder, sorted by name; links are not followed."""
         place = await self.locate(path)
-        with self._name_root_in_errors(place):
+        with name_tree_in_errors(self._other_root(place.files)):
             return [self._translate_entry(place.files, info) for info in await place.files.entries(place.path)]
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on."""
         place = await self.locate(path)
-        with self._name_root_in_errors(place):
+        with name_tree_in_errors(self._other_root(place.files)):
             found = await place.files.read(place.path, start=start, size=size)
         return FileBytes(data=found.data, info=self._translate_info(place.files, found.info))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file atomically, keeping its mode and owner; missing folders are made."""
         place = await self.locate(path)
-        with self._name_root_in_errors(place):
+        with name_tree_in_errors(self._other_root(place.files)):
             return self._translate_info(place.files, await place.files.write(place.path, data, known=known, new=new))
 
     async def delete(self, path: str) -> None:
@@ -115,7 +114,7 @@ class Workspace:
         place = await self.locate(path)
         if _split_names(place.files.root) + _split_names(place.path) == self._cwd:
             raise FileRefused("the working folder itself cannot be deleted")
-        with self._name_root_in_errors(place):
+        with name_tree_in_errors(self._other_root(place.files)):
             await place.files.delete(place.path)
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
@@ -124,18 +123,12 @@ class Workspace:
         disk = places[0].files
         row = [place.path for place in takewhile(lambda place: place.files is disk, places)]
         found = await disk.scan(row, details=details, links=links)
-        if not self._is_other_root(disk):
+        if not self._other_root(disk):
             return [listing._replace(path=folder) for folder, listing in zip(folders, found, strict=False)]
         return [
             listing._replace(path=folder, entries=[self._translate_entry(disk, info) for info in listing.entries])
             for folder, listing in zip(folders, found, strict=False)
         ]
-
-    def walk(
-        self, start: str = "", *, ignore: bool = True, hidden: bool = False, details: bool = False
-    ) -> AsyncGenerator[FileInfo]:
-        """Yield everything beneath a folder, as ``vaka.files.walk.walk`` does."""
-        return walk(self, start, ignore=ignore, hidden=hidden, details=details)
 
     async def _stat_or_none(self, path: str) -> FileInfo | None:
         try:
@@ -170,11 +163,12 @@ class Workspace:
         roots = ", ".join(quote_path(root) for root in self.roots)
         return FileRefused(f"{quote_path(path)} is outside the folders that may be used: {roots}")
 
-    def _is_other_root(self, disk: DiskFiles) -> bool:
-        return _split_names(disk.root) != self._cwd
+    def _other_root(self, disk: DiskFiles) -> str:
+        """Return the folder of a root that is not the working folder, else ``""``."""
+        return disk.root if _split_names(disk.root) != self._cwd else ""
 
     def _translate_info(self, disk: DiskFiles, info: FileInfo) -> FileInfo:
-        if not self._is_other_root(disk):
+        if not self._other_root(disk):
             return info
         names = _split_names(disk.root) + _split_names(info.path)
         inside = names[: len(self._cwd)] == self._cwd
@@ -186,16 +180,6 @@ class Workspace:
         """Return an entry with its path; the working folder, listed from above, has its absolute path."""
         entry = self._translate_info(disk, info)
         return entry if entry.path else msgspec.structs.replace(entry, path=self.root)
-
-    @contextmanager
-    def _name_root_in_errors(self, located: WorkspacePath) -> Generator[None]:
-        """Name the root in errors, if it is not the working folder."""
-        try:
-            yield
-        except FileError as error:
-            if not self._is_other_root(located.files):
-                raise
-            raise type(error)(f"in {quote_path(located.files.root)}: {error}") from error
 
     def _protection_of(self, root: PathNames, rules: Sequence[str]) -> ProtectedFiles:
         kept: list[str] = []
