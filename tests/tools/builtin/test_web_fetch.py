@@ -16,7 +16,7 @@ from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, fail, say
-from vaka.tools.builtin.web_fetch import PageCache, normalize_url, web_fetch
+from vaka.tools.builtin.web import PageCache, normalize_url, web_fetch
 
 HTML = [("Content-Type", "text/html; charset=utf-8")]
 

@@ -14,8 +14,8 @@ from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
-from vaka.tools.builtin.web_search import DuckDuckGo, result_url, web_search
-from vaka.tools.builtin.web_search import parse_results as read
+from vaka.tools.builtin.web import DuckDuckGo, result_url, web_search
+from vaka.tools.builtin.web import parse_results as read
 
 
 def result(url: str, title: str, snippet: str = "") -> str:

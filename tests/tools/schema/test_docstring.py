@@ -2,7 +2,7 @@
 
 import pytest
 
-from vaka.tools.schema.docstring import ParsedDocstring, parse
+from vaka.tools.schema.type_reader import ParsedDocstring, parse_docstring
 
 GOOGLE = """
     Find things.
@@ -94,4 +94,4 @@ SPHINX = """
     ids=["google", "numpy", "sphinx", "none", "header", "blank", "prose", "empty", "ragged"],
 )
 def test_every_docstring_style_is_parsed(text: str | None, expected: ParsedDocstring) -> None:
-    assert parse(text) == expected
+    assert parse_docstring(text) == expected

@@ -8,11 +8,11 @@ from vaka.core.types.errors import InvalidInput
 from vaka.tools.validate import suggest_name
 
 TOOLS: dict[str, str] = {
-    "AskUserQuestion": "vaka.tools.builtin.ask_user_question:ask_user_question",
+    "AskUserQuestion": "vaka.tools.builtin.conversation:ask_user_question",
     "Bash": "vaka.tools.builtin.shell.bash:bash",
     "BashOutput": "vaka.tools.builtin.shell.background:bash_output",
     "BashStatus": "vaka.tools.builtin.shell.background:bash_status",
-    "DMail": "vaka.tools.builtin.d_mail:d_mail",
+    "DMail": "vaka.tools.builtin.conversation:d_mail",
     "Edit": "vaka.tools.builtin.files.edit:edit",
     "Glob": "vaka.tools.builtin.search.glob:glob",
     "Grep": "vaka.tools.builtin.search.grep:grep",
@@ -20,13 +20,13 @@ TOOLS: dict[str, str] = {
     "MultiEdit": "vaka.tools.builtin.files.edit:multi_edit",
     "NotebookEdit": "vaka.tools.builtin.files.notebook:notebook_edit",
     "Read": "vaka.tools.builtin.files.read:read",
-    "TaskCreate": "vaka.tools.tasks.tools:task_create",
-    "TaskGet": "vaka.tools.tasks.tools:task_get",
-    "TaskList": "vaka.tools.tasks.tools:task_list",
-    "TaskUpdate": "vaka.tools.tasks.tools:task_update",
-    "TodoWrite": "vaka.tools.tasks.tools:todo_write",
-    "WebFetch": "vaka.tools.builtin.web_fetch:web_fetch",
-    "WebSearch": "vaka.tools.builtin.web_search:web_search",
+    "TaskCreate": "vaka.tools.builtin.task_tools:task_create",
+    "TaskGet": "vaka.tools.builtin.task_tools:task_get",
+    "TaskList": "vaka.tools.builtin.task_tools:task_list",
+    "TaskUpdate": "vaka.tools.builtin.task_tools:task_update",
+    "TodoWrite": "vaka.tools.builtin.task_tools:todo_write",
+    "WebFetch": "vaka.tools.builtin.web:web_fetch",
+    "WebSearch": "vaka.tools.builtin.web:web_search",
     "Write": "vaka.tools.builtin.files.edit:write",
 }
 """``module:attribute`` of each tool; the module is imported when its tool is looked up."""

@@ -13,12 +13,10 @@ from typing import Annotated, Any
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Part, ToolResult
-from vaka.tools.schema import docstring
 from vaka.tools.schema.json_schema import SchemaWriter
 from vaka.tools.schema.json_types import JsonType, TypeMember, UnsupportedType, convert_members
-from vaka.tools.schema.type_reader import TypeReader, make_member, resolve_hints
+from vaka.tools.schema.type_reader import TypeReader, make_member, parse_docstring, resolve_hints
 
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _STREAM_TYPES = (
     collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator,
     collections.abc.AsyncIterator, collections.abc.AsyncIterable, collections.abc.AsyncGenerator,
@@ -113,7 +111,7 @@ def read_signature(function: Callable[..., Any], name: str, *, typed: bool = Tru
     Without ``typed`` annotations are ignored and arguments are passed as plain JSON data.
     """
     target = annotated_target_of(function)
-    docs = docstring.parse(docstring_of(function))
+    docs = parse_docstring(docstring_of(function))
     hints = _hints_of(target, name)
     reader = TypeReader()
     fixed = _partial_keywords_of(function)

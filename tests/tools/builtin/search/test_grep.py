@@ -337,7 +337,7 @@ async def test_a_timeout_kills_the_python_worker(bench: ToolHarness) -> None:
     bench.write("a.txt", "a" * 60 + "b\n")
     with pytest.raises(FileError, match=r"stopped at 'a.txt' after 0.5 s: .*simpler pattern"):
         await run_grep(bench.files, {"pattern": "(a+)+$"}, engine="python", seconds=0.5)
-    assert [command for command in child_processes() if "python_worker.py" in command or "/rg\0" in command] == []
+    assert [command for command in child_processes() if "regex_worker.py" in command or "/rg\0" in command] == []
 
 
 @needs_ripgrep
@@ -347,7 +347,7 @@ async def test_a_timeout_kills_ripgrep(bench: ToolHarness) -> None:
     assert (await grep(bench, "ripgrep", "hit")).text == "a.txt"  # a pipe is not opened
     with pytest.raises(FileError, match="stopped after 0 s"):
         await run_grep(bench.files, {"pattern": "hit"}, engine="ripgrep", seconds=0.0)
-    assert [command for command in child_processes() if "python_worker.py" in command or "/rg\0" in command] == []
+    assert [command for command in child_processes() if "regex_worker.py" in command or "/rg\0" in command] == []
 
 
 async def test_look_around_is_left_to_python(bench: ToolHarness) -> None:

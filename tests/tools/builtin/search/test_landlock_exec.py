@@ -10,7 +10,7 @@ import pytest
 
 from tests.runtime.runtime_fixtures import wait_until
 from tests.tools.builtin.harness import ToolHarness, child_processes
-from vaka.tools.builtin.search import landlock_exec
+from vaka.tools.builtin.search import ripgrep
 from vaka.tools.builtin.search.grep import run_grep
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="no ripgrep: scripts/system.sh ripgrep")
@@ -29,7 +29,7 @@ while True:
 
 
 @needs_ripgrep
-@pytest.mark.skipif(not landlock_exec.is_supported(), reason="this kernel has no Landlock")
+@pytest.mark.skipif(not ripgrep.is_supported(), reason="this kernel has no Landlock")
 async def test_a_folder_replaced_by_a_link_shows_no_outside_file(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -49,18 +49,18 @@ async def test_a_folder_replaced_by_a_link_shows_no_outside_file(
             swapping.kill()
 
 
-@pytest.mark.skipif(not landlock_exec.is_supported(), reason="this kernel has no Landlock")
+@pytest.mark.skipif(not ripgrep.is_supported(), reason="this kernel has no Landlock")
 async def test_a_confined_process_reads_only_the_given_paths(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.txt").write_text("inside")
     (tmp_path / "b.txt").write_text("outside")
     command = ["/usr/bin/cat", str(tmp_path / "in/a.txt"), str(tmp_path / "b.txt")]
     with (tmp_path / "errors").open("w+b") as errors, (tmp_path / "output").open("w+b") as output:
-        code = await landlock_exec.run_confined(
+        code = await ripgrep.run_confined(
             command, [str(tmp_path / "in")], cwd=str(tmp_path), output=output, errors=errors
         )
         with pytest.raises(FileNotFoundError):
-            await landlock_exec.run_confined(["/nowhere/program"], [], cwd=str(tmp_path), output=output, errors=errors)
+            await ripgrep.run_confined(["/nowhere/program"], [], cwd=str(tmp_path), output=output, errors=errors)
     assert (code, (tmp_path / "output").read_text()) == (1, "inside")
     assert "Permission denied" in (tmp_path / "errors").read_text()
     assert (tmp_path / "b.txt").read_text() == "outside"  # this process is not restricted
@@ -70,7 +70,7 @@ async def test_cancellation_kills_the_confined_process(tmp_path: Path) -> None:
     with (tmp_path / "errors").open("w+b") as errors:
         for loops in range(3):
             command = ["/usr/bin/sleep", "1000"]
-            task = asyncio.create_task(landlock_exec.run_confined(command, [], cwd="/", output=errors, errors=errors))
+            task = asyncio.create_task(ripgrep.run_confined(command, [], cwd="/", output=errors, errors=errors))
             for _ in range(loops * 2000):
                 await asyncio.sleep(0)
             task.cancel()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaka.core.types.errors import InvalidInput
-from vaka.tools.builtin.search.regex_dialect import translate_pattern
+from vaka.tools.builtin.search.grep_query import translate_pattern
 
 LINES = [
     "", " ", "a", "A", "ab", "aab", "b", "abc", "a b", "a\tb", "foo", "Foo bar", "foo_bar", "foobar", "foo(bar)",

@@ -299,7 +299,7 @@ async def test_a_filter_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     await spool.append("a" * 5000 + "b\n")
     with pytest.raises(Exception, match=r"took longer than 0\.5 s and was stopped; nothing was read"):
         await filter_lines(spool, 0, r"(a|a)*$", max_characters=1000, final=True, seconds=0.5)
-    assert not [line for line in child_processes() if "filter_worker" in line], "its process has ended, too"
+    assert not [line for line in child_processes() if "regex_worker" in line], "its process has ended, too"
 
 
 async def test_output_beyond_the_quota_is_reported_with_its_end(tmp_path: Path) -> None:

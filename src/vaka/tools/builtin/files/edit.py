@@ -20,7 +20,7 @@ from vaka.text.decoding import LINE_END, DecodedText, decode_text, is_binary
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import encode_like, media_type_of
-from vaka.tools.builtin.search.walk import suggest_file
+from vaka.tools.builtin.search.glob import suggest_file
 
 _MAX_TRIES = 500
 """Possible originals that are hashed to find out whether a change was applied before a crash."""

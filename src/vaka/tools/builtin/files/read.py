@@ -15,7 +15,7 @@ from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX, builtin_tool, output_
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import max_bytes_of, media_type_of
 from vaka.tools.builtin.files.notebook import NotANotebook, render_notebook
-from vaka.tools.builtin.search.walk import suggest_file
+from vaka.tools.builtin.search.glob import suggest_file
 
 DEFAULT_LIMIT = 2_000
 MAX_LINE_LENGTH = 2_000

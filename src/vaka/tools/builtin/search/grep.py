@@ -1,23 +1,127 @@
 """Grep: search the content of files with ripgrep, or with Python's engine where ripgrep cannot."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
 import msgspec
 
-from vaka.core.ports.files import BatchStat, FileInfo, Files, PartlyLocalFiles
+from vaka.core.ports.files import BatchStat, FileBytes, FileInfo, Files, PartlyLocalFiles
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, InvalidInput
 from vaka.core.types.message import ToolResult
 from vaka.text.decoding import is_binary
+from vaka.tools.builtin import regex_worker
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
-from vaka.tools.builtin.search import regex_dialect, ripgrep
-from vaka.tools.builtin.search.grep_query import PARAMETERS, FileFilter, GrepQuery, LineRange, parse_query
-from vaka.tools.builtin.search.python_engine import PythonGrepWorker, searchable_paths
-from vaka.tools.builtin.search.walk import relative_path, visibility_check
+from vaka.tools.builtin.search import ripgrep
+from vaka.tools.builtin.search.glob import relative_path, visibility_check, walk
+from vaka.tools.builtin.search.grep_query import (
+    PARAMETERS,
+    FileFilter,
+    GrepQuery,
+    LineRange,
+    parse_query,
+    translate_pattern,
+)
+from vaka.tools.builtin.shell.output import start_regex_worker
+
+_CHUNK_BYTES = 1 << 20
+_BATCH_FILES = 32
+"""Files read concurrently."""
+_MAX_ANSWER_BYTES = 16 << 20
+"""The largest answer of the worker."""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    count: int
+    hits: list[LineRange]
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+
+
+class PythonGrepWorker:
+    """The worker process; it is killed when the search ends, also by cancellation."""
+
+    def __init__(self, query: GrepQuery) -> None:
+        self._query = query
+        self._sent_paths: asyncio.Queue[str | None] = asyncio.Queue()
+        self.current_path = ""
+        """The file being searched."""
+
+    async def search(
+        self, files: Files, paths: AsyncGenerator[str], found: Callable[[str, int, list[LineRange]], None]
+    ) -> None:
+        """Search files as ``paths`` yields them, and call ``found`` for each file with a match."""
+        async with start_regex_worker(
+            "search", lambda stdin: self._feed(stdin, files, paths), limit=_MAX_ANSWER_BYTES
+        ) as worker:
+            while (path := await self._sent_paths.get()) is not None:
+                self.current_path = path
+                if not (line := await worker.stdout.readline()):
+                    raise FileError(f"the search ended with {await worker.process.wait()} while it looked at {path!r}")
+                answer = _decode_answer(line)
+                if answer.count:
+                    found(path, answer.count, answer.hits)
+            await worker.feeding
+
+    async def _feed(self, stdin: asyncio.StreamWriter, files: Files, paths: AsyncGenerator[str]) -> None:
+        query = self._query
+        exact = await asyncio.to_thread(query.pattern.exact_python)
+        order = {
+            "python": exact, "literal": query.pattern.literal, "ignore_case": query.ignore_case,
+            "multiline": query.multiline, "need": query.needed_results,
+        }  # fmt: skip
+        try:
+            stdin.write(msgspec.json.encode(order) + b"\n")
+            async with aclosing(_batch_paths(paths)) as batches:
+                async for batch in batches:
+                    pieces = await asyncio.gather(*[_read_first(files, path) for path in batch])
+                    for path, first in zip(batch, pieces, strict=True):
+                        if first is not None:
+                            await self._send_file(stdin, files, path, first)
+        finally:
+            self._sent_paths.put_nowait(None)
+
+    async def _send_file(self, stdin: asyncio.StreamWriter, files: Files, path: str, first: FileBytes) -> None:
+        """Send a file in chunks; one that becomes unreadable ends there."""
+        if self._query.multiline and first.info.size > regex_worker.MAX_BYTES:
+            return
+        self._sent_paths.put_nowait(path)
+        data, at = first.data, 0
+        while True:
+            at += len(data)
+            more = len(data) == _CHUNK_BYTES and at < first.info.size
+            stdin.write(msgspec.json.encode({"size": len(data), "more": more}) + b"\n" + data)
+            await stdin.drain()
+            if not more:
+                return
+            try:
+                data = (await files.read(path, start=at, size=_CHUNK_BYTES)).data
+            except FileError:
+                data = b""
+
+
+async def _read_first(files: Files, path: str) -> FileBytes | None:
+    try:
+        return await files.read(path, size=_CHUNK_BYTES)
+    except FileError:
+        return None  # it has disappeared or is not readable: it is not searched
+
+
+async def _batch_paths(paths: AsyncGenerator[str]) -> AsyncGenerator[list[str]]:
+    batch: list[str] = []
+    async with aclosing(paths):
+        async for path in paths:
+            batch.append(path)
+            if len(batch) == _BATCH_FILES:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
+
 
 TIMEOUT_SECONDS = 45.0
 """The time limit of a search; the tool itself may take a little longer."""
@@ -46,9 +150,8 @@ async def run_grep(
 ) -> GrepResult:  # fmt: skip
     """Search files for at most ``seconds``. Raises ``InvalidInput`` for a bad pattern and ``FileError`` on timeout."""
     pattern: str = given["pattern"]
-    translate = regex_dialect.translate_pattern
     slow = "\\p" in pattern.lower()  # it goes through all of Unicode
-    translated = await asyncio.to_thread(translate, pattern) if slow else translate(pattern)
+    translated = await asyncio.to_thread(translate_pattern, pattern) if slow else translate_pattern(pattern)
     search = GrepSearch(files, parse_query(translated, given), await files.stat(given.get("path", "")), engine)
     search.is_visible = visibility_check(files, may_read)
     try:
@@ -91,25 +194,37 @@ class GrepSearch:
     async def find_files(self) -> None:
         """Find the files with matches."""
         folder, start = self._start.kind == "folder", self._start.path
-        if not folder and not (self.is_visible(start) and await self._is_text(start)):
+        if not folder and not self.is_visible(start):
             return
-        if self._ripgrep is not None:
-            counts = await self._search_with_ripgrep(self._ripgrep, start)
-            named = not folder or self._query.filters_by_name  # then ripgrep has filtered by name
-            self._match_counts = {
-                path: count
-                for path, count in counts.items()
-                if (self.is_visible(path) if named else self._accepts(path, relative_path(start, path)))
-            }
-        elif folder:
-            await self._search_with_python(searchable_paths(self._files, start, self._accepts, self._record_problem))
-        else:
-            await self._search_with_python(_iterate_paths([start]))
+        if not folder and is_binary((await file_content.load_file(self._files, start)).data):
+            return
+        if self._ripgrep is None:
+            self._worker = PythonGrepWorker(self._query)
+            await self._worker.search(self._files, self._searchable_paths(start), self._record_file)
+            return
+        # If there are few matches, ripgrep returns their lines at once, so that it runs only once.
+        counts = await self._ripgrep.find_matches(start, self._start.kind) if self._query.mode == "content" else None
+        if counts is None:
+            counts = await self._ripgrep.count_matches(start)
+        named = not folder or self._query.filters_by_name  # then ripgrep has filtered by name
+        self._match_counts = {
+            path: count
+            for path, count in counts.items()
+            if (self.is_visible(path) if named else self._accepts(path, relative_path(start, path)))
+        }
 
-    async def _search_with_ripgrep(self, program: ripgrep.Ripgrep, path: str) -> "ripgrep.MatchCounts":
-        """Run ripgrep; if there are few matches it returns their lines at once, so that it runs only once."""
-        counts = await program.find_matches(path, self._start.kind) if self._query.mode == "content" else None
-        return counts if counts is not None else await program.count_matches(path)
+    async def _searchable_paths(self, start: str) -> AsyncGenerator[str]:
+        """Yield the files to search."""
+        if self._start.kind != "folder":
+            yield start
+            return
+        async with aclosing(walk(self._files, start)) as entries:
+            try:
+                async for entry in entries:
+                    if entry.kind == "file" and self._accepts(entry.path, relative_path(start, entry.path)):
+                        yield entry.path
+            except FileError as error:  # some folders could not be read
+                self._problem = str(error)
 
     async def make_result(self) -> GrepResult:
         """Return the files or lines that were asked for."""
@@ -138,17 +253,6 @@ class GrepSearch:
     def _accepts(self, path: str, tail: str) -> bool:
         return self._filter.accepts(path, tail) and self.is_visible(path)
 
-    def _record_problem(self, problem: str) -> None:
-        self._problem = problem
-
-    async def _search_with_python(self, paths: AsyncGenerator[str]) -> None:
-        self._worker = PythonGrepWorker(self._query)
-        await self._worker.search(self._files, paths, self._record_file)
-
-    async def _is_text(self, path: str) -> bool:
-        loaded = await file_content.load_file(self._files, path)
-        return not is_binary(loaded.data)
-
     async def _render_files(self) -> tuple[str, dict[str, Any], bool]:
         """Render files; each is checked again through the session's own files."""
         query = self._query
@@ -166,8 +270,13 @@ class GrepSearch:
     async def _stat_files(self, paths: list[str]) -> Sequence[FileInfo | None]:
         if isinstance(self._files, BatchStat):
             return await self._files.stat_many(paths)
-        infos = await asyncio.gather(*[self._files.stat(path) for path in paths], return_exceptions=True)
-        return [_info_or_none(info) for info in infos]
+        return await asyncio.gather(*map(self._stat_or_none, paths))
+
+    async def _stat_or_none(self, path: str) -> FileInfo | None:
+        try:
+            return await self._files.stat(path)
+        except FileError:
+            return None
 
     async def _render_content(self) -> tuple[str, dict[str, Any], bool]:
         """Render the requested lines, read through the session's own files."""
@@ -217,17 +326,6 @@ class GrepSearch:
             for start, end in hits
             if start in numbered
         ]  # fmt: skip
-
-
-def _info_or_none(info: FileInfo | BaseException) -> FileInfo | None:
-    if isinstance(info, BaseException) and not isinstance(info, FileError):
-        raise info
-    return None if isinstance(info, BaseException) else info
-
-
-async def _iterate_paths(paths: Iterable[str]) -> AsyncGenerator[str]:
-    for path in paths:
-        yield path
 
 
 async def _numbered_lines(files: Files, path: str, first: int, last: int) -> dict[int, str]:

@@ -1,21 +1,111 @@
-"""Grep with ripgrep: it finds files and line numbers; the lines shown are read through the session's own files."""
+"""Grep with ripgrep: it finds files and line numbers; the lines shown are read through the session's own files.
+
+Where the kernel has Landlock, ripgrep can read the folders of the session and nothing else. Landlock restricts the
+calling thread and its children: a new thread restricts itself, starts the process and ends; the rest of this process
+stays unrestricted.
+"""
 
 import asyncio
 import base64
+import functools
 import os
 import re
+import resource
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import TypeAlias
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TypeAlias
 
 import msgspec
 
 from vaka.core.ports.files import FileKind, Files
 from vaka.core.types.errors import FileError, InvalidInput
-from vaka.tools.builtin.search import landlock_exec
+from vaka.system import landlock
 from vaka.tools.builtin.search.grep_query import GrepQuery, LineRange, name_patterns_of
+
+HelperProcess: TypeAlias = subprocess.Popen[bytes]
+
+_READ_RIGHTS = landlock.EXECUTE | landlock.READ_FILE | landlock.READ_DIR
+_SYSTEM_PATHS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
+"""Paths that every program reads when it starts."""
+
+
+@functools.cache
+def is_supported() -> bool:
+    """Return whether this kernel has Landlock."""
+    return landlock.abi_version() > 0
+
+
+async def run_confined(
+    argv: Sequence[str], readable: Sequence[str], *, cwd: str, output: IO[bytes], errors: IO[bytes],
+    max_output: int | None = None,
+) -> int:  # fmt: skip
+    """Run a program that can read only these paths and return its exit code. Without Landlock it is not confined.
+
+    It prints into files, so that no reader is needed meanwhile. A program that prints more than ``max_output`` bytes is
+    killed where the system supports that. The program is killed when this call is cancelled.
+    """
+    process = await _start_confined(argv, readable, cwd, output, errors)
+    with suppress(AttributeError, OSError):  # only on Linux, and the process may have ended
+        if max_output is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))  # no core dump when the limit kills it
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (max_output, max_output))
+    try:
+        return await asyncio.to_thread(process.wait)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+
+
+async def _start_confined(
+    argv: Sequence[str], readable: Sequence[str], cwd: str, output: IO[bytes], errors: IO[bytes]
+) -> HelperProcess:
+    loop = asyncio.get_running_loop()
+    started: asyncio.Future[HelperProcess] = loop.create_future()
+
+    def begin() -> None:
+        try:
+            with Path(os.devnull).open("rb") as nothing:  # opened before the thread is restricted
+                if is_supported():
+                    restrict_thread([*readable, argv[0], *_SYSTEM_PATHS])
+                process = subprocess.Popen(
+                    argv, cwd=cwd, env={}, stdin=nothing, stdout=output, stderr=errors, start_new_session=True
+                )
+        except (OSError, ValueError) as error:
+            loop.call_soon_threadsafe(_deliver, started, lambda error=error: started.set_exception(error))
+        else:
+            loop.call_soon_threadsafe(_deliver, started, lambda: started.set_result(process), process)
+
+    threading.Thread(target=begin, daemon=True).start()
+    return await started
+
+
+def restrict_thread(readable: Sequence[str]) -> None:
+    """Restrict this thread and all processes it starts to reading these folders and files, irrevocably."""
+    ruleset = landlock.create_ruleset(landlock.all_file_rights(1))
+    try:
+        for path in readable:
+            landlock.allow_path(ruleset, path, _READ_RIGHTS, ignored=(FileNotFoundError, NotADirectoryError))
+        landlock.restrict_self(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def _deliver(
+    started: "asyncio.Future[HelperProcess]", deliver_outcome: Callable[[], None], process: HelperProcess | None = None
+) -> None:
+    """Resolve the future; if its waiter was cancelled, kill the process."""
+    if not started.done():
+        deliver_outcome()
+    elif process is not None:
+        process.kill()
+        process.wait()
+
 
 _MAX_OUTPUT_BYTES = 256 << 20
 """The largest output of ripgrep."""
@@ -203,9 +293,7 @@ class Ripgrep:
         roots: Sequence[str] = getattr(self._files, "roots", ())
         readable = [self._files.root, *roots, *extra]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            code = await landlock_exec.run_confined(
-                argv, readable, cwd=base, output=output, errors=errors, max_output=most + 1
-            )
+            code = await run_confined(argv, readable, cwd=base, output=output, errors=errors, max_output=most + 1)
             if output.seek(0, os.SEEK_END) > most:
                 raise OutputTooLarge("there are too many matches; use a narrower pattern, path, glob or type")
             errors.seek(0)

@@ -6,15 +6,18 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Part, Text, replace_surrogates
+from vaka.tools.builtin import regex_worker
 from vaka.tools.builtin.builtin_tool import output_name_of, store_output
-from vaka.tools.builtin.shell import filter_worker
 
 MEMORY_BYTES = 256 * 1024
 """Bytes of one command kept in memory; only longer output is written to disk."""
@@ -227,7 +230,41 @@ def _format_size(count: int) -> str:
 TIMEOUT_SECONDS = 30.0
 MAX_PATTERN_LENGTH = 1_000
 _CHUNK_BYTES = 1024**2
-_PROGRAM = (sys.executable, "-I", "-S", filter_worker.__file__)
+_PROGRAM = (sys.executable, "-I", "-S", regex_worker.__file__)
+
+
+class RegexWorker(NamedTuple):
+    """A running ``regex_worker.py`` and the task that writes to it."""
+
+    process: asyncio.subprocess.Process
+    stdout: asyncio.StreamReader
+    feeding: "asyncio.Task[None]"
+
+
+@asynccontextmanager
+async def start_regex_worker(
+    job: str, feed: Callable[[asyncio.StreamWriter], Coroutine[Any, Any, None]], *, limit: int
+) -> AsyncGenerator[RegexWorker]:
+    """Start a worker process; it is killed at the end. ``limit``: the largest answer."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *_PROGRAM, job, stdin=pipe, stdout=pipe, env={}, limit=limit, start_new_session=True
+    )
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None  # noqa: S101  # a pipe
+    assert stdout is not None  # noqa: S101  # a pipe
+    feeding = asyncio.create_task(feed(stdin))
+    try:
+        yield RegexWorker(process, stdout, feeding)
+    finally:
+        feeding.cancel()
+        await asyncio.wait([feeding])
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        stdin.close()
+        while await stdout.read(_CHUNK_BYTES):  # its exit may be reported before the end of its pipes,
+            pass  # which would stay open
+        await process.wait()
 
 
 class FilterResult(msgspec.Struct, frozen=True):
@@ -245,47 +282,26 @@ async def filter_lines(
     """Return matching lines from ``start`` on. Raises ``InvalidInput`` for a bad pattern or one that takes too long."""
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise InvalidInput(f"the filter has {len(pattern)} characters; at most {MAX_PATTERN_LENGTH} are allowed")
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *_PROGRAM, stdin=pipe, stdout=pipe, env={}, limit=64 * max_characters + _CHUNK_BYTES, start_new_session=True
-    )
-    assert process.stdin is not None  # noqa: S101  # a pipe
-    assert process.stdout is not None  # noqa: S101  # a pipe
     order = json.dumps({"pattern": pattern, "most": max_characters, "final": final}).encode() + b"\n"
-    feeding = asyncio.create_task(_feed_worker(process.stdin, order, spool, start))
-    try:
-        async with asyncio.timeout(seconds):
-            answer = await process.stdout.readline() or b'{"problem": "the search for it failed"}'
-    except TimeoutError:
-        raise InvalidInput(
-            f"the filter {pattern!r} took longer than {seconds:g} s and was stopped; nothing was read. Use a simpler "
-            "pattern: nested repetitions can take for ever"
-        ) from None
-    finally:
-        feeding.cancel()
-        await asyncio.wait([feeding])
-        await kill_process(process)
+    limit = 64 * max_characters + _CHUNK_BYTES
+    async with start_regex_worker(
+        "filter", lambda stdin: _feed_text(stdin, order, spool, start), limit=limit
+    ) as worker:
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await worker.stdout.readline() or b'{"problem": "the search for it failed"}'
+        except TimeoutError:
+            raise InvalidInput(
+                f"the filter {pattern!r} took longer than {seconds:g} s and was stopped; nothing was read. Use a "
+                "simpler pattern: nested repetitions can take for ever"
+            ) from None
     result = msgspec.json.decode(answer, type=FilterResult)
     if result.problem:
         raise InvalidInput(f"the filter {pattern!r} is not a regular expression: {result.problem}")
     return result
 
 
-async def kill_process(process: asyncio.subprocess.Process) -> None:
-    """Kill a worker process, drain its output and close its pipes.
-
-    Its exit may be reported before the end of its pipes; without the drain they would stay open.
-    """
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    if process.stdin is not None:
-        process.stdin.close()
-    while process.stdout is not None and await process.stdout.read(_CHUNK_BYTES):
-        pass
-    await process.wait()
-
-
-async def _feed_worker(stdin: asyncio.StreamWriter, order: bytes, spool: Spool, start: int) -> None:
+async def _feed_text(stdin: asyncio.StreamWriter, order: bytes, spool: Spool, start: int) -> None:
     end = spool.size
     with contextlib.suppress(ConnectionError):  # the worker has found enough and ended
         stdin.write(order)

@@ -1,9 +1,10 @@
-"""AskUserQuestion: let a person decide."""
+"""Tools about the conversation: AskUserQuestion lets a person decide, DMail rewinds the turn to a checkpoint."""
 
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import Meta
 
+from vaka.core.loop.children.dmail import send_dmail
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
@@ -111,3 +112,19 @@ def _match_labels(answer: JSON, labels: list[str]) -> list[JSON]:
 
 def _format_answer(answer: JSON) -> str:
     return ", ".join(map(str, answer)) if is_array(answer) else str(answer)
+
+
+MAX_MESSAGE_LENGTH = 8_000
+
+
+@builtin_tool("DMail", effect="idempotent")
+async def d_mail(
+    context: ToolContext,
+    message: Annotated[
+        str, "What you should know there: what you found out, what you did, what to do now.",
+        Meta(min_length=1, max_length=MAX_MESSAGE_LENGTH),
+    ],
+    checkpoint_id: Annotated[int, "The number of a checkpoint of this turn.", Meta(ge=0)],
+) -> str:  # fmt: skip
+    """Go back to an earlier place of this turn, with a message to oneself."""
+    return send_dmail(context, message, checkpoint_id)

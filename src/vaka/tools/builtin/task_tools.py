@@ -10,7 +10,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
-from vaka.tools.tasks.board import (
+from vaka.tools.builtin.task_board import (
     STATUSES,
     Board,
     Task,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaka.core.types.errors import InvalidInput, NotFound
-from vaka.tools.tasks.board import Board, Task, TaskChange, TaskStatus, parse_status
+from vaka.tools.builtin.task_board import Board, Task, TaskChange, TaskStatus, parse_status
 
 
 def make_board(*ids: str) -> Board:

@@ -1,4 +1,4 @@
-"""The worker process of Grep: files in chunks of any size, and its answers."""
+"""The worker process that searches: files in chunks of any size, and its answers."""
 
 import io
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vaka.tools.builtin.search import python_worker
+from vaka.tools.builtin.regex_worker import search_files
 
 
 def run_worker(pieces: list[bytes], pattern: str, *, multiline: bool = False, need: int = 10) -> Any:
@@ -22,7 +22,7 @@ def run_worker(pieces: list[bytes], pattern: str, *, multiline: bool = False, ne
     before = sys.stdin, sys.stdout
     sys.stdin, sys.stdout = io.TextIOWrapper(source), io.TextIOWrapper(sink)
     try:
-        python_worker.main()
+        search_files()
         return json.loads(sink.getvalue())
     finally:
         sys.stdin.detach()

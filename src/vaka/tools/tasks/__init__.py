@@ -1,1 +1,0 @@
-"""The task board of a session: tasks, and which of them wait for which."""
