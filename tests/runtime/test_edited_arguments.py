@@ -38,7 +38,7 @@ async def offer_edit(office: ApprovalProject, asked: ApprovalRequested, **said: 
         ({"command": "x", "comand": "y"}, "unknown 'comand'"),
     ],
 )  # fmt: skip
-async def test_arguments_the_tool_does_not_take_are_refused_and_the_question_stays(
+async def test_edited_arguments_that_do_not_match_the_schema_are_refused_and_the_approval_stays_open(
     office: ApprovalProject, edit: dict[str, Any], why: str
 ) -> None:
     """The resolving process does not know the agent: it reads the tool menu of the model from the log."""
@@ -53,7 +53,7 @@ async def test_arguments_the_tool_does_not_take_are_refused_and_the_question_sta
     assert office.executed == ["npm build"]
 
 
-async def test_a_tool_of_ours_reads_what_a_person_wrote_as_it_reads_what_a_model_wrote(office: ApprovalProject) -> None:
+async def test_edited_arguments_are_parsed_like_those_of_a_model(office: ApprovalProject) -> None:
     who = agent(ScriptedModel(bash_call("sleep 1"), say("done")), *builtin_tools(["Bash"]))
     [asked] = await office.run_until_asked(who)
     with pytest.raises(InvalidInput, match="timeout"):
@@ -62,7 +62,7 @@ async def test_a_tool_of_ours_reads_what_a_person_wrote_as_it_reads_what_a_model
     assert resolved.edit["timeout"] == "60"
 
 
-async def test_the_tool_of_a_child_is_known_too(office: ApprovalProject) -> None:
+async def test_edited_arguments_are_checked_for_tools_of_a_child_agent(office: ApprovalProject) -> None:
     lines = ScriptedModel(agents={"helper": [bash_call("npm test"), say("helped")]})
     helper = vaka.Agent("helper", model=lines, tools=list(office.tools))
     who = agent(ScriptedModel(call("helper", prompt="Go."), say("done")), helper)
@@ -74,7 +74,7 @@ async def test_the_tool_of_a_child_is_known_too(office: ApprovalProject) -> None
     assert office.executed == ["npm build"]
 
 
-async def test_the_tool_is_found_however_much_came_before_the_question(office: ApprovalProject) -> None:
+async def test_the_schema_is_found_in_a_long_log(office: ApprovalProject) -> None:
     many = calls(*(bash_call(f"echo {number}") for number in range(300)), bash_call("npm test"))
     [asked] = await office.run_until_asked(office.make_agent(many, say("done")))
     with pytest.raises(InvalidInput, match=REFUSED_EDIT):
@@ -100,7 +100,7 @@ def nested_value(levels: int) -> Any:
         ({7: "x"}, "is not text"),
     ],
 )  # fmt: skip
-async def test_what_is_no_json_or_too_much_of_it_is_refused_and_the_question_stays(
+async def test_an_edit_that_is_not_json_or_too_large_is_refused_and_the_approval_stays_open(
     office: ApprovalProject, edit: Any, why: str
 ) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
@@ -109,7 +109,7 @@ async def test_what_is_no_json_or_too_much_of_it_is_refused_and_the_question_sta
     assert await office.pending_ids() == [asked.approval]
 
 
-async def test_a_secret_cannot_be_given_so_for_the_log_would_not_keep_it(office: ApprovalProject) -> None:
+async def test_an_edit_that_contains_a_registered_secret_is_refused(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     async with runtime(office.store.open_handle(), secrets=("hunter2hunter2",)) as rt:
         with pytest.raises(InvalidInput, match="contain a secret"):
@@ -117,7 +117,7 @@ async def test_a_secret_cannot_be_given_so_for_the_log_would_not_keep_it(office:
     assert await office.pending_ids() == [asked.approval]
 
 
-async def test_words_that_are_no_text_are_made_text(office: ApprovalProject) -> None:
+async def test_lone_surrogates_in_a_rejection_are_replaced(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     resolved = await office.resolve(asked, "reject", message="no\udcff", by="k\udcffm")
     assert (resolved.message, resolved.by) == ("no\ufffd", "k\ufffdm")
@@ -126,7 +126,9 @@ async def test_words_that_are_no_text_are_made_text(office: ApprovalProject) -> 
 # -------------------------------------------------------------------------------- when the call runs
 
 
-async def test_what_is_found_out_when_the_call_runs_is_asked_again_with_the_reason(office: ApprovalProject) -> None:
+async def test_an_edit_that_is_invalid_when_the_call_runs_requests_a_new_approval_with_the_reason(
+    office: ApprovalProject,
+) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await offer_edit(office, asked, edit={"command": 7})
@@ -140,7 +142,7 @@ async def test_what_is_found_out_when_the_call_runs_is_asked_again_with_the_reas
     assert office.executed == ["npm test"], "the second answer is a yes to the call as it was"
 
 
-async def test_a_second_edit_takes_the_place_of_the_first(office: ApprovalProject) -> None:
+async def test_a_second_edit_replaces_the_first(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await offer_edit(office, asked, edit={"command": []})
@@ -152,7 +154,7 @@ async def test_a_second_edit_takes_the_place_of_the_first(office: ApprovalProjec
     assert office.executed == ["npm build"]
 
 
-async def test_a_yes_for_longer_with_arguments_that_cannot_be_used_does_not_run_the_call_as_it_was(
+async def test_an_approval_for_the_session_with_an_invalid_edit_does_not_run_the_original_call(
     office: ApprovalProject,
 ) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
@@ -165,7 +167,7 @@ async def test_a_yes_for_longer_with_arguments_that_cannot_be_used_does_not_run_
     assert office.executed == ["npm test"]
 
 
-async def test_where_nobody_can_be_asked_again_it_is_a_no_that_says_why(office: ApprovalProject) -> None:
+async def test_an_invalid_edit_is_denied_with_the_reason_where_no_person_can_be_asked(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await offer_edit(office, asked, edit={"command": 7})
@@ -174,7 +176,7 @@ async def test_where_nobody_can_be_asked_again_it_is_a_no_that_says_why(office: 
     assert results_by_call(events)["call_1"].text.startswith(REFUSED_AT_RUN)
 
 
-async def test_an_answer_that_the_question_does_not_take_is_a_no_when_nobody_looked_at_it(
+async def test_an_edit_that_the_approval_does_not_allow_denies_the_call(
     office: ApprovalProject,
 ) -> None:
     asking = Approval({"Bash": {"allowed_decisions": ["approve"]}})
@@ -186,7 +188,7 @@ async def test_an_answer_that_the_question_does_not_take_is_a_no_when_nobody_loo
     assert (results_by_call(events)["call_1"].reason, office.executed) == ("denied", [])
 
 
-async def test_a_no_to_the_second_question_counts(office: ApprovalProject) -> None:
+async def test_a_rejection_of_the_second_approval_denies_the_call(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await offer_edit(office, asked, edit={"command": 7})
@@ -196,7 +198,7 @@ async def test_a_no_to_the_second_question_counts(office: ApprovalProject) -> No
     assert office.executed == []
 
 
-async def test_a_tool_that_has_changed_since_is_asked_about_again_and_not_failed(office: ApprovalProject) -> None:
+async def test_an_edit_that_a_changed_tool_does_not_accept_requests_a_new_approval(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, edit={"command": "npm build"})
@@ -218,7 +220,9 @@ async def test_a_tool_that_has_changed_since_is_asked_about_again_and_not_failed
     assert again.reason == f"{REFUSED_AT_RUN}npm is gone"
 
 
-async def test_a_log_that_no_longer_knows_its_tools_takes_the_answer(office: ApprovalProject) -> None:
+async def test_an_edit_is_accepted_unchecked_when_the_schemas_are_missing_from_the_store(
+    office: ApprovalProject,
+) -> None:
     who = office.make_agent(calls(bash_call("npm test")), say("done"))
     [asked] = await office.run_until_asked(who)
     step = next(event.data for event in await read_log(office.store, "s") if isinstance(event.data, StepStarted))

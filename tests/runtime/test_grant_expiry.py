@@ -31,7 +31,7 @@ async def resolve_at(office: ApprovalProject, clock: FakeClock, id: str, **more:
         return (await rt.resolve(id, "approve", scope="session", **more)).data
 
 
-async def test_it_counts_until_its_time_is_over_and_then_is_asked_again(office: ApprovalProject) -> None:
+async def test_a_grant_allows_calls_until_it_expires(office: ApprovalProject) -> None:
     clock = FakeClock()
     who = office.make_agent(bash_call("npm test"), bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
     [asked] = await office.run_until_asked(who, clock=clock)
@@ -47,7 +47,7 @@ async def test_it_counts_until_its_time_is_over_and_then_is_asked_again(office: 
     assert office.executed == ["npm test", "npm test"]
 
 
-async def test_an_old_session_that_is_opened_again_does_not_honour_it(office: ApprovalProject) -> None:
+async def test_a_grant_has_expired_when_an_old_session_is_opened_again(office: ApprovalProject) -> None:
     clock = FakeClock()
     who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
     [asked] = await office.run_until_asked(who, clock=clock)
@@ -60,7 +60,7 @@ async def test_an_old_session_that_is_opened_again_does_not_honour_it(office: Ap
     assert office.executed == ["npm test"]
 
 
-async def test_it_is_over_for_good_once_the_log_has_passed_it_even_when_the_clock_goes_back(
+async def test_an_expired_grant_stays_expired_when_the_clock_is_set_back(
     office: ApprovalProject,
 ) -> None:
     clock = FakeClock()
@@ -78,7 +78,7 @@ async def test_it_is_over_for_good_once_the_log_has_passed_it_even_when_the_cloc
         assert (await reopen(office.store, SessionId("s"))).state.grants == []
 
 
-async def test_what_was_allowed_for_longer_beside_it_still_counts(office: ApprovalProject) -> None:
+async def test_a_grant_without_expiry_outlives_one_that_expires(office: ApprovalProject) -> None:
     clock = FakeClock()
     who = office.make_agent(
         calls(bash_call("npm test"), bash_call("make")), bash_call("npm test"), bash_call("make"), say("done")
@@ -95,14 +95,16 @@ async def test_what_was_allowed_for_longer_beside_it_still_counts(office: Approv
     assert sorted(office.executed) == ["make", "make", "npm test", "npm test"]
 
 
-async def test_it_answers_what_else_waits_and_is_meant(office: ApprovalProject) -> None:
+async def test_a_grant_with_expiry_settles_other_pending_approvals_that_its_rule_matches(
+    office: ApprovalProject,
+) -> None:
     who = office.make_agent(calls(bash_call("npm test"), bash_call("npm test && ls"), bash_call("make")), say("done"))
     first, _, third = await office.run_until_asked(who)
     await office.resolve(first, scope="session", ttl=60)
     assert await office.pending_ids() == [third.approval]
 
 
-async def test_a_turn_that_waits_does_not_take_it_for_longer_than_it_was_given(office: ApprovalProject) -> None:
+async def test_a_grant_expires_during_a_turn_that_waits(office: ApprovalProject) -> None:
     clock = FakeClock()
     who = office.make_agent(calls(bash_call("npm test"), bash_call("make")), bash_call("npm test"), say("done"))
     async with office.runtime(ask="wait", clock=clock) as rt:
@@ -119,7 +121,7 @@ async def test_a_turn_that_waits_does_not_take_it_for_longer_than_it_was_given(o
         assert last_body(await task).text == "done"
 
 
-async def test_an_agent_may_say_how_long_it_counts_and_a_person_otherwise(office: ApprovalProject) -> None:
+async def test_the_ttl_of_an_answer_overrides_the_grant_ttl_of_the_agent(office: ApprovalProject) -> None:
     clock = FakeClock()
     who = office.make_agent(
         calls(bash_call("npm test"), bash_call("make")), say("done"), limits=vaka.Limits(grant_ttl=60)
@@ -130,7 +132,7 @@ async def test_an_agent_may_say_how_long_it_counts_and_a_person_otherwise(office
     assert (await resolve_at(office, clock, second.approval, ttl=120)).until == "2023-11-14T22:15:20.000Z"
 
 
-async def test_going_back_does_not_bring_back_what_is_over(office: ApprovalProject) -> None:
+async def test_a_rewind_does_not_restore_an_expired_grant(office: ApprovalProject) -> None:
     clock = FakeClock()
     who = office.make_agent(bash_call("npm test"), say("one"), say("two"), bash_call("npm test"), say("three"))
     [asked] = await office.run_until_asked(who, clock=clock)
@@ -159,7 +161,9 @@ async def test_going_back_does_not_bring_back_what_is_over(office: ApprovalProje
         ({"scope": "session", "tll": 60}, "an answer has no 'tll'; it may have message, edit, scope, rule, ttl, by"),
     ],
 )  # fmt: skip
-async def test_a_time_that_makes_no_sense_decides_nothing(office: ApprovalProject, more: Any, why: str) -> None:
+async def test_an_invalid_ttl_is_refused_and_the_approval_stays_open(
+    office: ApprovalProject, more: Any, why: str
+) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(InvalidInput, match=why):
         await office.resolve(asked, **more)

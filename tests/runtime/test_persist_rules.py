@@ -24,7 +24,7 @@ def allow_rules_in(path: Path) -> Any:
 # -------------------------------------------------------------------------------- project and user
 
 
-async def test_a_yes_for_the_project_is_kept_in_its_local_settings(office: ApprovalProject) -> None:
+async def test_an_approval_for_the_project_is_stored_in_its_local_settings(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     resolved = await office.resolve(asked, scope="project")
@@ -35,19 +35,19 @@ async def test_a_yes_for_the_project_is_kept_in_its_local_settings(office: Appro
     assert office.executed == ["npm test", "npm test"], "it counts at once, though the rules were read before"
 
 
-async def test_a_yes_for_the_user_is_kept_in_their_settings(office: ApprovalProject) -> None:
+async def test_an_approval_for_the_user_is_stored_in_the_user_settings(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test && make"), say("done")))
     await office.resolve(asked, scope="user")
     assert allow_rules_in(office.home / ".claude/settings.json") == ["Bash(npm test)", "Bash(make)"]
 
 
-async def test_a_command_with_a_whole_path_can_be_kept_for_good(office: ApprovalProject) -> None:
+async def test_a_command_with_an_absolute_path_can_be_approved_for_the_user(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("/opt/tool run"), say("done")))
     await office.resolve(asked, scope="user")
     assert allow_rules_in(office.home / ".claude/settings.json") == ["Bash(/opt/tool run)"]
 
 
-async def test_the_rest_of_the_settings_stays_as_it_is(office: ApprovalProject) -> None:
+async def test_other_settings_in_the_file_are_unchanged(office: ApprovalProject) -> None:
     office.local_settings_file.parent.mkdir()
     permissions = '{"deny": ["Read(.env)"], "allow": ["Bash(ls)"]}'
     before = f'{{\n\t"zeta": {{"é": [1, 2.5]}},\n\t"permissions": {permissions},\n\t"alpha": null\n}}'
@@ -65,9 +65,7 @@ async def test_the_rest_of_the_settings_stays_as_it_is(office: ApprovalProject) 
 
 
 @pytest.mark.parametrize("before", [b'{"permissions": null}', b'{"permissions": {"allow": null}}'])
-async def test_settings_that_say_nothing_of_permissions_yet_take_the_rule(
-    office: ApprovalProject, before: bytes
-) -> None:
+async def test_a_rule_is_added_to_settings_without_permissions(office: ApprovalProject, before: bytes) -> None:
     office.local_settings_file.parent.mkdir()
     office.local_settings_file.write_bytes(before)
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
@@ -75,7 +73,7 @@ async def test_settings_that_say_nothing_of_permissions_yet_take_the_rule(
     assert json.loads(office.local_settings_file.read_bytes()) == {"permissions": {"allow": ["Bash(npm test)"]}}
 
 
-async def test_the_ends_of_lines_stay_as_they_are(office: ApprovalProject) -> None:
+async def test_line_ends_of_the_settings_file_are_preserved(office: ApprovalProject) -> None:
     office.local_settings_file.parent.mkdir()
     office.local_settings_file.write_bytes(b'{\r\n  "model": "x"\r\n}\r\n')
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
@@ -84,7 +82,7 @@ async def test_the_ends_of_lines_stay_as_they_are(office: ApprovalProject) -> No
     assert text.count(b"\n") == text.count(b"\r\n") > 3
 
 
-async def test_a_rule_that_is_there_is_not_written_again(office: ApprovalProject) -> None:
+async def test_a_rule_that_exists_is_not_written_again(office: ApprovalProject) -> None:
     office.local_settings_file.parent.mkdir()
     office.local_settings_file.write_text('{"permissions":{"allow":["Bash(npm test)"]}}')
     before = office.local_settings_file.stat()
@@ -105,7 +103,7 @@ async def test_a_rule_that_is_there_is_not_written_again(office: ApprovalProject
         ("[]", "expected an object"),
     ],
 )  # fmt: skip
-async def test_settings_that_are_broken_are_left_alone_and_the_question_stays_open(
+async def test_invalid_settings_are_not_changed_and_the_approval_stays_open(
     office: ApprovalProject, text: str, why: str
 ) -> None:
     office.local_settings_file.parent.mkdir()
@@ -117,7 +115,7 @@ async def test_settings_that_are_broken_are_left_alone_and_the_question_stays_op
     assert await office.pending_ids() == [asked.approval]
 
 
-async def test_settings_that_are_no_plain_file_are_left_alone(office: ApprovalProject) -> None:
+async def test_settings_that_are_not_a_regular_file_are_not_changed(office: ApprovalProject) -> None:
     office.local_settings_file.mkdir(parents=True)
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
@@ -129,7 +127,7 @@ async def test_settings_that_are_no_plain_file_are_left_alone(office: ApprovalPr
     assert await office.pending_ids() == [asked.approval]
 
 
-async def test_a_place_that_cannot_be_written_leaves_the_question_open(office: ApprovalProject) -> None:
+async def test_an_unwritable_settings_file_leaves_the_approval_open(office: ApprovalProject) -> None:
     (office.project / ".claude").write_text("")
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(ConfigError, match="cannot be written"):
@@ -137,7 +135,7 @@ async def test_a_place_that_cannot_be_written_leaves_the_question_open(office: A
     assert await office.pending_ids() == [asked.approval]
 
 
-async def test_a_project_cannot_lead_the_rule_elsewhere(office: ApprovalProject, tmp_path: Path) -> None:
+async def test_a_link_in_the_project_cannot_redirect_the_rule(office: ApprovalProject, tmp_path: Path) -> None:
     (tmp_path / "else").mkdir()
     (tmp_path / "else/settings.local.json").write_text("{}")
     (office.project / ".claude").symlink_to(tmp_path / "else")
@@ -147,7 +145,7 @@ async def test_a_project_cannot_lead_the_rule_elsewhere(office: ApprovalProject,
     assert (tmp_path / "else/settings.local.json").read_text() == "{}"
 
 
-async def test_a_users_settings_may_be_a_link(office: ApprovalProject, tmp_path: Path) -> None:
+async def test_the_user_settings_may_be_a_link(office: ApprovalProject, tmp_path: Path) -> None:
     (office.home / ".claude").mkdir()
     (tmp_path / "dotfiles.json").write_text("{}")
     (office.home / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
@@ -157,7 +155,7 @@ async def test_a_users_settings_may_be_a_link(office: ApprovalProject, tmp_path:
     assert allow_rules_in(tmp_path / "dotfiles.json") == ["Bash(npm test)"]
 
 
-async def test_the_project_is_where_its_settings_are_or_its_repository_begins(office: ApprovalProject) -> None:
+async def test_a_rule_of_a_subfolder_is_stored_at_the_root_of_the_project(office: ApprovalProject) -> None:
     deep = office.project / "a/b"
     deep.mkdir(parents=True)
     inner = LayeredPolicy(cwd=str(deep), home=str(office.home))
@@ -168,7 +166,7 @@ async def test_the_project_is_where_its_settings_are_or_its_repository_begins(of
     assert allow_rules_in(office.local_settings_file) == ["Bash(npm test)"]
 
 
-async def test_a_home_is_no_project_and_a_folder_that_is_gone_is_none(office: ApprovalProject) -> None:
+async def test_the_home_directory_and_a_missing_folder_are_not_projects(office: ApprovalProject) -> None:
     at_home = LayeredPolicy(cwd=str(office.home), home=str(office.home))
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")), policy=at_home)
     with pytest.raises(InvalidInput, match="is your home directory, not a project; use scope 'user'"):
@@ -181,7 +179,7 @@ async def test_a_home_is_no_project_and_a_folder_that_is_gone_is_none(office: Ap
             await rt.resolve((await rt.decisions("other"))[0].id, "approve", scope="project")
 
 
-async def test_a_rule_that_asks_in_the_settings_cannot_be_answered_for_good(office: ApprovalProject) -> None:
+async def test_an_ask_rule_of_the_settings_cannot_be_approved_for_the_project(office: ApprovalProject) -> None:
     rules = {"ask": ("Bash(git push:*)",)}
     [asked] = await office.run_until_asked(office.make_agent(bash_call("git push x"), say("done")), rules=rules)
     with pytest.raises(InvalidInput, match="would ask again all the same; possible is once or session"):
@@ -189,7 +187,7 @@ async def test_a_rule_that_asks_in_the_settings_cannot_be_answered_for_good(offi
     assert not office.local_settings_file.exists()
 
 
-async def test_of_two_who_keep_rules_at_once_neither_loses_one(office: ApprovalProject) -> None:
+async def test_rules_that_are_stored_concurrently_are_all_kept(office: ApprovalProject) -> None:
     who = office.make_agent(calls(*(bash_call(f"make {n}") for n in range(8))), say("done"))
     asked = await office.run_until_asked(who)
     await asyncio.gather(*(office.resolve(one, scope="project") for one in asked))
@@ -199,7 +197,7 @@ async def test_of_two_who_keep_rules_at_once_neither_loses_one(office: ApprovalP
 # -------------------------------------------------------------------------------- one answer wins
 
 
-async def test_what_was_kept_for_an_answer_that_came_second_is_taken_back(office: ApprovalProject) -> None:
+async def test_the_rule_of_an_answer_that_came_second_is_removed_again(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     store: Any = office.store.open_handle()
     offer = store.events.offer
@@ -217,7 +215,7 @@ async def test_what_was_kept_for_an_answer_that_came_second_is_taken_back(office
     assert allow_rules_in(office.local_settings_file) == []
 
 
-async def test_the_second_answer_hears_that_there_was_one(office: ApprovalProject) -> None:
+async def test_a_second_answer_raises_not_found_and_stores_no_rule(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     await office.resolve(asked, "reject", by="ana")
     with pytest.raises(NotFound):
@@ -225,7 +223,7 @@ async def test_the_second_answer_hears_that_there_was_one(office: ApprovalProjec
     assert not office.local_settings_file.exists()
 
 
-async def test_a_question_is_not_approved(office: ApprovalProject) -> None:
+async def test_a_question_cannot_be_approved(office: ApprovalProject) -> None:
     @vaka.tool(effect="resume")
     async def wonder(context: vaka.ToolContext) -> str:
         """Ask something."""

@@ -29,21 +29,21 @@ from vaka.testing.models import ScriptedModel, call, calls, say
 # -------------------------------------------------------------------------------- what the request shows
 
 
-async def test_a_question_carries_the_rule_a_yes_would_keep(office: ApprovalProject) -> None:
+async def test_an_approval_request_contains_the_rule_that_it_would_store(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test && ls"), say("done")))
     assert asked.grant == "Bash(npm test)"
     assert asked.allowed_scopes == ("once", "session", "project", "user")
     assert (asked.agent, asked.effect, asked.cwd) == ("assistant", "once", str(office.project))
 
 
-async def test_an_answer_says_who_gave_it_where_and_with_which_rule(office: ApprovalProject) -> None:
+async def test_a_resolution_records_its_author_source_and_rule(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     resolved = await office.resolve(asked, scope="session", by="ana")
     assert (resolved.by, resolved.scope, resolved.rule) == ("ana", "session", "Bash(npm test)")
     assert f"process {os.getpid()}" in resolved.source
 
 
-async def test_a_middleware_asks_in_every_session_and_its_question_can_be_answered_for_one(
+async def test_an_approval_that_middleware_requests_can_be_given_for_one_session_at_most(
     office: ApprovalProject,
 ) -> None:
     async def careful(turn: Any, given: Any) -> Any:
@@ -64,7 +64,7 @@ async def test_a_middleware_asks_in_every_session_and_its_question_can_be_answer
 # -------------------------------------------------------------------------------- session
 
 
-async def test_a_yes_for_the_session_covers_what_the_rule_means_and_nothing_else(office: ApprovalProject) -> None:
+async def test_an_approval_for_the_session_covers_only_calls_that_its_rule_matches(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), bash_call("npm test"), bash_call("npm run evil"), say("done"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, scope="session")
@@ -73,7 +73,7 @@ async def test_a_yes_for_the_session_covers_what_the_rule_means_and_nothing_else
     assert second.call.arguments == {"command": "npm run evil"}
 
 
-async def test_what_a_session_that_has_ended_had_asked_cannot_be_answered_any_more(office: ApprovalProject) -> None:
+async def test_an_approval_of_a_closed_session_cannot_be_resolved(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     async with office.runtime() as rt:
         session = await rt.open(office.make_agent(say("-"), say("never mind")), id="s")
@@ -86,7 +86,7 @@ async def test_what_a_session_that_has_ended_had_asked_cannot_be_answered_any_mo
     assert not office.local_settings_file.exists()
 
 
-async def test_a_yes_for_the_session_ends_with_it(office: ApprovalProject) -> None:
+async def test_an_approval_for_the_session_does_not_apply_to_another_session(office: ApprovalProject) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     await office.resolve(asked, scope="session")
     await office.resume(office.make_agent(bash_call("npm test"), say("done")))
@@ -95,7 +95,7 @@ async def test_a_yes_for_the_session_ends_with_it(office: ApprovalProject) -> No
             await (await rt.open(office.make_agent(bash_call("npm test")), id="other")).run("Go.")
 
 
-async def test_a_rule_can_be_written_otherwise_and_then_that_one_is_kept(office: ApprovalProject) -> None:
+async def test_the_rule_of_the_answer_replaces_the_suggested_rule(office: ApprovalProject) -> None:
     who = office.make_agent(
         bash_call("npm run test"), bash_call("npm run test -- --watch"), bash_call("npm run build"), say("done")
     )
@@ -119,7 +119,9 @@ async def test_a_rule_can_be_written_otherwise_and_then_that_one_is_kept(office:
         ({"scope": "session", "edit": {"command": "npm build"}}, "does not mean this call"),
     ],
 )  # fmt: skip
-async def test_an_answer_that_makes_no_sense_decides_nothing(office: ApprovalProject, said: Any, why: str) -> None:
+async def test_an_invalid_answer_is_refused_and_the_approval_stays_open(
+    office: ApprovalProject, said: Any, why: str
+) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(InvalidInput, match=why):
         await office.resolve(asked, **said)
@@ -128,13 +130,13 @@ async def test_an_answer_that_makes_no_sense_decides_nothing(office: ApprovalPro
 
 
 @pytest.mark.parametrize("said", [{"scope": "session"}, {"rule": "Bash"}, {"edit": {"command": "x"}}])
-async def test_a_no_is_only_a_no(office: ApprovalProject, said: Any) -> None:
+async def test_a_rejection_takes_no_scope_rule_or_edit(office: ApprovalProject, said: Any) -> None:
     [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(InvalidInput, match="a rejection takes no scope, rule or edit"):
         await office.resolve(asked, "reject", **said)
 
 
-async def test_what_no_rule_can_tell_is_approved_once_only(office: ApprovalProject) -> None:
+async def test_a_call_that_no_rule_can_express_is_approved_once_only(office: ApprovalProject) -> None:
     who = office.make_agent(call("Write", file_path=".git/config", content="x"), say("done"))
     [asked] = await office.run_until_asked(who)
     assert (asked.layer, asked.grant, asked.allowed_scopes) == ("protected", "", ("once",))
@@ -146,7 +148,7 @@ async def test_what_no_rule_can_tell_is_approved_once_only(office: ApprovalProje
     assert office.executed == [".git/config"]
 
 
-async def test_a_yes_answers_what_else_waits_and_is_meant(office: ApprovalProject) -> None:
+async def test_an_approval_settles_other_pending_approvals_that_its_rule_matches(office: ApprovalProject) -> None:
     both = calls(bash_call("npm test"), bash_call("npm test && ls"), bash_call("npm build"))
     who = office.make_agent(both, say("done"))
     first, _, third = await office.run_until_asked(who)
@@ -161,7 +163,7 @@ async def test_a_yes_answers_what_else_waits_and_is_meant(office: ApprovalProjec
     assert said[1].message == f"covered by what was allowed with {first.approval}"
 
 
-async def test_a_yes_does_not_answer_what_another_rule_asks(office: ApprovalProject) -> None:
+async def test_an_approval_does_not_settle_what_another_rule_asks_about(office: ApprovalProject) -> None:
     rules = {"ask": ("Bash(git push:*)",)}
     who = office.make_agent(calls(bash_call("git push x"), bash_call("git push x && make")), say("done"))
     first, second = await office.run_until_asked(who, rules=rules)
@@ -170,7 +172,7 @@ async def test_a_yes_does_not_answer_what_another_rule_asks(office: ApprovalProj
     assert await office.pending_ids() == [second.approval], "the mode asks about make, and that approval is still open"
 
 
-async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_covers_it(
+async def test_a_waiting_turn_continues_when_the_rule_of_another_approval_covers_its_call(
     office: ApprovalProject,
 ) -> None:
     who = office.make_agent(calls(bash_call("npm test"), bash_call("npm test && ls")), say("done"))
@@ -189,7 +191,7 @@ async def test_a_turn_that_waits_goes_on_when_something_else_was_allowed_that_co
     assert await office.pending_ids() == []
 
 
-async def test_a_no_that_comes_before_it_is_known_that_no_answer_is_needed_wins(office: ApprovalProject) -> None:
+async def test_a_rejection_wins_over_a_rule_that_would_cover_the_call(office: ApprovalProject) -> None:
     who = office.make_agent(calls(bash_call("npm test"), bash_call("npm test && ls")), say("done"))
     first, second = await office.run_until_asked(who)
     store: Any = office.store.open_handle()
@@ -212,7 +214,7 @@ async def test_a_no_that_comes_before_it_is_known_that_no_answer_is_needed_wins(
     assert office.executed == ["npm test"]
 
 
-async def test_a_turn_that_waits_does_not_ask_again_when_something_else_was_allowed(office: ApprovalProject) -> None:
+async def test_a_waiting_turn_does_not_repeat_a_request_when_another_call_is_approved(office: ApprovalProject) -> None:
     who = office.make_agent(calls(bash_call("npm test"), bash_call("npm build")), say("done"))
     async with office.runtime(ask="wait") as rt:
         task = asyncio.create_task(collect_turn(await rt.open(who, id="s")))
@@ -226,7 +228,7 @@ async def test_a_turn_that_waits_does_not_ask_again_when_something_else_was_allo
     assert reasons_by_call(events) == {"call_1": "ok", "call_2": "denied"}
 
 
-async def test_children_are_covered_too_and_do_not_get_more(office: ApprovalProject) -> None:
+async def test_an_approval_for_the_session_covers_child_agents_to_the_same_extent(office: ApprovalProject) -> None:
     lines = ScriptedModel(agents={"helper": [bash_call("npm test"), bash_call("npm build"), say("helped")]})
     helper = vaka.Agent("helper", model=lines, tools=list(office.tools))
     who = agent(ScriptedModel(bash_call("npm test"), call("helper", prompt="Go."), say("done")), *office.tools, helper)
@@ -237,7 +239,7 @@ async def test_children_are_covered_too_and_do_not_get_more(office: ApprovalProj
     assert office.executed == ["npm test", "npm test"]
 
 
-async def test_a_yes_for_the_session_survives_compaction_of_the_log_and_goes_back_with_it(
+async def test_a_rewind_to_before_an_approval_for_the_session_removes_it(
     office: ApprovalProject,
 ) -> None:
     who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
@@ -252,7 +254,7 @@ async def test_a_yes_for_the_session_survives_compaction_of_the_log_and_goes_bac
             await session.run("Again.")
 
 
-async def test_a_yes_for_the_session_does_not_hold_in_a_copy_of_it(office: ApprovalProject) -> None:
+async def test_an_approval_for_the_session_does_not_apply_to_a_fork(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, scope="session")
@@ -264,7 +266,7 @@ async def test_a_yes_for_the_session_does_not_hold_in_a_copy_of_it(office: Appro
     assert office.executed == ["npm test"]
 
 
-async def test_going_back_in_a_copy_to_before_it_was_one_does_not_bring_back_what_was_allowed(
+async def test_a_rewind_of_a_fork_to_its_origin_does_not_restore_an_approval(
     office: ApprovalProject,
 ) -> None:
     who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"))
@@ -280,7 +282,7 @@ async def test_going_back_in_a_copy_to_before_it_was_one_does_not_bring_back_wha
     assert office.executed == ["npm test"]
 
 
-async def test_going_back_and_then_forth_again_does_not_bring_back_what_was_allowed(office: ApprovalProject) -> None:
+async def test_a_rewind_back_and_forth_does_not_restore_an_approval(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, scope="session")
@@ -300,7 +302,7 @@ async def test_going_back_and_then_forth_again_does_not_bring_back_what_was_allo
 # -------------------------------------------------------------------------------- asked once more when it runs
 
 
-async def test_a_yes_that_has_expired_when_the_call_runs_is_asked_again_and_stays_expired(
+async def test_an_approval_that_expired_before_the_call_runs_is_requested_again(
     office: ApprovalProject,
 ) -> None:
     clock = FakeClock()
@@ -321,7 +323,7 @@ async def test_a_yes_that_has_expired_when_the_call_runs_is_asked_again_and_stay
     assert office.executed == ["npm test"]
 
 
-async def test_what_has_expired_allows_nothing_for_longer(office: ApprovalProject) -> None:
+async def test_an_expired_approval_cannot_be_given_for_the_project(office: ApprovalProject) -> None:
     clock = FakeClock()
     who = office.make_agent(bash_call("npm test"), say("done"), limits=vaka.Limits(approval_ttl=60))
     [asked] = await office.run_until_asked(who, clock=clock)
@@ -335,7 +337,9 @@ async def test_what_has_expired_allows_nothing_for_longer(office: ApprovalProjec
 @pytest.mark.parametrize(
     "tightened", [{"ask": ("Bash(npm:*)",)}, {"ask": ("Bash",)}, {"ask": ("Bash(npm:*)", "Bash(npm test)")}]
 )
-async def test_rules_that_were_tightened_meanwhile_ask_again(office: ApprovalProject, tightened: Any) -> None:
+async def test_an_approved_call_is_asked_about_again_when_rules_became_stricter(
+    office: ApprovalProject, tightened: Any
+) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, scope="session")
@@ -347,7 +351,7 @@ async def test_rules_that_were_tightened_meanwhile_ask_again(office: ApprovalPro
     assert office.executed == ["npm test"]
 
 
-async def test_one_more_rule_that_asks_is_another_question(office: ApprovalProject) -> None:
+async def test_an_additional_ask_rule_requests_a_new_approval(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who, rules={"ask": ("Bash(npm:*)",)})
     await office.resolve(asked)
@@ -358,7 +362,7 @@ async def test_one_more_rule_that_asks_is_another_question(office: ApprovalProje
     assert office.executed == ["npm test"], "fewer rules ask nothing new"
 
 
-async def test_a_command_that_would_begin_in_another_folder_by_now_is_asked_about_again(
+async def test_a_command_whose_working_folder_changed_is_asked_about_again(
     office: ApprovalProject,
 ) -> None:
     (office.project / "sub").mkdir()
@@ -374,7 +378,7 @@ async def test_a_command_that_would_begin_in_another_folder_by_now_is_asked_abou
     assert office.executed == ["cd sub", "make > out", "make > out"]
 
 
-async def test_a_deny_that_came_meanwhile_wins_over_every_yes(office: ApprovalProject) -> None:
+async def test_a_deny_rule_added_after_an_approval_wins(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, scope="user")
@@ -386,7 +390,7 @@ async def test_a_deny_that_came_meanwhile_wins_over_every_yes(office: ApprovalPr
 # -------------------------------------------------------------------------------- arguments that a person changed
 
 
-async def test_arguments_a_person_wrote_are_judged_again(office: ApprovalProject) -> None:
+async def test_edited_arguments_are_judged_by_the_rules(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who, rules={"deny": ("Bash(rm:*)",)})
     await office.resolve(asked, edit={"command": "rm x"})
@@ -395,7 +399,7 @@ async def test_arguments_a_person_wrote_are_judged_again(office: ApprovalProject
     assert office.executed == []
 
 
-async def test_arguments_a_person_wrote_are_not_let_at_what_is_protected(office: ApprovalProject) -> None:
+async def test_an_edit_cannot_redirect_a_call_to_a_protected_path(office: ApprovalProject) -> None:
     who = office.make_agent(call("Write", file_path="a", content="x"), say("done"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, edit={"file_path": ".git/config", "content": "x"})
@@ -404,7 +408,7 @@ async def test_arguments_a_person_wrote_are_not_let_at_what_is_protected(office:
     assert office.executed == []
 
 
-async def test_arguments_for_what_is_protected_may_be_changed_where_it_was_asked_about(office: ApprovalProject) -> None:
+async def test_an_approved_call_on_a_protected_path_may_be_edited(office: ApprovalProject) -> None:
     who = office.make_agent(call("Write", file_path=".git/config", content="x"), say("done"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, edit={"file_path": ".git/config", "content": "y"})
@@ -412,7 +416,7 @@ async def test_arguments_for_what_is_protected_may_be_changed_where_it_was_asked
     assert office.executed == [".git/config"]
 
 
-async def test_changed_arguments_that_another_rule_asks_about_are_asked_about(office: ApprovalProject) -> None:
+async def test_edited_arguments_that_another_rule_asks_about_request_a_new_approval(office: ApprovalProject) -> None:
     who, rules = office.make_agent(bash_call("npm test"), say("done")), {"ask": ("Bash(git push:*)",)}
     [asked] = await office.run_until_asked(who, rules=rules)
     await office.resolve(asked, edit={"command": "git push x"})
@@ -423,7 +427,7 @@ async def test_changed_arguments_that_another_rule_asks_about_are_asked_about(of
     assert office.executed == ["git push x"]
 
 
-async def test_a_yes_to_changed_arguments_keeps_a_rule_for_those(office: ApprovalProject) -> None:
+async def test_an_approval_with_an_edit_stores_a_rule_for_the_edited_arguments(office: ApprovalProject) -> None:
     who = office.make_agent(bash_call("npm test"), bash_call("npm run ci"), bash_call("npm test"), say("done"))
     [asked] = await office.run_until_asked(who)
     await office.resolve(asked, edit={"command": "npm run ci"}, scope="session", rule="Bash(npm run ci)")
@@ -435,7 +439,7 @@ async def test_a_yes_to_changed_arguments_keeps_a_rule_for_those(office: Approva
 # -------------------------------------------------------------------------------- policies of one's own
 
 
-async def test_with_rules_of_ones_own_that_know_no_dialect_a_yes_counts_once(office: ApprovalProject) -> None:
+async def test_a_call_asked_about_by_a_custom_policy_is_approved_once_only(office: ApprovalProject) -> None:
     class Wary:
         def judge(self, call: Any, spec: Any, path: Any) -> Any:
             return vaka.Ask("why not ask", rule="wary", grant="Bash")
