@@ -13,9 +13,8 @@ import vaka
 from bench.measure import MedianRange, percentile, time_in_sequence
 from bench.row import Row
 from vaka.core.types.ids import JSON
-from vaka.luau import prelude
 from vaka.luau.pool import VmPool
-from vaka.luau.program import Program
+from vaka.luau.program import Program, main_source, prelude_source, surfaces_of
 from vaka.luau.protocol import HostFunction, Waiting
 from vaka.luau.scheduler import NullJournal, drive
 from vaka.luau.vm import VmRunner
@@ -39,8 +38,7 @@ def make_program(source: str, **more: Any) -> Program:
 
 def make_tool_program() -> Program:
     """Return a program as the tool runner makes it."""
-    surfaces = prelude.prelude_source(prelude.surfaces_of([TOOL]))
-    return Program(TOOL, preludes=(surfaces,), main=prelude.main_source(), trusted=True)
+    return Program(TOOL, preludes=(prelude_source(surfaces_of([TOOL])),), main=main_source(), trusted=True)
 
 
 def time_call_us(function: Callable[[], object], count: int) -> MedianRange:

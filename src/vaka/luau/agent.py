@@ -27,11 +27,10 @@ from vaka.core.types.message import Content, Part, Text, ToolResult, text_of
 from vaka.core.types.monitor import Logged, ScriptAnswered
 from vaka.core.types.progress import MessageCompleted, MessageStarted, TextDelta
 from vaka.luau.host import surface_functions
-from vaka.luau.host.host_services import ScriptIo
 from vaka.luau.host.io import chunk_of_content, parse_chunk
 from vaka.luau.program import Program
 from vaka.luau.scheduler import drive
-from vaka.luau.services import ScriptServices
+from vaka.luau.services import ScriptIo, ScriptServices
 from vaka.luau.session_host import build_host_services
 from vaka.luau.tool import ScriptSource
 

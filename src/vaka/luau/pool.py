@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vaka.core.types.errors import Closed
 from vaka.core.types.ids import Digest
 from vaka.luau import require
-from vaka.luau.bytecode import BytecodeCache, load_pyluau
-from vaka.luau.program import Program, ScriptLimits
+from vaka.luau.program import BytecodeCache, Program, ScriptLimits, load_pyluau
 
 if TYPE_CHECKING:
     from pyluau import Function, Limits, State

@@ -1,22 +1,66 @@
-"""A script before it runs: its source, its library, its limits, and the digest that identifies a run."""
+"""A script before it runs: its source, library, prelude and limits, the digest that identifies a run, and bytecode."""
 
-import asyncio
 import hashlib
+import importlib
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.types.errors import InvalidInput, NotFound, ScriptError
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
 from vaka.core.types.ids import Digest
 from vaka.luau import require
-from vaka.luau.bytecode import BytecodeCache, vm_version
 from vaka.luau.require import FindPackage, Library, read_library
+
+MAX_CACHE_BYTES = 32 << 20
+
+
+@cache
+def load_pyluau() -> ModuleType:
+    """Return the module pyluau; raise ``ConfigError`` if it is not installed."""
+    try:
+        importlib.import_module("pyluau._native")  # a folder named pyluau could be imported instead
+    except ImportError as error:
+        raise ConfigError("Luau needs pyluau: pip install 'vaka[luau]'") from error
+    return importlib.import_module("pyluau")
+
+
+@cache
+def vm_version() -> str:
+    return str(load_pyluau().version)
+
+
+class BytecodeCache:
+    """Compiles sources, and caches their bytecode in memory; the least recently used goes first."""
+
+    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self.cached_bytes = 0
+        self._code_by_key: OrderedDict[str, bytes] = OrderedDict()
+
+    def compile(self, source: str, name: str, opt: int = 2) -> bytes:
+        """Return the bytecode of a source; raise ``ScriptError`` with ``name:line: what is wrong``."""
+        luau, text = load_pyluau(), source.encode("utf-8", "surrogatepass")
+        key = hashlib.sha256(f"{vm_version()}\0{opt}\0".encode() + text).hexdigest()
+        code = self._code_by_key.get(key)
+        if code is None:
+            try:
+                code = self._code_by_key[key] = luau.compile(text, opt, chunkname=f"={name}")
+            except luau.LuauSyntaxError as error:
+                raise ScriptError(str(error)) from None
+            self.cached_bytes += len(code)
+            while self.cached_bytes > self._max_bytes and len(self._code_by_key) > 1:
+                self.cached_bytes -= len(self._code_by_key.popitem(last=False)[1])
+        self._code_by_key.move_to_end(key)
+        return code
+
 
 MIB = 1 << 20
 MIN_MEMORY = MIB
@@ -128,23 +172,6 @@ class Program:
         ]  # fmt: skip
         return Digest(hashlib.sha256(msgspec.json.encode(content)).hexdigest())
 
-    @classmethod
-    async def load(
-        cls, path: Path | str, *, libs: Sequence[Path | str] = (), packages: FindPackage | None = None,
-        template: "Program | None" = None,
-    ) -> "Program":  # fmt: skip
-        """Read a script and the modules it can require; all other fields are those of ``template``.
-
-        Raises ``NotFound``, or ``ScriptError`` with ``file:line: what is wrong`` if the script does not compile. A
-        module that does not compile is an error where it is required.
-        """
-        path = Path(path)
-        source = await asyncio.to_thread(read_source, path)
-        library = await read_library(libs, source, packages, builtin=(BUILTIN_LIBRARY,))
-        program = replace(template or cls(""), source=source, name=path.name, library=library)
-        BytecodeCache().compile(source, program.name, program.opt)
-        return program
-
 
 def read_source(path: Path) -> str:
     """Return the text of a script; raise ``NotFound``, or ``ScriptError`` for one that is too large or not UTF-8."""
@@ -159,3 +186,71 @@ def read_source(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ScriptError(f"{path.name}:{line}: the script is not UTF-8") from None
+
+
+Surface: TypeAlias = Literal["ctx", "builtin", "rt"]
+
+ALL_SURFACES: tuple[Surface, ...] = ("ctx", "builtin", "rt")
+_LUAU_FILES = ("json", "tasks", "desk", "chunks", "http", "models", "agent", "ctx", "builtin", "rt", "start", "furnish")
+_SURFACE_PATTERNS: dict[Surface, re.Pattern[str]] = {
+    "builtin": re.compile(r"\b__builtin\b"),
+    "rt": re.compile(r"\brt\b"),
+}
+
+_CHUNK_HEADER = """local env, primitives = ...
+local parts = {"""
+_CHUNK_FOOTER = """}}
+local shared = {{surfaces = {{{surfaces}}}}}
+setmetatable(shared, {{__index = function(_, name)
+	parts[name](shared, primitives)
+	return rawget(shared, name)
+end}})
+if env == nil then return shared.furnish end
+shared.furnish(env)"""
+
+
+def _read_luau(name: str) -> str:
+    return (Path(__file__).parent / "prelude" / f"{name}.luau").read_text("utf-8")
+
+
+@cache
+def prelude_source(surfaces: tuple[Surface, ...] = ALL_SURFACES) -> str:
+    """Return the source that adds these surfaces to a script's environment; ``ctx`` is always among them.
+
+    It is a chunk to be called with an environment and the primitives. Called with nil instead of an environment it
+    returns a function that can be called with many environments, for a VM that runs many scripts.
+    """
+    # Each file is a function that runs on first use: most scripts use little of the prelude.
+    parts = [f"{name} = function(...)\n{_read_luau(name)}\nend," for name in _LUAU_FILES]
+    wanted = ", ".join(f"{name} = true" for name in surfaces)
+    return "\n".join([_CHUNK_HEADER, *parts, _CHUNK_FOOTER.format(surfaces=wanted)])
+
+
+def main_source() -> str:
+    """Return the source that runs a script: a chunk to be called with the script, its start-up info and its arguments.
+
+    The start-up info is a table: ``mode`` is ``plain``, ``tool`` or ``agent``; ``state`` is the agent's state, or true
+    if it must be requested; ``begin`` is true when an agent starts; ``name``, ``model``, ``state_id``, ``request_id``,
+    ``user_id`` and ``trace_id`` are fields of ``ctx.agent`` and ``ctx.runtime``.
+
+    A tool returns a value, an error (or nil) and ``return``, ``output`` or ``nothing``; an agent returns ``run``,
+    ``main``, ``input`` (to be run again with its next input) or ``closed``; a plain script returns its own results.
+    """
+    return "return __enter(...)"
+
+
+def surfaces_of(sources: Iterable[str]) -> tuple[Surface, ...]:
+    """Return the surfaces these sources may use: those whose name occurs in them."""
+    text = "\n".join(sources)
+    return ("ctx", *(name for name, pattern in _SURFACE_PATTERNS.items() if pattern.search(text)))
+
+
+async def build_program(
+    source: str, name: str, libs: Sequence[Path | str], packages: FindPackage, *, limits: ScriptLimits | None,
+    trusted: bool, surfaces: tuple[Surface, ...] = (),
+) -> Program:  # fmt: skip
+    """Return a script with its library and surfaces, by default those that it and its library may use."""
+    library = await read_library(libs, source, packages, builtin=(BUILTIN_LIBRARY,))
+    chosen = surfaces or surfaces_of([source, *(module.source for module in library.modules.values())])
+    prelude, limits = prelude_source(chosen), limits or ScriptLimits()
+    return Program(source, name, library, (prelude,), main_source(), limits=limits, trusted=trusted)

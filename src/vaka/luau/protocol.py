@@ -1,4 +1,4 @@
-"""The step protocol between a script and its host, and the JSON encoding of the values they exchange.
+"""The step protocol between a script and its host; the JSON encoding of the values they exchange, and checks of them.
 
 A script runs until it needs host calls, returns them as a step, and continues with each answer. The VM may be in this
 process or in a worker; a generator replaces it in tests.
@@ -13,7 +13,7 @@ import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, isnan
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 from vaka.core.loop.children.script_journal import ScriptAnswer, ScriptRequest
 from vaka.core.types.errors import ScriptError
@@ -256,3 +256,55 @@ _TAG_DECODERS: dict[str, Callable[[JSON], Any]] = {
     "$several": lambda value: MultipleResults(unpack(item) for item in value),
     "$table": lambda value: {key: unpack(item) for key, item in value.items()},
 }
+
+
+def is_table(value: JSON) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
+
+
+def is_list(value: JSON) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def type_name(value: JSON) -> str:
+    """Return the Luau name of a value's type, for error messages."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, bytes):
+        return "a string that is not UTF-8"
+    return "a string" if isinstance(value, str) else "a table"
+
+
+def as_string(value: JSON, label: str) -> str:
+    if not isinstance(value, str):
+        raise ScriptError(f"{label} must be a string, not {type_name(value)}")
+    return value
+
+
+def as_table(value: JSON, label: str) -> dict[str, Any]:
+    """Return a copy of a table with string keys; nil and an empty list are empty tables."""
+    if value is None or value == []:
+        return {}
+    if not is_table(value) or not all(isinstance(key, str) for key in value):
+        kind = "a list" if isinstance(value, list) else type_name(value)
+        raise ScriptError(f"{label} must be a table with names, not {kind}")
+    return dict(value)
+
+
+def as_list(value: JSON, label: str) -> list[Any]:
+    """Return a list; nil and an empty table are empty lists."""
+    if value is None or value == {}:
+        return []
+    if not is_list(value):
+        raise ScriptError(f"{label} must be a list, not {type_name(value)}")
+    return value
+
+
+def as_count(value: JSON, label: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ScriptError(f"{label} must be a whole number, not {value!r}")
+    return value

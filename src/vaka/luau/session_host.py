@@ -16,17 +16,17 @@ from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import Logged, UsageRecorded
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
-from vaka.luau.host.host_services import (
+from vaka.luau.host.http import http_tools
+from vaka.luau.protocol import value_of_result
+from vaka.luau.services import (
     AgentMemory,
     HostServices,
     ModelAccess,
     ScriptEnvironment,
     ScriptIo,
+    ScriptServices,
     ScriptStorage,
 )  # fmt: skip
-from vaka.luau.host.http import http_tools
-from vaka.luau.protocol import value_of_result
-from vaka.luau.services import ScriptServices
 
 HISTORY_KEY, SUMMARY_KEY = "$history", "$summary"
 """Keys in a session's state: changes that scripts made to the history, and the summary."""

@@ -1,6 +1,7 @@
 """Run a script without a session and measure its time and memory; its state lasts as long as its key-value store."""
 
 import asyncio
+import re
 import sys
 import time
 import uuid
@@ -13,25 +14,32 @@ from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text
-from vaka.luau import prelude
-from vaka.luau.bytecode import load_pyluau
 from vaka.luau.host import surface_functions
-from vaka.luau.host.host_services import (
+from vaka.luau.host.io import chunk_of_content, parse_chunk
+from vaka.luau.host.storage import stored_memory
+from vaka.luau.packages.install import package_finder
+from vaka.luau.pool import PooledVm, PrintBuffer, VmPool, native_limits
+from vaka.luau.program import (
+    ALL_SURFACES,
+    BUILTIN_LIBRARY,
+    BytecodeCache,
+    Program,
+    ScriptLimits,
+    build_program,
+    load_pyluau,
+    read_source,
+)  # fmt: skip
+from vaka.luau.protocol import Script, Step, Waiting
+from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.services import (
     AgentMemory,
     HostServices,
     ModelAccess,
     ScriptEnvironment,
     ScriptIo,
+    ScriptServices,
     ScriptStorage,
 )  # fmt: skip
-from vaka.luau.host.io import chunk_of_content, parse_chunk
-from vaka.luau.host.memory import stored_memory
-from vaka.luau.packages.install import package_finder
-from vaka.luau.pool import PooledVm, PrintBuffer, VmPool, native_limits
-from vaka.luau.program import BUILTIN_LIBRARY, Program, ScriptLimits
-from vaka.luau.protocol import Script, Step, Waiting
-from vaka.luau.scheduler import NullJournal, drive
-from vaka.luau.services import ScriptServices
 from vaka.luau.vm import LocalScript, PrintLine, ScriptExecution, StepAction
 from vaka.luau.worker import WorkerPool
 
@@ -153,12 +161,10 @@ async def load_program(
 
     Raises ``NotFound``, or ``ScriptError`` with ``file:line: what is wrong`` if it does not compile.
     """
-    template = Program(
-        "", preludes=(prelude.prelude_source(),), main=prelude.main_source(), limits=limits or ScriptLimits(),
-        trusted=trusted,
-    )  # fmt: skip
-    folder = (await asyncio.to_thread(path.resolve)).parent
-    return await Program.load(path, libs=libs, packages=package_finder(folder), template=template)
+    source = await asyncio.to_thread(read_source, path)
+    packages = package_finder((await asyncio.to_thread(path.resolve)).parent)
+    BytecodeCache().compile(source, path.name)
+    return await build_program(source, path.name, libs, packages, limits=limits, trusted=trusted, surfaces=ALL_SURFACES)
 
 
 class _LivePrintBuffer(PrintBuffer):
@@ -303,10 +309,10 @@ class StandaloneScript:
     def _startup_info(self, mode: str, begin: bool) -> dict[str, JSON]:
         modules = self.program.library.modules.values()
         sources = [module.source for module in modules if not module.name.startswith(_BUILTIN_MODULES)]
-        sources.append(self.program.source)
+        uses_state = any(re.search(r"\bstate\b", source) for source in [self.program.source, *sources])
         return {
             "mode": mode, "begin": begin, "name": self.name, "model": self.model, "state_id": self.name,
-            "state": True if prelude.uses_state(sources) else None, "request_id": self.id, "user_id": "",
+            "state": True if uses_state else None, "request_id": self.id, "user_id": "",
             "trace_id": self.id,
         }  # fmt: skip
 

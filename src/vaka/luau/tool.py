@@ -14,15 +14,11 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
-from vaka.luau import prelude
-from vaka.luau.bytecode import BytecodeCache
 from vaka.luau.host import surface_functions
-from vaka.luau.host.host_services import ScriptIo
 from vaka.luau.packages.install import package_finder
-from vaka.luau.program import BUILTIN_LIBRARY, Program, ScriptLimits, read_source
-from vaka.luau.require import read_library
+from vaka.luau.program import BytecodeCache, Program, ScriptLimits, build_program, read_source
 from vaka.luau.scheduler import drive
-from vaka.luau.services import ScriptServices
+from vaka.luau.services import ScriptIo, ScriptServices
 from vaka.luau.session_host import build_host_services
 
 _LEADING_COMMENT = re.compile(r"\A(?:\s*--!\w+[^\n]*\n)*((?:\s*--(?!\[\[|!)[^\n]*\n)+)")
@@ -42,7 +38,6 @@ class ScriptSource:
         self.text = read_source(self.path) if self.path else str(script)
         self.name = self.path.name if self.path else "script.luau"
         self._libs, self._limits, self.trusted = tuple(libs), limits, trusted
-        self._uses_state = False
         self._program: Program | None = None
         BytecodeCache().compile(self.text, self.name, 2)
 
@@ -57,22 +52,17 @@ class ScriptSource:
         """Return the script with its library and the surfaces it uses."""
         if self._program is None:
             packages = package_finder((self.path.parent if self.path else Path()).resolve())
-            library = await read_library(self._libs, self.text, packages, builtin=(BUILTIN_LIBRARY,))
-            sources = [self.text, *(module.source for module in library.modules.values())]
-            self._uses_state = prelude.uses_state(sources)
-            self._program = Program(
-                self.text, self.name, library, preludes=(prelude.prelude_source(prelude.surfaces_of(sources)),),
-                main=prelude.main_source(), limits=self._limits or ScriptLimits(), trusted=self.trusted,
-            )  # fmt: skip
+            self._program = await build_program(
+                self.text, self.name, self._libs, packages, limits=self._limits, trusted=self.trusted
+            )
         return self._program
 
     def startup_info(self, mode: str, journal: ScriptJournal) -> dict[str, JSON]:
-        """Return what ``ctx.agent`` and ``ctx.runtime`` tell the script; see ``prelude.main_source``."""
+        """Return what ``ctx.agent`` and ``ctx.runtime`` tell the script; see ``main_source``."""
         turn = journal.turn
         return {
             "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name, "state_id": turn.session,
-            "state": True if self._uses_state else None, "request_id": turn.id, "user_id": "",
-            "trace_id": turn.id,
+            "state": True, "request_id": turn.id, "user_id": "", "trace_id": turn.id,
         }  # fmt: skip
 
 

@@ -10,9 +10,8 @@ import msgspec
 
 from vaka.core.types.errors import InvalidInput, ScriptError, ScriptLimit
 from vaka.core.types.ids import JSON
-from vaka.luau.bytecode import load_pyluau
 from vaka.luau.pool import PooledVm, PrintBuffer, VmPool
-from vaka.luau.program import Program
+from vaka.luau.program import Program, load_pyluau
 from vaka.luau.protocol import Finished, HostCall, Script, Step, Waiting, pack
 from vaka.luau.require import REQUIRE_CALL
 

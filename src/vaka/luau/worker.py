@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from vaka.core.types.errors import Closed, InvalidInput, ScriptError, ScriptLimit
 from vaka.core.types.ids import JSON
 from vaka.luau import wire
-from vaka.luau.bytecode import load_pyluau
-from vaka.luau.program import Program
+from vaka.luau.program import Program, load_pyluau
 from vaka.luau.protocol import Finished, HostCall, Script, Step, Waiting, pack, unpack
 from vaka.luau.vm import PrintLine
 

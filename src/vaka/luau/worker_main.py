@@ -13,9 +13,8 @@ from pathlib import Path
 
 from vaka.core.types.errors import ScriptError, ScriptLimit, VakaError
 from vaka.luau import wire
-from vaka.luau.bytecode import vm_version
 from vaka.luau.pool import VmPool
-from vaka.luau.program import Program, ScriptLimits
+from vaka.luau.program import Program, ScriptLimits, vm_version
 from vaka.luau.protocol import Finished, Step, pack, unpack
 from vaka.luau.vm import ScriptExecution, StepAction
 from vaka.system import libc

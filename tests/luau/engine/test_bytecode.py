@@ -3,7 +3,7 @@
 import pytest
 
 from vaka.core.types.errors import ScriptError
-from vaka.luau.bytecode import BytecodeCache
+from vaka.luau.program import BytecodeCache
 
 
 def test_a_source_is_compiled_once() -> None:

@@ -9,6 +9,7 @@ from vaka.core.types.errors import NotFound, ScriptError
 from vaka.luau.program import Program, ScriptLimits
 from vaka.luau.require import Library, Module
 from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.standalone import load_program
 from vaka.luau.vm import VmRunner
 
 
@@ -37,36 +38,34 @@ async def test_a_script_is_loaded_with_its_libraries(tmp_path: Path) -> None:
     (tmp_path / "libs" / "greet.luau").write_text("return function(name) return `hello {name}` end")
     (tmp_path / "script.luau").write_text("return require('greet')(...)")
     limits = ScriptLimits(seconds=1)
-    program = await Program.load(
-        tmp_path / "script.luau", libs=[tmp_path / "libs"], template=Program("", limits=limits, trusted=True)
-    )
+    program = await load_program(tmp_path / "script.luau", libs=[tmp_path / "libs"], limits=limits)
     assert (program.name, program.limits, program.trusted) == ("script.luau", limits, True)
     vms = VmRunner()
-    assert await drive(vms.open(program), {}, NullJournal(), ["Ada"]) == ["hello Ada"]
+    assert await drive(vms.open(replace(program, preludes=(), main="")), {}, NullJournal(), ["Ada"]) == ["hello Ada"]
     await vms.close()
 
 
 async def test_every_script_can_require_the_builtin_library(tmp_path: Path) -> None:
     (tmp_path / "script.luau").write_text("return 1")
-    program = await Program.load(tmp_path / "script.luau")
+    program = await load_program(tmp_path / "script.luau")
     assert program.library.find("haivivi/resource").name == "haivivi/resource"
 
 
 async def test_a_syntax_error_is_found_when_a_script_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "script.luau").write_text("return 1 +\n\n= 2")
     with pytest.raises(ScriptError, match=r"^script\.luau:3: "):
-        await Program.load(tmp_path / "script.luau")
+        await load_program(tmp_path / "script.luau")
 
 
 async def test_the_error_of_an_unreadable_script_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"script '.*none\.luau' cannot be read: No such file"):
-        await Program.load(tmp_path / "none.luau")
+        await load_program(tmp_path / "none.luau")
     (tmp_path / "bad.luau").write_bytes(b"-- fine\n\xff")
     with pytest.raises(ScriptError, match=r"bad\.luau:2: the script is not UTF-8"):
-        await Program.load(tmp_path / "bad.luau")
+        await load_program(tmp_path / "bad.luau")
     (tmp_path / "large.luau").write_bytes(b" " * (9 << 20))
     with pytest.raises(ScriptError, match=r"large\.luau: the script has \d+ bytes"):
-        await Program.load(tmp_path / "large.luau")
+        await load_program(tmp_path / "large.luau")
 
 
 async def test_main_can_call_functions_that_the_script_defined() -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 from vaka.core.ports.net import Network
 from vaka.core.types.ids import JSON
 from vaka.luau.host import surface_functions
-from vaka.luau.host.host_services import HostServices, ScriptEnvironment, ScriptStorage
-from vaka.luau.prelude import main_source, prelude_source
-from vaka.luau.program import Program
+from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.require import read_library
 from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.services import HostServices, ScriptEnvironment, ScriptStorage
 from vaka.luau.vm import VmRunner
 from vaka.stores.memory import MemoryStore
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.luau.packages.sample_packages import gzip_bytes, make_tar, tar_entry
-from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.files import PackageLimits, pack_files, unpack_archive
+from vaka.luau.packages.versions import PackageError
 
 SMALL = PackageLimits(packed=4096, unpacked=1000, entries=4)
 FILES = st.dictionaries(

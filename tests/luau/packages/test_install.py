@@ -10,14 +10,12 @@ import pytest
 
 from tests.luau.packages.sample_packages import make_archive, manifest_json, publish_package, write_files
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.files import LOCK_FILE, PACKAGES_FOLDER, PackageLimits
 from vaka.luau.packages.install import InstalledPackages, install, open_installed
-from vaka.luau.packages.names import PackageReference
-from vaka.luau.packages.package import pack_folder
+from vaka.luau.packages.package import PackageReference, pack_folder
 from vaka.luau.packages.registry import FolderRegistry, Release
 from vaka.luau.packages.resolution import Resolution, resolve, write_lock
-from vaka.luau.packages.versions import Range, Version
+from vaka.luau.packages.versions import PackageError, Range, Version
 
 
 class LyingRegistry:

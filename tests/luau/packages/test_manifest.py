@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.package import Manifest, read_manifest, write_manifest
-from vaka.luau.packages.versions import Range, Version
+from vaka.luau.packages.versions import PackageError, Range, Version
 
 SMALLEST = {"name": "demo", "version": "1.0.0"}
 

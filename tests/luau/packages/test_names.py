@@ -2,9 +2,9 @@
 
 import pytest
 
-from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.names import PackageReference, check_package_name, check_path
-from vaka.luau.packages.versions import Range
+from vaka.luau.packages.files import check_path
+from vaka.luau.packages.package import PackageReference, check_package_name
+from vaka.luau.packages.versions import PackageError, Range
 
 
 @pytest.mark.parametrize("name", ["json", "@haivivi/http", "a", "3d", "a_b-c", "@a/b"])

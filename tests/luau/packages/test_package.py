@@ -8,7 +8,6 @@ import pytest
 
 from tests.luau.packages.sample_packages import gzip_bytes, make_tar, manifest_json, tar_entry, write_files
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.files import PackageLimits, unpack_archive
 from vaka.luau.packages.package import (
     ModuleSource,
@@ -18,6 +17,7 @@ from vaka.luau.packages.package import (
     read_package,
     read_package_folder,
 )
+from vaka.luau.packages.versions import PackageError
 
 FILES = {
     "pkg.json": manifest_json("@demo/text", "1.2.0+local", dependencies={"json": "^1"}),

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.versions import Range, Version
+from vaka.luau.packages.versions import PackageError, Range, Version
 
 SMALL = st.integers(0, 3)
 PRE = st.sampled_from([(), (0,), (1,), ("alpha",), ("alpha", 1), ("rc",)])

@@ -17,11 +17,10 @@ from tests.luau.packages.sample_packages import (
     tar_entry,
 )
 from vaka.core.types.errors import Corrupt, NotFound, StoreError
-from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.files import PackageLimits
 from vaka.luau.packages.package import read_package
 from vaka.luau.packages.registry import FolderRegistry, Release
-from vaka.luau.packages.versions import Range, Version
+from vaka.luau.packages.versions import PackageError, Range, Version
 
 LIMIT = 100_000
 

@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 
 from tests.luau.packages.sample_packages import publish_package
 from vaka.core.types.errors import NotFound
-from vaka.luau.packages.errors import PackageCycle, PackageError, ResolutionError
 from vaka.luau.packages.registry import FolderRegistry, Release
-from vaka.luau.packages.resolution import Resolution, choose_releases, parse_lock, read_lock, resolve, write_lock
-from vaka.luau.packages.versions import Range, Version
+from vaka.luau.packages.resolution import (
+    PackageCycle,
+    Resolution,
+    ResolutionError,
+    choose_releases,
+    parse_lock,
+    read_lock,
+    resolve,
+    write_lock,
+)
+from vaka.luau.packages.versions import PackageError, Range, Version
 
 Requirements = Mapping[str, Mapping[str, Mapping[str, str]]]
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vaka.luau.packages.errors import PackageError
-from vaka.luau.packages.versions import Version
+from vaka.luau.packages.versions import PackageError, Version
 
 NUMBERS = st.integers(0, 10**20)
 WORDS = st.from_regex(r"[0-9]*[A-Za-z-][0-9A-Za-z-]{0,5}", fullmatch=True)

@@ -9,12 +9,11 @@ from vaka.core.types.errors import NetworkUnreachable
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult
 from vaka.luau.host import surface_functions
-from vaka.luau.host.host_services import HostServices, ScriptIo
-from vaka.luau.host.memory import stored_memory
-from vaka.luau.prelude import main_source, prelude_source
-from vaka.luau.program import Program
+from vaka.luau.host.storage import stored_memory
+from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.protocol import ReplayJournal
 from vaka.luau.scheduler import NullJournal, drive
+from vaka.luau.services import HostServices, ScriptIo
 from vaka.luau.vm import VmRunner
 
 

@@ -11,7 +11,7 @@ from tests.luau.surfaces.surface_fixtures import (
     run_script,
 )
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices, ScriptEnvironment
+from vaka.luau.services import HostServices, ScriptEnvironment
 
 GIVEN: dict[str, JSON] = {
     "name": "assistant", "model": "m", "state_id": "s-1", "request_id": "r", "user_id": "u", "trace_id": "t",

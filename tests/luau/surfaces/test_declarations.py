@@ -9,7 +9,7 @@ import pytest
 import vaka.luau
 from tests.luau.surfaces.surface_fixtures import FakeNetwork, memory_services, run_for_result
 from vaka.core.ports.net import NetResponse
-from vaka.luau.bytecode import BytecodeCache
+from vaka.luau.program import BytecodeCache
 
 DECLARED = (Path(vaka.luau.__file__).parent / "vaka.d.luau").read_text("utf-8")
 _TYPE = re.compile(r"^export type (\w+) = \{(.*?)\}$", re.MULTILINE | re.DOTALL)

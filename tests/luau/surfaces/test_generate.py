@@ -13,7 +13,7 @@ from vaka.core.types.errors import NotFound, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.luau.host.host_services import HostServices, ModelAccess, ScriptEnvironment
+from vaka.luau.services import HostServices, ModelAccess, ScriptEnvironment
 from vaka.testing.models import FunctionModel, ScriptedModel, fail, say
 
 

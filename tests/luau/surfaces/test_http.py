@@ -4,7 +4,7 @@ import pytest
 
 from tests.luau.surfaces.surface_fixtures import FakeNetwork, run_for_error, run_script
 from vaka.core.ports.net import NetResponse
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.services import HostServices
 
 DATA = NetResponse(
     status=200, headers=(("content-type", "application/json"),), body=b'{"a": [1, null]}', url="http://host/a"

@@ -8,7 +8,7 @@ from tests.luau.surfaces.surface_fixtures import run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices
+from vaka.luau.services import HostServices
 
 
 async def test_invoke_calls_a_tool() -> None:

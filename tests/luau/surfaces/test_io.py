@@ -3,7 +3,7 @@
 from tests.luau.surfaces.surface_fixtures import AgentConversation, run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices, ScriptIo
+from vaka.luau.services import HostServices, ScriptIo
 
 
 async def test_a_tool_returns_or_outputs_its_result() -> None:

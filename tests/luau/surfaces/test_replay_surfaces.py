@@ -6,8 +6,8 @@ from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, Memory
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices, ModelAccess, ScriptEnvironment
-from vaka.luau.host.memory import stored_memory
+from vaka.luau.host.storage import stored_memory
+from vaka.luau.services import HostServices, ModelAccess, ScriptEnvironment
 from vaka.testing.models import ScriptedModel, say
 
 DATA = NetResponse(

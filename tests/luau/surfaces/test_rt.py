@@ -16,8 +16,8 @@ from tests.luau.surfaces.surface_fixtures import (
 )
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
-from vaka.luau.host.host_services import HostServices, ModelAccess, ScriptEnvironment, ScriptIo
-from vaka.luau.host.memory import stored_memory
+from vaka.luau.host.storage import stored_memory
+from vaka.luau.services import HostServices, ModelAccess, ScriptEnvironment, ScriptIo
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, fail, say
 

@@ -20,11 +20,10 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import SubagentCompleted, ToolStarted
 from vaka.luau.host import surface_functions
-from vaka.luau.host.host_services import HostServices, ModelAccess
 from vaka.luau.host.http import http_tools
-from vaka.luau.prelude import main_source, prelude_source
-from vaka.luau.program import Program
+from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.scheduler import drive
+from vaka.luau.services import HostServices, ModelAccess
 from vaka.luau.vm import VmRunner
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.luau.surfaces.surface_fixtures import run_for_error, run_for_result, run_script
-from vaka.luau.host.host_services import HostServices, ScriptEnvironment
+from vaka.luau.services import HostServices, ScriptEnvironment
 from vaka.testing.clock import FakeClock
 
 

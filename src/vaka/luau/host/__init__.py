@@ -1,12 +1,11 @@
-"""The Python side of what scripts can call: one file for each table of ``ctx``."""
+"""The Python side of what scripts can call: ``ctx``, ``__builtin`` and ``rt``."""
 
-from vaka.luau.host.compat import cache_functions, env_functions, kvs_functions
 from vaka.luau.host.generate import agent_functions, generate_functions, invoke_functions
-from vaka.luau.host.host_services import HostServices
 from vaka.luau.host.http import http_functions
-from vaka.luau.host.io import io_functions, log_functions, time_functions
-from vaka.luau.host.memory import memory_functions
+from vaka.luau.host.io import env_functions, io_functions, log_functions, time_functions
+from vaka.luau.host.storage import cache_functions, kvs_functions, memory_functions
 from vaka.luau.protocol import HostFunctions
+from vaka.luau.services import HostServices
 
 _FACTORIES = (
     http_functions, generate_functions, invoke_functions, agent_functions, memory_functions, log_functions,

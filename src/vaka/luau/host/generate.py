@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from itertools import count
+from typing import Any
 
 import msgspec
 
@@ -23,12 +24,21 @@ from vaka.core.ports.model import (
     UsageChunk,
 )  # fmt: skip
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
-from vaka.core.types.ids import JSON
-from vaka.core.types.message import Usage
+from vaka.core.types.ids import JSON, MessageId
+from vaka.core.types.message import AssistantMessage, Message, Usage, UserMessage, as_content
 from vaka.core.types.monitor import UsageRecorded
-from vaka.luau.host.host_services import HostServices, ModelAccess, unavailable_function
-from vaka.luau.host.prompt_args import PromptArgs, as_list, as_string, as_table, is_list, is_table, parse_prompt_args
-from vaka.luau.protocol import HostFunction, HostFunctions, MultipleResults
+from vaka.luau.protocol import (
+    HostFunction,
+    HostFunctions,
+    MultipleResults,
+    as_list,
+    as_string,
+    as_table,
+    is_list,
+    is_table,
+    type_name,
+)
+from vaka.luau.services import HostServices, ModelAccess, unavailable_function
 
 
 def invoke_functions(services: HostServices) -> HostFunctions:
@@ -139,6 +149,88 @@ class ModelAnswerStream:
             raise ScriptError("the model started its answer again after a part of it was delivered")
         elif piece is None:
             self._buffer.clear()
+
+
+_SCHEMA_INSTRUCTION = (
+    "Answer with one JSON value and nothing else: no words around it, no code fence. "
+    "It must fit this JSON Schema:\n{schema}"
+)
+
+_RETRY_INSTRUCTION = "That answer cannot be used: {problem}. Answer again, with one JSON value that fits the schema."
+
+_ROLES = {"user": "user", "assistant": "assistant", "model": "assistant", "system": "system"}
+
+_PROMPT_FIELDS = {"system", "messages", "prompt"}
+
+_RoleText = tuple[str, str]  # a role, and what it said
+
+
+class PromptArgs(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages, system prompt and options of a model call."""
+
+    messages: tuple[Message, ...]
+    system: str = ""
+    options: dict[str, Any] = {}
+
+    def with_schema(self, schema: JSON) -> "PromptArgs":
+        """Return the prompt with an instruction to answer with JSON that fits a schema."""
+        instruction = _SCHEMA_INSTRUCTION.format(schema=msgspec.json.encode(schema).decode())
+        return msgspec.structs.replace(self, system=f"{self.system}\n\n{instruction}".strip())
+
+    def with_retry(self, answer: str, problem: str) -> "PromptArgs":
+        """Return the prompt extended by a rejected answer and the reason."""
+        more = _make_message(("assistant", answer)), _make_message(("user", _RETRY_INSTRUCTION.format(problem=problem)))
+        return msgspec.structs.replace(self, messages=(*self.messages, *more))
+
+
+def parse_prompt_args(prompt: JSON, options: JSON = None) -> PromptArgs:
+    """Return the prompt of a script's arguments; raise ``ScriptError`` for invalid ones.
+
+    ``prompt`` is a text, a list of messages, or a table with ``system``, ``messages`` and ``prompt``; ``options`` may
+    have ``system`` and ``messages`` that come before it, and settings of the model.
+    """
+    settings = as_table(options, "generate: options")
+    texts: list[_RoleText] = []
+    for fields in ({field: settings.pop(field, None) for field in ("system", "messages")}, _prompt_fields(prompt)):
+        if fields.get("system") is not None:
+            texts.append(("system", as_string(fields["system"], "generate: system")))
+        texts += [_parse_message(item) for item in as_list(fields.get("messages"), "generate: messages")]
+        if fields.get("prompt") is not None:
+            texts.append(("user", as_string(fields["prompt"], "generate: prompt")))
+    system = "\n\n".join(text for role, text in texts if role == "system" and text)
+    messages = tuple(_make_message(item) for item in texts if item[0] != "system")
+    if not messages:
+        raise ScriptError("generate: the prompt has no message")
+    return PromptArgs(messages=messages, system=system, options=settings)
+
+
+def _prompt_fields(prompt: JSON) -> dict[str, Any]:
+    if isinstance(prompt, str):
+        return {"prompt": prompt}
+    if isinstance(prompt, list):
+        return {"messages": prompt}
+    if not isinstance(prompt, dict):
+        raise ScriptError(f"generate: the prompt must be a string or a table, not {type_name(prompt)}")
+    fields = as_table(prompt, "generate: prompt")
+    unknown = sorted(fields.keys() - _PROMPT_FIELDS)
+    if unknown:
+        raise ScriptError(f"generate: unknown prompt field {unknown[0]!r}; expected system, messages or prompt")
+    return fields
+
+
+def _parse_message(value: JSON) -> _RoleText:
+    fields = as_table(value, "generate: a message")
+    role = _ROLES.get(str(fields.get("role")))
+    if role is None:
+        raise ScriptError(f"generate: unknown role {fields.get('role')!r}; expected user, assistant or system")
+    return role, as_string(fields.get("content"), "generate: the content of a message")
+
+
+def _make_message(role_text: _RoleText) -> Message:
+    role, text = role_text
+    if role == "user":
+        return UserMessage(content=as_content(text))
+    return AssistantMessage(id=MessageId(""), content=as_content(text))
 
 
 _FENCE = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)

@@ -14,9 +14,8 @@ from vaka.core.types.errors import InvalidInput, NetworkError, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Text, ToolResult
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
-from vaka.luau.host.host_services import HostServices, unavailable_function
-from vaka.luau.host.prompt_args import as_table
-from vaka.luau.protocol import HostFunction, HostFunctions
+from vaka.luau.protocol import HostFunction, HostFunctions, as_table
+from vaka.luau.services import HostServices, unavailable_function
 
 DEFAULT_TIMEOUT = 30.0
 MAX_TIMEOUT = 120.0

@@ -1,4 +1,4 @@
-"""``ctx.input``, ``output``, ``recv``, ``emit``, ``log``, ``sleep``, ``uuid``; the chunks of ``recv`` and ``emit``."""
+"""``input``, ``output``, ``recv``, ``emit`` and their chunks; ``log``, ``sleep``, ``uuid`` and ``env``."""
 
 import asyncio
 import base64
@@ -10,9 +10,8 @@ import msgspec
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Stored, Text, replace_surrogates
-from vaka.luau.host.host_services import HostServices, unavailable_function
-from vaka.luau.host.prompt_args import as_list, as_table, type_name
-from vaka.luau.protocol import HostFunction, HostFunctions
+from vaka.luau.protocol import HostFunction, HostFunctions, as_list, as_string, as_table, type_name
+from vaka.luau.services import HostServices, unavailable_function
 
 _BLOB_TYPES: dict[str, type[Audio] | type[Image]] = {"audio/": Audio, "image/": Image}
 
@@ -127,3 +126,12 @@ def time_functions(services: HostServices) -> HostFunctions:
         return services.env.new_uuid() if services.env.new_uuid is not None else str(uuid.uuid4())
 
     return {"sleep": HostFunction(sleep), "uuid": HostFunction(new_uuid)}
+
+
+def env_functions(services: HostServices) -> HostFunctions:
+    """``env``: the value of an environment variable that scripts may read; nil for any other, and for an empty one."""
+
+    async def env(key: JSON) -> JSON:
+        return services.env.variables.get(as_string(key, "key")) or None
+
+    return {"env": HostFunction(env, local=True)}

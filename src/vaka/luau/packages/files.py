@@ -13,6 +13,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import unicodedata
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,43 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from vaka.core.types.errors import NotFound, StoreError
-from vaka.luau.packages.errors import PackageError, quote_text
-from vaka.luau.packages.names import check_path, normalize_path
+from vaka.luau.packages.versions import PackageError, quote_text
+
+_UNSAFE_CHARACTERS = re.compile(r'[\\:*?"<>|]')  # each is special on some operating system
+_MAX_PATH_CHARS, _MAX_STEP_BYTES, _MAX_PATH_STEPS = 512, 200, 32
+DEVICE_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+
+
+def check_path(text: str) -> str:
+    """Return a path that stays inside its folder and is valid on every operating system. Raises ``PackageError``."""
+    problem = _find_path_problem(text)
+    if problem:
+        raise PackageError(f"path {quote_text(text)} {problem}; expected a relative path such as 'sub/module.luau'")
+    return text
+
+
+def normalize_path(path: str) -> str:
+    """Return a key that is equal for paths that some file system treats as the same file."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
+def _find_path_problem(path: str) -> str:
+    steps = path.split("/")
+    if not path or path.startswith("/"):
+        return "is empty" if not path else "is absolute"
+    longest = max(len(step.encode("utf-8", "replace")) for step in steps)
+    if len(path) > _MAX_PATH_CHARS or len(steps) > _MAX_PATH_STEPS or longest > _MAX_STEP_BYTES:
+        return "is too long"
+    if ".." in path:
+        return "leads out of its folder"
+    if not path.isprintable() or _UNSAFE_CHARACTERS.search(path):
+        return "has a character that is not portable in file names"
+    if any(not step or step == "." or step.endswith((".", " ")) or step.startswith(" ") for step in steps):
+        return "has an empty step, or one with a dot or space at its end"
+    if any(step.partition(".")[0].lower() in DEVICE_NAMES for step in steps):
+        return "is the name of a device on some systems"
+    return ""
+
 
 _BLOCK = 512
 _FILE, _OLD_FILE, _FOLDER, _EXTENDED, _GLOBAL, _LONG_NAME = b"0", b"\0", b"5", b"x", b"g", b"L"

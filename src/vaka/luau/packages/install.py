@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vaka.core.types.errors import Corrupt, NotFound, ScriptError, VakaError
-from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.files import (
     DEFAULT_LIMITS,
     LOCK_FILE,
@@ -16,19 +15,20 @@ from vaka.luau.packages.files import (
     temporary_folder,
     write_folder,
 )  # fmt: skip
-from vaka.luau.packages.names import PackageReference, check_package_name
 from vaka.luau.packages.package import (
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
     ModuleSource,
     Package,
+    PackageReference,
+    check_package_name,
     read_manifest,
     read_package,
     read_package_folder,
 )  # fmt: skip
 from vaka.luau.packages.registry import Registry, Release
 from vaka.luau.packages.resolution import Resolution, read_lock
-from vaka.luau.packages.versions import ANY_VERSION, Range, Version
+from vaka.luau.packages.versions import ANY_VERSION, PackageError, Range, Version
 from vaka.luau.require import SOURCE_SUFFIX, FindPackage, PackageModules
 
 MAX_TOTAL_BYTES = 256 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""A package: its manifest ``pkg.json``, its files and their checksum."""
+"""A package: its name, its manifest ``pkg.json``, its files and their checksum."""
 
 import hashlib
 import re
@@ -10,18 +10,58 @@ from typing import Literal
 import msgspec
 
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.errors import PackageError, quote_text
 from vaka.luau.packages.files import (
     DEFAULT_LIMITS,
+    DEVICE_NAMES,
     PackageLimits,
+    check_path,
     pack_files,
     read_file,
     read_folder,
     run_in_thread,
     unpack_archive,
 )  # fmt: skip
-from vaka.luau.packages.names import check_package_name, check_path
-from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
+from vaka.luau.packages.versions import PackageError, Range, Version, decode_document, encode_document, quote_text
+
+_NAME_PART = r"[a-z0-9][a-z0-9_-]{0,63}"
+_NAME = re.compile(rf"(?:@{_NAME_PART}/)?{_NAME_PART}")
+
+
+def check_package_name(text: str) -> str:
+    """Return the name of a package, ``pkg`` or ``@scope/pkg``. Raises ``PackageError``."""
+    if _NAME.fullmatch(text) is None or DEVICE_NAMES & set(text.removeprefix("@").split("/")):
+        raise PackageError(
+            f"{quote_text(text)} is not a package name; "
+            "expected 'pkg' or '@scope/pkg' in lower-case letters, digits, '-' and '_'"
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class PackageReference:
+    """The argument of ``require``: a package, an optional range, and a module of it (``""``: its entry)."""
+
+    name: str
+    range: Range | None = None
+    module: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "PackageReference":
+        """Read ``[@scope/]pkg[@range][/sub/module]``. Raises ``PackageError``."""
+        steps = text.split("/")
+        head = 2 if text.startswith("@") else 1
+        name, mark, range_text = "/".join(steps[:head])[1:].partition("@")
+        if mark and not range_text.strip():
+            raise PackageError(f"{quote_text(text)} has an '@' with no range after it; expected '@scope/pkg@^1.0.0'")
+        module = "/".join(steps[head:])
+        if len(steps) > head:
+            check_path(module)
+        return cls(check_package_name(text[:1] + name), Range(range_text) if mark else None, module)
+
+    def __str__(self) -> str:
+        range_text = f"@{self.range}" if self.range is not None else ""
+        return f"{self.name}{range_text}" + (f"/{self.module}" if self.module else "")
+
 
 MANIFEST_FILE = "pkg.json"
 DEFAULT_ENTRY = "init.luau"

@@ -8,11 +8,9 @@ from typing import Protocol
 import msgspec
 
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.luau.packages.errors import PackageError
 from vaka.luau.packages.files import DEFAULT_LIMITS, PackageLimits, create_file, read_file, replace_file, run_in_thread
-from vaka.luau.packages.names import check_package_name
-from vaka.luau.packages.package import Package, PackageKind, read_package
-from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
+from vaka.luau.packages.package import Package, PackageKind, check_package_name, read_package
+from vaka.luau.packages.versions import PackageError, Range, Version, decode_document, encode_document
 
 INDEX_FILE = "index.json"
 _ARCHIVE_SUFFIX = ".tar.gz"

@@ -11,15 +11,34 @@ from pathlib import Path
 import msgspec
 
 from vaka.core.types.errors import NotFound
-from vaka.luau.packages.errors import PackageCycle, PackageError, ResolutionError, quote_text
 from vaka.luau.packages.files import read_file, replace_file, run_in_thread
-from vaka.luau.packages.names import check_package_name
+from vaka.luau.packages.package import check_package_name
 from vaka.luau.packages.registry import Registry, Release
-from vaka.luau.packages.versions import Range, Version, decode_document, encode_document
+from vaka.luau.packages.versions import PackageError, Range, Version, decode_document, encode_document, quote_text
 
 LOCK_FORMAT = 1
 _MAX_LOCK_BYTES = 8 * 1024 * 1024
 _SHA256_PATTERN = re.compile("[0-9a-f]{64}")
+
+
+class ResolutionError(PackageError):
+    """No set of versions satisfies all requirements; ``clashes`` has a line for each package in conflict."""
+
+    code = "package_conflict"
+
+    def __init__(self, message: str, clashes: Sequence[str] = ()) -> None:
+        super().__init__("\n".join([message, *(f"- {clash}" for clash in clashes)]))
+        self.clashes = tuple(clashes)
+
+
+class PackageCycle(ResolutionError):
+    """Packages depend on each other in a cycle; ``chain`` names them, ending with the first."""
+
+    code = "package_cycle"
+
+    def __init__(self, chain: Sequence[str]) -> None:
+        super().__init__(f"packages depend on each other in a cycle: {' → '.join(chain)}")
+        self.chain = tuple(chain)
 
 
 class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

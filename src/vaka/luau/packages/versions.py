@@ -9,7 +9,21 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from vaka.luau.packages.errors import PackageError, quote_text
+from vaka.core.types.errors import InvalidInput
+
+_MAX_QUOTED_CHARS = 80
+
+
+class PackageError(InvalidInput):
+    """A version, range, name, manifest or archive is invalid; nothing was changed."""
+
+    code = "package"
+
+
+def quote_text(text: str) -> str:
+    """Return a text for an error message: escaped, and truncated if it is long."""
+    return repr(text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}…")
+
 
 MAX_VERSION_CHARS = 128
 NUMBER_PATTERN = r"(?:0|[1-9][0-9]*)"
