@@ -23,7 +23,7 @@ def make_clerk() -> vaka.Agent:
     return agent(ScriptedModel(call("pay", amount=4), say("Settled.")), pay)
 
 
-async def test_a_tool_that_must_be_confirmed_asks() -> None:
+async def test_a_tool_in_ask_for_requests_an_approval() -> None:
     async with runtime(ask_for=("pay",), ask="suspend") as rt:
         session = await rt.open(make_clerk(), id="s")
         with pytest.raises(Suspended) as suspended:
@@ -34,7 +34,7 @@ async def test_a_tool_that_must_be_confirmed_asks() -> None:
         assert [event async for event in session.resume()][-1].data.text == "Settled."  # type: ignore[attr-defined]  # the turn's end
 
 
-async def test_closing_leaves_a_turn_that_waits_for_a_person_in_the_log() -> None:
+async def test_a_turn_that_waits_for_a_person_stays_unfinished_when_the_runtime_closes() -> None:
     store = MemoryStore()
     async with runtime(store, ask_for=("pay",)) as rt:
         session = await rt.open(make_clerk(), id="s")
@@ -55,7 +55,7 @@ async def test_an_input_cannot_take_the_key_of_a_decision() -> None:
             await session.run("Pay.", key="apr_1")
 
 
-async def test_what_is_offered_while_a_session_is_rewound_does_not_stop_it() -> None:
+async def test_events_offered_during_a_rewind_do_not_stop_it() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         await (await rt.open(make_clerk(), id="s")).run("Pay.")
@@ -73,7 +73,7 @@ async def test_what_is_offered_while_a_session_is_rewound_does_not_stop_it() -> 
         assert event.data.to == 3
 
 
-async def test_where_inputs_are_looked_at_a_steered_one_waits_for_a_turn_of_its_own() -> None:
+async def test_a_steered_input_gets_its_own_turn_when_middleware_has_before_agent() -> None:
     seen: list[str] = []
 
     async def look(turn: object, content: tuple[object, ...]) -> tuple[object, ...]:

@@ -75,7 +75,7 @@ async def test_a_second_input_waits_for_the_turn_before_it() -> None:
 
 
 @pytest.mark.parametrize("word", ["interrupt", "rollback"])
-async def test_an_input_can_take_the_place_of_the_running_turn(word: Any) -> None:
+async def test_an_input_with_interrupt_replaces_the_running_turn(word: Any) -> None:
     door, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("two"))
     async with runtime(store) as rt:
@@ -88,7 +88,7 @@ async def test_an_input_can_take_the_place_of_the_running_turn(word: Any) -> Non
     check_log(await read_log(store, "s"))
 
 
-async def test_an_input_that_interrupts_goes_before_what_was_queued() -> None:
+async def test_an_interrupting_input_runs_before_queued_inputs() -> None:
     door, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("b"), say("c"))
     async with runtime(store) as rt:
@@ -105,7 +105,7 @@ async def test_an_input_that_interrupts_goes_before_what_was_queued() -> None:
     assert user_texts(model)[1][-1] == "c"
 
 
-async def test_a_steered_input_joins_with_the_next_step_behind_the_results() -> None:
+async def test_a_steered_input_is_added_to_the_next_step_after_the_results() -> None:
     door, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("both"))
     async with runtime(store) as rt:
@@ -129,7 +129,7 @@ async def test_a_steered_input_joins_with_the_next_step_behind_the_results() -> 
     assert event_types(log).count("turn.started") == 1
 
 
-async def test_an_input_steered_into_the_last_answer_still_gets_one() -> None:
+async def test_an_input_steered_during_the_last_answer_is_answered() -> None:
     store = MemoryStore()
     answers = asyncio.Event()
 
@@ -152,7 +152,7 @@ async def test_steering_an_idle_session_begins_a_turn() -> None:
         assert (await session.run("Hi.", on_busy="steer")).text == "Hello."
 
 
-async def test_a_busy_session_can_be_refused() -> None:
+async def test_on_busy_reject_raises_busy() -> None:
     door = BlockingTool()
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(call("knock"), say("one")), door.tool()), id="s")
@@ -206,7 +206,7 @@ async def test_a_request_sent_twice_gets_the_first_ones_response() -> None:
     assert last_body(events).text == "once"
 
 
-async def test_what_was_sent_is_kept_before_send_returns() -> None:
+async def test_send_returns_after_the_input_is_stored() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(say("Hello."))), id="s")
@@ -215,14 +215,14 @@ async def test_what_was_sent_is_kept_before_send_returns() -> None:
     check_log(await read_log(store, "s"))
 
 
-async def test_what_was_sent_to_an_agent_that_cannot_run_is_an_error() -> None:
+async def test_send_to_an_agent_without_a_model_raises() -> None:
     async with runtime() as rt:
         session = await rt.open(vaka.Agent("modelless"), id="s")
         with pytest.raises(vaka.VakaError, match="agent 'modelless' has no model"):
             await session.send("Hi.")
 
 
-async def test_a_caller_that_withdraws_stops_only_its_own_turn() -> None:
+async def test_a_cancelled_caller_stops_only_its_own_turn() -> None:
     door, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("one"), say("never"))
     async with runtime(store) as rt:
@@ -241,7 +241,7 @@ async def test_a_caller_that_withdraws_stops_only_its_own_turn() -> None:
     assert len(model.prompts) == 2
 
 
-async def test_a_caller_that_withdraws_before_its_turn_was_written_leaves_nothing() -> None:
+async def test_a_caller_cancelled_before_its_turn_was_written_leaves_no_events() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(say("one", repeat=True))), id="s")
@@ -256,7 +256,7 @@ async def test_a_caller_that_withdraws_before_its_turn_was_written_leaves_nothin
     assert len(counting.commits) <= 4
 
 
-async def test_a_caller_that_withdraws_a_steered_input_leaves_the_turn_alone() -> None:
+async def test_cancelling_a_steered_input_does_not_stop_the_turn() -> None:
     door = BlockingTool()
     model = ScriptedModel(call("knock"), call("knock"), say("done"))
     async with runtime() as rt:
@@ -272,7 +272,7 @@ async def test_a_caller_that_withdraws_a_steered_input_leaves_the_turn_alone() -
         assert (await first).text == "done"
 
 
-async def test_whoever_stops_reading_does_not_stop_the_turn() -> None:
+async def test_leaving_a_stream_does_not_stop_the_turn() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(say("Hello."))), id="s")
@@ -283,7 +283,7 @@ async def test_whoever_stops_reading_does_not_stop_the_turn() -> None:
     assert last_body(log).text == "Hello."
 
 
-async def test_a_second_runtime_leaves_its_input_with_the_first_and_follows() -> None:
+async def test_a_second_runtime_offers_its_input_to_the_first_and_follows() -> None:
     door, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("one"), say("two"))
     other = store.open_handle()
@@ -347,7 +347,7 @@ async def test_a_second_runtime_waits_for_a_new_session_to_exist() -> None:
     check_log(await read_log(store, "s"))
 
 
-async def test_a_visitor_is_told_when_its_own_runtime_closes() -> None:
+async def test_closing_a_second_runtime_raises_closed_in_its_caller() -> None:
     door, store = BlockingTool(), MemoryStore()
     other = store.open_handle()
     async with runtime(store) as rt:
@@ -386,7 +386,7 @@ async def test_closing_with_cancel_ends_the_turn_and_leaves_the_queue_in_the_log
     assert last_body(events).text == "late"
 
 
-async def test_a_session_is_free_again_after_a_turn_that_could_not_begin() -> None:
+async def test_a_session_is_released_after_a_turn_that_could_not_start() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         for _ in range(2):

@@ -40,7 +40,7 @@ def is_refused(result: ToolResult) -> bool:
     return result.failed and result.reason == "denied"
 
 
-async def test_what_is_denied_is_denied_from_every_folder(bench: RuledShellBench) -> None:
+async def test_a_denied_file_is_denied_from_every_working_folder(bench: RuledShellBench) -> None:
     assert (await bench.bash("cat key")).text.startswith("key is here")
     await bench.bash("cd sub")
     assert is_refused(await bench.bash("cat key")), "it is sub/key from here"
@@ -54,7 +54,7 @@ async def test_what_is_denied_is_denied_from_every_folder(bench: RuledShellBench
     assert (await bench.bash("cat key")).text.startswith("key is here")
 
 
-async def test_so_it_is_with_a_folder_that_the_call_names(bench: RuledShellBench) -> None:
+async def test_a_denied_file_is_denied_from_a_working_folder_in_the_call(bench: RuledShellBench) -> None:
     assert is_refused(await bench.bash("cat key", workdir="sub"))
     assert (await bench.bash("cat key", workdir=".")).text.startswith("key is here")
     assert is_refused(await bench.bash("cat plan", workdir="secret"))
@@ -63,21 +63,21 @@ async def test_so_it_is_with_a_folder_that_the_call_names(bench: RuledShellBench
     assert (await bench.bash("cat key", workdir="..")).text.startswith("key is here")
 
 
-async def test_a_link_to_a_folder_is_the_folder(bench: RuledShellBench) -> None:
+async def test_a_link_to_a_folder_is_judged_as_the_folder(bench: RuledShellBench) -> None:
     (bench.root / "way").symlink_to("sub")
     await bench.bash("cd way")
     assert is_refused(await bench.bash("cat key"))
     assert is_refused(await bench.bash("cat key", workdir="../way"))
 
 
-async def test_calls_made_at_once_begin_where_the_rules_looked_at_them(bench: RuledShellBench) -> None:
+async def test_concurrent_calls_start_in_the_folder_that_the_rules_judged(bench: RuledShellBench) -> None:
     done = await bench.run_calls(("Bash", {"command": "cd sub"}), ("Bash", {"command": "cat key"}), at_once=True)
     texts = {result.call: result.text for result in done}
     assert f"the working folder is now {bench.root}/sub" in texts[CallId("call_1")]
     assert texts[CallId("call_2")].startswith("key is here"), "that of the working folder, which is not denied"
 
 
-async def test_a_folder_that_is_gone_is_no_way_around(bench: RuledShellBench) -> None:
+async def test_a_removed_working_folder_does_not_bypass_the_rules(bench: RuledShellBench) -> None:
     (bench.root / "hollow").mkdir()
     await bench.bash("cd hollow")
     (bench.root / "hollow").rmdir()
@@ -86,13 +86,13 @@ async def test_a_folder_that_is_gone_is_no_way_around(bench: RuledShellBench) ->
     assert is_refused(await bench.bash("cat secret/plan"))
 
 
-async def test_after_a_restart_the_folder_is_still_known_to_the_rules(bench: RuledShellBench) -> None:
+async def test_the_rules_use_the_working_folder_of_the_log_after_a_restart(bench: RuledShellBench) -> None:
     await bench.bash("cd sub")
     await bench.restart()
     assert is_refused(await bench.bash("cat key"))
 
 
-def test_a_workdir_that_is_none_is_never_allowed(tmp_path: Path) -> None:
+def test_an_invalid_workdir_is_never_allowed(tmp_path: Path) -> None:
     rules = LayeredPolicy([Layer(name="flag", allow=("Bash",), deny=DENY)], cwd=str(tmp_path))
     spec = ShellHarness(tmp_path).tools[0].spec
     assert rules.decide(spec, {"command": "cat key", "workdir": 7}).decision == "ask"

@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> CompositeFiles:
     return CompositeFiles(Workspace(work), {"memories": notes, "kept/here": KeyValueFiles(MemoryStore().values)})
 
 
-async def test_all_trees_are_searched_from_above_them(files: CompositeFiles, tmp_path: Path) -> None:
+async def test_a_search_from_the_root_covers_all_trees(files: CompositeFiles, tmp_path: Path) -> None:
     made = [
         call("Write", file_path="kept/here/k.txt", content="kept os\n"),
         call("Grep", pattern="os", output_mode="content"),
@@ -58,7 +58,7 @@ async def test_all_trees_are_searched_from_above_them(files: CompositeFiles, tmp
     ]
 
 
-async def test_what_lies_in_no_folder_is_told_apart(files: CompositeFiles, tmp_path: Path) -> None:
+async def test_is_local_distinguishes_folders_on_disk_from_other_trees(files: CompositeFiles, tmp_path: Path) -> None:
     assert files.roots == (str(tmp_path / "work"),)
     assert CompositeFiles(MemoryFiles(), {"x": MemoryFiles()}).roots == ()
     assert CompositeFiles(files, {"x": MemoryFiles()}).roots == files.roots
@@ -68,7 +68,7 @@ async def test_what_lies_in_no_folder_is_told_apart(files: CompositeFiles, tmp_p
     assert [both.is_local(path) for path in ("src", "memories", "x")] == [True, False, False]
 
 
-async def test_commands_begin_in_a_folder_of_the_files_and_write_to_no_other(
+async def test_commands_start_in_the_folder_of_the_default_tree_and_write_to_no_other(
     files: CompositeFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -86,7 +86,7 @@ async def test_commands_begin_in_a_folder_of_the_files_and_write_to_no_other(
         assert not (tmp_path / "work" / ".git").exists()
 
 
-async def test_commands_have_the_habits_that_were_given(tmp_path: Path) -> None:
+async def test_commands_use_the_given_command_options(tmp_path: Path) -> None:
     late, most = await run_tools(
         call("Bash", command="echo begun; sleep 30"), call("Bash", command="true", timeout=9_000), cwd=str(tmp_path),
         command_habits=CommandOptions(timeout=300, longest=1_000, late_goes_on=True),

@@ -25,7 +25,7 @@ async def test_an_embedder_on_this_machine_needs_nothing_but_its_name(name: str,
         assert rt.models.embedder(name) is embedder
 
 
-async def test_an_embedder_of_a_provider_is_asked_with_its_key() -> None:
+async def test_an_embedder_of_a_provider_sends_its_key() -> None:
     answer = b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}], "model": "e"}'
     fault = Fault(body=answer, headers={"content-type": "application/json"})
     async with FakeProvider(say("unused"), fault=fault) as provider:
@@ -38,19 +38,19 @@ async def test_an_embedder_of_a_provider_is_asked_with_its_key() -> None:
 
 
 @pytest.mark.parametrize("name", ["hashin", "hashing:x", "anthropic/x", "openai", ""])
-async def test_a_name_that_is_none_is_told_with_those_there_are(name: str) -> None:
+async def test_the_error_for_an_unknown_embedder_lists_the_known_ones(name: str) -> None:
     async with runtime(environ={}) as rt:
         with pytest.raises(ConfigError, match="there are hashing, minilm"):
             rt.models.embedder(name)
 
 
-async def test_a_key_that_is_missing_is_named() -> None:
+async def test_the_error_for_a_missing_key_names_its_variable() -> None:
     async with runtime(environ={}) as rt:
         with pytest.raises(AuthenticationFailed, match="OPENAI_API_KEY"):
             rt.models.embedder("openai/text-embedding-3-small")
 
 
-async def test_what_an_embedder_used_is_in_the_stats_of_the_runtime() -> None:
+async def test_the_usage_of_an_embedder_is_in_the_stats_of_the_runtime() -> None:
     counted = (
         b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}], "usage": {"prompt_tokens": 500000, "total_tokens": 1}}'
     )
@@ -106,7 +106,7 @@ async def run_embedding_tool(text: str, model: str = SMALL, **limits: Any) -> tu
     return found, results_by_call(log)["call_1"], total, asked
 
 
-async def test_what_a_tool_embeds_is_in_the_log_of_its_session_and_counted_once() -> None:
+async def test_usage_of_an_embedder_in_a_tool_is_logged_and_counted_once() -> None:
     (body,), result, total, _ = await run_embedding_tool("a")
     assert (body.model, body.agent, body.call, body.usage.input) == (SMALL, "assistant", "call_1", 500_000)
     assert result.text == "kept"
@@ -134,7 +134,7 @@ class WideEstimateModel(FunctionModel):
         return Estimate(usage=Usage(input=100), max_tokens=1_000_000)
 
 
-async def test_what_is_embedded_beside_a_model_call_waits_until_that_call_has_told_what_it_costs() -> None:
+async def test_an_embedding_waits_until_a_concurrent_model_call_has_reported_its_cost() -> None:
     begun, store = asyncio.Event(), MemoryStore()
 
     async def answer(prompt: Prompt) -> str:

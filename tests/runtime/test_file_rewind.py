@@ -64,7 +64,7 @@ def desk(tmp_path: Path) -> RewindBench:
     return RewindBench(tmp_path)
 
 
-async def test_every_file_tool_is_undone_and_the_conversation_with_it(desk: RewindBench) -> None:
+async def test_a_rewind_restores_the_conversation_and_the_changes_of_every_file_tool(desk: RewindBench) -> None:
     desk.write("a.py", "one\n")
     desk.write("b.py", "x y\n")
     desk.write("c.ipynb", NOTEBOOK)
@@ -92,14 +92,14 @@ async def test_every_file_tool_is_undone_and_the_conversation_with_it(desk: Rewi
     assert await desk.preview(place) == FileRewind()
 
 
-async def test_a_session_can_say_it_itself(desk: RewindBench) -> None:
+async def test_session_rewind_restores_files(desk: RewindBench) -> None:
     await desk.call("Write", file_path="f", content="1")
     async with desk.runtime() as rt:
         await (await rt.open(agent(ScriptedModel()), id="s")).rewind("1", files=True)
     assert desk.read_files() == {}
 
 
-async def test_going_back_again_and_forth_again(desk: RewindBench) -> None:
+async def test_files_follow_rewinds_back_and_forth(desk: RewindBench) -> None:
     places: list[str] = []
     for text in ("1", "2", "3"):
         await desk.call("Write", file_path="f", content=text)
@@ -114,7 +114,7 @@ async def test_going_back_again_and_forth_again(desk: RewindBench) -> None:
     assert desk.read_files() == {}
 
 
-async def test_what_somebody_else_changed_is_named_and_kept_unless_forced_and_even_then_not_lost(
+async def test_files_changed_outside_are_reported_and_overwritten_only_by_force_with_a_backup(
     desk: RewindBench,
 ) -> None:
     await desk.call("Write", file_path="mine", content="1")
@@ -136,7 +136,7 @@ async def test_what_somebody_else_changed_is_named_and_kept_unless_forced_and_ev
     assert desk.read_files() == {"mine": "2", "theirs": "a person was here"}
 
 
-async def test_a_file_that_somebody_removed_or_put_back_already(desk: RewindBench) -> None:
+async def test_a_file_removed_outside_is_restored_and_one_restored_already_is_skipped(desk: RewindBench) -> None:
     await desk.call("Write", file_path="gone", content="1")
     await desk.call("Write", file_path="back", content="1")
     place = await desk.head()
@@ -170,7 +170,7 @@ async def test_the_copy_is_in_the_log_before_the_file_changes(desk: RewindBench)
     check_log(await read_log(died, "s"))
 
 
-async def test_a_change_of_which_the_log_has_no_copy_is_named(desk: RewindBench) -> None:
+async def test_a_change_without_a_copy_in_the_log_is_reported(desk: RewindBench) -> None:
     desk.write("a", "old")
     await desk.call("Read", file_path="a")
     place = await desk.head()
@@ -180,7 +180,7 @@ async def test_a_change_of_which_the_log_has_no_copy_is_named(desk: RewindBench)
     assert (await desk.preview(place)).lost == ("a",)
 
 
-async def test_without_snapshots_the_files_stay_and_are_named(tmp_path: Path) -> None:
+async def test_without_snapshots_files_are_unchanged_and_reported(tmp_path: Path) -> None:
     desk = RewindBench(tmp_path, copies=False)
     await desk.call("Write", file_path="a", content="1")
     assert CHANGED_FILE_KEY not in str(await read_log(desk.store, "s"))
@@ -189,14 +189,16 @@ async def test_without_snapshots_the_files_stay_and_are_named(tmp_path: Path) ->
     assert desk.read_files() == {"a": "1"}
 
 
-async def test_a_failed_change_is_no_change(desk: RewindBench) -> None:
+async def test_a_failed_edit_is_not_restored(desk: RewindBench) -> None:
     await desk.call("Write", file_path="a", content="1")
     place = await desk.head()
     assert (await desk.call("Edit", file_path="a", old_string="none", new_string="2")).failed
     assert await desk.preview(place) == FileRewind()
 
 
-async def test_another_folder_is_not_touched(desk: RewindBench, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_files_of_another_folder_are_not_restored(
+    desk: RewindBench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     await desk.call("Write", file_path="a", content="1")
     other = tmp_path_factory.mktemp("other")
     (other / "a").write_text("1")
@@ -220,7 +222,7 @@ async def test_copies_are_kept_as_long_as_the_session(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_copy_that_was_erased_stops_everything(desk: RewindBench) -> None:
+async def test_an_erased_copy_aborts_the_rewind(desk: RewindBench) -> None:
     desk.write("a", "old")
     await desk.run_calls(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
     log, empty = await read_log(desk.store, "s"), MemoryStore()
@@ -244,7 +246,7 @@ class FailingWorkspace(Workspace):
         return await super().write(path, data, known=known, new=new)
 
 
-async def test_the_same_call_again_finishes_what_was_cut_off(desk: RewindBench) -> None:
+async def test_repeating_an_interrupted_rewind_finishes_it(desk: RewindBench) -> None:
     for path in ("a", "b", "c"):
         await desk.call("Write", file_path=path, content="1")
     place = await desk.head()
@@ -260,7 +262,7 @@ async def test_the_same_call_again_finishes_what_was_cut_off(desk: RewindBench) 
     assert desk.read_files() == {"a": "1", "b": "1", "c": "1"}
 
 
-async def test_a_session_at_work_is_left_alone(desk: RewindBench) -> None:
+async def test_a_busy_session_is_not_rewound(desk: RewindBench) -> None:
     await desk.call("Write", file_path="a", content="1")
     async with desk.runtime() as rt:
         await desk.store.events.claim(SessionId("s"))
@@ -269,7 +271,7 @@ async def test_a_session_at_work_is_left_alone(desk: RewindBench) -> None:
     assert desk.read_files() == {"a": "1"}
 
 
-async def test_without_files_or_without_a_session_there_is_nothing_to_put_back(desk: RewindBench) -> None:
+async def test_rewinding_files_without_a_workspace_or_session_is_an_error(desk: RewindBench) -> None:
     await desk.call("Write", file_path="a", content="1")
     async with runtime(desk.store) as rt:
         rt.env.world = World()

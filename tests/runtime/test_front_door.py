@@ -46,7 +46,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-def test_wrong_arguments_fail_at_construction_with_a_message_that_says_what_to_write() -> None:
+def test_wrong_arguments_fail_at_construction_with_a_suggestion() -> None:
     failures = []
     for name, (construct, message) in WRONG.items():
         try:
@@ -144,7 +144,7 @@ async def test_instructions_may_be_a_function_of_the_turn(is_async: bool) -> Non
     assert seen == ["You serve Ann.", "You serve Bob."]
 
 
-async def test_instructions_that_are_no_text_fail_the_turn() -> None:
+async def test_instructions_that_are_not_text_fail_the_turn() -> None:
     agent = vaka.Agent("a", model=ScriptedModel(say("Hi.")), instructions=lambda turn: 7)  # type: ignore[arg-type,return-value]  # the mistake is the test
     with pytest.raises(TurnError, match="instructions of agent 'a' must be a str, not int"):
         await vaka.run(agent, "Hello.")
@@ -161,7 +161,7 @@ async def test_a_stream_has_the_response_at_its_end() -> None:
         assert (await session.stream("And?").wait()).text == "Again."
 
 
-async def test_a_turn_goes_on_when_its_reader_leaves() -> None:
+async def test_a_turn_continues_when_its_reader_leaves() -> None:
     async with vaka.Runtime() as runtime:
         session = await runtime.open(vaka.Agent("a", model=ScriptedModel(say("Hello."))), id="s")
         async with session.stream("Hi.") as turn:

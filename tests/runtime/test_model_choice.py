@@ -25,7 +25,7 @@ def make_pool(*tiers: str) -> dict[str, ScriptedModel]:
     return {tier: ScriptedModel(say(POOL[tier], repeat=True), name=f"m-{tier}") for tier in tiers}
 
 
-async def test_a_request_is_answered_by_the_tier_it_asks_for() -> None:
+async def test_a_request_is_answered_by_the_model_of_its_tier() -> None:
     store = MemoryStore()
     async with runtime(
         store, model=ScriptedModel(say("Default.", repeat=True)), model_pool=make_pool("low", "high")
@@ -37,7 +37,7 @@ async def test_a_request_is_answered_by_the_tier_it_asks_for() -> None:
     assert "tier 'mid' (asked for) is not in the pool, which has low, high" in selected[-1].reason
 
 
-async def test_a_tier_is_a_name_for_agents_too_and_only_the_one_that_is_needed_is_made() -> None:
+async def test_an_agent_may_name_a_tier_and_only_the_needed_model_is_created() -> None:
     tiers: dict[str, Any] = {**make_pool("low"), "high": "mistral/x"}
     async with runtime(model_pool=tiers, environ={}) as rt:
         assert (await (await rt.open(vaka.Agent("a", model="low"))).run("Hi.")).text == "Low."
@@ -52,7 +52,7 @@ async def test_a_tier_is_a_name_for_agents_too_and_only_the_one_that_is_needed_i
             await (await rt.open(vaka.Agent("a", model="mid"))).run("Hi.")
 
 
-async def test_agents_that_others_start_have_the_tier_of_their_name() -> None:
+async def test_child_agents_have_the_tier_of_their_name() -> None:
     store = MemoryStore()
     children = [vaka.Agent("Explore"), vaka.Agent("plan", model=ScriptedModel(say("Own."))), vaka.Agent("other")]
     boss = ScriptedModel(
@@ -70,7 +70,7 @@ async def test_agents_that_others_start_have_the_tier_of_their_name() -> None:
     assert [e.data.reason for e in log if isinstance(e.data, ModelSelected)] == ["subagent 'Explore'"]
 
 
-def test_tiers_that_are_none_are_told() -> None:
+def test_an_unknown_tier_is_an_error() -> None:
     with pytest.raises(ConfigError, match="there is no tier 'hihg'; the tiers are low, mid, high"):
         runtime(model_pool={"hihg": "openai/x"})
     with pytest.raises(ConfigError, match="there is no tier 'x'"):
@@ -95,7 +95,7 @@ async def test_a_session_changes_its_model_by_request_and_keeps_its_history() ->
     assert [(event.model, event.reason) for event in selected] == [("openai-chat/gpt-x", "asked for")]
 
 
-async def test_what_a_queued_input_asks_for_counts_when_its_turn_comes() -> None:
+async def test_a_queued_input_uses_its_model_and_options_in_its_own_turn() -> None:
     gate = ScriptedModel(stall(0.0, text="Slow."), say("Default."))
     async with runtime(model=gate, model_pool=make_pool("high")) as rt:
         session = await rt.open(id="s")
@@ -103,7 +103,7 @@ async def test_what_a_queued_input_asks_for_counts_when_its_turn_comes() -> None
         assert (await session.run("Second.", model="high", options={"seed": 1})).text == "High."
 
 
-async def test_after_a_crash_the_turn_goes_on_with_the_model_it_was_asked_for() -> None:
+async def test_a_turn_resumed_after_a_crash_uses_the_requested_model() -> None:
     store, tiers = MemoryStore(), make_pool("high")
     async with runtime(store, model=ScriptedModel(say("x")), model_pool={"high": ScriptedModel(stall())}) as dying:
         session = await dying.open(id="s")
@@ -119,7 +119,7 @@ async def test_after_a_crash_the_turn_goes_on_with_the_model_it_was_asked_for() 
     assert tiers["high"].prompts[0].options == {"seed": 7}
 
 
-async def test_a_model_that_means_nothing_is_told_to_whoever_asks_and_nothing_is_written() -> None:
+async def test_a_request_for_an_unknown_model_raises_and_writes_nothing() -> None:
     store = MemoryStore()
     async with runtime(store, model=ScriptedModel(say("x")), environ={}) as rt:
         for model, error in (("opnai/x", ConfigError), ("openai/x", AuthenticationFailed)):
@@ -128,7 +128,7 @@ async def test_a_model_that_means_nothing_is_told_to_whoever_asks_and_nothing_is
     assert await read_log(store, "s") == []
 
 
-async def test_an_input_from_elsewhere_that_asks_for_what_is_not_here_fails_its_turn_and_no_other() -> None:
+async def test_an_offered_input_with_an_unavailable_model_fails_only_its_own_turn() -> None:
     here = ScriptedModel(say("Here.", repeat=True))
     async with runtime(model=here, environ={}) as rt:
         session = await rt.open(id="s")
@@ -143,7 +143,7 @@ async def test_an_input_from_elsewhere_that_asks_for_what_is_not_here_fails_its_
 @pytest.mark.parametrize(
     ("default", "request_", "seen"), [(None, None, None), (True, None, True), (True, False, False)]
 )
-async def test_whether_prompts_are_cached_is_said_by_the_request_then_the_runtime(
+async def test_the_request_overrides_the_cache_option_of_the_runtime(
     default: bool | None, request_: bool | None, seen: bool | None
 ) -> None:
     model = ScriptedModel(say("Hi."))
@@ -155,7 +155,7 @@ async def test_whether_prompts_are_cached_is_said_by_the_request_then_the_runtim
 USED = {"input": 5, "output": 1, "cost": 0.5}
 
 
-async def test_what_was_used_is_summed_up_by_model_and_agent_children_included() -> None:
+async def test_stats_sum_the_usage_by_model_and_agent_with_children() -> None:
     child = vaka.Agent("child", model=ScriptedModel({**say("Yes."), "agent": "child", "usage": USED}))
     lines = ({**call("child", prompt="?"), "usage": {"input": 10, "output": 2}}, {**say("Ok."), "usage": {"input": 20}})
     store = MemoryStore()

@@ -51,7 +51,9 @@ def make_registry(environ: dict[str, str], **options: Any) -> ModelRegistry:
         ("azure/mine", "/openai/deployments/mine/chat/completions", {"api-key": "azure-key"}),
     ],
 )
-async def test_a_name_says_who_is_asked_and_how(name: str, path: str, headers: dict[str, str]) -> None:
+async def test_a_model_name_selects_the_provider_the_path_and_the_key(
+    name: str, path: str, headers: dict[str, str]
+) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         environ = environ_for(
             provider.url, ANTHROPIC_API_KEY="ant-key-1", GEMINI_API_KEY="gem-key-1", DEEPSEEK_BASE_URL=provider.url,
@@ -75,7 +77,7 @@ async def test_a_name_says_who_is_asked_and_how(name: str, path: str, headers: d
         ("gpt-5-mini", "developer", "max_completion_tokens"), ("openai/o3", "developer", "max_completion_tokens"),
     ],
 )  # fmt: skip
-async def test_a_server_elsewhere_is_asked_in_words_every_server_knows_unless_openai_is_behind_it(
+async def test_a_compatible_server_gets_common_fields_unless_the_model_is_one_of_openai(
     model: str, role: str, bound: str
 ) -> None:
     async with FakeProvider(say("Hi.")) as provider, runtime(environ=environ_for(provider.url)) as rt:
@@ -109,14 +111,14 @@ async def test_a_server_elsewhere_is_asked_in_words_every_server_knows_unless_op
         ("openai", "http://responses", "http://responses/v1"),
     ],
 )
-def test_an_address_is_taken_with_and_without_its_version(provider: str, given: str, address: str) -> None:
+def test_a_base_url_is_accepted_with_and_without_its_version(provider: str, given: str, address: str) -> None:
     known = providers.find(provider)
     assert known is not None
     account = providers.resolve_account(known, {known.base_env: given, known.key_env[0]: "k"})
     assert account.base_url == address
 
 
-def test_a_bearer_token_counts_where_there_is_no_key() -> None:
+def test_a_bearer_token_is_used_without_a_key() -> None:
     known = providers.find("anthropic")
     assert known is not None
     both = {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_AUTH_TOKEN": "token"}
@@ -137,7 +139,7 @@ def test_a_bearer_token_counts_where_there_is_no_key() -> None:
         ("mistral/x", "MISTRAL_API_KEY"),
     ],
 )
-def test_a_missing_key_is_told_with_the_variable_that_should_have_it(name: str, variables: str) -> None:
+def test_the_error_for_a_missing_key_names_its_variable(name: str, variables: str) -> None:
     with pytest.raises(AuthenticationFailed, match=f"{name}: there is no key for .*; set {variables}"):
         make_registry({"OPENAI_API_KEY": ""}).find(name)
 
@@ -147,7 +149,7 @@ def test_a_missing_key_is_told_with_the_variable_that_should_have_it(name: str, 
     ("name", "variable"),
     [("openai/x", "OPENAI_API_KEY"), ("anthropic/x", "ANTHROPIC_API_KEY"), ("gemini/x", "GEMINI_API_KEY")],
 )
-def test_a_key_that_was_copied_badly_is_told_without_it(name: str, variable: str, key: str) -> None:
+def test_the_error_for_a_malformed_key_does_not_contain_it(name: str, variable: str, key: str) -> None:
     with pytest.raises(AuthenticationFailed, match=f"in {variable} holds a character that no key has") as caught:
         make_registry({variable: key}).find(name)
     assert "sk-" not in str(caught.value)
@@ -161,7 +163,7 @@ def test_a_server_on_this_machine_needs_no_key() -> None:
         make_registry({"OPENAI_BASE_URL": "http://box.lan/v1"}).find("openai/x")
 
 
-def test_an_address_that_is_none_is_told_without_repeating_it() -> None:
+def test_the_error_for_an_invalid_address_does_not_contain_it() -> None:
     for base in (f"ftp://{KEY}@h", "h:1", "http://", "http://h:99999", f"http://h/v1?k={KEY}", "http://h/v1#k"):
         with pytest.raises(ConfigError, match="OPENAI_BASE_URL is not a base URL") as caught:
             make_registry({"OPENAI_BASE_URL": base, "OPENAI_API_KEY": KEY}).find("openai/x")
@@ -186,7 +188,7 @@ def test_an_address_that_is_none_is_told_without_repeating_it() -> None:
         ("", "expected openai/…"),
     ],
 )
-def test_a_name_that_means_nothing_brings_the_near_one(name: str, hint: str) -> None:
+def test_the_error_for_an_unknown_name_suggests_the_nearest_one(name: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_registry({}, models={"fast": {"model": "openai/x"}}).find(name)
     assert f"model {name!r} is not known; " in str(caught.value)
@@ -228,7 +230,7 @@ class ClosingModel(ScriptedModel):
         self.closed += 1
 
 
-async def test_a_model_that_was_handed_over_belongs_to_its_owner_and_one_of_the_factory_to_the_runtime() -> None:
+async def test_a_passed_model_is_closed_by_its_owner_and_one_of_the_factory_by_the_runtime() -> None:
     mine, made = ClosingModel(say("Mine.")), ClosingModel(say("Made."))
     async with runtime(model=mine, model_factory=lambda: made) as rt:
         assert (await rt.run(vaka.Request(prompt="Hi."))).text == "Mine."
@@ -244,7 +246,7 @@ async def test_a_model_that_was_handed_over_belongs_to_its_owner_and_one_of_the_
     assert (mine.closed, made.closed, len(asked)) == (0, 1, 1)
 
 
-async def test_names_of_ones_own_have_options_headers_and_bounds() -> None:
+async def test_configured_models_have_options_headers_and_limits() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         entry = {
             "base_url": provider.url + "/v1", "wire": "chat", "model": "house-7b", "key_env": "HOUSE_KEY",
@@ -261,7 +263,7 @@ async def test_names_of_ones_own_have_options_headers_and_bounds() -> None:
     assert response.usage.cost == response.usage.input > 0
 
 
-async def test_a_server_of_ones_own_that_names_no_key_gets_none() -> None:
+async def test_a_configured_server_without_key_env_gets_no_key() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         environ = environ_for(provider.url)
         entry = {"base_url": provider.url, "wire": "anthropic", "model": "m"}
@@ -285,12 +287,12 @@ async def test_a_server_of_ones_own_that_names_no_key_gets_none() -> None:
         (3, r"models\.own: expected a table"),
     ],
 )
-def test_what_is_wrong_with_a_name_is_told(entry: Any, told: str) -> None:
+def test_an_invalid_configured_model_is_an_error_that_names_the_entry(entry: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         make_registry({"OPENAI_API_KEY": KEY}, models={"own": entry}).find("own")
 
 
-async def test_a_fallback_answers_when_the_first_cannot_and_one_without_a_key_is_passed_over() -> None:
+async def test_a_fallback_answers_when_the_first_model_fails_and_one_without_a_key_is_skipped() -> None:
     store = MemoryStore()
     async with FakeProvider(say("x"), fault=Fault(status=503)) as broken, FakeProvider(say("Second.")) as working:
         entries = {
@@ -309,14 +311,14 @@ async def test_a_fallback_answers_when_the_first_cannot_and_one_without_a_key_is
     assert [event.data.model for event in log if isinstance(event.data, ModelSelected)] == ["second/two"]
 
 
-def test_a_model_that_falls_back_on_itself_by_way_of_a_tier_is_told() -> None:
+def test_a_model_that_falls_back_on_itself_through_a_tier_is_an_error() -> None:
     entry = {"model": "openai/x", "fallback": ["low"]}
     looping = make_registry({"OPENAI_API_KEY": KEY}, models={"own": entry}, model_pool={"low": "own"})
     with pytest.raises(ConfigError, match="model 'own' falls back on itself"):
         looping.find("own")
 
 
-def test_tiers_that_stand_for_each_other_are_told() -> None:
+def test_tiers_that_refer_to_each_other_are_an_error() -> None:
     looping = make_registry({}, model_pool={"low": "sonnet", "mid": "low", "high": "high"})
     with pytest.raises(ConfigError, match="model 'low' falls back on itself: low → mid → low"):
         looping.find("low")
@@ -326,7 +328,7 @@ def test_tiers_that_stand_for_each_other_are_told() -> None:
         looping.choose(tier="mid")
 
 
-async def test_only_headers_that_hold_keys_are_kept_out_of_the_log() -> None:
+async def test_only_headers_that_contain_keys_are_redacted_in_the_log() -> None:
     store = MemoryStore()
     async with FakeProvider(say("boats and planes and a-token-1, b-token-2, c-token-3")) as provider:
         headers = {"x-team": "planes", "x-token": "a-token-1", "x-auth": "Bearer b-token-2"}
@@ -338,7 +340,7 @@ async def test_only_headers_that_hold_keys_are_kept_out_of_the_log() -> None:
     assert [message.content[0].text for message in said] == ["boats and planes and [redacted], [redacted], [redacted]"]  # type: ignore[attr-defined]  # a message
 
 
-async def test_a_model_without_function_calling_is_asked_in_plain_text() -> None:
+async def test_a_model_without_function_calling_gets_tools_as_plain_text() -> None:
     @vaka.tool(effect="read")
     def weather(city: str) -> str:
         """Return the weather."""
@@ -353,7 +355,7 @@ async def test_a_model_without_function_calling_is_asked_in_plain_text() -> None
     assert all("tools" not in request.body for request in provider.requests)
 
 
-async def test_how_often_it_is_tried_again_is_a_setting() -> None:
+async def test_the_number_of_retries_is_a_setting() -> None:
     provider = FakeProvider(say("x"), fault=Fault(status=503))
     async with provider, runtime(retries=0, environ=environ_for(provider.url)) as rt:
         session = await rt.open(vaka.Agent("a", model="openai/x"))
@@ -362,7 +364,7 @@ async def test_how_often_it_is_tried_again_is_a_setting() -> None:
     assert len(provider.requests) == 1
 
 
-async def test_model_files_define_names_too(tmp_path: Path) -> None:
+async def test_model_files_define_model_names(tmp_path: Path) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         file = tmp_path / "house.json"
         definition = {
@@ -397,7 +399,7 @@ async def test_model_files_define_names_too(tmp_path: Path) -> None:
     assert provider.requests[0].headers["authorization"] == "Bearer house-key"
 
 
-def test_a_model_file_for_a_usual_address_speaks_as_its_schema_says(tmp_path: Path) -> None:
+def test_a_model_file_without_an_address_uses_the_api_of_its_schema(tmp_path: Path) -> None:
     for wire in ("openai/chat/v1", "openai/responses/v1", "anthropic/messages/v1", "gemini/v1"):
         file = tmp_path / "file.json"
         entry = {"name": "x", "model": "y"}
@@ -407,7 +409,7 @@ def test_a_model_file_for_a_usual_address_speaks_as_its_schema_says(tmp_path: Pa
 
 
 @pytest.mark.parametrize("wire", ["openai/chat/v1", "openai/responses/v1", "anthropic/messages/v1", "gemini/v1"])
-async def test_a_model_file_says_that_a_model_reads_text_only(tmp_path: Path, wire: str) -> None:
+async def test_support_text_only_of_a_model_file_replaces_images_by_notes(tmp_path: Path, wire: str) -> None:
     picture = Image(data="iVBORw0KGgo=", media_type="image/png")
     async with FakeProvider(say("Yes.")) as provider:
         file = tmp_path / "file.json"
@@ -424,7 +426,7 @@ async def test_a_model_file_says_that_a_model_reads_text_only(tmp_path: Path, wi
     assert all("left out: this model cannot take it" in request.raw.decode() for request in provider.requests)
 
 
-async def test_a_budget_lowers_the_bound_of_a_models_settings_and_never_raises_it() -> None:
+async def test_a_budget_lowers_max_tokens_of_the_settings_and_never_raises_it() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         entry = {
             "base_url": provider.url, "wire": "anthropic", "model": "m", "options": {"max_tokens": 50},
@@ -442,7 +444,7 @@ async def test_a_budget_lowers_the_bound_of_a_models_settings_and_never_raises_i
     assert max(asked[1::2]) < 30
 
 
-async def test_what_is_left_of_a_budget_is_the_bound_that_is_sent() -> None:
+async def test_max_tokens_of_a_request_is_limited_to_the_rest_of_the_budget() -> None:
     """Unless the model cannot write so much anyway; and money buys as many tokens as it does."""
     asked: list[Any] = []
     async with FakeProvider(say("Hi.")) as provider, runtime(environ=environ_for(provider.url)) as rt:
@@ -476,7 +478,7 @@ async def test_a_budget_in_money_needs_a_price() -> None:
     assert len(provider.requests) == 1
 
 
-def test_a_runtime_loads_a_wire_only_when_a_model_is_asked_for() -> None:
+def test_a_runtime_imports_a_provider_api_only_when_a_model_needs_it() -> None:
     program = "import sys, vaka; vaka.Runtime(model='openai/x', models={}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

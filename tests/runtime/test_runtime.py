@@ -41,20 +41,20 @@ async def look(at: str = "") -> str:
     return f"seen {at}"
 
 
-async def test_one_question_one_answer_nothing_kept() -> None:
+async def test_run_answers_one_prompt_in_memory() -> None:
     assert (await vaka.run(agent(ScriptedModel(say("Yes."))), "Is it raining?")).text == "Yes."
 
 
-def test_callers_without_a_loop_have_a_way_in() -> None:
+def test_run_sync_runs_without_an_event_loop() -> None:
     assert vaka.run_sync(agent(ScriptedModel(say("Yes."))), "Is it raining?").text == "Yes."
 
 
-async def test_callers_with_a_loop_are_shown_the_other_way() -> None:
+async def test_run_sync_inside_an_event_loop_names_run() -> None:
     with pytest.raises(InvalidInput, match=r"await vaka\.run"):
         vaka.run_sync(agent(ScriptedModel(say("Yes."))), "Hi.")
 
 
-async def test_a_run_that_is_withdrawn_ends_its_turn() -> None:
+async def test_cancelling_a_run_ends_its_turn() -> None:
     store = MemoryStore()
     task = asyncio.create_task(vaka.run(agent(ScriptedModel(stall())), "Hi.", store=store))
     await wait_until(lambda: bool(store.hub.shared.logs))
@@ -79,7 +79,7 @@ async def test_an_error_inside_a_runtime_ends_its_turns() -> None:
     assert last_body(await read_log(store, "s")).type == "turn.cancelled"
 
 
-async def test_the_first_event_says_what_the_session_is() -> None:
+async def test_the_first_event_describes_the_session() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(say("Yes."))), id="s", metadata={"user": "ann"})
@@ -97,7 +97,7 @@ async def test_a_request_may_name_everything_or_nothing() -> None:
         assert (await rt.run(other)).text == "other"
 
 
-async def test_options_may_be_a_value_with_some_of_it_changed() -> None:
+async def test_options_may_be_passed_with_some_fields_changed() -> None:
     options = vaka.Options(entry_point="ci", agent=agent(ScriptedModel(say("x"))))
     async with vaka.Runtime(options, entry_point="platform") as rt:
         assert (await rt.run(vaka.Request(prompt="Hi."))).session_id.startswith("ses_platform_")
@@ -113,7 +113,7 @@ async def test_two_sessions_do_not_wait_for_each_other() -> None:
         await slow.interrupt()
 
 
-async def test_a_session_that_fails_harms_no_other() -> None:
+async def test_a_failing_session_does_not_affect_others() -> None:
     async with runtime() as rt:
         bad = [await rt.open(agent(ScriptedModel(fail())), id=f"bad{n}") for n in range(5)]
         good = [await rt.open(agent(ScriptedModel(call("look"), say("ok")), look), id=f"good{n}") for n in range(5)]
@@ -123,7 +123,7 @@ async def test_a_session_that_fails_harms_no_other() -> None:
 
 
 @pytest.mark.parametrize("says", ["", (), []])
-async def test_nothing_said_is_refused(says: Any) -> None:
+async def test_an_empty_prompt_is_refused(says: Any) -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(say("x"))), id="s")
         for way in (session.run, session.send):
@@ -131,7 +131,7 @@ async def test_nothing_said_is_refused(says: Any) -> None:
                 await way(says)
 
 
-async def test_an_unknown_way_to_be_busy_is_refused() -> None:
+async def test_an_unknown_value_of_on_busy_is_refused() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(say("x"))), id="s")
         for way in (session.run, session.send):
@@ -139,13 +139,13 @@ async def test_an_unknown_way_to_be_busy_is_refused() -> None:
                 await way("Hi.", on_busy="shout")  # type: ignore[arg-type]  # what people do
 
 
-async def test_no_agent_is_an_error_that_says_where_to_give_one() -> None:
+async def test_opening_without_an_agent_is_an_error_that_names_the_options() -> None:
     async with runtime() as rt:
         with pytest.raises(InvalidInput, match=r"no agent: pass one to open\(\)"):
             await rt.open()
 
 
-async def test_no_model_is_an_error_that_says_where_to_give_one() -> None:
+async def test_running_without_a_model_is_an_error_that_names_the_options() -> None:
     async with runtime() as rt:
         with pytest.raises(ConfigError, match="agent 'x' has no model; set one for the agent or for the runtime"):
             await (await rt.open(vaka.Agent("x"))).run("Hi.")
@@ -158,7 +158,7 @@ async def test_an_impossible_session_id_is_refused(id: str) -> None:
             await rt.open(agent(ScriptedModel(say("x"))), id=id)
 
 
-async def test_a_closed_runtime_takes_nothing_on() -> None:
+async def test_a_closed_runtime_accepts_no_input() -> None:
     rt = runtime()
     session = await rt.open(agent(ScriptedModel(say("x"))), id="s")
     await session.run("Hi.")
@@ -221,7 +221,7 @@ async def test_an_agent_may_change_between_turns() -> None:
     assert (prompt.options, prompt.tool_choice, prompt.system) == ({"temperature": 1}, "none", "New.")
 
 
-async def test_many_agents_are_no_burden() -> None:
+async def test_creating_many_agents_is_cheap() -> None:
     async with runtime() as rt:
         for n in range(600):
             assert (await (await rt.open(agent(ScriptedModel(say(f"{n}"))), id=f"s{n}")).run("Hi.")).text == f"{n}"
@@ -277,7 +277,7 @@ async def test_forks_rewinds_and_checkpoints() -> None:
     assert not store.hub.shared.claims
 
 
-async def test_a_busy_session_is_rewound_only_when_told_to_interrupt() -> None:
+async def test_a_busy_session_is_rewound_only_with_interrupt() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(ScriptedModel(say("one"), stall())), id="s")
@@ -295,7 +295,7 @@ async def test_a_busy_session_is_rewound_only_when_told_to_interrupt() -> None:
     assert event_types(await read_log(store, "s"))[-1] == "session.reverted"
 
 
-async def test_the_last_turn_can_be_looked_at() -> None:
+async def test_last_turn_returns_the_events_of_the_last_turn() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(say("one"), say("two"))), id="s")
         await session.run("1")
@@ -306,7 +306,7 @@ async def test_the_last_turn_can_be_looked_at() -> None:
     assert (event_types(events)[0], last_body(events).text) == ("turn.started", "two")
 
 
-async def test_following_begins_anywhere_and_sees_everything() -> None:
+async def test_a_follower_starts_at_any_cursor_and_receives_all_later_events() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(call("look"), say("done"), say("again")), look), id="s")
         events = [event for event in await collect_turn(session) if event.seq]
@@ -343,7 +343,7 @@ class FlakyStore:
         raise Unavailable("gone for a moment")
 
 
-async def test_a_store_that_is_gone_for_a_moment_costs_only_time() -> None:
+async def test_a_turn_survives_a_short_outage_of_the_store() -> None:
     store = MemoryStore()
     store.events = FlakyStore(store.events, "append", 3)
     async with runtime(store, clock=FakeClock(auto=True)) as rt:
@@ -351,7 +351,7 @@ async def test_a_store_that_is_gone_for_a_moment_costs_only_time() -> None:
     check_log(await read_log(store, "s"))
 
 
-async def test_a_store_that_is_gone_for_good_is_told_to_the_caller() -> None:
+async def test_a_store_that_stays_unavailable_raises_in_the_caller() -> None:
     store = MemoryStore()
     store.events = FlakyStore(store.events, "append", 10**6)
     async with runtime(store, clock=FakeClock(auto=True)) as rt:
@@ -360,7 +360,7 @@ async def test_a_store_that_is_gone_for_good_is_told_to_the_caller() -> None:
     assert not store.hub.shared.claims
 
 
-async def test_who_listens_goes_on_when_the_store_is_back() -> None:
+async def test_waiting_for_events_continues_after_an_outage_of_the_store() -> None:
     store = MemoryStore()
     clock = FakeClock(auto=True)
     store.events = FlakyStore(store.events, "wait", 2)
@@ -377,7 +377,7 @@ def _interrupt_body(key: str) -> Any:
     return InterruptRequested(key=key)
 
 
-async def test_a_turn_that_was_taken_over_stops_without_a_word() -> None:
+async def test_a_turn_whose_claim_was_lost_writes_nothing_and_raises_a_conflict() -> None:
     """Another process has the session: this one must not write, and says so to its caller."""
     store = MemoryStore()
     inside = asyncio.Event()
@@ -402,7 +402,7 @@ async def test_a_turn_that_was_taken_over_stops_without_a_word() -> None:
     assert "tool.completed" not in event_types(await read_log(store, "s"))
 
 
-async def test_a_turn_that_waits_in_the_log_is_taken_up() -> None:
+async def test_resume_starts_the_turn_of_an_input_in_the_log() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         await (await rt.open(agent(ScriptedModel(say("one"))), id="s")).run("1")
@@ -414,7 +414,7 @@ async def test_a_turn_that_waits_in_the_log_is_taken_up() -> None:
     assert last_body(events).text == "two"
 
 
-async def test_an_interrupt_before_the_first_write_is_heard() -> None:
+async def test_an_interrupt_before_the_first_write_ends_the_turn() -> None:
     inside = asyncio.Event()
 
     async def slow(turn: Any, content: Any) -> Any:
@@ -435,7 +435,7 @@ async def test_an_interrupt_before_the_first_write_is_heard() -> None:
     check_log(await read_log(store, "s"))
 
 
-async def test_closing_ends_who_only_just_began() -> None:
+async def test_closing_cancels_a_run_that_has_just_started() -> None:
     rt = runtime()
     session = await rt.open(agent(ScriptedModel(stall())), id="s")
     task = asyncio.create_task(session.run("Hi."))
@@ -445,7 +445,7 @@ async def test_closing_ends_who_only_just_began() -> None:
     assert isinstance(task.exception(), Cancelled | Closed)
 
 
-async def test_nothing_is_left_running() -> None:
+async def test_a_closed_runtime_leaves_no_tasks() -> None:
     before = asyncio.all_tasks()
     store = MemoryStore()
     async with runtime(store) as rt:

@@ -69,7 +69,7 @@ def agent_with_output(output: Any, *answers: dict[str, Any], **more: Any) -> tup
         ({"type": "object", "properties": {"n": {"type": "integer"}}}, '{"n": 1}', {"n": 1}),
     ],
 )
-async def test_an_answer_becomes_a_value_of_the_type_that_is_wanted(output: Any, answer: str, value: Any) -> None:
+async def test_an_answer_becomes_a_value_of_the_output_type(output: Any, answer: str, value: Any) -> None:
     boats, model = agent_with_output(output, say(answer))
     async with runtime() as rt:
         response = await (await rt.open(boats)).run("Which boat?")
@@ -88,7 +88,7 @@ async def test_an_answer_becomes_a_value_of_the_type_that_is_wanted(output: Any,
         (BoatModel, '{"name": "a", "hulls": 0}', "the answer does not match the schema|the answer cannot be used"),
     ],
 )
-async def test_words_of_another_shape_are_an_error_that_has_them(output: Any, answer: str, told: str) -> None:
+async def test_an_answer_that_does_not_match_is_an_error_with_its_text(output: Any, answer: str, told: str) -> None:
     boats, _ = agent_with_output(output, say(answer))
     async with runtime() as rt:
         session = await rt.open(boats)
@@ -97,7 +97,7 @@ async def test_words_of_another_shape_are_an_error_that_has_them(output: Any, an
     assert (caught.value.code, caught.value.result.text) == ("invalid_output", answer)
 
 
-async def test_tools_may_come_before_the_answer_and_a_limit_leaves_it_unread() -> None:
+async def test_tools_may_be_called_before_the_answer_and_a_limit_leaves_the_output_unset() -> None:
     @vaka.tool(effect="read")
     def look() -> str:
         """Look."""
@@ -112,14 +112,14 @@ async def test_tools_may_come_before_the_answer_and_a_limit_leaves_it_unread() -
     assert (response.stop, response.output) == ("limit", None)
 
 
-async def test_an_agents_own_options_count_over_its_output() -> None:
+async def test_the_options_of_an_agent_override_its_output_type() -> None:
     boats, model = agent_with_output(Boat, say('{"name": "a"}'), options={"output": {"type": "object"}, "seed": 1})
     async with runtime() as rt:
         await (await rt.open(boats)).run("Which boat?")
     assert model.prompts[0].options == {"output": {"type": "object"}, "seed": 1}
 
 
-def test_what_json_cannot_express_is_told() -> None:
+def test_an_output_type_that_json_cannot_express_is_an_error() -> None:
     with pytest.raises(InvalidInput, match="output: "):
         OutputSchema(complex)
     with pytest.raises(InvalidInput, match="not a usable JSON Schema"):

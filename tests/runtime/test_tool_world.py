@@ -61,13 +61,13 @@ async def impostor() -> str:
     return "mine"
 
 
-async def test_without_a_word_the_built_in_tools_are_offered() -> None:
+async def test_the_built_in_tools_are_offered_by_default() -> None:
     names = await offered_tools()
     assert {"Bash", "Read", "Write", "Edit", "Grep", "WebFetch"} <= set(names)
     assert "DMail" not in names
 
 
-async def test_some_of_them_or_none_can_be_chosen_and_others_added() -> None:
+async def test_built_in_tools_can_be_selected_and_others_added() -> None:
     assert await offered_tools(enabled_builtin_tools=("file_read", "bash"), disallowed_tools=("Bash",)) == ["Read"]
     assert await offered_tools(enabled_builtin_tools=(), custom_tools=(weather,)) == ["weather"]
     assert await offered_tools(enabled_builtin_tools=("bash",), custom_tools=(impostor, weather)) == ["Bash", "weather"]
@@ -83,7 +83,7 @@ async def test_an_agent_may_name_built_in_tools_among_its_own() -> None:
     assert [spec.name for spec in model.prompts[0].tools] == ["Read", "weather"]
 
 
-async def test_tools_work_in_the_folder_that_was_given_and_in_no_other(tmp_path: Path) -> None:
+async def test_file_tools_work_only_in_the_given_folder(tmp_path: Path) -> None:
     work, other = tmp_path / "work", tmp_path / "other"
     for folder in (work, other):
         folder.mkdir()
@@ -104,21 +104,19 @@ async def test_tools_work_in_the_folder_that_was_given_and_in_no_other(tmp_path:
     assert (other / "b").exists()
 
 
-async def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+async def test_a_missing_working_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"add_dirs: .*nowhere' is not a folder"):
         _ = vaka.Runtime(cwd=str(tmp_path), add_dirs=(str(tmp_path / "nowhere"),)).env.world
 
 
-async def test_other_files_can_be_lent(tmp_path: Path) -> None:
+async def test_the_files_of_a_runtime_can_be_replaced(tmp_path: Path) -> None:
     files = MemoryFiles()
     await files.write("kept.txt", b"in memory")
     (result,) = await run_tools(call("Read", file_path="kept.txt"), files=files, cwd=str(tmp_path))
     assert "in memory" in result.text
 
 
-async def test_commands_keep_to_their_limits_and_see_no_keys_but_those_they_are_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commands_have_limits_and_see_only_listed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "canary-1")
     monkeypatch.setenv("DEPLOY_TOKEN", "canary-2")
     limits = ResourceLimits(file_bytes=1024)
@@ -136,7 +134,7 @@ async def test_commands_keep_to_their_limits_and_see_no_keys_but_those_they_are_
     assert big.text
 
 
-async def test_commands_reach_the_hosts_that_were_named_through_a_proxy_and_no_others(tmp_path: Path) -> None:
+async def test_commands_reach_only_the_listed_hosts_through_the_proxy(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
@@ -157,7 +155,7 @@ async def test_commands_reach_the_hosts_that_were_named_through_a_proxy_and_no_o
     assert "hello" not in without[0].text
 
 
-async def test_pages_are_found_by_whoever_was_given(tmp_path: Path) -> None:
+async def test_web_search_uses_the_given_search_provider(tmp_path: Path) -> None:
     class Library:
         async def find(self, query: str, network: Network) -> Sequence[SearchResult]:
             return [SearchResult(title=f"About {query}", url="https://library.example/1")]
@@ -206,7 +204,7 @@ def _read_bytes(path: Path) -> bytes:
     ("low", "why"),
     [("openai/x", "there is no key for openai; set OPENAI_API_KEY"), ("opnai/x", "did you mean 'openai/x'?")],
 )
-async def test_a_model_for_pages_that_cannot_be_had_is_told_there_and_keeps_no_other_tool_from_working(
+async def test_an_unavailable_model_for_pages_fails_only_the_question_about_the_page(
     low: str, why: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("here")
