@@ -48,7 +48,7 @@ async def run_agent(who: vaka.Agent, **options: Any) -> list[Any]:
     return log
 
 
-async def test_a_childs_events_stand_in_its_roots_log_under_its_path() -> None:
+async def test_events_of_a_child_are_in_the_log_of_the_root_under_its_path() -> None:
     who = agent(ScriptedModel(call("helper", prompt="Look."), say("done")), helper_agent(call("look"), say("helped")))
     log = await run_agent(who)
     assert [("/".join(event.path), event.type) for event in log[6:-5]] == snapshot(
@@ -76,7 +76,7 @@ async def test_a_childs_events_stand_in_its_roots_log_under_its_path() -> None:
     assert results_by_call(log)["call_1.1"].text == "seen "
 
 
-async def test_a_child_sees_only_what_it_was_told() -> None:
+async def test_the_prompt_of_a_child_contains_only_its_own_input() -> None:
     inner = helper_agent(say("helped"), instructions="Help.")
     model = ScriptedModel(say("hi"), call("helper", prompt="Look there."), say("done"))
     async with runtime() as rt:
@@ -90,7 +90,7 @@ async def test_a_child_sees_only_what_it_was_told() -> None:
     assert (prompt.system, prompt.path, prompt.agent) == ("Help.", ("agent-1",), "helper")
 
 
-async def test_children_work_side_by_side() -> None:
+async def test_children_run_concurrently() -> None:
     both = asyncio.Barrier(2)
 
     @vaka.tool(effect="read")
@@ -108,7 +108,7 @@ async def test_children_work_side_by_side() -> None:
     assert results_by_call(log)["call_2"].text == "second"
 
 
-async def test_the_same_agent_may_be_at_work_twice() -> None:
+async def test_the_same_agent_may_run_twice_at_once() -> None:
     asked: list[int] = []
 
     async def answer(prompt: Any) -> str:
@@ -147,7 +147,7 @@ async def test_one_child_of_two_parents_uses_the_model_of_each() -> None:
             assert results_by_call(events)["call_1"].text == f"by {name}"
 
 
-async def test_a_childs_limit_keeps_what_it_had() -> None:
+async def test_a_child_that_reaches_a_limit_returns_its_partial_text() -> None:
     inner = helper_agent(call("look") | {"text": "So far."}, limits=vaka.Limits(max_steps=1))
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner))
     assert results_by_call(log)["call_1"].text == "So far."
@@ -184,7 +184,7 @@ async def test_before_agent_of_a_child_may_change_its_input() -> None:
     assert (started.call, started.content[0].text) == ("call_1", "Please.")  # type: ignore[union-attr]  # a text
 
 
-async def test_the_roots_rules_bind_its_children() -> None:
+async def test_the_rules_of_the_root_apply_to_its_children() -> None:
     who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), helper_agent(call("look"), say("refused")))
     log = await run_agent(who, policy=policy_from_rules(deny=["look"]))
     assert reasons_by_call(log) == {"call_1.1": "denied", "call_1": "ok"}
@@ -208,7 +208,7 @@ async def test_an_agent_can_be_a_tool_under_another_name() -> None:
     assert repr(inner) == "Agent('helper')"
 
 
-async def test_a_child_needs_a_call_to_belong_to() -> None:
+async def test_a_child_cannot_be_started_outside_a_call() -> None:
     with pytest.raises(InvalidInput, match="needs the context of the call"):
         await run_subagent(None, None, ())  # type: ignore[arg-type]  # what a test without a runtime would do
 
@@ -261,7 +261,7 @@ async def test_one_call_may_start_several_children() -> None:
     assert [event.data.child for event in log if isinstance(event.data, SubagentStarted)] == ["agent-1", "agent-1-2"]
 
 
-async def test_a_crash_in_the_middle_of_a_child_repeats_nothing_that_was_answered() -> None:
+async def test_a_crash_during_a_child_repeats_no_call_that_has_a_result() -> None:
     looked: list[str] = []
 
     @vaka.tool

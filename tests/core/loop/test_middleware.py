@@ -59,7 +59,7 @@ async def run_with_middleware(model: Any, *middleware: Any, tools: Any = (look,)
     return log
 
 
-async def test_the_six_points_in_order_and_in_order_of_registration() -> None:
+async def test_the_six_points_run_in_order_of_registration() -> None:
     notes: list[str] = []
     await run_with_middleware(
         ScriptedModel(call("look"), say("done")), recording_middleware("a", notes), recording_middleware("b", notes)
@@ -68,13 +68,13 @@ async def test_the_six_points_in_order_and_in_order_of_registration() -> None:
     assert notes == [f"{name}.{point}" for point in order for name in "ab"]
 
 
-async def test_a_tool_with_someone_listening_is_returned_before_it_is_completed() -> None:
+async def test_a_tool_result_is_recorded_before_after_tool_runs() -> None:
     log = await run_with_middleware(ScriptedModel(call("look"), say("done")), recording_middleware("a", []))
     kinds = event_types(log)
     assert kinds.index("tool.returned") < kinds.index("tool.completed")
 
 
-async def test_each_point_may_change_what_it_sees() -> None:
+async def test_each_point_may_change_its_value() -> None:
     async def before_agent(turn: Any, content: Any) -> Any:
         return (*content, Text(text=" Be kind."))
 
@@ -115,7 +115,7 @@ def _digests(log: list[Any]) -> list[Any]:
     return [digest for e in log if isinstance(e.data, kinds) for digest in (e.data.system, e.data.tools) if digest]
 
 
-async def test_what_the_model_saw_is_known_from_the_log() -> None:
+async def test_changed_prompts_are_recorded_in_the_log() -> None:
     """Unchanged it is named by step.started, changed also by message.completed."""
 
     async def second_only(turn: Any, prompt: Any) -> Any:
@@ -197,7 +197,7 @@ async def test_calls_that_middleware_makes_are_validated_like_a_models(point: st
     assert set(reasons_by_call(log).values()) == {"invalid_arguments", "ok"}
 
 
-async def test_after_model_may_take_calls_away() -> None:
+async def test_after_model_may_remove_calls() -> None:
     async def drops(turn: Any, message: Any) -> Any:
         return msgspec.structs.replace(message, calls=message.calls[1:])
 
@@ -279,7 +279,7 @@ async def test_middleware_that_returns_none_raises_a_clear_error(point: str) -> 
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_each_call_of_each_middleware_has_a_time(point: str) -> None:
+async def test_each_call_of_a_middleware_has_a_time_limit(point: str) -> None:
     async def waits(*_: Any) -> Any:
         await asyncio.Event().wait()
 
@@ -291,7 +291,7 @@ async def test_each_call_of_each_middleware_has_a_time(point: str) -> None:
     assert said_so == "middleware 'mine' timed out after 0.01 s"
 
 
-async def test_a_timeout_of_its_own_is_an_ordinary_error() -> None:
+async def test_a_timeout_error_that_middleware_raises_is_an_ordinary_error() -> None:
     async def waits(*_: Any) -> Any:
         async with asyncio.timeout(0.001):
             await asyncio.Event().wait()
@@ -384,7 +384,7 @@ async def test_tools_of_middleware_reach_the_model_and_run() -> None:
     assert Brings().name == "Brings"
 
 
-async def test_middleware_added_during_a_turn_is_for_later_ones() -> None:
+async def test_middleware_added_during_a_turn_applies_to_later_turns() -> None:
     notes: list[str] = []
     who = agent(ScriptedModel(call("add"), say("one"), say("two")))
 
@@ -408,7 +408,7 @@ async def test_a_point_that_does_not_exist_is_refused() -> None:
         vaka.Middleware.from_functions("x", before_lunch=recording_middleware)  # type: ignore[arg-type]  # what people do
 
 
-async def test_the_conversation_shows_results_as_middleware_left_them() -> None:
+async def test_the_conversation_contains_results_as_middleware_changed_them() -> None:
     async def hides(turn: Any, given: Any, result: Any) -> Any:
         return msgspec.structs.replace(result, content=(Text(text="[hidden]"),))
 
@@ -419,7 +419,7 @@ async def test_the_conversation_shows_results_as_middleware_left_them() -> None:
     assert shown.results[0].text == "[hidden]"
 
 
-async def test_a_middleware_counts_what_was_called() -> None:
+async def test_turn_count_returns_the_calls_of_a_tool() -> None:
     async def limits(turn: Any, given: Any) -> Any:
         return given if turn.count("look") < 2 else vaka.Deny("enough")
 
@@ -452,7 +452,7 @@ async def test_the_base_methods_return_their_values_unchanged() -> None:
     assert (results_by_call(log)["call_1"].text, last_body(log).text) == ("seen a", "done")
 
 
-async def test_middleware_that_stops_the_turn_and_waits_is_cut() -> None:
+async def test_middleware_that_stops_the_turn_and_waits_is_cancelled() -> None:
     async def stops(turn: Any, prompt: Any) -> Any:
         turn.stop.trigger("interrupted", "by a middleware")
         await asyncio.Event().wait()
@@ -461,7 +461,7 @@ async def test_middleware_that_stops_the_turn_and_waits_is_cut() -> None:
     assert (last_body(log).type, last_body(log).note) == ("turn.interrupted", "by a middleware")
 
 
-async def test_middleware_sees_what_its_run_has_used() -> None:
+async def test_middleware_can_read_the_usage_of_its_turn() -> None:
     used: list[int] = []
 
     async def notes(turn: Any, outcome: Any) -> Any:

@@ -142,7 +142,7 @@ async def resume_from(prefix: list[Any], **more: Any) -> tuple[EffectWorld, list
     return world, await read_log(store, "s"), messages
 
 
-async def test_a_run_cut_off_after_any_event_comes_to_its_end() -> None:
+async def test_a_run_killed_after_any_event_can_be_finished() -> None:
     log, _, _ = await run_whole_turn()
     for cut in range(3, len(log)):
         prefix = log[:cut]
@@ -157,7 +157,7 @@ async def test_a_run_cut_off_after_any_event_comes_to_its_end() -> None:
         assert len(world.put) == len(set(world.put))
 
 
-async def test_a_run_cut_off_after_any_commit_comes_to_the_same_end() -> None:
+async def test_a_run_killed_after_any_commit_ends_the_same() -> None:
     log, commits, messages = await run_whole_turn()
     cut = 0
     for commit in commits[:-1]:
@@ -214,7 +214,7 @@ async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) 
         assert found == {"call_1": ("outcome_unknown", f"{text}, verify before repeating it.")}
 
 
-async def test_a_plain_word_is_answer_enough() -> None:
+async def test_the_outcome_of_a_lost_call_may_be_plain_text() -> None:
     log, _, _ = await run_whole_turn()
     cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
     _, after, _ = await resume_from(log[:cut], outcome="happened")
@@ -268,7 +268,7 @@ async def test_a_repeated_call_is_asked_about_like_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-async def test_a_lost_call_is_sealed_where_nobody_can_be_asked(asked: bool) -> None:
+async def test_a_lost_call_is_sealed_where_no_person_can_be_asked(asked: bool) -> None:
     log, _, _ = await run_whole_turn()
     cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
     world, store = EffectWorld(), MemoryStore()
@@ -284,7 +284,7 @@ async def test_a_lost_call_is_sealed_where_nobody_can_be_asked(asked: bool) -> N
     assert "s/call_4" not in world.paid
 
 
-async def test_a_clock_that_was_set_back_makes_nobody_wait_longer_than_the_tool_could_have_taken() -> None:
+async def test_a_clock_set_back_does_not_extend_the_wait_beyond_the_timeout_of_the_tool() -> None:
     log, _, _ = await run_whole_turn()
     cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
     clock, store = FakeClock(), MemoryStore()
@@ -298,7 +298,7 @@ async def test_a_clock_that_was_set_back_makes_nobody_wait_longer_than_the_tool_
 
 
 @pytest.mark.parametrize("effect", ["read", "idempotent"])
-async def test_a_call_that_may_run_again_does_with_its_key_and_the_next_attempt(effect: Any) -> None:
+async def test_a_repeatable_call_runs_again_with_its_key_and_the_next_attempt(effect: Any) -> None:
     seen: list[tuple[str, int]] = []
 
     @vaka.tool(effect=effect)
@@ -321,7 +321,7 @@ async def test_a_call_that_may_run_again_does_with_its_key_and_the_next_attempt(
     assert seen == [("s/call_1", 1), ("s/call_1", 2), ("s/call_1", 3)]
 
 
-async def test_a_tool_that_has_become_once_is_not_run_again() -> None:
+async def test_a_tool_whose_effect_became_once_is_not_run_again() -> None:
     ran: list[str] = []
 
     def tool(effect: Any) -> Any:
@@ -344,7 +344,7 @@ async def test_a_tool_that_has_become_once_is_not_run_again() -> None:
     assert reasons_by_call(await read_log(again, "s")) == {"call_1": "outcome_unknown"}
 
 
-async def test_a_tool_that_is_gone_is_unknown() -> None:
+async def test_a_call_of_a_removed_tool_gets_an_unknown_tool_result() -> None:
     log, _, _ = await run_whole_turn()
     cut = event_types(log).index("tool.started") + 1
     store = MemoryStore()
@@ -354,7 +354,7 @@ async def test_a_tool_that_is_gone_is_unknown() -> None:
     assert reasons_by_call(events) == {"call_1": "unknown_tool"}
 
 
-async def test_a_call_nobody_could_read_is_read_when_its_tool_is_there() -> None:
+async def test_unparsed_arguments_are_parsed_when_the_tool_is_available() -> None:
     """It then runs with what the model wrote, not with nothing."""
     got: list[str] = []
 
@@ -387,7 +387,7 @@ async def test_a_steered_input_survives_a_crash() -> None:
     assert [event.data.inputs for event in after if event.type == "step.started"].count(("k",)) == 1  # type: ignore[attr-defined]  # steps
 
 
-async def test_nothing_unfinished_is_nothing_to_resume() -> None:
+async def test_resume_without_an_unfinished_turn_yields_nothing() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(say("done"))), id="s")
         await session.run("Go.")

@@ -44,14 +44,14 @@ async def run_failing_model(model: Any) -> tuple[TurnError, list[Any]]:
     return caught.value, log
 
 
-async def test_an_error_before_anything_was_said_fails_the_turn() -> None:
+async def test_an_error_before_the_first_text_fails_the_turn() -> None:
     error, log = await run_failing_model(ScriptedModel(fail(529, "overloaded")))
     assert (error.code, str(error)) == ("model_unavailable", "overloaded (status 529)")
     assert [event.data.retried for event in log if isinstance(event.data, ModelFailed)] == [False]
     assert "message.completed" not in event_types(log)
 
 
-async def test_an_error_in_the_middle_discards_what_was_shown() -> None:
+async def test_an_error_during_an_answer_discards_the_streamed_text() -> None:
     model = ChunkModel(TextChunk("Half"), UsageChunk(Usage(input=9)), error=ModelUnavailable("line broke"))
     error, log = await run_failing_model(model)
     assert error.result.text == ""
@@ -67,7 +67,7 @@ async def test_a_stream_without_its_end_marker_was_cut() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("bug"), KeyError("x"), RuntimeError("oh")])
-async def test_a_model_with_a_bug_fails_its_turn_like_any_other(error: Exception) -> None:
+async def test_an_exception_of_a_model_fails_the_turn(error: Exception) -> None:
     caught, log = await run_failing_model(ChunkModel(TextChunk("Half"), error=error))
     assert caught.code == "internal"
     assert str(caught) == f"{type(error).__name__}: {error}"
@@ -75,7 +75,7 @@ async def test_a_model_with_a_bug_fails_its_turn_like_any_other(error: Exception
     assert "message.discarded" in event_types(log)
 
 
-async def test_the_session_goes_on_after_a_failed_turn() -> None:
+async def test_the_session_continues_after_a_failed_turn() -> None:
     model = ScriptedModel(fail(), say("Better."))
     async with runtime() as rt:
         session = await rt.open(agent(model), id="s")
@@ -85,7 +85,7 @@ async def test_the_session_goes_on_after_a_failed_turn() -> None:
     assert model.prompts[1].number == 2
 
 
-async def test_a_wrapper_that_asks_again_starts_a_new_message() -> None:
+async def test_a_wrapper_that_retries_starts_a_new_message() -> None:
     model = ChunkModel(
         TextChunk("Wro"), UsageChunk(Usage(input=2)), RetryChunk("model_unavailable", "reset", "tier-1"),
         TextChunk("Right."), UsageChunk(Usage(input=3), "tier-2"), StopChunk(),
@@ -113,7 +113,7 @@ async def test_a_wrapper_that_asks_again_starts_a_new_message() -> None:
     assert [prompt.number for prompt in model.prompts] == [1, 3]  # the try in between took a number
 
 
-async def test_reasoning_is_kept_word_for_word_and_sent_back() -> None:
+async def test_reasoning_is_stored_unchanged_and_sent_back() -> None:
     model = ChunkModel(
         ReasoningChunk("Hmm "), ReasoningChunk("so."), ReasoningChunk(signature="sig", opaque={"k": 1}),
         ReasoningChunk("More."), TextChunk("Yes"), TextChunk(""), TextChunk("."), StopChunk("end"), UsageChunk(Usage()),
@@ -131,7 +131,7 @@ async def test_reasoning_is_kept_word_for_word_and_sent_back() -> None:
     )
 
 
-async def test_deltas_say_where_they_belong() -> None:
+async def test_deltas_carry_their_message_block_and_offset() -> None:
     model = ChunkModel(
         TextChunk("é\ud800"), TextChunk("b"), CallChunk(0, "x", "{"), CallChunk(0, "", "}"), CallChunk(0), StopChunk()
     )
@@ -146,13 +146,13 @@ async def test_deltas_say_where_they_belong() -> None:
     ]
 
 
-async def test_a_refusal_says_so() -> None:
+async def test_a_refused_answer_ends_the_turn_with_its_reason() -> None:
     error, _ = await run_failing_model(ChunkModel(error=ModelRefused("no such model")))
     assert (error.code, error.exit_code) == ("model_refused", 6)
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_whatever_the_line_does_the_log_stays_sound(seed: int) -> None:
+async def test_the_log_stays_valid_for_any_scripted_line(seed: int) -> None:
     @vaka.tool(effect="read")
     async def look(at: str) -> str:
         """Look."""
@@ -170,7 +170,7 @@ async def test_whatever_the_line_does_the_log_stays_sound(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("choice", "seen"), [("required", "auto"), ("look", "auto"), ("none", "none")])
-async def test_a_call_that_was_wanted_and_came_is_not_wanted_for_ever(choice: str, seen: str) -> None:
+async def test_a_required_tool_call_is_required_only_once(choice: str, seen: str) -> None:
     @vaka.tool(effect="read")
     def look() -> str:
         """Look."""

@@ -28,7 +28,7 @@ async def weather(city: str) -> str:
     return f"rain in {city}"
 
 
-async def test_a_run_with_one_tool_call_shows_itself_as_it_happens() -> None:
+async def test_a_run_with_one_tool_call_streams_its_events() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("weather", city="Hilo"), say("It rains."))
     async with runtime(store) as rt:
@@ -169,7 +169,7 @@ async def test_a_second_turn_sees_the_first() -> None:
     assert len(heard) == 4
 
 
-async def test_names_of_calls_are_never_used_twice_in_a_session() -> None:
+async def test_call_ids_are_never_used_twice_in_a_session() -> None:
     store = MemoryStore()
     model = ScriptedModel(
         call("weather", city="a"), say("1"), calls(call("weather", city="b"), call("weather", city="c")), say("2")

@@ -73,7 +73,7 @@ class OddError(BaseException):
         Exception(),
     ],
 )
-async def test_whatever_a_tool_raises_becomes_its_result(error: BaseException) -> None:
+async def test_an_exception_of_a_tool_becomes_its_result(error: BaseException) -> None:
     result, _ = await run_tool(RawTool(error=error))
     assert (result.failed, result.reason) == (True, "error")
     assert result.text.startswith(f"{type(error).__name__}: ") or type(error) is StopAsyncIteration
@@ -101,7 +101,7 @@ async def test_a_tool_that_cancels_itself_has_failed() -> None:
         (ToolResult(call="whose", content=(Text(text="z\ud800"),), value={"n": math.inf}), "z\ufffd"),  # type: ignore[arg-type]  # any id
     ],
 )
-async def test_what_a_tool_returns_is_text_parts_or_data(value: Any, text: str) -> None:
+async def test_a_tool_returns_text_parts_or_data(value: Any, text: str) -> None:
     result, _ = await run_tool(RawTool(value))
     assert (result.failed, result.text) == (False, text)
 
@@ -129,7 +129,7 @@ async def test_a_value_that_cannot_be_encoded_is_a_failed_result(value: Any) -> 
     assert (result.failed, result.reason) == (True, "error")
 
 
-async def test_a_failed_result_of_a_tool_is_failed_whatever_it_says() -> None:
+async def test_a_failed_result_of_a_tool_stays_failed() -> None:
     bad = ToolResult(call="c", content=(Text(text="all fine"),), failed=True, reason="error")  # type: ignore[arg-type]  # any id
     result, log = await run_tool(RawTool(bad))
     assert result.failed
@@ -152,7 +152,7 @@ async def test_a_large_output_is_a_blob_in_the_log_and_whole_in_the_prompt() -> 
     assert shown.results[0].text == large
 
 
-async def test_a_large_output_that_was_erased_is_shown_as_far_as_it_is_known() -> None:
+async def test_an_erased_large_output_is_replaced_by_its_preview() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("raw"), say("done"), say("again"))
     async with runtime(store) as rt:
@@ -192,7 +192,7 @@ async def test_a_tool_that_exceeds_its_timeout_is_cancelled_and_fails() -> None:
     assert cleaned == ["yes"]
 
 
-async def test_a_tool_that_will_not_stop_is_left_behind_and_reported() -> None:
+async def test_a_tool_that_ignores_its_cancellation_is_abandoned_and_reported() -> None:
     end = asyncio.Event()
 
     @vaka.tool(effect="read", timeout=0.01)
@@ -272,7 +272,7 @@ async def test_output_of_a_tool_is_published_live_in_order() -> None:
     assert [(delta.offset, delta.text) for delta in shown] == [(0, "one "), (4, "tw\ufffdo")]  # type: ignore[attr-defined]  # deltas
 
 
-async def test_one_bad_tool_does_not_harm_its_neighbours() -> None:
+async def test_a_failing_tool_does_not_affect_concurrent_tools() -> None:
     tools = [
         RawTool("fine", name="a"),
         RawTool(error=OddError("x"), name="b"),
@@ -284,7 +284,7 @@ async def test_one_bad_tool_does_not_harm_its_neighbours() -> None:
     assert reasons_by_call(log) == {"call_1": "ok", "call_2": "error", "call_3": "error", "call_4": "ok"}
 
 
-async def test_a_tool_knows_its_place_and_key() -> None:
+async def test_a_tool_context_has_the_session_call_and_key() -> None:
     @vaka.tool(effect="idempotent")
     async def who(context: ToolContext) -> list[Any]:
         """Tell."""
@@ -308,7 +308,7 @@ async def test_middleware_and_tools_share_the_values_of_a_run() -> None:
     assert result.text == "by before_agent"
 
 
-async def test_two_tools_of_one_name_are_refused() -> None:
+async def test_two_tools_with_one_name_are_refused() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(say("x")), RawTool(), RawTool()), id="s")
         with pytest.raises(vaka.VakaError, match="agent 'assistant' has two tools named 'raw'"):
