@@ -15,6 +15,7 @@ def find_problems(everything: list[File]) -> Iterator[Problem]:
         for gate in (names, sizes, source, testing, text):
             yield from gate.check_file(file)
     yield from source.check_files(everything)
+    yield from sizes.check_turn(everything)
     yield from names.check_all(everything)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
-    from vaka.core.loop.budget.limits import Limits as Limits
     from vaka.core.loop.context import Turn as Turn
     from vaka.core.loop.middleware import Answer as Answer
     from vaka.core.loop.middleware import Middleware as Middleware
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from vaka.core.types.errors import VakaError as VakaError
     from vaka.core.types.event import Event as Event
     from vaka.core.types.ids import Cursor as Cursor
+    from vaka.core.types.limits import Limits as Limits
     from vaka.core.types.message import Image as Image
     from vaka.core.types.message import Text as Text
     from vaka.core.types.message import ToolCall as ToolCall
@@ -56,7 +56,7 @@ _NAMES = {
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
     "Image": "vaka.core.types.message",
-    "Limits": "vaka.core.loop.budget.limits",
+    "Limits": "vaka.core.types.limits",
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
     "Middleware": "vaka.core.loop.middleware",

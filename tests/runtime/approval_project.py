@@ -38,7 +38,7 @@ class ApprovalProject:
 
         async def bash(context: vaka.ToolContext, command: str) -> str:
             if command.startswith("cd "):
-                context.set_state(SHELL_FOLDER_KEY, str(self.project / command[3:]))
+                context.state.set(SHELL_FOLDER_KEY, str(self.project / command[3:]))
             self.executed.append(command)
             return "ran"
 

@@ -14,6 +14,16 @@ from vaka.core.types.message import Stored
 SESSION, TURN, CALL = SessionId("s"), TurnId("t"), CallId("c1")
 
 
+class Values(dict[str, JSON]):
+    """The values of a session, in memory."""
+
+    def set(self, key: str, value: JSON) -> None:
+        self[key] = value
+
+    async def set_now(self, key: str, value: JSON) -> None:
+        self[key] = value
+
+
 @dataclass
 class FakeContext:
     """Records emitted text and answers every question with ``answer``."""
@@ -24,7 +34,7 @@ class FakeContext:
     call: CallId = CALL
     key: str = "s/c1"
     attempt: int = 1
-    folder: str = ""
+    folder: str | None = None
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     emitted: list[str] = field(default_factory=list[str])
     stopping: bool = False
@@ -32,21 +42,12 @@ class FakeContext:
     world: World = field(default_factory=World)
     deps: Any = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    state: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    state: Values = field(default_factory=Values)
 
     @property
     def files(self) -> Files:
         assert self.world.files is not None
         return self.world.files
-
-    def get_state(self, key: str) -> JSON:
-        return self.state.get(key)
-
-    def set_state(self, key: str, value: JSON) -> None:
-        self.state[key] = value
-
-    async def set_state_now(self, key: str, value: JSON) -> None:
-        self.state[key] = value
 
     async def store_text(self, text: str) -> Stored:
         raise NotFound("this context keeps no texts")

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import msgspec
 
-from vaka.core.loop.budget.limits import Limits
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import BindableTool, Tool
 from vaka.core.types.keywords import suggest_keywords
+from vaka.core.types.limits import Limits
 from vaka.core.types.tool import ToolChoice
 
 if TYPE_CHECKING:

@@ -7,19 +7,19 @@ each input and stores what it needs in ``ctx.agent.state``.
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 
-from vaka.core.loop.blobs import offload, restore_content
+from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.children.script_journal import (
-    DecisionPending,
     ScriptAnswer,
     ScriptJournal,
     ScriptRequest,
     unfinished_script,
 )  # fmt: skip
 from vaka.core.loop.context import Turn
-from vaka.core.loop.finish import Ending
-from vaka.core.loop.prompt import turn_input_content
-from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.turn import Ending
+from vaka.core.messages.blobs import offload, restore_content
+from vaka.core.messages.prompt import turn_input_content
 from vaka.core.session.context_window import SCRIPT_END
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, MessageId
@@ -117,7 +117,7 @@ class _TurnInput:
     async def recv(self, request: ScriptRequest) -> JSON:
         """Return the input once; a second call ends the turn as soon as no other call is running."""
         if self.was_delivered:
-            raise DecisionPending(())
+            raise DecisionPending
         self.was_delivered = True
         return chunk_of_content(self._content) if self._content else None
 
@@ -163,7 +163,7 @@ class _TurnOutput:
         if id is None or id in self._logged_lengths:
             return None
         self._logged_lengths[id] = None
-        stored = await offload(self._turn, content)
+        stored = await offload(self._turn.log, content)
         return MessageCompleted(message_id=id, content=stored, stop=stop, cut=stop == "cut")
 
     def reset(self) -> None:

@@ -14,14 +14,14 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
 
+from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.children.script_journal import (
     SCRIPT_START,
-    DecisionPending,
     ScriptAnswer,
     ScriptRequest,
     mismatch_error,
 )  # fmt: skip
-from vaka.core.loop.stop import TurnStopped
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
 from vaka.core.types.message import ToolResult
@@ -253,7 +253,7 @@ class _Driver:
             if not self.decisions:
                 raise ScriptError("the script waits, but no host call is running")
             await self.journal.commit()
-            raise DecisionPending([decision for decisions in self.decisions.values() for decision in decisions])
+            raise DecisionPending(*[decision for decisions in self.decisions.values() for decision in decisions])
         self.wakeup = asyncio.get_running_loop().create_future()
         await self.wakeup
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.loop.blobs import BLOB_THRESHOLD, restore_messages
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.loop.prompt import build_messages
+from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_messages
+from vaka.core.messages.prompt import build_messages
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ScriptError

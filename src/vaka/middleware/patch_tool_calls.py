@@ -7,7 +7,7 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.result import failed_result
+from vaka.core.messages.tool_result import failed_result
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import AssistantMessage, CallRef, FailureReason, Message, ToolCall, ToolMessage, ToolResult

@@ -10,9 +10,9 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware, Outcome, Reject
-from vaka.core.loop.stop import TurnStopped
-from vaka.core.loop.tools.result import failed_result
 from vaka.core.loop.tools.run import rerun_read_call
+from vaka.core.messages.tool_result import failed_result
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Content, ToolCall, ToolResult

@@ -57,7 +57,7 @@ class Logging(Middleware):
         return result
 
     async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
-        usage = turn.counted_usage
+        usage = turn.budget.used
         self._write_record(
             turn, "after_agent", stop=outcome.stop, limit=outcome.limit, error=outcome.error,
             output=self._describe_text(outcome.text), duration_ms=self._elapsed_ms(turn, "agent"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vaka.core.ports.policy import Policy
-from vaka.core.types.ids import AgentPath
+from vaka.core.ports.tool import shell_folder_key
+from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, ToolSpec, Verdict
 from vaka.matching.hosts import host_of
@@ -47,7 +48,7 @@ from vaka.policy.tool_targets import (
 )
 
 if TYPE_CHECKING:
-    from vaka.policy.command_policy import CommandPolicy
+    from vaka.policy.bash.judge import CommandPolicy
 
 
 _ACCESS_PHRASES: Mapping[AccessKind, str] = {
@@ -98,9 +99,11 @@ class LayeredPolicy:
         """Return whether a call may run, must be asked about, or must not run."""
         decision = self.decide(spec, call.arguments)
         verdict = decision.verdict
-        if not isinstance(verdict, Ask):
+        if isinstance(verdict, Deny):
             return verdict
-        folder = self._start_folder if is_command_tool(spec) else ""
+        folder = self._start_folder if is_command_tool(spec) else None
+        if isinstance(verdict, Allow):
+            return verdict if folder is None else msgspec.structs.replace(verdict, folder=folder)
         if decision.single_use:
             return msgspec.structs.replace(verdict, folder=folder)
         grant, scopes = self._offer_grant(spec, call.arguments, decision)
@@ -118,6 +121,11 @@ class LayeredPolicy:
             policy = self._granted_policies[key] = copy.copy(self)
             policy._set_rules([*self.rules, *rules_of_grants(grants, self.cwd, self.home)])  # noqa: SLF001  # same class
         return policy
+
+    def for_agent(self, get_value: Callable[[str], JSON], path: AgentPath) -> "LayeredPolicy":
+        """Return this policy for the folder in which the next command of the agent at ``path`` starts."""
+        folder = get_value(shell_folder_key(path))
+        return self.in_folder(folder) if folder and isinstance(folder, str) else self
 
     def in_folder(self, folder: str) -> "LayeredPolicy":
         """Return this policy for commands that start in ``folder``; the anchors of path rules do not change."""
@@ -268,7 +276,7 @@ class LayeredPolicy:
 
     def _command_policy(self, name: str) -> "CommandPolicy":
         if name not in self._command_policies:
-            from vaka.policy.command_policy import CommandPolicy  # noqa: PLC0415  # loads the bash grammar
+            from vaka.policy.bash.judge import CommandPolicy  # noqa: PLC0415  # loads the bash grammar
 
             tool = builtin_name_of(name)
             commands = [rule for rule in self.rules if rule.kind != "allow" and rule.match_kind == "command"]

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 
 from vaka.agents.react import Agent, AgentTool, ToolLike
-from vaka.core.loop.budget.invalid_calls import InvalidCallLimit
-from vaka.core.loop.children.dmail import TOOL_NAME as DMAIL_TOOL
-from vaka.core.loop.children.dmail import DMailDelivery
 from vaka.core.loop.children.subagent import run_subagent
-from vaka.core.loop.context import Turn
-from vaka.core.loop.finish import Ending
+from vaka.core.loop.context import ModelSettings, Recipe, Turn
+from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
+from vaka.core.loop.dmail import DMailDelivery
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.recipe import ModelSettings, Recipe
+from vaka.core.loop.turn import Ending
 from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk
 from vaka.core.ports.tool import BindableTool, Tool, ToolContext
 from vaka.core.types.control import InputAdded
@@ -23,6 +21,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, Turn
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import as_content
 from vaka.core.types.tool import InvalidArguments, ToolSpec
+from vaka.middleware.invalid_calls import InvalidCallLimit
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
 from vaka.tools.function import as_tool, tool

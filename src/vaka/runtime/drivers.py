@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
-from vaka.core.loop.blobs import offload_parts
-from vaka.core.loop.context import Env
+from vaka.core.messages.blobs import offload_parts
+from vaka.core.ports.env import Env
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub

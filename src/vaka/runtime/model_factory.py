@@ -10,7 +10,7 @@ import msgspec
 
 from vaka.config.model_files import ModelDefinition, read_model_files
 from vaka.config.model_tables import ModelEntry, PriceEntry, secrets_of
-from vaka.core.loop.budget.spending import wait_until_affordable
+from vaka.core.budget import wait_until_affordable
 from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Embedder, Estimate, Model, Prompt
 from vaka.core.session.redaction import Secrets
@@ -21,7 +21,7 @@ from vaka.runtime.model_registry import ModelConfig, UnavailableModel
 from vaka.runtime.providers import Provider
 
 if TYPE_CHECKING:
-    from vaka.models.catalog.prices import Price
+    from vaka.models.catalog import Price
 
 CHAT_PROVIDER = "openai-chat"
 LOCAL_MODEL = "local"

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.core.loop.budget.limits import Limits
-from vaka.core.loop.context import AskMode
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.clock import Clock, IdGenerator
+from vaka.core.ports.env import AskMode
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network, SearchEngine
@@ -22,6 +21,7 @@ from vaka.core.ports.sandbox import ResourceLimits, Sandbox
 from vaka.core.ports.store import Store
 from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, Usage
 from vaka.policy.decision import Mode
 from vaka.policy.policy import LayeredPolicy

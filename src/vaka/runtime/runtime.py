@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import msgspec
 
 from vaka.agents.react import Agent, Deps
-from vaka.core.loop.context import Env
+from vaka.core.ports.env import Env
 from vaka.core.ports.files import Files
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from vaka.agents.react import ToolLike
     from vaka.config.model_tables import ModelEntry, PriceEntry
-    from vaka.core.loop.context import AskMode
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.clock import Clock, IdGenerator
+    from vaka.core.ports.env import AskMode
     from vaka.core.ports.model import Model
     from vaka.core.ports.net import Network, SearchEngine
     from vaka.core.ports.policy import Policy

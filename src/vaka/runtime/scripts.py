@@ -6,7 +6,7 @@ from typing import Any
 
 from vaka.agents.react import Agent
 from vaka.core.loop.context import Turn
-from vaka.core.loop.finish import Ending
+from vaka.core.loop.turn import Ending
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import Store

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic
 import msgspec
 
 from vaka.agents.react import Agent, Deps
-from vaka.core.loop.blobs import restore_messages
-from vaka.core.loop.prompt import build_messages
+from vaka.core.messages.blobs import restore_messages
+from vaka.core.messages.prompt import build_messages
 from vaka.core.session.fanout import Follower
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import (

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from vaka.core.loop.context import Env, Turn
-from vaka.core.loop.recipe import Recipe
-from vaka.core.loop.stop import StopKind, StopSignal
+from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.turn import TurnInput, run_turn
+from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout, Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import empty_session, reopen
+from vaka.core.session.stop import StopKind, StopSignal
 from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION, Event

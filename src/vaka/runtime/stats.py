@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.loop.budget.spending import record_usage
+from vaka.core.budget import record_usage
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event

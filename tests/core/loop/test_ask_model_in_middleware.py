@@ -1,7 +1,7 @@
 """A middleware asks a model: its usage is recorded, and bounded by the budget of the turn."""
 
 import vaka
-from tests.core.loop.test_ask_model import (
+from tests.core.messages.test_ask_model import (
     CHEAP_USAGE,
     EXPENSIVE_USAGE,
     PricedModel,
@@ -9,7 +9,6 @@ from tests.core.loop.test_ask_model import (
     usage_events,
 )
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
-from vaka.core.loop.ask_model import ask_model
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Outcome
 from vaka.core.ports.model import Prompt
@@ -23,7 +22,7 @@ async def test_a_model_call_of_a_middleware_is_recorded_under_its_own_agent() ->
 
     class Judge(vaka.Middleware):
         async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
-            verdict = await ask_model(turn, other, question_prompt("Is it?", "judge"))
+            verdict = await turn.ask_model(other, question_prompt("Is it?", "judge"))
             return prompt if verdict == "harmless" else question_prompt("no")
 
     store = MemoryStore()
@@ -43,7 +42,7 @@ async def test_a_model_call_in_after_model_is_bounded_by_the_rest_of_the_budget(
 
     class Judge(vaka.Middleware):
         async def after_model(self, turn: Turn, message: AssistantMessage) -> AssistantMessage:
-            assert await ask_model(turn, other, question_prompt("Is it?", "judge")) == "harmless"
+            assert await turn.ask_model(other, question_prompt("Is it?", "judge")) == "harmless"
             return message
 
     limits, spent = vaka.Limits(max_tokens=300), {"usage": {"input": 100, "output": 20}}
@@ -59,7 +58,7 @@ async def test_results_are_sealed_when_the_budget_has_no_room_for_a_model_call_i
 
     class Judge(vaka.Middleware):
         async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-            await ask_model(turn, other, question_prompt("Is it?", "judge"))
+            await turn.ask_model(other, question_prompt("Is it?", "judge"))
             return result
 
     @vaka.tool
@@ -86,7 +85,7 @@ async def test_a_turn_ends_at_the_limit_when_the_budget_has_no_room_for_a_model_
 
     class Judge(vaka.Middleware):
         async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
-            await ask_model(turn, other, question_prompt("Is it?", "judge"))
+            await turn.ask_model(other, question_prompt("Is it?", "judge"))
             return outcome
 
     async with runtime(MemoryStore()) as rt:

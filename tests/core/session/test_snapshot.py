@@ -20,7 +20,7 @@ from tests.core.session.log_harness import (
     turn_started,
     write_simple_turn,
 )
-from vaka.core.loop.prompt import build_messages
+from vaka.core.messages.prompt import build_messages
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, reopen
 from vaka.core.session.state import FOLD_VERSION, SessionState, encode_state

@@ -14,7 +14,8 @@ from tests.luau.engine.script_fixtures import (
     run_source,
     yield_once,
 )
-from vaka.core.loop.children.script_journal import DecisionPending, ScriptRequest
+from vaka.core.decisions.wait import DecisionPending
+from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.errors import NetworkTimeout, ReplayError, ScriptError
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import Text, ToolResult
@@ -330,7 +331,7 @@ async def test_a_script_with_too_many_answers_is_stopped_with_advice() -> None:
 
 async def test_pending_decisions_are_raised_when_no_other_call_is_running() -> None:
     async def ask_a_person(name: str) -> str:
-        raise DecisionPending([DecisionId(f"decision-{name}")])
+        raise DecisionPending(DecisionId(f"decision-{name}"))
 
     source = """
         spawn(function() ask("person", "a") end)

@@ -1,71 +1,104 @@
-"""Turn: the state that steps, tools and middleware of one agent share in one turn; Env: services of the runtime."""
+"""Recipe: what defines an agent and is not in the log. Turn: the run of a recipe in one turn of a session."""
 
-import asyncio
+import inspect
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vaka.core.loop.budget.reservations import Reservations
-from vaka.core.loop.recipe import Recipe
-from vaka.core.loop.stop import StopSignal
-from vaka.core.loop.timer import Timer
-from vaka.core.ports.clock import Clock, IdGenerator
+import msgspec
+
+from vaka.core.budget import Budget
+from vaka.core.decisions.permission import Permissions
+from vaka.core.decisions.wait import DecisionWaits
+from vaka.core.loop.middleware import Middleware, MiddlewareChain
+from vaka.core.messages.ask_model import ask_model
+from vaka.core.messages.blobs import DigestedText
+from vaka.core.ports.env import Env
+from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.policy import Policy
-from vaka.core.ports.tool import World, shell_folder_key
+from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log
 from vaka.core.session.state import AgentProgress, SessionState, agent_key
-from vaka.core.types.ids import JSON, Digest, EventScope, SessionId
+from vaka.core.session.stop import StopSignal, Timer
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import JSON, EventScope
+from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
+from vaka.core.types.tool import ToolChoice, ToolSpec
 
-AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
-"""What a turn does when it needs a decision: wait for it, suspend with the request in the log, or deny it."""
+if TYPE_CHECKING:
+    from vaka.core.loop.turn import Ending
+
+Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
+"""A system prompt: a text, or a function that makes one at the start of each turn."""
 
 
-class Env:
-    """The services of the runtime that all turns share."""
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The tool choice and the provider options of every prompt."""
 
-    def __init__(self, clock: Clock, ids: IdGenerator, policy: Policy, ask: AskMode = "wait") -> None:
-        self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
-        self.stored_digests: set[Digest] = set()
-        """Digests of prompt texts that are stored as blobs already."""
-        self.make_world: Callable[[], World] = World
-        """Creates ``world`` on first use."""
-        self.stray_tasks: set[asyncio.Task[Any]] = set()
-        """Tasks of tools that did not end within the grace period of their cancellation."""
+    tool_choice: ToolChoice = "auto"
+    options: Mapping[str, Any] = {}
 
-    @cached_property
-    def world(self) -> World:
-        """The files, commands and network that tools use."""
-        return self.make_world()
 
-    @property
-    def world_created(self) -> bool:
-        """Whether ``world`` was used yet."""
-        return "world" in vars(self)
+class ToolMenu:
+    """The tools that a prompt offers to the model, and the digested text of that list."""
 
-    async def end_commands(self, session: SessionId | None = None) -> None:
-        """End the background commands of one session, or of all sessions."""
-        if self.world_created and self.world.shells is not None:
-            await self.world.shells.close(session)
+    def __init__(self, specs: tuple[ToolSpec, ...]) -> None:
+        self.specs = specs
+        self.digested_text = DigestedText(msgspec.json.encode(specs).decode())
 
-    def can_wait(self) -> bool:
-        """Whether the turn may still wait for a decision: the mode changes when the runtime closes."""
-        return self.ask == "wait"
+
+class Recipe:
+    """The definition of an agent: everything a turn needs that is not in the log. Built once, used by many turns."""
+
+    def __init__(
+        self, name: str, model: Model, *, instructions: Instructions = "", tools: Sequence[Tool] = (),
+        middleware: Sequence[Middleware] = (), limits: Limits | None = None, settings: ModelSettings | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.model = name, model
+        self.limits, self.settings = limits or Limits(), settings or ModelSettings()
+        self.run_override: Callable[[Turn], Awaitable[Ending]] | None = None
+        """Replaces the loop of model calls and tool calls, for an agent that runs something else, such as a script."""
+        self.middleware = MiddlewareChain(middleware, self.limits.middleware_timeout)
+        self.make_instructions = None if isinstance(instructions, str) else instructions
+        self.system_text = DigestedText(instructions if isinstance(instructions, str) else "")
+        self.tools = _tools_by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])
+        self._tool_menu: tuple[Policy, ToolMenu] | None = None
+
+    async def system_text_for(self, turn: "Turn") -> DigestedText:
+        """Return the system prompt of a turn. Raises ``InvalidInput`` when ``make_instructions`` returns no str."""
+        if self.make_instructions is None:
+            return self.system_text
+        made = self.make_instructions(turn)
+        text: object = await made if inspect.isawaitable(made) else made
+        if not isinstance(text, str):
+            raise InvalidInput(f"the instructions of agent {self.name!r} must be a str, not {type(text).__name__}")
+        return DigestedText(text)
+
+    def tool_menu(self, policy: Policy) -> ToolMenu:
+        """Return the tools that are visible under ``policy``; computed once per policy."""
+        if self._tool_menu is None or self._tool_menu[0] is not policy:
+            specs = tuple(tool.spec for tool in self.tools.values() if policy.visible(tool.spec))
+            self._tool_menu = (policy, ToolMenu(specs))
+        return self._tool_menu[1]
+
+
+def _tools_by_name(agent: str, given: Sequence[Tool]) -> dict[str, Tool]:
+    tools: dict[str, Tool] = {}
+    for tool in given:
+        if tool.spec.name in tools:
+            raise InvalidInput(f"agent {agent!r} has two tools named {tool.spec.name!r}")
+        tools[tool.spec.name] = tool
+    return tools
 
 
 class Turn:
-    """The run of one agent in one turn: its log, state, tools, limits and stop signal."""
+    """The run of one agent in one turn: its log, state, tools, budget and stop signal."""
 
     def __init__(
-        self,
-        log: Log,
-        recipe: Recipe,
-        env: Env,
-        scope: EventScope,
-        stop: StopSignal,
-        parent_timer: "Timer | None" = None,
-    ) -> None:
+        self, log: Log, recipe: Recipe, env: Env, scope: EventScope, stop: StopSignal,
+        parent: "Turn | None" = None, parent_timer: Timer | None = None,
+    ) -> None:  # fmt: skip
         self.log, self.recipe, self.env, self.stop = log, recipe, env, stop
         self.scope = scope
         self.session, self.id, self.path, self.agent = log.session, scope.turn, scope.path, recipe.name
@@ -79,20 +112,15 @@ class Turn:
         for open in self.state.open_calls_of(scope.path):
             self.admitted_calls[open.call.name] -= 1
         self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)
-        self.budget_turns: tuple[Turn, ...] = (self,) if recipe.limits.has_budget else ()
-        """The turns whose budgets pay for its model calls: itself and its parents, if they have a budget."""
-        self.reservations, self.has_ended = Reservations(), False
-        self.deps: Any = None
+        self.budget: Budget = Budget(
+            recipe.limits, log, scope, recipe.name, parent.budget if parent is not None else None
+        )
+        """Pays for its model calls, together with the budgets of the parents."""
+        self.deps: Any = parent.deps if parent is not None else None
         """Dependencies of tools and instructions; they are never written to the log."""
-        self.metadata: Mapping[str, Any] = {}
+        self.metadata: Mapping[str, Any] = parent.metadata if parent is not None else {}
         self.system = recipe.system_text
         """The system prompt, with its digest."""
-
-    def attach_to(self, parent: "Turn") -> "Turn":
-        """Make this the turn of a child: usage counts against the budgets of ``parent``, too. Returns itself."""
-        self.budget_turns, self.reservations = (*parent.budget_turns, *self.budget_turns), parent.reservations
-        self.deps, self.metadata = parent.deps, parent.metadata
-        return self
 
     @property
     def agent_progress(self) -> AgentProgress:
@@ -105,55 +133,36 @@ class Turn:
         return self.agent_progress.usage
 
     @property
-    def counted_usage(self) -> Usage:
-        """The usage that counts against the limits of this agent: its own and that of its children."""
-        if not self.path:
-            return self.turn_usage
-        progress = self.agent_progress
-        return progress.usage + progress.below + self.log.pending.usage_under(self.path)
-
-    @property
-    def turn_usage(self) -> Usage:
-        """The usage of the whole turn, children included."""
-        running, pending = self.state.turn, self.log.pending
-        stored = running.usage if running else Usage()
-        return stored + pending.usage_under(()) if pending.usage else stored
-
-    @property
     def last_text(self) -> str:
         """The text of the agent's last answer."""
         text = self.log.pending.texts.get(self.path)
         return text if text is not None else self.log.window.last_text(self.scope.turn, self.path)
 
+    @property
+    def permissions(self) -> Permissions:
+        """Permission for the calls of this agent."""
+        return Permissions(self.log, self.env, self.recipe.limits, self.agent, self.path)
+
+    @property
+    def decision_waits(self) -> DecisionWaits:
+        """The waits of the current step for decisions of people."""
+        return DecisionWaits(self.log, self.scope, self.env, self.stop, self.timer)
+
     def get_state(self, key: str) -> JSON:
         """Return a value of the session's state, deferred changes included."""
-        values = self.log.pending.values
-        return values[key] if key in values else self.state.values.get(key)
-
-    @property
-    def asking_disabled(self) -> bool:
-        """Whether no more approvals are requested: a rejection without a message ends the turn."""
-        return self.state.turn is not None and bool(self.state.turn.rejected)
-
-    def can_wait(self) -> bool:
-        """Whether the turn may still wait for the answer of a person."""
-        return self.env.can_wait() and not self.asking_disabled
-
-    @property
-    def shell_folder(self) -> str:
-        """The folder in which the next command of this agent starts, ``""`` for the working folder."""
-        folder = self.get_state(shell_folder_key(self.path))
-        return folder if isinstance(folder, str) else ""
-
-    @property
-    def next_call_number(self) -> int:
-        """The number of the agent's next tool call, deferred ones counted."""
-        return self.state.calls_made_by(self.path) + self.log.pending.calls_made.get(self.path, 0) + 1
+        return self.log.get_value(key)
 
     def count(self, tool: str) -> int:
         """Return how many calls of a tool have passed ``before_tool`` in this turn."""
         return self.admitted_calls[tool]
 
+    async def ask_model(self, model: Model, prompt: Prompt) -> str:
+        """Call a model on behalf of a middleware and return its complete answer; the budgets of the turn pay for it.
+
+        Raises ``ModelError``, and ``TurnStopped`` when a budget cannot pay.
+        """
+        return await ask_model(self.budget, model, prompt)
+
     def start_step(self, number: int) -> None:
         """Write the following events under step ``number``."""
-        self.scope = EventScope(self.scope.turn, number, self.scope.path)
+        self.scope = self.budget.scope = EventScope(self.scope.turn, number, self.scope.path)

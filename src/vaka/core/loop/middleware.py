@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from vaka.core.loop.tools.result import as_result
+from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
-from vaka.core.types.errors import InvalidInput, MiddlewareError, VakaError
+from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
 from vaka.core.types.event import Body
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
 from vaka.core.types.tool import Ask, Deny
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from vaka.core.loop.context import Turn
 
 _T = TypeVar("_T")
-ERROR_NOTE = "middleware"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -216,22 +215,13 @@ class MiddlewareChain:
                         value = await work
         except TimeoutError as error:
             if not bound.expired():
-                error.add_note(f"{ERROR_NOTE} {middleware.name!r}")
+                error.add_note(f"{MIDDLEWARE_NOTE} {middleware.name!r}")
                 raise
             raise MiddlewareError(f"middleware {middleware.name!r} timed out after {self._timeout} s") from error
         except Exception as error:
-            error.add_note(f"{ERROR_NOTE} {middleware.name!r}")
+            error.add_note(f"{MIDDLEWARE_NOTE} {middleware.name!r}")
             raise
         if not isinstance(value, kinds):
             names = ", ".join(kind.__name__ for kind in kinds)
             raise MiddlewareError(f"middleware {middleware.name!r} returned {value!r}, expected one of {names}")
         return value
-
-
-def describe_failure(error: BaseException) -> tuple[str, str]:
-    """Return the code and the message of an error that ends a turn."""
-    text = f"{error}" if isinstance(error, VakaError) else f"{type(error).__name__}: {error}"
-    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(ERROR_NOTE)]
-    if notes:
-        return MiddlewareError.code, f"{notes[0]}: {text}"
-    return (error.code if isinstance(error, VakaError) else "internal"), text

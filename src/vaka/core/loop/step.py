@@ -5,23 +5,20 @@ from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.loop.assemble import UNFINISHED_STOPS, MessageAssembly, RawToolCall
-from vaka.core.loop.blobs import offload, restore_messages, store_prompt_text
-from vaka.core.loop.budget.reservations import Reservation
-from vaka.core.loop.budget.spending import check_retry_budget, estimate_partial_usage, reserve
-from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import describe_failure
-from vaka.core.loop.prompt import build_messages
-from vaka.core.loop.recipe import DigestedText, ToolMenu
-from vaka.core.loop.stop import TurnStopped
+from vaka.core.budget import Reservation, estimate_partial_usage
+from vaka.core.loop.context import ToolMenu, Turn
+from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_refs
+from vaka.core.messages.blobs import DigestedText, offload, restore_messages, store_prompt_text
+from vaka.core.messages.prompt import build_messages
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import AgentProgress, OpenCall, call_id, count_repeats
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types import monitor, progress
-from vaka.core.types.errors import StreamCut
+from vaka.core.types.errors import StreamCut, describe_failure
 from vaka.core.types.event import Body
-from vaka.core.types.ids import MessageId
-from vaka.core.types.message import AssistantMessage, CallRef, Content, Part, Reasoning, ToolCall, Usage
-from vaka.core.types.tool import ParsedArguments, ToolChoice
+from vaka.core.types.ids import Digest, MessageId
+from vaka.core.types.message import AssistantMessage, Usage
+from vaka.core.types.tool import ToolChoice
 
 
 def steered_inputs(turn: Turn) -> tuple[str, ...]:
@@ -44,8 +41,8 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
         number=number,
         model=turn.recipe.model.name,
         inputs=joining,
-        system=await store_prompt_text(turn, turn.system),
-        tools=await store_prompt_text(turn, turn.recipe.tool_menu(turn.env.policy).digested_text),
+        system=await _store_text(turn, turn.system),
+        tools=await _store_text(turn, turn.recipe.tool_menu(turn.env.policy).digested_text),
     )
     await turn.log.append(turn.scope, *events, started)
 
@@ -56,10 +53,10 @@ async def call_model(turn: Turn) -> list[OpenCall]:
     value = await turn.middleware.before_model(turn, prompt)
     if isinstance(value, AssistantMessage):
         message = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
-        return await _record_answer(turn, prompt, prompt, _parse_changed_calls(turn, message, ()), Usage())
-    if turn.budget_turns:
+        return await _record_answer(turn, prompt, prompt, _call_parser(turn).parse_changed(message, ()), Usage())
+    if turn.budget.payers:
         with turn.stop.cancellable():
-            reservation = await reserve(turn, turn.recipe.model, value)
+            reservation = await turn.budget.reserve(turn.recipe.model, value)
     else:
         turn.stop.check()
         reservation = Reservation(value)
@@ -73,8 +70,9 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     assembly = await _stream_message(turn, reservation)
     reservation.settle(assembly.usage)
     try:
-        received = _build_message(turn, assembly)
-        message = _parse_changed_calls(turn, await turn.middleware.after_model(turn, received), received.calls)
+        parser = _call_parser(turn)
+        received = assembly.build_message(parser, turn.recipe.model.name)
+        message = parser.parse_changed(await turn.middleware.after_model(turn, received), received.calls)
     except TurnStopped:
         _keep_partial_text(turn, assembly, reservation)
         raise
@@ -112,7 +110,7 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
                     match chunk:
                         case RetryChunk():
                             assembly = await _restart_message(turn, assembly, reservation, chunk)
-                            check_retry_budget(turn, turn.recipe.model, reservation)
+                            turn.budget.check_retry(turn.recipe.model, reservation)
                         case NoticeChunk():
                             turn.log.defer(turn.scope, chunk.event)
                         case _:
@@ -181,7 +179,7 @@ def _record_usage(turn: Turn, assembly: MessageAssembly, reservation: Reservatio
 
 def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reservation) -> None:
     """Record the text of a message that a stop has cut, without its tool calls."""
-    text = tuple(part for part in assembly.parts() if not isinstance(part, RawToolCall | Reasoning))
+    text = assembly.text_parts()
     if text:
         body = progress.MessageCompleted(
             message_id=assembly.message_id, content=text, model=turn.recipe.model.name, stop="cut", cut=True
@@ -192,49 +190,8 @@ def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reser
     _record_usage(turn, assembly, reservation)
 
 
-def _build_message(turn: Turn, assembly: MessageAssembly) -> AssistantMessage:
-    content: list[Part] = []
-    calls: list[ToolCall] = []
-    earlier_calls = turn.state.calls_made_by(turn.path)
-    for part in assembly.parts():
-        if isinstance(part, RawToolCall):
-            call = _parse_call(turn, part, earlier_calls + len(calls) + 1)
-            if assembly.stop in UNFINISHED_STOPS:  # no call runs from an unfinished message
-                call = msgspec.structs.replace(call, raw=part.arguments, arguments={}, truncated=True)
-            calls.append(call)
-            content.append(CallRef(id=call.id))
-        else:
-            content.append(part)
-    return AssistantMessage(
-        id=assembly.message_id, content=tuple(content), calls=tuple(calls),
-        model=assembly.model or turn.recipe.model.name, stop=assembly.stop or "",
-    )  # fmt: skip
-
-
-def _parse_call(turn: Turn, written: RawToolCall, number: int) -> ToolCall:
-    """Parse the arguments of a call; arguments that cannot be parsed are kept as raw text."""
-    id = call_id(turn.path, number)
-    tool = turn.tools.get(written.name)
-    parsed = tool.parse(written.arguments) if tool else None
-    if isinstance(parsed, ParsedArguments):
-        raw = written.arguments if parsed.repaired else ""
-        repaired = "; ".join(filter(None, (written.repaired, parsed.repaired)))
-        return ToolCall(
-            id=id, name=written.name, arguments=parsed.value, raw=raw, repaired=repaired,
-            provider_id=written.provider_id,
-        )  # fmt: skip
-    return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)
-
-
-def _parse_changed_calls(turn: Turn, message: AssistantMessage, known: tuple[ToolCall, ...]) -> AssistantMessage:
-    """Return the message with all calls parsed, also those that a middleware has added or changed."""
-    if message.calls == known:
-        return message
-    earlier_calls, calls = turn.state.calls_made_by(turn.path), list[ToolCall]()
-    for number, call in enumerate(message.calls, earlier_calls + 1):
-        written = RawToolCall(call.name, call.raw or msgspec.json.encode(call.arguments).decode(), call.provider_id)
-        calls.append(call if call in known else _parse_call(turn, written, number))
-    return msgspec.structs.replace(message, calls=tuple(calls))
+def _call_parser(turn: Turn) -> CallParser:
+    return CallParser(turn.tools, turn.path, turn.state.calls_made_by(turn.path))
 
 
 async def _record_answer(
@@ -247,13 +204,11 @@ async def _record_answer(
     ]
     body = progress.MessageCompleted(
         message_id=message.id,
-        content=await offload(turn, _match_call_refs(message.content, calls)),
+        content=await offload(turn.log, match_call_refs(message.content, calls)),
         model=message.model,
         stop=message.stop,
-        system=await store_prompt_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
-        tools=await store_prompt_text(turn, ToolMenu(sent.tools).digested_text)
-        if sent.tools != planned.tools
-        else None,
+        system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
+        tools=await _store_text(turn, ToolMenu(sent.tools).digested_text) if sent.tools != planned.tools else None,
     )
     turn.log.defer(turn.scope, body, _usage_event(turn, usage, message.model))
     if not calls:
@@ -267,14 +222,8 @@ async def _record_answer(
     ]
 
 
-def _match_call_refs(content: Content, calls: list[ToolCall]) -> Content:
-    """Return the content with one ``CallRef`` for each call: a middleware may have added or removed calls."""
-    if not calls and not [part for part in content if type(part) is CallRef]:
-        return content
-    ids = {call.id for call in calls}
-    kept = tuple(part for part in content if not isinstance(part, CallRef) or part.id in ids)
-    named = {part.id for part in kept if isinstance(part, CallRef)}
-    return kept + tuple(CallRef(id=call.id) for call in calls if call.id not in named)
+async def _store_text(turn: Turn, text: DigestedText) -> Digest | None:
+    return await store_prompt_text(turn.log, text, turn.env.stored_digests)
 
 
 def _usage_event(turn: Turn, usage: Usage, model: str = "") -> monitor.UsageRecorded:

@@ -6,25 +6,26 @@ A turn ends in an event, not in an exception. Only ``StoreError`` and ``Suspende
 written, or the turn waits for a person.
 """
 
-from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
-from vaka.core.loop.blobs import offload, restore_content
-from vaka.core.loop.budget.spending import charge_to_turn, exhausted_limit
 from vaka.core.loop.context import Turn
-from vaka.core.loop.finish import Ending, closing_event, ending_of_rejection, ending_of_stop, seal_open_calls
-from vaka.core.loop.middleware import Answer, Outcome, Reject, describe_failure
-from vaka.core.loop.prompt import turn_input_content
+from vaka.core.loop.middleware import Answer, Outcome, Reject
 from vaka.core.loop.step import begin_step, call_model, steered_inputs
-from vaka.core.loop.stop import TurnStopped
 from vaka.core.loop.tools.calls import run_calls
+from vaka.core.messages.blobs import offload, restore_content
+from vaka.core.messages.prompt import turn_input_content
+from vaka.core.session.fold import results_for_open_calls
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import StoreError, Suspended, TurnError
+from vaka.core.types.errors import Rejected, StoreError, Suspended, TurnError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, EventScope, MessageId
-from vaka.core.types.message import Content, Text
+from vaka.core.types.message import Content, FailureReason, Text
+
+_SEAL_REASONS: dict[str, FailureReason] = {"cancelled": "cancelled", "interrupted": "interrupted"}
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,41 +38,57 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
     """The tool call that starts a child agent; ``None`` for the root agent."""
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of the loop ended."""
+
+    kind: Literal["completed", "failed", "cancelled", "interrupted"] = "completed"
+    text: str = ""
+    limit: str = ""
+    code: str = ""
+    message: str = ""
+    withdrawn: bool = False
+
+
 async def run_turn(turn: Turn, turn_input: TurnInput | None) -> Ending:
     """Run a turn to its end: a new one, or without ``turn_input`` the one the log says is unfinished."""
     ending = await run_agent(turn, turn_input)
     if turn.state.turn is None and not turn.log.pending.turn_started:
         raise TurnError(ending.message, code=ending.code)  # the input could not be stored: no turn has started
     await seal_open_calls(turn, ending, "The turn ended before this call did.")
-    await turn.log.append(turn.scope, closing_event(turn, ending), release=not turn.state.inputs)
+    await turn.log.append(turn.scope, _closing_event(turn, ending), release=not turn.state.inputs)
     return ending
 
 
 async def run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
     """Run one agent to its end, then ``after_agent``, also after an error or a stop."""
-    with charge_to_turn(turn):
-        return await _run_agent(turn, turn_input)
+    charged = turn.budget.open()
+    turn.timer.start()
+    try:
+        return await _run_after_agent(turn, await _run_agent(turn, turn_input))
+    finally:
+        turn.budget.close(charged)
 
 
 async def _run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
-    turn.timer.start()
     try:
-        ending = await _begin(turn, turn_input) or await (turn.recipe.run_override or _run_steps)(turn)
+        return await _begin(turn, turn_input) or await (turn.recipe.run_override or _run_steps)(turn)
     except TurnStopped as stop:
-        ending = ending_of_stop(turn, stop)
+        if stop.kind == "limit":
+            return Ending(text=turn.last_text, limit=stop.note)
+        return Ending(kind=stop.kind, text=turn.last_text, message=stop.note)
     except (Suspended, StoreError):
         raise
     except Exception as error:  # noqa: BLE001  # any error ends this turn in an event; other turns continue
         code, message = describe_failure(error)
-        ending = Ending(kind="failed", text=turn.last_text, code=code, message=message)
+        return Ending(kind="failed", text=turn.last_text, code=code, message=message)
     finally:
         turn.timer.cancel()
-    return await _run_after_agent(turn, ending)
 
 
 async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
     if turn_input is None:
-        turn.log.defer(turn.scope, *_resume_events(turn))
+        if not turn.path:
+            turn.log.defer(turn.scope, progress.TurnResumed(agent=turn.agent))
         turn.start_step(turn.agent_progress.step)
         content = turn_input_content(turn.log.window.events_at(turn.path), turn.path, turn.id)
         await turn.middleware.before_agent(turn, await restore_content(turn.log.store.blobs, content))
@@ -100,15 +117,15 @@ async def _write_input(turn: Turn, turn_input: TurnInput, value: Content | Answe
         content = changed or turn_input.content
         parent = EventScope(turn.scope.turn, 0, turn.path[:-1])
         started: Body = progress.SubagentStarted(
-            call=turn_input.call, agent=turn.agent, child=turn.path[-1], content=await offload(turn, content)
+            call=turn_input.call, agent=turn.agent, child=turn.path[-1], content=await offload(turn.log, content)
         )
         turn.log.defer(parent, started)
         return
     for fresh in turn_input.fresh:
-        content = await offload(turn, fresh.content)
+        content = await offload(turn.log, fresh.content)
         turn.log.defer(EventScope(), msgspec.structs.replace(fresh, content=content))
     started = progress.TurnStarted(
-        agent=turn.agent, inputs=turn_input.keys, content=await offload(turn, changed) if changed else None
+        agent=turn.agent, inputs=turn_input.keys, content=await offload(turn.log, changed) if changed else None
     )
     turn.log.defer(turn.scope, started)
 
@@ -125,12 +142,16 @@ async def _run_steps(turn: Turn) -> Ending:
     while True:
         turn.stop.check()
         if not answered:
-            if (ending := ending_of_rejection(turn)) is not None:
+            if (ending := _ending_of_rejection(turn)) is not None:
                 return ending
             if not asking:
                 events = await turn.middleware.before_step(turn)
                 bound = turn.recipe.limits.max_steps
-                if limit := "steps" if bound is not None and turn.scope.step >= bound else exhausted_limit(turn):
+                if (
+                    limit := "steps"
+                    if bound is not None and turn.scope.step >= bound
+                    else turn.budget.exhausted_limit()
+                ):
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)
             calls = await call_model(turn)
@@ -144,11 +165,9 @@ async def _run_steps(turn: Turn) -> Ending:
         answered = asking = False
 
 
-def _resume_events(turn: Turn) -> Sequence[Body]:
-    return () if turn.path else (progress.TurnResumed(agent=turn.agent),)
-
-
 async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
+    if not turn.middleware.handles("after_agent"):
+        return ending
     outcome = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
     outcome, error = await turn.middleware.after_agent(turn, outcome)
     ending = msgspec.structs.replace(ending, text=outcome.text)
@@ -158,3 +177,40 @@ async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
         return msgspec.structs.replace(ending, limit=ending.limit or error.note)
     code, message = describe_failure(error)
     return Ending(kind="failed", text=ending.text, code=code, message=message)
+
+
+def _ending_of_rejection(turn: Turn) -> Ending | None:
+    """Return the ending of the root agent after a rejection without a message: the person is to speak next."""
+    running = turn.state.turn
+    if turn.path or running is None or not running.rejected:
+        return None
+    note = f"a person refused {running.rejected} and said nothing more"
+    return Ending(kind="interrupted", text=turn.last_text, code=Rejected.code, message=note)
+
+
+async def seal_open_calls(turn: Turn, ending: Ending, text: str) -> None:
+    """Defer a failed result for each call of this agent or its children that has none."""
+    answered = {result.call for _, result in turn.log.pending.results}
+    if turn.log.pending.open_calls:
+        await turn.log.append(turn.scope)  # ``tool.called`` must be in the log before the result that seals it
+        answered.clear()
+    for path, step, result in results_for_open_calls(
+        turn.state, _SEAL_REASONS.get(ending.kind, "sealed"), text, turn.path
+    ):
+        if result.call not in answered:
+            turn.log.defer(EventScope(turn.id, step, path), progress.ToolFailed(result=result))
+
+
+def _closing_event(turn: Turn, ending: Ending) -> Body:
+    """Return the event that ends a turn."""
+    usage = turn.budget.used
+    if ending.kind == "failed":
+        return progress.TurnFailed(
+            code=ending.code, message=ending.message, text=ending.text, withdrawn=ending.withdrawn, usage=usage
+        )
+    if ending.kind == "cancelled":
+        return progress.TurnCancelled(note=ending.message, text=ending.text, usage=usage)
+    if ending.kind == "interrupted":
+        return progress.TurnInterrupted(note=ending.message, text=ending.text, usage=usage, code=ending.code)
+    stop: Literal["end", "limit"] = "limit" if ending.limit else "end"
+    return progress.TurnCompleted(text=ending.text, stop=stop, limit=ending.limit, usage=usage)

@@ -1,9 +1,9 @@
 """The policy port: verdicts on tool calls."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from vaka.core.types.ids import AgentPath
+from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Grant, ToolSpec, Verdict
 
@@ -20,11 +20,11 @@ class Policy(Protocol):
         ...
 
 
-class FolderAwarePolicy(Policy, Protocol):
-    """A policy whose verdict on a command depends on the folder it starts in."""
+class SessionPolicy(Policy, Protocol):
+    """A policy whose verdicts depend on values of the session, such as the folder in which commands start."""
 
-    def in_folder(self, folder: str) -> Policy:
-        """Return this policy for commands that start in ``folder``."""
+    def for_agent(self, get_value: Callable[[str], JSON], path: AgentPath) -> Policy:
+        """Return this policy as it judges the next call of the agent at ``path``."""
         ...
 
 

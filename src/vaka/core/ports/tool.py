@@ -72,6 +72,22 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The absolute path that relative paths start from."""
 
 
+class StateValues(Protocol):
+    """Values that tools keep in the log of the session, by key."""
+
+    def get(self, key: str) -> JSON:
+        """Return a value, ``None`` when there is none."""
+        ...
+
+    def set(self, key: str, value: JSON) -> None:
+        """Set a value, stored together with the result of this call; ``None`` removes it."""
+        ...
+
+    async def set_now(self, key: str, value: JSON) -> None:
+        """Set a value, durable on return: it is known also if the call does not finish."""
+        ...
+
+
 class ToolContext(Protocol[DepsT_co]):
     """What a running tool has access to: session, files, network, models and people."""
 
@@ -83,8 +99,8 @@ class ToolContext(Protocol[DepsT_co]):
     """The same for every attempt of this call: the idempotency key that an ``idempotent`` tool passes on."""
     attempt: int
     """1, and one more each time the call runs again after a crash."""
-    folder: str
-    """The folder a command starts in, as the policy checked it; ``""`` for the working folder."""
+    folder: str | None
+    """The folder in which the policy has judged a command, ``""`` for the working folder; ``None``: in no folder."""
     values: dict[str, Any]
     """Values that middleware and tools of this run share; they are not stored."""
 
@@ -108,16 +124,9 @@ class ToolContext(Protocol[DepsT_co]):
         """The files that tools may use. Raises ``ConfigError`` when the runtime has none."""
         ...
 
-    def get_state(self, key: str) -> JSON:
-        """Return a value of the session, ``None`` when there is none."""
-        ...
-
-    def set_state(self, key: str, value: JSON) -> None:
-        """Set a value of the session, stored together with the result of this call; ``None`` removes it."""
-        ...
-
-    async def set_state_now(self, key: str, value: JSON) -> None:
-        """Set a value of the session, durable on return: it is known also if the call does not finish."""
+    @property
+    def state(self) -> StateValues:
+        """The values of the session, which are stored in its log."""
         ...
 
     async def store_text(self, text: str) -> Stored:

@@ -23,7 +23,7 @@ from vaka.core.session.snapshot import OpenedSession, SnapshotTail, reopen
 from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, Unknown
-from vaka.core.types.ids import EventScope, SessionId, Term
+from vaka.core.types.ids import JSON, AgentPath, EventScope, SessionId, Term
 
 STORE_RETRY_SECONDS = 60.0
 """Seconds of retries while the store cannot be reached."""
@@ -115,6 +115,15 @@ class Log:
             deferred = self.deferred
             view = self._pending = PendingView(deferred) if deferred else NOTHING_PENDING
         return view
+
+    def get_value(self, key: str) -> JSON:
+        """Return a value of the session's state, deferred changes included."""
+        values = self.pending.values
+        return values[key] if key in values else self.state.values.get(key)
+
+    def next_call_number(self, path: AgentPath) -> int:
+        """Return the number of the next tool call of the agent at ``path``, deferred ones counted."""
+        return self.state.calls_made_by(path) + self.pending.calls_made.get(path, 0) + 1
 
     async def append(self, scope: EventScope, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
         """Append events, durable on return, and publish them. Raises ``LogError`` when they break an invariant.

@@ -251,3 +251,16 @@ class Closed(VakaError, code="closed"):
 
 
 EXIT_CODES.setdefault(VakaError.code, VakaError.exit_code)
+
+
+MIDDLEWARE_NOTE = "middleware"
+"""How the note begins that names the middleware in which an error was raised."""
+
+
+def describe_failure(error: BaseException) -> tuple[str, str]:
+    """Return the code and the message of an error that ends a turn."""
+    text = f"{error}" if isinstance(error, VakaError) else f"{type(error).__name__}: {error}"
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(MIDDLEWARE_NOTE)]
+    if notes:
+        return MiddlewareError.code, f"{notes[0]}: {text}"
+    return (error.code if isinstance(error, VakaError) else "internal"), text

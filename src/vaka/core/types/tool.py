@@ -80,6 +80,8 @@ class Allow(msgspec.Struct, frozen=True):
 
     rule: str = ""
     layer: str = ""
+    folder: str | None = None
+    """The folder in which a command was judged, ``""`` for the working folder; ``None``: it does not matter."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -97,8 +99,8 @@ class Ask(msgspec.Struct, frozen=True):
     """The allowed ones of ``once``, ``session``, ``project`` and ``user``; all when empty."""
     asks: tuple[str, ...] = ()
     """The names of all rules that ask, when there are more than ``rule``."""
-    folder: str = ""
-    """The folder a command starts in, when it is not the working folder: the approval holds for that folder only."""
+    folder: str | None = None
+    """The folder in which a command was judged, as in ``Allow``: the approval holds for that folder only."""
 
     @property
     def rule_names(self) -> frozenset[str]:

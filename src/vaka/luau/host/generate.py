@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.loop.budget.reservations import Reservation
-from vaka.core.loop.budget.spending import check_retry_budget, estimate_partial_usage, reserve
+from vaka.core.budget import Reservation, estimate_partial_usage
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.model import (
     Model,
@@ -276,7 +275,7 @@ class ModelCaller:
             async with aclosing(self._stream_pieces(model, reservation)) as pieces:
                 async for piece in pieces:
                     if piece is None and journal is not None:
-                        check_retry_budget(journal.turn, model, reservation)
+                        journal.turn.budget.check_retry(model, reservation)
                     yield piece
         finally:
             reservation.release()
@@ -334,7 +333,7 @@ class ModelCaller:
 
 async def _reserve_budget(journal: ScriptJournal, model: Model, prompt: Prompt, *, without_pause: bool) -> Reservation:
     try:
-        return await reserve(journal.turn, model, prompt, waitable=without_pause)
+        return await journal.turn.budget.reserve(model, prompt, waitable=without_pause)
     except ConfigError as error:
         raise ScriptError(str(error)) from error
 

@@ -1,36 +1,429 @@
-"""Gemini generateContent: the model, at the Gemini API or at Vertex AI."""
+"""The generateContent request for a prompt, and JSON Schemas with inlined references, as Gemini expects them. Pure."""
 
-from urllib.parse import quote
-
-import msgspec
+import re
+from pathlib import PurePosixPath
+from typing import Any
 
 from vaka.core.ports.model import Prompt
-from vaka.models.gemini.events import GeminiStreamDecoder
-from vaka.models.gemini.request import answer_tool_name, check_part, to_request
-from vaka.models.options import read_options
-from vaka.models.provider_model import HttpRequestParts, ProviderModel
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.core.types.errors import BadRequest
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import (
+    AssistantMessage,
+    CallRef,
+    Message,
+    Part,
+    Reasoning,
+    Stored,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+)
+from vaka.models import compatibility
+from vaka.models.compatibility import Media
+from vaka.models.json_values import is_list, is_object, unused_name
+from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
 
-BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
+MAX_NODES = 5000
+"""The number of subschemas after inlining, beyond which a schema is sent unchanged."""
+
+_SCHEMA_KEYWORDS = frozenset({"items", "additionalItems", "contains", "not", "propertyNames", "if", "then", "else"})
+_SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_DROPPED_KEYWORDS = frozenset({"$schema", "$defs", "definitions"})
 
 
-class Gemini(ProviderModel):
-    """One of Google's models; the key is sent as ``x-goog-api-key``, without one the account's headers authenticate.
+class _TooLarge(Exception):
+    """The schema would become too large; never leaves this file."""
 
-    For Vertex AI the base URL ends before ``models/…``: ``…/publishers/google``. The name of a model may also be a
-    path, such as ``tunedModels/x``.
+
+def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return ``schema`` with each local reference replaced by its target.
+
+    Recursive references stay. A ``const`` becomes an ``enum`` with one value, which Gemini supports.
     """
+    inliner = _ReferenceInliner(schema)
+    try:
+        inlined = inliner.convert(schema, ())
+        definitions: dict[str, Any] = {}
+        while inliner.recursive_definitions.keys() - definitions.keys():
+            for name in sorted(inliner.recursive_definitions.keys() - definitions.keys()):
+                path = inliner.recursive_definitions[name]
+                definitions[name] = inliner.convert(inliner.resolve(path), (path,))
+    except (_TooLarge, RecursionError):
+        return {name: value for name, value in schema.items() if name != "$schema"}
+    return {**inlined, "$defs": definitions} if definitions else inlined
 
-    def __init__(self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "") -> None:
-        path = quote(model if "/" in model else f"models/{model}", safe="/@")
-        super().__init__(
-            name or f"gemini/{model}", msgspec.structs.replace(account, query={**account.query, "alt": "sse"}),
-            f"{path}:streamGenerateContent", headers={"x-goog-api-key": account.key} if account.key else {}, http=http,
-            check_part=lambda part: check_part(model, part),
-        )  # fmt: skip
-        self._model = model
 
-    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
-        options = read_options(prompt.options)
-        decoder = GeminiStreamDecoder(self._model, answer_tool_name(self._model, prompt, options))
-        return HttpRequestParts(to_request(self._model, prompt, options), options.headers, decoder)
+class _ReferenceInliner:
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self.node_count = 0
+        self.recursive_definitions: dict[str, str] = {}
+        """Paths of the definitions that have to stay, by their new names."""
+
+    def convert(self, schema: Any, references: tuple[str, ...]) -> Any:
+        """Return a schema without references; ``references`` are those that led to it."""
+        if not is_object(schema):
+            return {} if schema is True else schema
+        self.node_count += 1
+        if self.node_count > MAX_NODES:
+            raise _TooLarge
+        path = schema.get("$ref")
+        if isinstance(path, str):
+            target = self.resolve(path)
+            if path in references:
+                return {"$ref": f"#/$defs/{self._definition_name(path)}"}
+            if is_object(target):
+                beside = {name: value for name, value in schema.items() if name != "$ref"}
+                return self.convert({**target, **beside}, (*references, path))
+        converted = {
+            name: self._convert_keyword(name, value, references)
+            for name, value in schema.items()
+            if name not in _DROPPED_KEYWORDS
+        }
+        if "const" in converted and "enum" not in converted:
+            converted["enum"] = [converted.pop("const")]
+        return converted
+
+    def resolve(self, path: str) -> Any:
+        """Return the target of a reference within this document, else ``None``."""
+        if path == "#":
+            return self.root
+        target: Any = self.root if path.startswith("#/") else None
+        for step in path[2:].split("/"):
+            target = target.get(step.replace("~1", "/").replace("~0", "~")) if is_object(target) else None
+        return target
+
+    def _convert_keyword(self, name: str, value: Any, references: tuple[str, ...]) -> Any:
+        if name in _SCHEMA_KEYWORDS or (name == "additionalProperties" and is_object(value)):
+            return self.convert(value, references)
+        if name in _SCHEMA_LIST_KEYWORDS and is_list(value):
+            return [self.convert(part, references) for part in value]
+        if name in _SCHEMA_MAP_KEYWORDS and is_object(value):
+            return {key: self.convert(part, references) for key, part in value.items()}
+        return value
+
+    def _definition_name(self, path: str) -> str:
+        """Return the last step of a path, with a number where another definition has that name."""
+        step = path.rpartition("/")[2].lstrip("#") or "root"
+        name, count = step, 1
+        while self.recursive_definitions.get(name, path) != path:
+            count += 1
+            name = f"{step}{count}"
+        self.recursive_definitions[name] = path
+        return name
+
+
+WIRE = "gemini"
+GENERATED_ID_PREFIX = "call_gemini_"
+"""The prefix of ids for calls that the provider gave none; they are not sent back."""
+PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
+"""The value that Google documents for calls without a signature, such as those of other providers."""
+PLACEHOLDER_PART = {"text": "."}
+"""The part of a message that must not be empty."""
+
+_FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_MODEL_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d])")
+_THINKING_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576, "max": 24576}
+_THINKING_LEVELS = {
+    "none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH",
+}  # fmt: skip
+
+_TEXT_MEDIA_TYPES = frozenset({
+    "application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
+    "application/javascript", "application/x-javascript", "application/typescript", "application/x-python",
+    "application/x-sh", "application/sql", "application/rtf",
+})  # fmt: skip
+"""Media types of text besides ``text/*``."""
+
+_MEDIA_TYPES_BY_SUFFIX = {
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".heic": "image/heic",
+    ".heif": "image/heif", ".gif": "image/gif", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg",
+    ".flac": "audio/flac", ".aac": "audio/aac", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
+    ".mpeg": "video/mpeg", ".pdf": "application/pdf", ".txt": "text/plain", ".md": "text/plain", ".csv": "text/plain",
+    ".html": "text/plain", ".json": "text/plain",
+}  # fmt: skip
+"""The media type of a file that has only a URL; the API requires it for some."""
+
+
+def generation_of(model: str) -> tuple[int, int] | None:
+    """Return the version of a Gemini model, such as ``(2, 5)``; ``None`` if its name has none."""
+    version = _MODEL_VERSION.search(model)
+    if version:
+        return int(version[1]), int(version[2] or 0)
+    return (3, 0) if "gemini-" in model and model.endswith("-latest") else None
+
+
+def answer_tool_name(model: str, prompt: Prompt, options: ModelOptions) -> str:
+    """Return the name of the tool whose call is the answer; before Gemini 3 an output schema excludes tools."""
+    has_tools = prompt.tools and prompt.tool_choice != "none"
+    if options.output_format is None or not has_tools or _allows_tools_with_output(model):
+        return ""
+    return unused_name(options.output_format.name, {tool.name for tool in prompt.tools})
+
+
+def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) -> dict[str, Any]:
+    """Return the body of a request. Raises ``BadRequest`` for what the API does not support.
+
+    ``parallel_calls``, ``cache`` (Gemini caches by itself) and ``user`` are ignored: the answer does not depend on
+    them.
+    """
+    options = read_options(prompt.options) if options is None else options
+    forced = answer_tool_name(model, prompt, options)
+    body: dict[str, Any] = {}
+    if prompt.system:
+        body["systemInstruction"] = {"parts": [{"text": prompt.system}]}
+    if forced or options.output_format is None or _allows_tools_with_output(model):
+        body |= _tool_fields(prompt, options.output_format if forced else None, forced)
+    body["contents"] = _ContentWriter(model, prompt.messages).contents()
+    config = _generation_config(model, options, native=not forced)
+    if config:
+        body["generationConfig"] = config
+    if options.metadata:
+        body["labels"] = dict(options.metadata)
+    if options.service_tier:
+        body["serviceTier"] = options.service_tier
+    return merge_body(body, options.extra)
+
+
+def check_part(model: str, part: Media) -> None:
+    """Raise ``BadRequest`` for an unsupported part."""
+    _ContentWriter(model, ()).media_part(part)
+
+
+def _allows_tools_with_output(model: str) -> bool:
+    version = generation_of(model)
+    return version is None or version >= (3, 0)
+
+
+def _tool_fields(prompt: Prompt, output: OutputFormat | None, forced: str) -> dict[str, Any]:
+    declared = [_function_declaration(tool.name, tool.description, tool.parameters) for tool in prompt.tools]
+    if output is not None:
+        description = output.description or "Give the final answer."
+        declared.append(_function_declaration(forced, description, output.schema))
+    config = _calling_config(prompt, forced=bool(forced))
+    fields: dict[str, Any] = {"tools": [{"functionDeclarations": declared}]} if declared else {}
+    if config:
+        fields["toolConfig"] = {"functionCallingConfig": config}
+    return fields
+
+
+def _function_declaration(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    if not _FUNCTION_NAME.fullmatch(name):
+        raise BadRequest(
+            f"tool {name!r} cannot be offered to Gemini: a name is at most 64 letters, digits, '_' and '-', "
+            "and does not begin with a digit or '-'"
+        )
+    schema = inline_references(parameters)
+    schema = schema if "type" in schema else {"type": "object", **schema}
+    return {"name": name, "description": description or name, "parametersJsonSchema": schema}
+
+
+def _calling_config(prompt: Prompt, *, forced: bool) -> dict[str, Any]:
+    choice, names = prompt.tool_choice, [tool.name for tool in prompt.tools]
+    if choice == "none":
+        return {"mode": "NONE"} if names else {}
+    if choice in ("auto", "required"):
+        if choice == "required" and not names:
+            raise BadRequest("tool_choice is 'required', but there is no tool to call")
+        return {"mode": "ANY"} if forced or choice == "required" else {}
+    if choice not in names:
+        raise BadRequest(f"tool_choice names {choice!r}, which is not among the tools: {', '.join(names) or 'none'}")
+    return {"mode": "ANY", "allowedFunctionNames": [choice]}
+
+
+def _generation_config(model: str, options: ModelOptions, *, native: bool) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "maxOutputTokens": options.max_tokens, "temperature": options.temperature, "topP": options.top_p,
+        "topK": options.top_k, "seed": options.seed, "stopSequences": options.stop_texts or None,
+        "presencePenalty": options.presence_penalty, "frequencyPenalty": options.frequency_penalty,
+        "thinkingConfig": _thinking_config(model, options),
+    }  # fmt: skip
+    output = options.output_format
+    if output is not None and native:
+        described = {"description": output.description} if output.description else {}
+        schema = {**described, **inline_references(output.schema)}
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _thinking_config(model: str, options: ModelOptions) -> dict[str, Any] | None:
+    """Return the thinking fields: models before 2.5 do not think, 2.5 has a token budget, later ones have levels."""
+    asked, version = options.reasoning, generation_of(model)
+    if asked is None or (version is not None and version < (2, 5)):
+        return None
+    config: dict[str, Any] = {"includeThoughts": asked != "none"}
+    pro = "-pro" in model
+    if version is not None and version < (3, 0):
+        budget = asked if isinstance(asked, int) else _THINKING_BUDGETS[asked]
+        if pro:  # it cannot turn thinking off, and accepts a larger budget
+            budget = 32768 if asked == "max" else max(budget, 128)
+        return {**config, "thinkingBudget": budget}
+    if version is None and isinstance(asked, int):
+        return {**config, "thinkingBudget": asked}
+    level = _THINKING_LEVELS[options.effort or "none"]
+    return {**config, "thinkingLevel": "LOW" if pro and level == "MINIMAL" else level}
+
+
+class _ContentWriter:
+    """Writes a conversation as contents, which alternate between the user and the model."""
+
+    def __init__(self, model: str, messages: tuple[Message, ...]) -> None:
+        self._model, self._messages = model, messages
+        self._version = generation_of(model)
+        self._requires_signatures = self._version is not None and self._version >= (3, 0)
+        calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
+        ids = compatibility.call_ids(messages)
+        self._names = {call.id: compatibility.safe_tool_name(call.name) for call in calls}
+        self._ids = {
+            call.id: ids[call.id]
+            for call in calls
+            if call.provider_id and not call.provider_id.startswith(GENERATED_ID_PREFIX)
+        }  # fmt: skip
+
+    def contents(self) -> list[dict[str, Any]]:
+        """Return the contents; the first is the user's, as the API requires."""
+        contents: list[dict[str, Any]] = []
+        for message in self._messages:
+            role = "model" if isinstance(message, AssistantMessage) else "user"
+            parts = self._message_parts(message)
+            if not parts:
+                continue
+            if not contents and role == "model":
+                contents.append({"role": "user", "parts": [dict(PLACEHOLDER_PART)]})
+            if contents and contents[-1]["role"] == role:
+                contents[-1]["parts"] += parts
+            else:
+                contents.append({"role": role, "parts": parts})
+        return contents or [{"role": "user", "parts": [dict(PLACEHOLDER_PART)]}]
+
+    def _message_parts(self, message: Message) -> list[dict[str, Any]]:
+        if isinstance(message, AssistantMessage):
+            return self._answer_parts(message)
+        if isinstance(message, ToolMessage):
+            return self._result_parts(message)
+        return [piece for part in message.content for piece in self._content_parts(part)]
+
+    def _answer_parts(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        """Return the parts of an assistant message; a signature belongs to the part that follows it."""
+        calls = {call.id: call for call in message.calls}
+        placed = {part.id for part in message.content if isinstance(part, CallRef)}
+        rest = tuple(CallRef(id=call.id) for call in message.calls if call.id not in placed)
+        parts: list[dict[str, Any]] = []
+        signature = ""
+        for part in (*message.content, *rest):
+            if isinstance(part, Reasoning):
+                block = self._provider_part(part, message)
+                if block is not None and block.keys() == {"thoughtSignature"}:
+                    _attach_late_signature(parts, signature)
+                    signature = block["thoughtSignature"]
+                elif block is not None:
+                    parts.append({"text": part.text, **block} if block.get("thought") else block)
+                continue
+            if isinstance(part, CallRef) and part.id in calls:
+                pieces = [self._call_part(calls[part.id])]
+            else:
+                pieces = self._content_parts(part)
+            if pieces and signature:
+                pieces[0]["thoughtSignature"], signature = signature, ""
+            parts += pieces
+        _attach_late_signature(parts, signature)
+        if self._requires_signatures:
+            _sign_first_call(parts)
+        return parts
+
+    def _provider_part(self, part: Reasoning, message: AssistantMessage) -> dict[str, Any] | None:
+        """Return the provider's own block, unless it is from another Gemini generation, which would be refused."""
+        version = generation_of(message.model)
+        if version and self._version and version[0] != self._version[0]:
+            return None
+        block = compatibility.provider_block(part, WIRE)
+        return dict(block) if is_object(block) else None
+
+    def _call_part(self, call: ToolCall) -> dict[str, Any]:
+        name, arguments = self._names[call.id], compatibility.arguments_of(call)
+        return {"functionCall": {**self._id_field(call.id), "name": name, "args": arguments}}
+
+    def _id_field(self, call: CallId) -> dict[str, str]:
+        id = self._ids.get(call)
+        return {"id": id} if id else {}
+
+    def _result_parts(self, message: ToolMessage) -> list[dict[str, Any]]:
+        """Return the results in the order of the calls, and after them the media that a result cannot contain."""
+        parts: list[dict[str, Any]] = []
+        beside: list[dict[str, Any]] = []
+        for number, result in enumerate(message.results, start=1):
+            text, (inside, after) = compatibility.text_or_preview(result.content), self._split_media(result)
+            name = self._names.get(result.call)
+            if name is None:  # its call was compacted away
+                beside += [{"text": f"Result of a call: {text}"}, *inside, *after]
+                continue
+            response: dict[str, Any] = {**self._id_field(result.call), "name": name}
+            response["response"] = {"error" if result.failed else "output": text}
+            if inside:
+                response["parts"] = inside
+            parts.append({"functionResponse": response})
+            if after:
+                beside += [{"text": f"Part of result {number} ({name}):"}, *after]
+        return parts + beside
+
+    def _split_media(self, result: ToolResult) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the media that a result may contain, and those that have to follow it."""
+        inside: list[dict[str, Any]] = []
+        after: list[dict[str, Any]] = []
+        for part in result.content:
+            if isinstance(part, Media):
+                piece = self.media_part(part)
+                kind = piece.get("inlineData", {}).get("mimeType", "")
+                nests = self._requires_signatures and (kind.startswith("image/") or kind == "application/pdf")
+                (inside if nests else after).append(piece)
+        return inside, after
+
+    def _content_parts(self, part: Part) -> list[dict[str, Any]]:
+        if isinstance(part, Text | Stored):
+            text = part.text if isinstance(part, Text) else part.preview
+            return [{"text": text}] if text else []
+        return [self.media_part(part)] if isinstance(part, Media) else []
+
+    def media_part(self, part: Media) -> dict[str, Any]:
+        """Return the piece of one part. Raises ``BadRequest`` for an unsupported one."""
+        if part.url and not part.url.startswith("data:"):
+            suffix = PurePosixPath(part.url.partition("?")[0]).suffix.lower()
+            kind = part.media_type or _MEDIA_TYPES_BY_SUFFIX.get(suffix, "")
+            mime_type = {"mimeType": self._mime_type_of(part, kind)} if kind else {}
+            return {"fileData": {**mime_type, "fileUri": part.url}}
+        data, kind = part.data, compatibility.media_type_of(part)
+        if part.url:
+            head, _, data = part.url.partition(",")
+            if not head.endswith(";base64"):
+                raise compatibility.unsupported_part(self._model, part, "the data in its URL is not base64")
+            kind = head[len("data:") :].partition(";")[0] or kind
+        if not data:
+            raise compatibility.unsupported_part(self._model, part, "it has neither data nor a URL")
+        return {"inlineData": {"mimeType": self._mime_type_of(part, kind), "data": data}}
+
+    def _mime_type_of(self, part: Media, kind: str) -> str:
+        """Return the type to send; all text is sent as plain text."""
+        kind = kind.partition(";")[0].strip().lower()
+        if kind.startswith("text/") or kind in _TEXT_MEDIA_TYPES:
+            return "text/plain"
+        if kind != "application/pdf" and not kind.startswith(("image/", "audio/", "video/")):
+            raise compatibility.unsupported_part(self._model, part, f"its type is {kind!r}")
+        return kind
+
+
+def _attach_late_signature(parts: list[dict[str, Any]], signature: str) -> None:
+    """Attach a signature that no part follows to the first call, else to the last text."""
+    calls = [part for part in parts if "functionCall" in part][:1]
+    texts = [part for part in parts if "text" in part and "thought" not in part][-1:]
+    for part in (calls or texts) if signature else ():
+        part.setdefault("thoughtSignature", signature)
+
+
+def _sign_first_call(parts: list[dict[str, Any]]) -> None:
+    """Sign the first call of a step: the API refuses a request without."""
+    for part in parts:
+        if "functionCall" in part:
+            part.setdefault("thoughtSignature", PLACEHOLDER_SIGNATURE)
+            return

@@ -19,8 +19,8 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
+from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.children.script_journal import (
-    DecisionPending,
     ScriptAnswer,
     ScriptJournal,
     ScriptRequest,
@@ -124,7 +124,7 @@ class ScriptWorld:
                     answers[request.number] = await nest.record_answer(request, None if result else end, result=result)
             await nest.commit()
             if waits:
-                raise DecisionPending([decision for wait in waits for decision in wait.decisions])
+                raise DecisionPending(*[decision for wait in waits for decision in wait.decisions])
             values.append([answer_of(answers[request.number]) for request in asked])
         return values
 

@@ -19,9 +19,9 @@ from vaka.testing.models import ScriptedModel, call, calls, say
 @vaka.tool(effect="idempotent")
 async def count(context: ToolContext, by: int = 1) -> int:
     """Count."""
-    so_far = context.get_state("count")
+    so_far = context.state.get("count")
     total = (so_far if isinstance(so_far, int) else 0) + by
-    context.set_state("count", total)
+    context.state.set("count", total)
     return total
 
 
@@ -29,7 +29,7 @@ async def stored_values(store: MemoryStore) -> list[object]:
     return [event.data.value for event in await read_log(store, "s") if isinstance(event.data, StateChanged)]
 
 
-async def test_values_live_in_the_log_and_outlive_the_runtime() -> None:
+async def test_state_values_are_in_the_log_and_outlive_the_runtime() -> None:
     store, lines = MemoryStore(), [call("count"), say("done"), call("count"), say("done")]
     for expected in ("1", "2"):
         async with runtime(store) as rt:
@@ -38,7 +38,7 @@ async def test_values_live_in_the_log_and_outlive_the_runtime() -> None:
     assert await stored_values(store) == [1, 2]
 
 
-async def test_calls_side_by_side_see_what_the_others_kept() -> None:
+async def test_concurrent_calls_see_state_values_of_each_other() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         model = ScriptedModel(calls(*[call("count", by=n) for n in range(1, 6)]), say("done"))
@@ -46,7 +46,7 @@ async def test_calls_side_by_side_see_what_the_others_kept() -> None:
     assert (await stored_values(store))[-1] == 15
 
 
-async def test_a_rewind_gives_values_back() -> None:
+async def test_a_rewind_restores_state_values() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
         model = ScriptedModel(call("count"), say("one"), call("count", by=10), say("two"))
@@ -59,11 +59,11 @@ async def test_a_rewind_gives_values_back() -> None:
     assert await stored_values(store) == [1, 11, 11]
 
 
-async def test_a_value_that_is_too_large_is_an_error_and_files_that_were_not_lent_are_missed() -> None:
+async def test_a_too_large_state_value_and_missing_files_are_errors() -> None:
     @vaka.tool(effect="idempotent")
     async def hoard(context: ToolContext) -> str:
         """Keep too much."""
-        context.set_state("x", "y" * 1_000_000)
+        context.state.set("x", "y" * 1_000_000)
         return "kept"
 
     @vaka.tool(effect="read")
@@ -82,14 +82,14 @@ async def test_a_value_that_is_too_large_is_an_error_and_files_that_were_not_len
 
 
 @pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1]}])
-async def test_any_plain_value_can_be_kept(value: object) -> None:
+async def test_any_plain_value_can_be_stored(value: object) -> None:
     seen: list[object] = []
 
     @vaka.tool(effect="idempotent")
     async def keep(context: ToolContext) -> str:
         """Keep a value."""
-        context.set_state("k", value)
-        seen.append(context.get_state("k"))
+        context.state.set("k", value)
+        seen.append(context.state.get("k"))
         return "ok"
 
     async with runtime(MemoryStore()) as rt:

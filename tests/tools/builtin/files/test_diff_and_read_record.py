@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.builtin.harness import ToolHarness
+from tests.tools.context import Values
 from vaka.core.ports.files import FileInfo
-from vaka.core.types.ids import JSON
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.edit import MAX_DIFF_LINES, make_diff
 
@@ -47,13 +47,7 @@ class StateContext:
     """A context with only the state of a session."""
 
     def __init__(self) -> None:
-        self.values: dict[str, JSON] = {}
-
-    def get_state(self, key: str) -> JSON:
-        return self.values.get(key)
-
-    def set_state(self, key: str, value: JSON) -> None:
-        self.values[key] = value
+        self.state = Values()
 
 
 def test_read_records_handle_names_that_are_not_utf8_and_foreign_state() -> None:
@@ -63,8 +57,8 @@ def test_read_records_handle_names_that_are_not_utf8_and_foreign_state() -> None
     note = file_content.find_record(context, name)  # type: ignore[arg-type]  # all it needs
     assert note is not None
     assert note.size == 3
-    (key,) = context.values
-    context.values[key] = {"something": "else"}
+    (key,) = context.state
+    context.state[key] = {"something": "else"}
     assert file_content.find_record(context, name) is None  # type: ignore[arg-type]  # all it needs
 
 

@@ -6,15 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vaka.core.loop.blobs import BLOB_THRESHOLD
-from vaka.core.loop.budget.spending import exhausted_limit
 from vaka.core.loop.context import Turn
-from vaka.core.loop.stop import TurnStopped
 from vaka.core.loop.tools.calls import run_script_call
-from vaka.core.loop.tools.run import AwaitingPerson
-from vaka.core.session.await_decision import wait_for_decision
+from vaka.core.messages.blobs import BLOB_THRESHOLD
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.state import OpenCall, call_id
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import NotFound, ReplayError
@@ -50,14 +47,6 @@ class ScriptAnswer(NamedTuple):
     at: int
     result: ToolResult | None = None
     """The result of the tool call that gave the answer."""
-
-
-class DecisionPending(Exception):  # not an error: a person is asked
-    """A call needs the decision of a person, and the ``AskMode`` is not ``wait``."""
-
-    def __init__(self, decisions: Sequence[DecisionId]) -> None:
-        super().__init__(", ".join(decisions))
-        self.decisions = tuple(decisions)
 
 
 class ScriptJournal:
@@ -124,7 +113,7 @@ class ScriptJournal:
         if recorded is not None:
             self._check_same(recorded, request)
             return recorded.model
-        limit = exhausted_limit(self.turn)
+        limit = self.turn.budget.exhausted_limit()
         if limit:
             raise TurnStopped("limit", limit)
         agent = self.turn.agent_progress.agent or self.turn.agent
@@ -150,8 +139,6 @@ class ScriptJournal:
         async with self._slots:
             open = open or self._open_call(request, tool, arguments)
             end = await run_script_call(self.turn, open, lambda id: self._call_event(request, id))
-        if isinstance(end, AwaitingPerson):
-            raise DecisionPending(end.decisions)
         found = self.turn.tools.get(tool)
         if found is None or found.spec.effect != "read":
             await self.commit()
@@ -161,18 +148,8 @@ class ScriptJournal:
         """Ask a person and return the answer, ``None`` when no person can be asked. Raises ``DecisionPending``."""
         turn = self.turn
         id = DecisionId(f"qst_{turn.id}_{'.'.join((*turn.path, str(request.number)))}")
-        if id not in turn.state.decisions:
-            if turn.env.ask == "deny" or turn.asking_disabled:
-                return None
-            await self.commit(
-                QuestionAsked(question=id, text=replace_surrogates(text), options=tuple(options), call=self.call)
-            )
-        while (decision := turn.state.decisions[id]).waiting and not turn.asking_disabled:
-            if turn.env.ask != "wait":
-                raise DecisionPending([id])
-            with turn.timer.pause():
-                await wait_for_decision(turn.log, turn.scope, id, turn.can_wait)
-        return decision.answered.answer if decision.answered else None
+        asked = QuestionAsked(question=id, text=replace_surrogates(text), options=tuple(options), call=self.call)
+        return await turn.decision_waits.ask(asked, turn.timer)
 
     async def record_answer(
         self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
@@ -203,7 +180,7 @@ class ScriptJournal:
         self.turn.log.defer(self.turn.scope, end)
 
     def _open_call(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> OpenCall:
-        turn, number = self.turn, self.turn.next_call_number
+        turn, number = self.turn, self.turn.log.next_call_number(self.turn.path)
         call = ToolCall(id=call_id(turn.path, number), name=tool, raw=msgspec.json.encode(arguments).decode())
         self.turn.log.defer(turn.scope, self._call_event(request, call.id))
         self.turn.log.defer(turn.scope, progress.ToolCalled(call=call, message_id=MessageId("")))

@@ -6,17 +6,16 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from vaka.core.loop.blobs import BLOB_THRESHOLD
-from vaka.core.loop.children.script_journal import DecisionPending, ScriptJournal
-from vaka.core.loop.context import Turn
-from vaka.core.loop.finish import Ending, seal_open_calls
-from vaka.core.loop.recipe import Recipe
-from vaka.core.loop.stop import StopSignal
+from vaka.core.decisions.wait import DecisionPending
+from vaka.core.loop.children.script_journal import ScriptJournal
+from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.tools.context import CallContext
-from vaka.core.loop.turn import TurnInput, run_agent
+from vaka.core.loop.turn import Ending, TurnInput, run_agent, seal_open_calls
+from vaka.core.messages.blobs import BLOB_THRESHOLD
 from vaka.core.ports.store import BlobStore
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.state import agent_key
+from vaka.core.session.stop import StopSignal
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import JSON, AgentPath, Digest, EventScope
 from vaka.core.types.message import Content
@@ -55,7 +54,7 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
         done = progress.done
         return Ending(kind="failed" if done.failed else "completed", text=done.text, message=done.stop)
     stop = StopSignal(context.stop)
-    turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, context.timer).attach_to(parent)
+    turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
     try:
         ending = await run_agent(turn, None if progress is not None else TurnInput(content=content, call=context.call))
     except Suspended as suspended:
@@ -91,10 +90,9 @@ async def open_script_journal(
     check_depth(path)
     progress = parent.state.lanes.get(agent_key(path))
     stop = StopSignal(context.stop)
-    turn = Turn(parent.log, parent.recipe, parent.env, EventScope(parent.id, 0, path), stop, context.timer).attach_to(
-        parent
-    )
-    turn.agent, turn.tools = agent, {**turn.tools, **tools}
+    turn = Turn(parent.log, parent.recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
+    turn.agent = turn.budget.agent = agent
+    turn.tools = {**turn.tools, **tools}
     if progress is None:
         parent.log.defer(parent.scope, SubagentStarted(call=context.call, agent=agent, child=child))
     try:

@@ -1,20 +1,20 @@
-"""Run the tool calls of one answer: checked in order, run concurrently, each with exactly one result."""
+"""Run the tool calls of one answer: judged in order, run concurrently, each with exactly one result."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from vaka.core.decisions.lost_calls import may_rerun, resolve_lost_call, restart_call
+from vaka.core.decisions.permission import PermittedCall, PreparedCall
+from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import describe_failure
-from vaka.core.loop.stop import TurnStopped
-from vaka.core.loop.tools import recover
-from vaka.core.loop.tools.approvals import answers_from_grants, is_same_request, not_asked_result, wait_until_decided
-from vaka.core.loop.tools.permission import PermittedCall, PreparedCall, check_permission, prepare_call
-from vaka.core.loop.tools.result import as_result, failed_result
-from vaka.core.loop.tools.run import AwaitingPerson, run_after_tool, run_tool, tool_started_event
+from vaka.core.loop.tools.prepare import prepare_call
+from vaka.core.loop.tools.run import run_after_tool, run_tool, tool_started_event
+from vaka.core.messages.tool_result import failed_result
 from vaka.core.session.state import OpenCall
-from vaka.core.types.errors import Suspended
+from vaka.core.session.stop import TurnStopped
+from vaka.core.types.errors import Suspended, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import ToolResult
@@ -24,12 +24,13 @@ from vaka.core.types.progress import ToolCompleted, ToolFailed
 class _CallJob:
     """The state of one call until it has its result."""
 
-    def __init__(self, open: OpenCall) -> None:
-        self.open_call = open
+    def __init__(self, open_call: OpenCall) -> None:
+        self.open_call = open_call
         self.prepared_call: PreparedCall | None = None
         self.permitted_call: PermittedCall | None = None
         self.has_started = False
-        self.decision_id: DecisionId | None = None
+        self.decision_id = open_call.approval
+        """The last decision that the call has waited for."""
         self.outcome_unknown = False
 
 
@@ -43,8 +44,8 @@ async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
     first: list[Body] = []
     last: list[Body] = []
     jobs: list[_CallJob] = []
-    for open in calls:
-        job = _CallJob(msgspec.structs.replace(open))
+    for open_call in calls:
+        job = _CallJob(msgspec.structs.replace(open_call))  # the fold changes the open calls of the state
         end = await batch.admit(job, first)
         if end is None:
             jobs.append(job)
@@ -58,22 +59,17 @@ async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
     return batch.limit
 
 
-async def run_script_call(
-    turn: Turn, open_call: OpenCall, rename_event: Callable[[CallId], Body]
-) -> ToolResult | AwaitingPerson:
-    """Run one call of a script to its result, which is deferred to the next write.
+async def run_script_call(turn: Turn, open_call: OpenCall, rename_event: Callable[[CallId], Body]) -> ToolResult:
+    """Run one call of a script to its result, which is deferred to the next write. Raises ``DecisionPending``.
 
     A ``read`` call need not be in the log before it runs: it has no effect that could be lost. ``rename_event`` returns
     the event that gives the call another id.
     """
-    batch, job = (
-        CallBatch(turn, rename_event),
-        _CallJob(msgspec.structs.replace(open_call, streak=1)),
-    )  # the limit of repeated calls is for models only
+    batch = CallBatch(turn, rename_event)
+    job = _CallJob(msgspec.structs.replace(open_call, streak=1))  # the limit of repeated calls is for models only
     first: list[Body] = []
     result = await batch.admit(job, first) or await batch.run_one(job, first)
-    if not isinstance(result, AwaitingPerson):
-        turn.log.defer(turn.scope, _result_event(result))
+    turn.log.defer(turn.scope, _result_event(result))
     return result
 
 
@@ -81,7 +77,7 @@ class CallBatch:
     """Runs the calls of one step concurrently."""
 
     def __init__(self, turn: Turn, rename_event: Callable[[CallId], Body] | None = None) -> None:
-        self.turn, self._rename_event = turn, rename_event
+        self.turn, self.permissions, self._rename_event = turn, turn.permissions, rename_event
         self.awaited_decisions: list[DecisionId] = []
         self.limit = ""
         self._slots: asyncio.Semaphore | None = None
@@ -91,26 +87,21 @@ class CallBatch:
 
     async def admit(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
         """Prepare and judge a call; append to ``events`` what must be written first. A result ends the call."""
-        open = job.open_call
-        if open.phase == "returned" and open.result is not None:
+        open_call = job.open_call
+        if open_call.phase == "returned" and open_call.result is not None:
             return None
-        if open.phase == "started" and not recover.may_rerun(self.turn, open):
+        if open_call.phase == "started" and not may_rerun(open_call, self.turn.tools.get(open_call.call.name)):
             job.outcome_unknown = True
             return None
-        repeated = self._check_repeats(open) if open.phase == "called" else None
-        if repeated is not None:
-            return repeated
-        end = await self._prepare(job)
-        return end if end is not None else self._check_permission(job, events)
+        repeated = self._check_repeats(open_call) if open_call.phase == "called" else None
+        return repeated or await self._prepare(job) or self._decide(job, events)
 
     async def run(self, jobs: list[_CallJob], events: list[Body]) -> None:
         """Write the start of as many calls as may run at once in one append, then run all to their results."""
         turn, most = self.turn, self.turn.recipe.limits.max_tool_concurrency
         self._slots = asyncio.Semaphore(most) if len(jobs) > most else None
         for job in [job for job in jobs if job.permitted_call][:most]:
-            assert job.permitted_call is not None  # noqa: S101  # just selected
-            events.append(tool_started_event(turn, job.permitted_call, job.open_call))
-            job.has_started = True
+            self._start(job, events)
         if not jobs:
             turn.log.defer(turn.scope, *events)
             return
@@ -131,22 +122,26 @@ class CallBatch:
             if error is not None:
                 raise error
 
-    async def run_one(self, job: _CallJob, events: list[Body]) -> ToolResult | AwaitingPerson:
+    async def run_one(self, job: _CallJob, events: list[Body]) -> ToolResult:
         """Write the start of one call, run it, and return its result, which is not written."""
         turn = self.turn
-        if job.permitted_call is not None:
-            events.append(tool_started_event(turn, job.permitted_call, job.open_call))
-            job.has_started = True
+        self._start(job, events)
         if job.permitted_call is not None and job.permitted_call.tool.spec.effect == "read":
             turn.log.defer(turn.scope, *events)
         else:
             await turn.log.append(turn.scope, *events)
         return await self._result_of(job)
 
+    def _start(self, job: _CallJob, events: list[Body]) -> None:
+        if job.permitted_call is not None:
+            events.append(tool_started_event(self.turn, job.permitted_call, job.open_call))
+            job.has_started = True
+
     async def _finish_job(self, job: _CallJob) -> None:
-        result = await self._result_of(job)
-        if isinstance(result, AwaitingPerson):
-            self.awaited_decisions.extend(result.decisions)
+        try:
+            result = await self._result_of(job)
+        except DecisionPending as pending:
+            self.awaited_decisions.extend(pending.decisions)
             self._unfinished_count = -1  # the turn will suspend: no later write would take a deferred result
             return
         self._unfinished_count -= 1
@@ -155,15 +150,12 @@ class CallBatch:
         else:
             await self.turn.log.append(self.turn.scope, _result_event(result))
 
-    async def _result_of(self, job: _CallJob) -> ToolResult | AwaitingPerson:
+    async def _result_of(self, job: _CallJob) -> ToolResult:
         try:
             if job.open_call.phase == "returned" and job.open_call.result is not None:
                 return await run_after_tool(self.turn, job.open_call.call, job.open_call.result)
-            if job.outcome_unknown:
-                found = await self._resolve_lost(job)
-                if found is not None:
-                    return found
-            return await self._run_when_permitted(job)
+            found = await self._resolve_lost(job) if job.outcome_unknown else None
+            return found or await self._run_when_permitted(job)
         except TurnStopped as stopped:
             if self.turn.stop.reason is None:  # no budget for a model call of a middleware: that ends the turn
                 raise
@@ -171,7 +163,7 @@ class CallBatch:
                 "interrupted" if stopped.kind == "interrupted" else "cancelled", f"Stopped: {stopped}."
             )
 
-    async def _run_when_permitted(self, job: _CallJob) -> ToolResult | AwaitingPerson:
+    async def _run_when_permitted(self, job: _CallJob) -> ToolResult:
         while job.permitted_call is None:
             end = await self._await_person(job)
             if end is not None:
@@ -181,7 +173,7 @@ class CallBatch:
         async with self._slots:
             return await self._start_tool(job, job.permitted_call)
 
-    async def _start_tool(self, job: _CallJob, permitted: PermittedCall) -> ToolResult | AwaitingPerson:
+    async def _start_tool(self, job: _CallJob, permitted: PermittedCall) -> ToolResult:
         if not job.has_started:
             self.turn.stop.check()
             await self.turn.log.append(self.turn.scope, tool_started_event(self.turn, permitted, job.open_call))
@@ -202,90 +194,57 @@ class CallBatch:
         job.prepared_call = found
         return None
 
-    def _check_permission(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
-        """Judge the call; append the request to ``events`` when a person must decide."""
+    def _decide(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
+        """Ask the policy and earlier decisions; without a result the call is permitted, or waits for a decision."""
         assert job.prepared_call is not None  # noqa: S101  # set by _prepare
-        verdict = check_permission(self.turn, job.prepared_call)
-        if isinstance(verdict, ToolResult):
-            return verdict
-        if isinstance(verdict, PermittedCall):
-            answers = answers_from_grants(self.turn, job.open_call.call.id)
-            if answers:  # a person may reject first: the call is judged again after the write
-                job.decision_id = answers[0].approval
-                events.extend(answers)
-            else:
-                job.permitted_call = verdict
-            return None
-        earlier = job.decision_id or job.open_call.approval
-        known = self.turn.state.decisions.get(earlier) if earlier else None
-        if (
-            known is not None
-            and known.waiting
-            and not self.turn.asking_disabled
-            and is_same_request(known.approval, verdict)
-        ):
-            job.decision_id = known.id
-        elif self.turn.asking_disabled:
-            return not_asked_result(verdict)
-        elif self.turn.env.ask == "deny":
-            why = verdict.reason or f"{verdict.call.name} needs approval"
-            return failed_result(verdict.call.id, "denied", f"{why}; no person can be asked here, so it was not run")
+        found = self.permissions.decide(job.prepared_call, job.decision_id, events)
+        if isinstance(found, PermittedCall):
+            job.permitted_call = found
+        elif isinstance(found, ToolResult):
+            return found
         else:
-            job.decision_id = verdict.approval
-            events.append(verdict)
+            job.decision_id = found
         return None
 
-    async def _await_person(self, job: _CallJob) -> ToolResult | AwaitingPerson | None:
+    async def _await_person(self, job: _CallJob) -> ToolResult | None:
         """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
-        turn = self.turn
-        assert job.decision_id is not None and job.prepared_call is not None  # noqa: S101, PT018  # only such jobs come here
+        turn, permissions = self.turn, self.permissions
+        assert job.decision_id is not None  # noqa: S101  # only such jobs come here
         grants = list(turn.state.grants)
-        if not await wait_until_decided(
-            turn, job.decision_id, lambda: turn.state.grants == grants and not turn.asking_disabled
-        ):
-            return AwaitingPerson((job.decision_id,))
+        await turn.decision_waits.wait(
+            job.decision_id, lambda: turn.state.grants == grants and not permissions.asking_disabled
+        )
+        return await self._decide_again(job)
+
+    async def _decide_again(self, job: _CallJob) -> ToolResult | None:
         asked: list[Body] = []
-        end = self._check_permission(job, asked)
+        end = self._decide(job, asked)
         if asked:
-            await turn.log.append(turn.scope, *asked)
+            await self.turn.log.append(self.turn.scope, *asked)
         return end
 
-    async def _resolve_lost(self, job: _CallJob) -> ToolResult | AwaitingPerson | None:
+    async def _resolve_lost(self, job: _CallJob) -> ToolResult | None:
         """Ask a person for the outcome of a lost ``once`` call; ``None`` when it is to run as a new call."""
-        turn = self.turn
-        await recover.wait_for_deadline(turn, job.open_call)
-        id = recover.outcome_question_id(turn, job.open_call)
-        if id not in turn.state.decisions:
-            if turn.env.ask == "deny":
-                return recover.unknown_outcome_result(job.open_call)
-            await turn.log.append(turn.scope, recover.outcome_question(turn, job.open_call))
-        if not await wait_until_decided(turn, id):
-            return AwaitingPerson((id,))
-        what, value = recover.parse_outcome(turn.state.decisions[id])
-        if what == "happened":
-            return as_result(job.open_call.call.id, "" if value is None else value)
-        if what == "leave":
-            return recover.unknown_outcome_result(job.open_call)
+        turn, tool = self.turn, self.turn.tools.get(job.open_call.call.name)
+        found = await resolve_lost_call(turn.decision_waits, job.open_call, tool)
+        if found is not None:
+            return found
         async with self._number_lock:  # two concurrent restarts must not get the same number
-            bodies, fresh = recover.restart_call(turn, job.open_call)
-            await turn.log.append(
-                turn.scope, *bodies, *([self._rename_event(fresh.call.id)] if self._rename_event else ())
-            )
+            events, fresh = restart_call(turn.log, job.open_call)
+            if self._rename_event is not None:
+                events.append(self._rename_event(fresh.call.id))
+            await turn.log.append(turn.scope, *events)
         job.open_call = fresh
-        asked: list[Body] = []
-        end = await self._prepare(job) or self._check_permission(job, asked)
-        if asked:
-            await turn.log.append(turn.scope, *asked)
-        return end
+        return await self._prepare(job) or await self._decide_again(job)
 
     def _check_repeats(self, open_call: OpenCall) -> ToolResult | None:
         """Fail a call that repeats the one before it ``warn_repeats`` times; ``stop_repeats`` times ends the turn."""
-        tool, limits = self.turn.tools.get(open_call.call.name), self.turn.recipe.limits
-        if tool is None or tool.spec.poll or open_call.streak < limits.warn_repeats:
+        limits, name = self.turn.recipe.limits, open_call.call.name
+        tool = self.turn.tools.get(name) if open_call.streak >= limits.warn_repeats else None
+        if tool is None or tool.spec.poll:
             return None
         if open_call.streak >= limits.stop_repeats:
             self.limit = "repeated_call"
-        name = open_call.call.name
         text = f"this is call {open_call.streak} in a row of {name} with the same arguments; do something else"
         return failed_result(open_call.call.id, "repeated", text)
 

@@ -1,29 +1,26 @@
 """The ToolContext of a running call."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-import msgspec
-
-from vaka.core.loop.ask_model import ask_model
+from vaka.core.decisions.permission import PermittedCall
+from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
-from vaka.core.loop.stop import StopSignal
-from vaka.core.loop.timer import Timer
+from vaka.core.messages.ask_model import ask_model
+from vaka.core.messages.blobs import store_text
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import World
-from vaka.core.session.await_decision import expire_decision, is_overdue, wait_for_decision
 from vaka.core.session.log import format_timestamp
 from vaka.core.session.state import OpenCall, child_name
-from vaka.core.types.control import QuestionAsked, StateChanged
-from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.session.stop import StopSignal, Timer
+from vaka.core.session.values import SessionValues
+from vaka.core.types.control import QuestionAsked
+from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import JSON, DecisionId, Digest, MessageId
-from vaka.core.types.message import Stored, Text, replace_surrogates
+from vaka.core.types.message import Stored, replace_surrogates
 from vaka.core.types.progress import ToolOutputDelta
-
-MAX_STATE_BYTES = 256 * 1024
-"""The largest size of one value of the session state, as JSON."""
 
 
 def idempotency_key(turn: Turn, open_call: OpenCall) -> str:
@@ -34,32 +31,22 @@ def idempotency_key(turn: Turn, open_call: OpenCall) -> str:
 class CallContext:
     """What a tool may use while one call runs; implements ``ToolContext``."""
 
-    def __init__(self, turn: Turn, open_call: OpenCall, timeout: float | None, block: int = 0) -> None:
+    def __init__(self, turn: Turn, open_call: OpenCall, permitted: PermittedCall, block: int = 0) -> None:
         self.owner_turn, self.open_call = turn, open_call
         self.session, self.turn, self.path = turn.session, turn.id, turn.path
         self.call, self.attempt, self.values = open_call.call.id, open_call.attempt + 1, turn.values
         self.key = idempotency_key(turn, open_call)
-        self.folder = ""
+        self.folder, self.deps, self.metadata = permitted.folder, turn.deps, turn.metadata
         self.stop = StopSignal(turn.stop)
         self.suspended: list[DecisionId] = []
         self._loop = asyncio.get_running_loop()
         self._done_future: asyncio.Future[None] | None = None
-        self.timer = Timer(timeout, self.finish, turn.timer)
+        self.timer = Timer(permitted.tool.spec.timeout, self.finish, turn.timer)
         self._children: list[asyncio.Task[Any]] = []
         self._question_count = self._model_question_count = 0
         self._child_count = 0
         self._block, self._output_length = block, 0
         self.closed = False
-
-    @property
-    def deps(self) -> Any:
-        """The dependencies of the session in this process."""
-        return self.owner_turn.deps
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The metadata of the session."""
-        return self.owner_turn.metadata
 
     @property
     def world(self) -> World:
@@ -74,23 +61,14 @@ class CallContext:
             raise ConfigError("this runtime lends no files to tools; give it some with Options(files=…) or cwd=…")
         return files
 
-    def get_state(self, key: str) -> JSON:
-        """Return a value of the session state, deferred changes included."""
-        return self.owner_turn.get_state(key)
-
-    def set_state(self, key: str, value: JSON) -> None:
-        """Defer a value of the session state to the next write, at the latest that of this call's result."""
-        self.owner_turn.log.defer(self.owner_turn.scope, _state_changed_event(key, value))
-
-    async def set_state_now(self, key: str, value: JSON) -> None:
-        """Write a value of the session state at once."""
-        await self.owner_turn.log.append(self.owner_turn.scope, _state_changed_event(key, value))
+    @property
+    def state(self) -> SessionValues:
+        """The values of the session."""
+        return SessionValues(self.owner_turn.log, self.owner_turn.scope)
 
     async def store_text(self, text: str) -> Stored:
         """Store a text as a blob, with the registered secrets redacted."""
-        redacted: Text = self.owner_turn.log.secrets.redact_struct(Text(text=replace_surrogates(text)))
-        data = redacted.text.encode()
-        return Stored(blob=await self.owner_turn.log.store.blobs.put(data), size=len(data), cut=True)
+        return await store_text(self.owner_turn.log, text)
 
     async def load_text(self, digest: Digest) -> str:
         """Return a text that ``store_text`` stored."""
@@ -115,31 +93,24 @@ class CallContext:
     async def ask_model(self, model: Model, prompt: Prompt) -> str:
         """Call a model on behalf of this call and return its complete answer."""
         self._model_question_count += 1
-        return await ask_model(self.owner_turn, model, prompt, call=self.open_call, ordinal=self._model_question_count)
+        return await ask_model(
+            self.owner_turn.budget, model, prompt, call=self.open_call, ordinal=self._model_question_count
+        )
 
     async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
         """Ask a person and return the answer, ``None`` when it expires or no person may be asked."""
         turn = self.owner_turn
         self._question_count += 1
         id = DecisionId(f"qst_{turn.id}_{self.call}_{self._question_count}")
-        if id not in turn.state.decisions:
-            if turn.env.ask == "deny" or turn.asking_disabled:
-                return None
-            expires = format_timestamp(turn.env.clock.time() + expires_in) if expires_in is not None else ""
-            asked = QuestionAsked(
-                question=id, text=replace_surrogates(question), options=tuple(options), call=self.call, expires=expires
-            )
-            await turn.log.append(turn.scope, asked)
-        while (decision := turn.state.decisions[id]).waiting and not turn.asking_disabled:
-            if turn.env.ask == "wait":
-                with self.timer.pause():
-                    await wait_for_decision(turn.log, turn.scope, id, turn.can_wait)
-            elif turn.env.ask == "suspend" and not is_overdue(turn.log, decision):
-                self.suspended.append(id)
-                raise asyncio.CancelledError  # the call stays open; it runs again when there is an answer
-            else:
-                await expire_decision(turn.log, turn.scope, decision)
-        return decision.answered.answer if decision.answered else None
+        expires = format_timestamp(turn.env.clock.time() + expires_in) if expires_in is not None else ""
+        asked = QuestionAsked(
+            question=id, text=replace_surrogates(question), options=tuple(options), call=self.call, expires=expires
+        )
+        try:
+            return await turn.decision_waits.ask(asked, self.timer)
+        except DecisionPending as pending:
+            self.suspended.extend(pending.decisions)
+            raise asyncio.CancelledError from None  # the call stays open; it runs again when there is an answer
 
     def next_child_name(self) -> str:
         """Return the name of the next child this call starts; the same names after a restart."""
@@ -186,10 +157,3 @@ class CallContext:
         )
         self._output_length += len(text)
         self.owner_turn.log.publish_live(self.owner_turn.scope, body)
-
-
-def _state_changed_event(key: str, value: JSON) -> StateChanged:
-    size = len(msgspec.json.encode(value))
-    if size > MAX_STATE_BYTES:
-        raise InvalidInput(f"a value the session keeps has at most {MAX_STATE_BYTES} bytes, {key!r} has {size}")
-    return StateChanged(key=key, value=value)

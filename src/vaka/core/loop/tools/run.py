@@ -1,81 +1,29 @@
 """Run one tool within its timeout, cancel it on a stop, and return exactly one result."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Coroutine
 from contextvars import copy_context
-from inspect import iscoroutine
-from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from vaka.core.loop.blobs import offload_result
-from vaka.core.loop.budget.spending import charge_to_call
+from vaka.core.decisions.permission import PermittedCall
+from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
-from vaka.core.loop.stop import TurnStopped
 from vaka.core.loop.tools.context import CallContext, idempotency_key
-from vaka.core.loop.tools.permission import PermittedCall
-from vaka.core.loop.tools.result import as_result, failed_result
+from vaka.core.messages.blobs import offload_result
+from vaka.core.messages.tool_result import as_result, failed_result
+from vaka.core.session.event_loop import measure_steps
 from vaka.core.session.log import format_timestamp
 from vaka.core.session.state import OpenCall
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import MiddlewareError
-from vaka.core.types.ids import CallId, DecisionId, MessageId
+from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolReturned, ToolStarted
 
-MAX_STEP_SECONDS = 1.0
-"""Seconds a tool may block the event loop before a warning is logged."""
-
-
-async def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None]) -> Any:
-    """Await ``work``; call ``on_blocked`` with the time of each step in which it held the event loop for too long."""
-    return await (_MeasuredSteps(work, on_blocked) if iscoroutine(work) else work)
-
-
-class _MeasuredSteps(Generator[Any, Any, Any]):
-    """A coroutine, whose every step is timed."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], on_blocked: Callable[[float], None]) -> None:
-        self._work, self._on_blocked = work, on_blocked
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self
-
-    def send(self, value: Any) -> Any:
-        """Resume the coroutine with a value."""
-        start = time.perf_counter()
-        try:
-            return self._work.send(value)
-        finally:
-            self._measure(start)
-
-    def throw(self, kind: Any, error: BaseException | object = None, trace: TracebackType | None = None) -> Any:
-        """Resume the coroutine with an error, such as its cancellation."""
-        start = time.perf_counter()
-        try:
-            return self._work.throw(error if isinstance(error, BaseException) else kind)
-        finally:
-            self._measure(start)
-
-    def close(self) -> None:
-        """Close the coroutine; it may be closed already."""
-        self._work.close()
-
-    def _measure(self, start: float) -> None:
-        took = time.perf_counter() - start
-        if took > MAX_STEP_SECONDS:
-            self._on_blocked(took)
-
-
 _REASONS: dict[str, FailureReason] = {"interrupted": "interrupted", "cancelled": "cancelled", "limit": "limit"}
-
-
-class AwaitingPerson(msgspec.Struct, frozen=True):
-    """The call waits for a person and stays open."""
-
-    decisions: tuple[DecisionId, ...]
 
 
 def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolStarted:
@@ -91,18 +39,12 @@ def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall
     )
 
 
-async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolResult | AwaitingPerson:
-    """Run a tool whose start is in the log. Its result is written before ``after_tool`` sees it."""
-    turn.log.require_writer()
-    context = CallContext(turn, open_call, permitted.tool.spec.timeout)
-    context.folder = permitted.folder
-    try:
-        result = await _run_until_done(turn, permitted, context)
-    finally:
-        await context.close()
-    if isinstance(result, AwaitingPerson):
-        return result
-    result = await offload_result(turn, result)
+async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolResult:
+    """Run a tool whose start is in the log. Its result is written before ``after_tool`` sees it.
+
+    Raises ``DecisionPending`` when the tool waits for a person; the call stays open.
+    """
+    result = await _run_in_context(permitted, CallContext(turn, open_call, permitted))
     if turn.middleware.handles("after_tool"):
         await turn.log.append(turn.scope, ToolReturned(result=result))
         return await run_after_tool(turn, permitted.call, result)
@@ -111,7 +53,7 @@ async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) ->
 
 async def run_after_tool(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
     """Pass a result through ``after_tool``."""
-    return await offload_result(turn, await turn.middleware.after_tool(turn, call, result))
+    return await offload_result(turn.log, await turn.middleware.after_tool(turn, call, result))
 
 
 async def rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> ToolResult | None:
@@ -122,18 +64,26 @@ async def rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> Tool
     tool, open = turn.tools[call.name], turn.state.open.get(call.id)
     if tool.spec.effect != "read":
         raise MiddlewareError(f"{call.name!r} may not run twice: its effect is {tool.spec.effect!r}, not 'read'")
-    turn.log.require_writer()
     known = open or OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.scope.step, number=0)
     known = msgspec.structs.replace(known, asked=())  # the rerun makes model calls of its own
-    context = CallContext(turn, known, tool.spec.timeout, block=retry_number)
+    permitted = PermittedCall(tool, call)
     try:
-        result = await _run_until_done(turn, PermittedCall(tool, call), context)
+        return await _run_in_context(permitted, CallContext(turn, known, permitted, block=retry_number))
+    except DecisionPending:
+        return None
+
+
+async def _run_in_context(permitted: PermittedCall, context: CallContext) -> ToolResult:
+    turn = context.owner_turn
+    turn.log.require_writer()
+    try:
+        result = await _run_until_done(turn, permitted, context)
     finally:
         await context.close()
-    return None if isinstance(result, AwaitingPerson) else await offload_result(turn, result)
+    return await offload_result(turn.log, result)
 
 
-async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallContext) -> ToolResult | AwaitingPerson:
+async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallContext) -> ToolResult:
     call = permitted.call.id
     if getattr(permitted.tool, "never_suspends", False):
         turn.stop.check()
@@ -158,7 +108,7 @@ async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallCon
             call, "timeout", f"no result within {permitted.tool.spec.timeout} s{_unknown_outcome_text(permitted)}"
         )
     if context.suspended:
-        return AwaitingPerson(tuple(context.suspended))
+        raise DecisionPending(*context.suspended)
     if task.cancelled():
         return failed_result(call, "error", "the tool cancelled itself")
     return task.result()
@@ -202,7 +152,7 @@ async def _call_tool(turn: Turn, permitted: PermittedCall, context: CallContext)
         text = f"{permitted.call.name!r} held the event loop for {seconds:.1f} s: make it a plain def, or await"
         turn.log.defer(turn.scope, Logged(level="warning", message=text))
 
-    charge_to_call(turn, permitted.call.id)
+    turn.budget.charge_to_call(permitted.call.id)
     try:
         return as_result(
             permitted.call.id,

@@ -1,0 +1,259 @@
+"""Permission for a call: the verdict of the policy, the approvals and grants that cover it, and the request of one."""
+
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from vaka.core.messages.tool_result import failed_result
+from vaka.core.ports.env import Env
+from vaka.core.ports.policy import GrantingPolicy, Policy, SessionPolicy
+from vaka.core.ports.tool import Tool
+from vaka.core.session.log import Log, format_timestamp
+from vaka.core.session.state import DecisionRecord
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved
+from vaka.core.types.event import Body
+from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, digest_of
+from vaka.core.types.limits import Limits
+from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.tool import PROTECTED_LAYER, Ask, Deny, Grant, InvalidArguments, ParsedArguments, ToolSpec
+
+
+class PreparedCall(msgspec.Struct, frozen=True):
+    """A call that passed validation and middleware; ``middleware_ask`` is an approval that a middleware requires."""
+
+    tool: Tool
+    call: ToolCall
+    middleware_ask: Ask | None = None
+
+
+class PermittedCall(msgspec.Struct, frozen=True):
+    """A call that may run, and the folder in which the policy has judged it, as in ``Allow``."""
+
+    tool: Tool
+    call: ToolCall
+    folder: str | None = None
+
+
+Permission: TypeAlias = PermittedCall | ToolResult | ApprovalRequested
+
+
+class Permissions:
+    """Permission for the calls of one agent in a turn."""
+
+    def __init__(self, log: Log, env: Env, limits: Limits, agent: str, path: AgentPath) -> None:
+        self.log, self.env, self.limits, self.agent, self.path = log, env, limits, agent, path
+
+    def decide(
+        self, prepared: PreparedCall, earlier: DecisionId | None, events: list[Body]
+    ) -> PermittedCall | ToolResult | DecisionId:
+        """Return the permitted call, the result that ends it, or the id of the decision it must wait for.
+
+        ``earlier`` is the last decision the call has waited for. What must be written first is appended to ``events``.
+        """
+        permission = self._judge(prepared)
+        if isinstance(permission, PermittedCall):
+            answers = self._answers_from_grants(permission.call.id)
+            events.extend(answers)
+            # A person may reject before the answers are written: the call is judged again after the write.
+            return answers[0].approval if answers else permission
+        if isinstance(permission, ToolResult):
+            return permission
+        known = self.log.state.decisions.get(earlier) if earlier else None
+        if self.asking_disabled:
+            why = "a person refused another call and said nothing more, so the turn ended and this call was not run"
+            return failed_result(permission.call.id, "interrupted", why)
+        if known is not None and known.waiting and _is_same_request(known.approval, permission):
+            return known.id
+        if self.env.ask == "deny":
+            why = permission.reason or f"{permission.call.name} needs approval"
+            return failed_result(permission.call.id, "denied", f"{why}; no person can be asked here, so it was not run")
+        events.append(permission)
+        return permission.approval
+
+    @property
+    def asking_disabled(self) -> bool:
+        """Whether no more approvals are requested: a rejection without a message ends the turn."""
+        running = self.log.state.turn
+        return running is not None and bool(running.rejected)
+
+    def _judge(self, prepared: PreparedCall) -> Permission:
+        """Judge a call by policy and earlier decisions. ``Deny`` wins; an ``Ask`` that was approved is satisfied."""
+        state, call_id = self.log.state, prepared.call.id
+        decisions = [d for d in state.decisions.values() if d.call == call_id and d.approval is not None]
+        rejection = _rejection_result(call_id, decisions)
+        if rejection is not None:
+            return rejection
+        edit, problem = _last_edit_of(prepared.tool, decisions)
+        edited = _apply_edit(prepared, edit)
+        call, spec = edited.call, edited.tool.spec
+        verdict = self._policy_for(spec).judge(call, spec, self.path)
+        if isinstance(verdict, Deny):
+            return failed_result(call.id, "denied", verdict.reason or f"{call.name} is not allowed here")
+        for ask in (verdict, edited.middleware_ask):
+            if not isinstance(ask, Ask) or self._is_approved(edited, ask, decisions):
+                continue
+            if ask is not verdict and self._is_granted(edited, ask):
+                continue
+            if edit is not None and ask.layer == PROTECTED_LAYER:
+                return failed_result(call.id, "denied", f"a person changed this call, but not into that: {ask.reason}")
+            ask = ask if ask is verdict else self._complete_middleware_ask(edited, ask)
+            return self._ask_again(edited, ask, decisions, problem) if problem else self._build_request(edited, ask)
+        if problem:
+            return self._ask_again(edited, None, decisions, problem)
+        return PermittedCall(edited.tool, call, verdict.folder)
+
+    def _policy_for(self, spec: ToolSpec) -> Policy:
+        """Return the policy that judges a call: that of the runtime, with the values and grants of this session."""
+        rules, grants = self._policy(), self._active_grants(spec)
+        return cast("GrantingPolicy", rules).with_grants(grants) if grants and hasattr(rules, "with_grants") else rules
+
+    def _policy(self) -> Policy:
+        policy = self.env.policy
+        if not hasattr(policy, "for_agent"):
+            return policy
+        return cast("SessionPolicy", policy).for_agent(self.log.get_value, self.path)
+
+    def _granting_policy(self) -> GrantingPolicy | None:
+        return cast("GrantingPolicy", self._policy()) if hasattr(self.env.policy, "with_grants") else None
+
+    def _active_grants(self, spec: ToolSpec) -> list[Grant]:
+        """Return the grants that have not expired and were given for this version of the tool."""
+        if not self.log.state.grants:
+            return []
+        now = format_timestamp(self.env.clock.time())
+        return [
+            grant for grant in self.log.state.grants
+            if (not grant.until or now < grant.until) and (grant.tool != spec.name or grant.spec == spec.digest)
+        ]  # fmt: skip
+
+    def _is_approved(self, prepared: PreparedCall, ask: Ask, decisions: list[DecisionRecord]) -> bool:
+        """Return whether an approval covers these arguments, this version of the tool and all rules, and is valid."""
+        matching = [d for d in decisions if d.approval is not None and ask.rule_names <= d.approval.rule_names]
+        if not matching:
+            return False
+        request, resolved = matching[-1].approval, matching[-1].resolved  # a later request replaces earlier ones
+        if request is None or resolved is None or request.folder != (ask.folder or ""):
+            return False
+        if request.spec != prepared.tool.spec.digest:
+            return False
+        if request.expires and format_timestamp(self.env.clock.time()) >= request.expires:
+            return False
+        approved = request.digest if resolved.edit is None else _edited_digest(prepared.tool, resolved.edit)
+        return digest_of(prepared.call.arguments) == approved
+
+    def _is_granted(self, prepared: PreparedCall, ask: Ask) -> bool:
+        """Return whether a grant of this session satisfies the ``Ask`` of a middleware."""
+        policy = self._granting_policy()
+        return policy is not None and any(
+            ask.rule_names <= set(grant.answers) and policy.covers(grant.rule, prepared.call, prepared.tool.spec)
+            for grant in self._active_grants(prepared.tool.spec)
+        )
+
+    def _complete_middleware_ask(self, prepared: PreparedCall, ask: Ask) -> Ask:
+        """Return the ``Ask`` of a middleware with a grant and scopes; by default only for the call or the session."""
+        policy = self._granting_policy()
+        grant = ask.grant or (policy.rule_for(prepared.call, prepared.tool.spec) if policy is not None else "")
+        return msgspec.structs.replace(ask, grant=grant, scopes=ask.scopes or ("once", "session"))
+
+    def _ask_again(
+        self, prepared: PreparedCall, ask: Ask | None, decisions: list[DecisionRecord], problem: str
+    ) -> ApprovalRequested:
+        """Return a new request after edited arguments were invalid; without ``ask`` it repeats the earlier one."""
+        before = [d.approval for d in decisions if d.approval is not None and d.resolved][-1]
+        ask = ask or Ask(
+            rule=before.rule, layer=before.layer, reason=before.reason, message=before.message, grant=before.grant,
+            decisions=before.decisions, scopes=before.scopes, asks=before.asks, folder=before.folder,
+        )  # fmt: skip
+        name, problem = prepared.call.name, "; ".join(problem.splitlines())
+        why = f"{name} does not take the arguments that a person gave it: {problem}"
+        return self._build_request(prepared, msgspec.structs.replace(ask, reason=why))
+
+    def _build_request(self, prepared: PreparedCall, ask: Ask) -> ApprovalRequested:
+        """Return the approval request. It offers no grant unless the policy supports grants."""
+        ttl, spec, policy = self.limits.approval_ttl, prepared.tool.spec, self._granting_policy()
+        return ApprovalRequested(
+            approval=DecisionId(self.env.ids.new_id("apr")),
+            call=prepared.call,
+            digest=digest_of(prepared.call.arguments),
+            spec=spec.digest,
+            reason=ask.reason,
+            rule=ask.rule,
+            layer=ask.layer,
+            message=ask.message,
+            decisions=ask.decisions,
+            grant=ask.grant if policy is not None else "",
+            scopes=ask.scopes,
+            asks=ask.asks if ask.asks != (ask.rule,) else (),
+            agent=self.agent,
+            effect=spec.effect,
+            cwd=(policy.cwd or "") if policy is not None else "",
+            folder=ask.folder or "",
+            expires=format_timestamp(self.env.clock.time() + ttl) if ttl is not None else "",
+            lasts=self.limits.grant_ttl,
+        )
+
+    def _answers_from_grants(self, call: CallId) -> list[ApprovalResolved]:
+        """Return approvals for the open requests of a call that grants given meanwhile cover."""
+        waiting = [d.id for d in self.log.state.decisions.values() if d.call == call and d.approval and d.waiting]
+        why = "what was allowed meanwhile covers it"
+        return [ApprovalResolved(approval=id, decision="approve", message=why, by="vaka") for id in waiting]
+
+
+def _edited_digest(tool: Tool, edit: dict[str, Any]) -> Digest | None:
+    """Return the digest of edited arguments as the tool parses them."""
+    parsed = tool.parse(edit)
+    return None if isinstance(parsed, InvalidArguments) else digest_of(parsed.value)
+
+
+def _apply_edit(prepared: PreparedCall, edit: dict[str, Any] | None) -> PreparedCall:
+    """Return the call with the arguments that a person has edited."""
+    if edit is None:
+        return prepared
+    call = msgspec.structs.replace(prepared.call, arguments=edit, raw="", repaired="")
+    return PreparedCall(prepared.tool, call, prepared.middleware_ask)
+
+
+def _rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResult | None:
+    """Return the result of a call whose approval was rejected or has expired, ``None`` for any other."""
+    for decision in decisions:
+        if decision.expired:
+            return failed_result(call, "expired", "no person approved this call in time, so it was not run")
+        if decision.resolved is not None and decision.resolved.decision == "reject":
+            message = decision.resolved.message.strip()
+            return failed_result(
+                call, "denied", f"a person refused this call: {message}" if message else "a person refused this call"
+            )
+        if not _is_allowed_answer(decision):
+            return failed_result(
+                call, "denied", "the answer to this call was not one of those allowed, so it was not run"
+            )
+    return None
+
+
+def _is_allowed_answer(decision: DecisionRecord) -> bool:
+    """Whether the answer is one of the decisions that the request allows."""
+    request, resolved = decision.approval, decision.resolved
+    if request is None or resolved is None or not request.decisions:
+        return True
+    return ("edit" if resolved.edit is not None else "approve") in request.decisions
+
+
+def _last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str, Any] | None, str]:
+    """Return the last valid arguments that a person has given a call, and the problem of the last answer, if any.
+
+    Arguments that the tool cannot parse are ignored.
+    """
+    edit: dict[str, Any] | None = None
+    problem = ""
+    for resolved in [decision.resolved for decision in decisions if decision.resolved is not None]:
+        parsed = tool.parse(resolved.edit) if resolved.edit is not None else None
+        problem = parsed.message if isinstance(parsed, InvalidArguments) else ""
+        edit = parsed.value if isinstance(parsed, ParsedArguments) else edit
+    return edit, problem
+
+
+def _is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
+    """Return whether two requests are about the same arguments, tool, rules and folder."""
+    return known is not None and (known.digest, known.spec, known.rule_names, known.folder) == (
+        new.digest, new.spec, new.rule_names, new.folder,
+    )  # fmt: skip

@@ -1,1 +1,0 @@
-"""Limits of a turn, reservations of running model calls, and budget checks."""

@@ -1,0 +1,1 @@
+"""Build messages from events and streams, store their large parts, and convert results of tools."""

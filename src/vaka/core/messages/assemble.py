@@ -1,0 +1,216 @@
+"""Assemble the chunks of a model's stream into a message with parsed calls, and into live events. No I/O."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.tool import Tool
+from vaka.core.session.state import call_id
+from vaka.core.types.event import Body
+from vaka.core.types.ids import JSON, AgentPath, MessageId
+from vaka.core.types.message import (
+    AssistantMessage,
+    CallRef,
+    Citation,
+    Content,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    Usage,
+    replace_surrogates,
+)
+from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
+from vaka.core.types.tool import ParsedArguments
+
+UNFINISHED_STOPS = ("length", "refusal")
+"""Stop reasons of an incomplete answer: none of its calls may run."""
+
+
+class RawToolCall(msgspec.Struct):
+    """A call as the model wrote it: the arguments are not parsed yet."""
+
+    name: str
+    arguments: str
+    provider_id: str
+    repaired: str = ""
+
+
+class _GrowingPart:
+    """A part of the message that still receives chunks."""
+
+    def __init__(self, kind: str, index: int) -> None:
+        self.kind, self.index = kind, index
+        self.parts: list[str] = []
+        self.length = 0
+        self.signature = ""
+        self.opaque: JSON = None
+        self.name = self.provider_id = self.repaired = ""
+        self.citations: list[Citation] = []
+
+    def append(self, text: str) -> int:
+        """Append text and return its offset in this part."""
+        offset = self.length
+        self.parts.append(text)
+        self.length += len(text)
+        return offset
+
+    def to_part(self) -> Part | RawToolCall:
+        text = "".join(self.parts)
+        if self.kind == "text":
+            return Text(text=text, citations=tuple(self.citations))
+        if self.kind == "reasoning":
+            return Reasoning(text=text, signature=self.signature, opaque=self.opaque)
+        return RawToolCall(self.name, text, self.provider_id, self.repaired)
+
+
+class MessageAssembly:
+    """One answer of a model while it is streamed."""
+
+    def __init__(self, message_id: MessageId) -> None:
+        self.message_id = message_id
+        self.usage = Usage()
+        self.model = ""
+        self.stop: str | None = None
+        self._blocks: list[_GrowingPart] = []
+        self._calls: dict[int, _GrowingPart] = {}
+
+    @property
+    def has_content(self) -> bool:
+        """Whether a part of it may have been published."""
+        return bool(self._blocks)
+
+    @property
+    def character_count(self) -> int:
+        """Characters received so far, in all parts."""
+        return sum(len(part) for block in self._blocks for part in block.parts)
+
+    def feed(self, chunk: Chunk) -> Body | None:
+        """Add a chunk; return the live event that publishes it, if there is one."""
+        match chunk:
+            case TextChunk():
+                return self._add_text(replace_surrogates(chunk.text))
+            case CallChunk():
+                return self._add_call(chunk)
+            case ReasoningChunk():
+                return self._add_reasoning(chunk)
+            case UsageChunk():
+                self.usage, self.model = chunk.usage, chunk.model or self.model
+            case StopChunk():
+                self.stop = chunk.reason
+            case CitationChunk():
+                self._current_block("text").citations.append(chunk.citation)
+            case _:
+                pass
+        return None
+
+    def parts(self) -> list[Part | RawToolCall]:
+        """Return all parts in order, calls included."""
+        return [block.to_part() for block in self._blocks]
+
+    def text_parts(self) -> Content:
+        """Return the parts that stay when the message was cut: no calls, no reasoning."""
+        return tuple(part for part in self.parts() if not isinstance(part, RawToolCall | Reasoning))
+
+    def build_message(self, parser: "CallParser", model: str) -> AssistantMessage:
+        """Return the complete message; ``model`` is its model unless the stream has named another."""
+        content: list[Part] = []
+        calls: list[ToolCall] = []
+        for part in self.parts():
+            if isinstance(part, RawToolCall):
+                call = parser.parse(part, len(calls) + 1)
+                if self.stop in UNFINISHED_STOPS:  # no call runs from an unfinished message
+                    call = msgspec.structs.replace(call, raw=part.arguments, arguments={}, truncated=True)
+                calls.append(call)
+                content.append(CallRef(id=call.id))
+            else:
+                content.append(part)
+        return AssistantMessage(
+            id=self.message_id, content=tuple(content), calls=tuple(calls), model=self.model or model,
+            stop=self.stop or "",
+        )  # fmt: skip
+
+    def _current_block(self, kind: str) -> _GrowingPart:
+        if self._blocks:
+            block = self._blocks[-1]
+            if block.kind == kind and not block.signature and block.opaque is None:
+                return block
+        return self._open_block(kind)
+
+    def _open_block(self, kind: str) -> _GrowingPart:
+        block = _GrowingPart(kind, len(self._blocks))
+        self._blocks.append(block)
+        return block
+
+    def _add_text(self, text: str) -> Body | None:
+        if not text:
+            return None
+        block = self._current_block("text")
+        offset = block.append(text)
+        return TextDelta(message_id=self.message_id, block=block.index, offset=offset, text=text)
+
+    def _add_reasoning(self, chunk: ReasoningChunk) -> Body | None:
+        block = self._current_block("reasoning")
+        offset = block.append(replace_surrogates(chunk.text))
+        block.signature = block.signature or chunk.signature
+        block.opaque = chunk.opaque if block.opaque is None else block.opaque
+        if not chunk.text:
+            return None
+        return ReasoningDelta(
+            message_id=self.message_id, block=block.index, offset=offset, text=replace_surrogates(chunk.text)
+        )
+
+    def _add_call(self, chunk: CallChunk) -> Body | None:
+        block = self._calls.get(chunk.index)
+        if block is None:
+            block = self._calls[chunk.index] = self._open_block("call")
+        block.name = block.name or replace_surrogates(chunk.name)
+        block.provider_id = block.provider_id or replace_surrogates(chunk.id)
+        block.repaired = block.repaired or chunk.repaired
+        text = replace_surrogates(chunk.arguments)
+        offset = block.append(text)
+        if not text and offset:
+            return None
+        return ToolArgsDelta(message_id=self.message_id, block=block.index, offset=offset, text=text, name=block.name)
+
+
+class CallParser:
+    """Parses the calls of one message; ``earlier`` is the number of calls that the agent has made before it."""
+
+    def __init__(self, tools: Mapping[str, Tool], path: AgentPath, earlier: int) -> None:
+        self._tools, self._path, self._earlier = tools, path, earlier
+
+    def parse(self, written: RawToolCall, number: int) -> ToolCall:
+        """Parse the ``number``-th call of the message; arguments that cannot be parsed are kept as raw text."""
+        id = call_id(self._path, self._earlier + number)
+        tool = self._tools.get(written.name)
+        parsed = tool.parse(written.arguments) if tool else None
+        if isinstance(parsed, ParsedArguments):
+            raw = written.arguments if parsed.repaired else ""
+            repaired = "; ".join(filter(None, (written.repaired, parsed.repaired)))
+            return ToolCall(
+                id=id, name=written.name, arguments=parsed.value, raw=raw, repaired=repaired,
+                provider_id=written.provider_id,
+            )  # fmt: skip
+        return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)
+
+    def parse_changed(self, message: AssistantMessage, known: tuple[ToolCall, ...]) -> AssistantMessage:
+        """Return the message with all calls parsed, also those that a middleware has added or changed."""
+        if message.calls == known:
+            return message
+        calls: list[ToolCall] = []
+        for number, call in enumerate(message.calls, start=1):
+            written = RawToolCall(call.name, call.raw or msgspec.json.encode(call.arguments).decode(), call.provider_id)
+            calls.append(call if call in known else self.parse(written, number))
+        return msgspec.structs.replace(message, calls=tuple(calls))
+
+
+def match_call_refs(content: Content, calls: list[ToolCall]) -> Content:
+    """Return the content with one ``CallRef`` for each call: a middleware may have added or removed calls."""
+    if not calls and not [part for part in content if type(part) is CallRef]:
+        return content
+    ids = {call.id for call in calls}
+    kept = tuple(part for part in content if not isinstance(part, CallRef) or part.id in ids)
+    named = {part.id for part in kept if isinstance(part, CallRef)}
+    return kept + tuple(CallRef(id=call.id) for call in calls if call.id not in named)

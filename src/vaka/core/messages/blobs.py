@@ -1,0 +1,177 @@
+"""Store large parts and repeated prompt texts as blobs, and restore them."""
+
+import base64
+import binascii
+import hashlib
+
+import msgspec
+
+from vaka.core.ports.store import BlobStore
+from vaka.core.session.log import Log
+from vaka.core.session.redaction import Secrets
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.ids import Digest
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    Content,
+    Document,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Stored,
+    Text,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    replace_surrogates,
+)
+
+BLOB_THRESHOLD = 32 * 1024
+"""A part with more bytes than this becomes a blob."""
+SMALL_TEXT = BLOB_THRESHOLD // 4
+"""A text with at most so many characters is below the threshold in any case: UTF-8 has at most 4 bytes each."""
+PREVIEW_LENGTH = 1000
+MEDIA_PARTS = (Image, Audio, Document)
+
+_encode = msgspec.json.Encoder().encode
+_decode_reasoning = msgspec.json.Decoder(Reasoning).decode
+
+
+class DigestedText:
+    """A text that is part of many prompts, with its digest, which is computed once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = Digest(hashlib.sha256(text.encode()).hexdigest()) if text else None
+
+
+async def store_prompt_text(log: Log, prompt_text: DigestedText, stored: set[Digest]) -> Digest | None:
+    """Store a system prompt or tool menu as a blob unless ``stored`` has its digest; return the digest."""
+    if log.secrets.json_forms:
+        prompt_text = DigestedText(log.secrets.redact_struct(Text(text=prompt_text.text)).text)
+    if prompt_text.digest is not None and prompt_text.digest not in stored:
+        await log.store.blobs.put(prompt_text.text.encode())
+        stored.add(prompt_text.digest)
+    return prompt_text.digest
+
+
+async def store_text(log: Log, text: str) -> Stored:
+    """Store a text as a blob, with the registered secrets redacted."""
+    data = log.secrets.redact_struct(Text(text=replace_surrogates(text))).text.encode()
+    return Stored(blob=await log.store.blobs.put(data), size=len(data), cut=True)
+
+
+async def offload(log: Log, content: Content) -> Content:
+    """Return ``content`` with its large parts stored as blobs."""
+    for part in content:
+        if (len(part.text) > SMALL_TEXT) if type(part) is Text else _is_large(part):
+            break
+    else:
+        return content
+    return await offload_parts(log.store.blobs, log.secrets, content)
+
+
+async def offload_parts(blobs: BlobStore, secrets: Secrets, content: Content) -> Content:
+    """Return ``content`` with its large parts stored as blobs, secrets redacted."""
+    return tuple([await _offload_part(blobs, secrets, part) if _is_large(part) else part for part in content])
+
+
+def _is_large(part: Part) -> bool:
+    if isinstance(part, Text):
+        return len(part.text) * 4 > BLOB_THRESHOLD
+    if isinstance(part, Reasoning):
+        return part.blob is None and len(_encode(part)) > BLOB_THRESHOLD
+    return isinstance(part, MEDIA_PARTS) and len(part.data) > BLOB_THRESHOLD
+
+
+async def _offload_part(blobs: BlobStore, secrets: Secrets, part: Part) -> Part:
+    if isinstance(part, Text):
+        text = secrets.redact_struct(part).text
+        data = text.encode()
+        if len(data) <= BLOB_THRESHOLD:
+            return part
+        return Stored(blob=await blobs.put(data), size=len(data), preview=text[:PREVIEW_LENGTH])
+    if isinstance(part, Reasoning):
+        return Reasoning(blob=await blobs.put(_encode(secrets.redact_struct(part))))
+    assert isinstance(part, MEDIA_PARTS)  # noqa: S101  # _is_large is true for no other part
+    try:
+        data = base64.b64decode(part.data, validate=True)
+    except binascii.Error as error:
+        raise InvalidInput(f"the data of the {type(part).__name__.lower()} is not base64: {error}") from error
+    return msgspec.structs.replace(part, data="", blob=await blobs.put(data))
+
+
+async def offload_result(log: Log, result: ToolResult) -> ToolResult:
+    """Return ``result`` with its large texts stored as blobs, and without its value if that is as large."""
+    content = await offload(log, result.content)
+    if content is result.content:
+        return result
+    value = result.value if len(_encode(result.value)) <= BLOB_THRESHOLD else None
+    return msgspec.structs.replace(result, content=content, value=value)
+
+
+async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return ``messages`` with the content of their blobs."""
+    for message in messages:
+        if type(message) is ToolMessage or not _is_plain_text(message.content):  # type: ignore[union-attr]  # noqa: SIM102  # the rest have content
+            if _has_blobs(message):
+                return tuple([await _restore_message(blobs, message) for message in messages])
+    return messages
+
+
+def _is_plain_text(content: Content) -> bool:
+    return len(content) == 1 and type(content[0]) is Text
+
+
+def _has_blobs(message: Message) -> bool:
+    if isinstance(message, ToolMessage):
+        return any(_names_blobs(result.content) for result in message.results)
+    return _names_blobs(message.content)
+
+
+async def _restore_message(blobs: BlobStore, message: Message) -> Message:
+    if isinstance(message, ToolMessage):
+        if not any(_names_blobs(result.content) for result in message.results):
+            return message
+        contents = [await restore_content(blobs, result.content) for result in message.results]
+        pairs = zip(message.results, contents, strict=True)
+        return ToolMessage(results=tuple(msgspec.structs.replace(result, content=content) for result, content in pairs))
+    return await _restore_spoken_message(blobs, message)
+
+
+async def _restore_spoken_message(blobs: BlobStore, message: UserMessage | AssistantMessage) -> Message:
+    if not _names_blobs(message.content):
+        return message
+    return msgspec.structs.replace(message, content=await restore_content(blobs, message.content))
+
+
+def _names_blobs(content: Content) -> bool:
+    return bool([part for part in content if type(part) is not Text and getattr(part, "blob", None)])
+
+
+async def restore_content(blobs: BlobStore, content: Content) -> Content:
+    """Return ``content`` with the content of its blobs; an erased blob becomes its preview."""
+    if not _names_blobs(content):
+        return content
+    return tuple([await _restore_part(blobs, part) for part in content])
+
+
+async def _restore_part(blobs: BlobStore, part: Part) -> Part:
+    digest: Digest | None = getattr(part, "blob", None)
+    if digest is None:
+        return part
+    if isinstance(part, Stored) and part.cut:
+        return Text(text=part.preview)
+    try:
+        data = await blobs.get(digest)
+    except NotFound:
+        if isinstance(part, Reasoning):
+            return Reasoning()  # a blob of reasoning has no preview
+        return Text(text=f"{getattr(part, 'preview', '')}\n[the rest of this part was erased]".lstrip())
+    if isinstance(part, Reasoning):
+        return _decode_reasoning(data)
+    if isinstance(part, MEDIA_PARTS):
+        return msgspec.structs.replace(part, data=base64.b64encode(data).decode(), blob=None)
+    return Text(text=data.decode())

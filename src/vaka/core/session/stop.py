@@ -1,0 +1,136 @@
+"""Stop a turn from outside or by its timer, wherever it is, without ever cutting through a write.
+
+Work that may be cancelled runs inside ``cancellable()``; a stop cancels the tasks that are in such a region, or takes
+effect at the next one. One ``StopSignal`` serves a turn; a child has its own, which the signal of its parent triggers.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from typing import Literal, TypeAlias
+
+StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
+
+
+class TurnStopped(Exception):  # not an error, so it is not a VakaError
+    """The turn was interrupted or cancelled, or has reached a limit."""
+
+    def __init__(self, kind: StopKind, note: str = "") -> None:
+        super().__init__(note or kind)
+        self.kind: StopKind = kind
+        self.note = note
+
+
+class StopSignal:
+    """The request to stop a turn, its reason, and the tasks that a stop cancels."""
+
+    def __init__(self, parent: "StopSignal | None" = None) -> None:
+        self.reason: TurnStopped | None = parent.reason if parent else None
+        self._parent = parent
+        self.children: list[StopSignal] = []
+        self._cancellable: list[asyncio.Task[object]] = []
+        if parent is not None:
+            parent.children.append(self)
+
+    def trigger(self, kind: StopKind, note: str = "") -> None:
+        """Stop this turn and its children; only the first reason is kept."""
+        if self.reason is None:
+            self.reason = TurnStopped(kind, note)
+            for task in self._cancellable:
+                if task is asyncio.current_task():  # a running task can be cancelled only once it awaits
+                    task.get_loop().call_soon(self._cancel_if_inside, task)
+                else:
+                    task.cancel()
+        for child in self.children:
+            child.trigger(kind, note)
+
+    def _cancel_if_inside(self, task: "asyncio.Task[object]") -> None:
+        if task in self._cancellable:
+            task.cancel()
+
+    def close(self) -> None:
+        """Detach from the parent: the work of this signal has ended."""
+        if self._parent is not None:
+            self._parent.children.remove(self)
+            self._parent = None
+
+    def check(self) -> None:
+        """Raise ``TurnStopped`` if the turn is to stop."""
+        if self.reason is not None:
+            raise self.reason
+
+    def cancellable(self) -> "CancellableRegion":
+        """Return a context in which a stop cancels the task; a stop, also an earlier one, raises ``TurnStopped``."""
+        return CancellableRegion(self, self._cancellable)
+
+
+class CancellableRegion:
+    """The context manager of ``StopSignal.cancellable``."""
+
+    __slots__ = ("_inside", "_stop", "_task")
+
+    def __init__(self, stop: StopSignal, inside: "list[asyncio.Task[object]]") -> None:
+        self._stop, self._inside = stop, inside
+
+    def __enter__(self) -> None:
+        self._stop.check()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine always runs in a task
+        self._task = task
+        self._inside.append(task)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._inside.remove(self._task)
+        reason, cancelled = self._stop.reason, isinstance(error, asyncio.CancelledError)
+        if reason is None and cancelled and not self._task.cancelling():
+            raise RuntimeError("the work cancelled itself") from error
+        if reason is not None and (cancelled or self._task.cancelling()) and self._task.uncancel() == 0:
+            raise reason from None  # also when the work inside has suppressed its cancellation
+
+
+class Timer:
+    """Calls ``on_expiry`` after ``seconds``. Waiting for a person pauses it, and its parents with it."""
+
+    def __init__(self, seconds: float | None, on_expiry: Callable[[], None], parent: "Timer | None" = None) -> None:
+        self._seconds_left, self._on_expiry, self._parent = seconds, on_expiry, parent
+        self._handle: asyncio.TimerHandle | None = None
+        self._running, self._paused = False, 0
+
+    def start(self) -> None:
+        self._running = True
+        self._schedule()
+
+    def cancel(self) -> None:
+        self._running = False
+        self._unschedule()
+
+    def close(self) -> None:
+        """Cancel the timer and drop its callback, so that no reference cycle is left to the garbage collector."""
+        self.cancel()
+        self._on_expiry = _do_nothing
+
+    @contextmanager
+    def pause(self) -> Generator[None]:
+        """Pause this timer and its parents inside the context; pauses may overlap."""
+        self._paused += 1
+        self._unschedule()
+        try:
+            with self._parent.pause() if self._parent else nullcontext():
+                yield
+        finally:
+            self._paused -= 1
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._running and self._seconds_left is not None and self._handle is None and not self._paused:
+            self._handle = asyncio.get_running_loop().call_later(self._seconds_left, self._on_expiry)
+
+    def _unschedule(self) -> None:
+        if self._handle is not None:
+            self._seconds_left = max(self._handle.when() - asyncio.get_running_loop().time(), 0.0)
+            self._handle.cancel()
+            self._handle = None
+
+
+def _do_nothing() -> None:
+    return

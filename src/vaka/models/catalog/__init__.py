@@ -1,1 +1,0 @@
-"""Vendors and models as data: profiles, capabilities, prices and output limits."""

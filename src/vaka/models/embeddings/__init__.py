@@ -1,1 +1,0 @@
-"""Embedders: a provider's, feature hashing, MiniLM."""
