@@ -30,13 +30,31 @@ class Subcommand(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision on a call, with the rule and layer, or the mode, that made it."""
+class Finding(msgspec.Struct, frozen=True):
+    """A decision, the rule and layer, or the mode, that made it, and why."""
 
     decision: DecisionKind
     rule: str = ""
     layer: str = ""
     reason: str = ""
+
+    @classmethod
+    def from_verdict(cls, verdict: Verdict) -> "Finding":
+        if isinstance(verdict, Allow):
+            return cls("allow", verdict.rule, verdict.layer)
+        return cls("deny" if isinstance(verdict, Deny) else "ask", verdict.rule, verdict.layer, verdict.reason)
+
+    @property
+    def rule_verdict(self) -> Verdict:
+        """The decision with the rule that made it."""
+        if self.decision == "allow":
+            return Allow(self.rule, self.layer)
+        return (Ask if self.decision == "ask" else Deny)(self.reason, self.rule, self.layer)
+
+
+class PermissionDecision(Finding, frozen=True, kw_only=True):
+    """The decision on a call."""
+
     subcommands: tuple[Subcommand, ...] = ()
     subject: str = ""
     """What is asked about, written as rules; questions with the same subject are one question."""
@@ -55,13 +73,6 @@ class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     def single_use(self) -> bool:
         """Whether an approval holds for this call alone."""
         return self.layer in SINGLE_USE_LAYERS
-
-    @property
-    def rule_verdict(self) -> Verdict:
-        """The decision with the rule that made it."""
-        if self.decision == "allow":
-            return Allow(self.rule, self.layer)
-        return (Ask if self.decision == "ask" else Deny)(self.reason, self.rule, self.layer)
 
 
 def strictest_decision(decisions: Iterable[PermissionDecision]) -> PermissionDecision:

@@ -79,7 +79,7 @@ def _rules_for_call(
 
 
 def _command_rules(spec: ToolSpec, commands: list[str], find_names: _NameFinder, selected: Sequence[bool]) -> list[str]:
-    from vaka.policy.command_policy import redirection_targets_of, select_commands  # noqa: PLC0415  # loads the bash grammar
+    from vaka.policy.bash.judge import redirection_targets_of, select_commands  # noqa: PLC0415  # loads the bash grammar
 
     if len(commands) != 1:
         return []

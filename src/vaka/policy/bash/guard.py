@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import takewhile
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from vaka.core.types.tool import Verdict
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words
 from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
 from vaka.policy.bash.programs import read_set
+from vaka.policy.decision import DecisionKind, Finding
 from vaka.policy.paths import holds_secrets, may_match_secrets
 
 PathCheck: TypeAlias = Callable[[str], Verdict]
@@ -186,13 +187,6 @@ def changes_folder(words: Words) -> bool:
 GUARD_LAYER = "guard"
 
 
-class GuardFinding(NamedTuple):
-    """A danger of a command."""
-
-    decision: Literal["ask", "deny"]
-    reason: str
-
-
 _SYSTEM_PATH = re.compile(
     r"/|/(?:bin|boot|dev|etc|home|lib|lib32|lib64|libx32|media|mnt|opt|proc|root|run|sbin|snap|srv|sys|usr|var"
     r"|Applications|Library|System|Users|Volumes|private|cores|nix|usr/(?:bin|lib|lib64|libexec|local|sbin|share|include)"
@@ -215,9 +209,13 @@ _FORMAT_PROGRAMS = re.compile(
 _MATCH_ALL = re.compile(r"(?:/?(?:\*+|\.\*|\{\*,\.\*\}|\.\[!\.\]\*))+")
 
 
-def find_danger(simple: SimpleCommand, folders: tuple[str, ...] | None) -> GuardFinding | None:
+def _danger(decision: DecisionKind, reason: str) -> Finding:
+    return Finding(decision, "", GUARD_LAYER, reason)
+
+
+def find_danger(simple: SimpleCommand, folders: tuple[str, ...] | None) -> Finding | None:
     """Return the worst danger of a command; ``folders`` are its possible folders, relative to the script's start."""
-    question: GuardFinding | None = None
+    question: Finding | None = None
     for words in (simple.words, *simple.wrapped_commands):
         for finding in _check_command(words, folders):
             if finding.decision == "deny":
@@ -226,7 +224,7 @@ def find_danger(simple: SimpleCommand, folders: tuple[str, ...] | None) -> Guard
     for redirection in simple.redirections:
         target = redirection.target.value
         if ">" in redirection.operator and target is not None and _DISK_DEVICE.match(_normalize_path(target)):
-            return GuardFinding("deny", f"it writes over the disk {target}")
+            return _danger("deny", f"it writes over the disk {target}")
     return question
 
 
@@ -234,7 +232,7 @@ def _normalize_path(path: str) -> str:
     return posixpath.normpath(path).replace("//", "/", 1)
 
 
-def _check_command(words: Words, folders: tuple[str, ...] | None) -> Iterator[GuardFinding]:
+def _check_command(words: Words, folders: tuple[str, ...] | None) -> Iterator[Finding]:
     name = base_name(words[0].guess or "") if words else ""
     rest = words[1:]
     if name in {"rm", "unlink", "shred", "srm", "trash"}:
@@ -252,14 +250,14 @@ def _check_command(words: Words, folders: tuple[str, ...] | None) -> Iterator[Gu
         yield from _check_overwrite(name, rest)
 
 
-def _check_overwrite(name: str, words: Words) -> Iterator[GuardFinding]:
+def _check_overwrite(name: str, words: Words) -> Iterator[Finding]:
     operands = _operands_of(words)
     if name == "dd":
         yield from _check_disks((word for word in words if word.placeholder_text.startswith("of=")), name)
     elif _FORMAT_PROGRAMS.fullmatch(name):
         yield from _check_disks(operands, name)
         if name.startswith("mkfs"):
-            yield GuardFinding("ask", f"{name} makes a new file system")
+            yield _danger("ask", f"{name} makes a new file system")
     elif name in {"tee", "truncate", "sponge"}:
         yield from _check_disks(operands, name)
     elif name in {"cp", "install", "ln"}:
@@ -284,16 +282,16 @@ def _is_recursive(words: Words) -> bool:
     )
 
 
-def _check_removal(name: str, words: Words, folders: tuple[str, ...] | None) -> Iterator[GuardFinding]:
+def _check_removal(name: str, words: Words, folders: tuple[str, ...] | None) -> Iterator[Finding]:
     if any(word.value is not None and word.value.startswith("--no-pres") for word in words):
-        yield GuardFinding("deny", f"{name} without its own safeguard for /")
+        yield _danger("deny", f"{name} without its own safeguard for /")
     if name == "shred":
         yield from _check_disks(_operands_of(words), name)
     if _is_recursive(words) or name == "trash":
         yield from _check_targets(_operands_of(words), folders, "it removes everything in")
 
 
-def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what: str) -> Iterator[GuardFinding]:
+def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what: str) -> Iterator[Finding]:
     for word in words:
         unknown = next(
             (hole for hole in word.expansions if hole.kind not in {"glob", "tilde"} and hole.name != "HOME"), None
@@ -301,19 +299,19 @@ def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what:
         if unknown is not None and unknown.kind == "input" and unknown.guess is not None:
             continue  # find only returns paths below its start
         if unknown is not None or (word.value is None and not word.pieces):
-            yield GuardFinding("ask", f"{what} something that is not known beforehand: {word.source}")
+            yield _danger("ask", f"{what} something that is not known beforehand: {word.source}")
             continue
         if folders is None and next(_possible_paths(word, None)) in {"", ".", "./"}:
-            yield GuardFinding("ask", f"{what} a folder that is not known beforehand")
+            yield _danger("ask", f"{what} a folder that is not known beforehand")
         for path in _possible_paths(word, folders):
             if re.fullmatch(r"(?:\.\./?)+", path):
-                yield GuardFinding("ask", f"{what} {word.source}, in which this folder lies")
+                yield _danger("ask", f"{what} {word.source}, in which this folder lies")
             wildcard = re.search(r"[*?\[]", path) if path.startswith("/") else None
             folder = path[: wildcard.start()].rpartition("/")[0] or "/" if wildcard else ""
             if _is_system_path(path) or folder == "/":
-                yield GuardFinding("deny", f"{what} {word.source}")
+                yield _danger("deny", f"{what} {word.source}")
             elif _is_system_path(folder):
-                yield GuardFinding("ask", f"{what} {word.source}")
+                yield _danger("ask", f"{what} {word.source}")
 
 
 def _possible_paths(word: Word, folders: tuple[str, ...] | None) -> Iterator[str]:
@@ -342,7 +340,7 @@ def _is_system_path(path: str) -> bool:
     return path.startswith("/") and _SYSTEM_PATH.fullmatch(_normalize_path(path)) is not None
 
 
-def _check_find(words: Words, folders: tuple[str, ...] | None) -> Iterator[GuardFinding]:
+def _check_find(words: Words, folders: tuple[str, ...] | None) -> Iterator[Finding]:
     values = [word.value for word in words]
     commands = [words[index + 1 :] for index, value in enumerate(values) if value in FIND_EXEC_ACTIONS]
     if "-delete" not in values and not any(map(_removes_files, commands)):
@@ -359,9 +357,9 @@ def _removes_files(words: Words) -> bool:
     return any(re.search(r"\b(?:rm|shred|unlink)\b", word.placeholder_text) for word in words[:end])
 
 
-def _check_disks(words: Iterable[Word], name: str) -> Iterator[GuardFinding]:
+def _check_disks(words: Iterable[Word], name: str) -> Iterator[Finding]:
     for word in words:
         value = word.prefix.removeprefix("of=")
         path = _normalize_path(value) if value else ""
         if _DISK_DEVICE.match(path) and path not in _HARMLESS_DEVICES:
-            yield GuardFinding("deny", f"{name} would write over the disk {path}")
+            yield _danger("deny", f"{name} would write over the disk {path}")

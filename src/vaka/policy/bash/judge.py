@@ -1,7 +1,9 @@
-"""The decision on a script: each simple command is judged on its own, and the strictest finding wins."""
+"""The decision on a command: each simple command is judged on its own, and the strictest finding wins."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 
@@ -9,6 +11,7 @@ from vaka.core.types.tool import Ask, Verdict
 from vaka.policy.bash import guard
 from vaka.policy.bash.guard import FolderTracker, PathCheck
 from vaka.policy.bash.options import NotReadOnly
+from vaka.policy.bash.parse.reader import read_script
 from vaka.policy.bash.parse.syntax import (
     Redirection,
     ShellScript,
@@ -20,8 +23,9 @@ from vaka.policy.bash.parse.syntax import (
 )
 from vaka.policy.bash.parse.variables import is_safe_variable, is_unsafe_variable
 from vaka.policy.bash.profile import DECLARATION_BUILTINS, check_cd, find_read_files, is_below
-from vaka.policy.bash.rules import CommandRule, CommandRules, Finding, strictest_finding
-from vaka.policy.decision import PermissionDecision, Subcommand
+from vaka.policy.bash.rules import CommandRule, CommandRules, strictest_finding
+from vaka.policy.decision import Finding, PermissionDecision, Subcommand, question_name_of
+from vaka.policy.rules import Rule
 
 PROFILE_LAYER = "read-only"
 SYNTAX_LAYER = "syntax"
@@ -58,8 +62,12 @@ def judge_script(
     whole = [*(_syntax_question(doubt) for doubt in doubts), *compiled.find_line_restrictions(script.text)]
     if script.fork_bomb:
         whole.append(Finding("deny", "", guard.GUARD_LAYER, "it starts itself again and again without end"))
-    parts = tuple(finding.for_command(simple) for simple, finding in zip(script.commands, findings, strict=True))
+    parts = tuple(map(_subcommand_of, script.commands, findings))
     return _build_decision(strictest_finding([*findings, *whole] or [_RUNS_NOTHING]), parts)
+
+
+def _subcommand_of(simple: SimpleCommand, finding: Finding) -> Subcommand:
+    return Subcommand(command=simple.source, **msgspec.structs.asdict(finding))
 
 
 def _build_decision(finding: Finding, parts: tuple[Subcommand, ...] = ()) -> PermissionDecision:
@@ -78,7 +86,7 @@ def _judge_unreadable(script: UnreadableScript, rules: CommandRules) -> Permissi
     for simple in script.commands:
         denied = rules.find_restriction(simple)
         if denied is not None and denied.decision == "deny":
-            return _build_decision(denied, (denied.for_command(simple),))
+            return _build_decision(denied, (_subcommand_of(simple, denied),))
     return _build_decision(_syntax_question(f"it cannot be judged: {script.reason}"))
 
 
@@ -121,8 +129,7 @@ class _ScriptJudge:
         folders = self.folders.possible
         if folders is not None and self.start_folder:
             folders = (*folders, *(guard.join_path(self.start_folder, folder) for folder in folders))
-        danger = guard.find_danger(simple, folders)
-        return Finding(danger.decision, "", guard.GUARD_LAYER, danger.reason) if danger is not None else None
+        return guard.find_danger(simple, folders)
 
     # ---------------------------------------------------------------------------------------- permissions
 
@@ -260,3 +267,131 @@ def _first_unsafe_assignment(simple: SimpleCommand) -> str:
     """Return the first variable before a command that is not known to be harmless."""
     names = _assigned_names(simple) if simple.name not in DECLARATION_BUILTINS else []
     return next((name for name in names if not is_safe_variable(name)), "")
+
+
+# ------------------------------------------------------------------------------------------- commands under all rules
+
+
+_Decided = TypeVar("_Decided", PermissionDecision, Subcommand)
+
+_PIPE_SIGN = r"(?<!\|)\|(?!\|)"
+
+
+class CommandPolicy:
+    """Judges the commands of one tool; its rules are compiled once."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = [
+            CommandRule(rule.pattern if rule.match_kind == "command" else None, rule.kind, rule.layer, rule.answers)
+            for rule in rules
+            if rule.match_kind in ("command", "tool")
+        ]
+        self._rules_by_default_layer: dict[str, CommandRules] = {}
+        answers = [rule for rule in self._rules if rule.answers]
+        self._ask_rules = [(rule.text, CommandRules([rule, *answers])) for rule in self._rules if rule.kind == "ask"]
+        self._grant_rules = CommandRules(answers) if answers else None
+
+    def decide(
+        self, command: str, default: PermissionDecision, *, use_profile: bool, may_read: Callable[[str], Verdict],
+        may_write: Callable[[str], Verdict], is_inside: Callable[[str], bool], start: str = "",
+    ) -> PermissionDecision:  # fmt: skip
+        """Return the decision on a command; ``default`` is the decision where no rule matches."""
+        script = read_script(command)
+        if isinstance(script, ShellScript):
+            script = msgspec.structs.replace(script, start_folder=start)
+        judgement = judge_script(
+            script, self._rules_with_default(default), use_profile=use_profile, default=default.rule_verdict,
+            may_read=may_read, may_write=may_write, is_inside=is_inside,
+        )  # fmt: skip
+        parts = tuple(_name_default(part, default) for part in judgement.subcommands)
+        decision = msgspec.structs.replace(_name_default(judgement, default), subcommands=parts)
+        if decision.decision != "ask":
+            return decision
+        matching = self._matching_ask_rules(script)
+        subject = _question_subject(command, script, parts, {text for text, _ in self._ask_rules}, matching)
+        asking = [part for part in parts if part.decision == "ask"]
+        origins = [(decision.rule, decision.layer), *((part.rule, part.layer) for part in asking)]
+        names = {question_name_of(rule, layer, subject) for rule, layer in origins}
+        return msgspec.structs.replace(decision, subject=subject, asks=tuple(sorted(names | matching)))
+
+    def is_answered(self, command: str, asks: Iterable[str]) -> bool:
+        """Return whether grants for all these ask rules allow every part of a command."""
+        script = read_script(command) if self._grant_rules is not None else None
+        if self._grant_rules is None or script is None or is_doubtful(script):
+            return False
+        return all(self._grant_rules.is_answered(text, simple) for text in asks for simple in script.commands)
+
+    def _rules_with_default(self, default: PermissionDecision) -> CommandRules:
+        """A default that allows is added as a rule, so that it covers redirections too."""
+        layer = default.layer if default.decision == "allow" else ""
+        if layer not in self._rules_by_default_layer:
+            allow_all = [CommandRule(None, "allow", layer)] if layer else []
+            self._rules_by_default_layer[layer] = CommandRules([*self._rules, *allow_all])
+        return self._rules_by_default_layer[layer]
+
+    def _matching_ask_rules(self, script: ShellScript | UnreadableScript) -> set[str]:
+        """Return the texts of the rules that ask about a part of a command."""
+        return {
+            text for text, rules in self._ask_rules if any(rules.find_restriction(simple) for simple in script.commands)
+        }
+
+
+def _question_subject(
+    command: str, script: ShellScript | UnreadableScript, parts: tuple[Subcommand, ...],
+    ask_rules: set[str], matching: set[str],
+) -> str:  # fmt: skip
+    """Return what is asked about: the ask rules that match, or else exactly this command."""
+    asking = [part for part in parts if part.decision == "ask"]
+    if not asking or any(part.rule not in ask_rules for part in asking) or is_doubtful(script):
+        return f"Bash({exact_command_pattern(command)})"
+    return " & ".join(sorted({part.rule for part in asking} | matching))
+
+
+def select_commands(command: str, asking: Sequence[bool]) -> list[SimpleCommand]:
+    """Return the parts of a command that are asked about, by default all.
+
+    The list is empty when a rule about their words would match more than the command: rules do not cover their input.
+    """
+    script = read_script(command)
+    if is_doubtful(script):
+        return []
+    chosen = [at for at in range(len(script.commands)) if len(asking) != len(script.commands) or asking[at]]
+    parts = [script.commands[at] for at in chosen]
+    words = [word.source for simple in script.commands for word in simple.words]
+    if any(simple.origin or any("<" in one.operator for one in simple.redirections) for simple in parts):
+        return []
+    if (
+        ">(" in command
+        or _occurs_outside_words(r"<", command, words)
+        or (_occurs_outside_words(_PIPE_SIGN, command, words) and chosen != [0])
+    ):
+        return []
+    return parts
+
+
+def _occurs_outside_words(pattern: str, text: str, words: list[str]) -> bool:
+    """Return whether a pattern occurs in a text outside its words."""
+    return len(re.findall(pattern, text)) > sum(len(re.findall(pattern, word)) for word in words)
+
+
+def redirection_targets_of(simple: SimpleCommand) -> list[str]:
+    """Return the files that a part of a command writes to by redirection, as written."""
+    writes = [one for one in simple.redirections if guard.is_write(one) and not guard.touches_no_file(one)]
+    return [one.target.path for one in writes if one.target.path is not None]
+
+
+def _name_default(judged: _Decided, default: PermissionDecision) -> _Decided:
+    """Return a decision with the rule and reason of the default, where the rule added for the default made it."""
+    if default.decision != "allow" or (judged.rule, judged.layer) != ("Bash", default.layer):
+        return judged
+    return msgspec.structs.replace(judged, rule=default.rule, reason=default.reason)
+
+
+def is_doubtful(script: ShellScript | UnreadableScript) -> bool:
+    """Return whether the whole command must be asked about, whatever rules say about its parts."""
+    return isinstance(script, UnreadableScript) or bool(script.doubts) or script.fork_bomb
+
+
+def exact_command_pattern(command: str) -> str:
+    """Return the pattern that matches exactly this command."""
+    return re.sub(r"([*\\])", r"\\\1", command)

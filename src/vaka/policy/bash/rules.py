@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from vaka.core.types.tool import Allow, Deny, Verdict
 from vaka.matching.globs import matches_parts, matches_wildcards
 from vaka.policy.bash.parse.syntax import Assignment, SimpleCommand, Word, Words, literal_word
 from vaka.policy.bash.parse.wrappers import EXACT_ONLY_WRAPPERS, FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
-from vaka.policy.decision import STRICTNESS, DecisionKind, Subcommand
+from vaka.policy.bash.programs import read_set
+from vaka.policy.decision import STRICTNESS, DecisionKind, Finding
 
 _QUOTED_SPACE = "\x1f"  # a blank inside a word; a blank between words does not match it
 _UNKNOWN_MARK = "\x1e"  # unknown until bash expands it; only a wildcard matches it
@@ -227,46 +227,20 @@ class CommandRule(msgspec.Struct, frozen=True):
         return "Bash" if self.pattern is None else f"Bash({self.pattern})"
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """A decision, the rule and layer it came from, and why."""
-
-    decision: DecisionKind
-    rule: str = ""
-    layer: str = ""
-    reason: str = ""
-
-    @classmethod
-    def from_verdict(cls, verdict: Verdict) -> "Finding":
-        if isinstance(verdict, Allow):
-            return cls("allow", verdict.rule, verdict.layer)
-        return cls("deny" if isinstance(verdict, Deny) else "ask", verdict.rule, verdict.layer, verdict.reason)
-
-    def for_command(self, simple: SimpleCommand) -> Subcommand:
-        return Subcommand(command=simple.source, **msgspec.structs.asdict(self))
-
-
 def strictest_finding(findings: Sequence[Finding]) -> Finding:
     """Return the first of the strictest findings; when all allow, one with the names of all their rules."""
-    strictest = max(findings, key=lambda one: STRICTNESS[one.decision])
+    strictest = max(findings, key=lambda finding: STRICTNESS[finding.decision])
     if strictest.decision != "allow":
         return strictest
-    ruled = [one for one in findings if one.rule]
-    rules, layers = dict.fromkeys(one.rule for one in ruled), dict.fromkeys(one.layer for one in ruled)
+    ruled = [finding for finding in findings if finding.rule]
+    rules = dict.fromkeys(finding.rule for finding in ruled)
+    layers = dict.fromkeys(finding.layer for finding in ruled)
     if len(rules) < 2:
         return ruled[0] if ruled else findings[0]
     return Finding("allow", ", ".join(rules), ", ".join(layers) or strictest.layer, strictest.reason)
 
 
-TRUSTED_FOLDERS = frozenset({
-    "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin",
-    "/opt/homebrew/sbin", "/run/current-system/sw/bin",
-})  # fmt: skip
-"""Folders whose programs rules may name without a path."""
-
-_GIT_VALUED_OPTIONS = frozenset({
-    "-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix", "--config-env",
-    "--attr-source", "--list-cmds",
-})  # fmt: skip
+_TRUSTED_FOLDERS, _GIT_VALUED_OPTIONS = read_set("trusted_folders"), read_set("git_valued_options")
 
 
 def strip_trusted_folder(words: Words) -> Words:
@@ -275,7 +249,7 @@ def strip_trusted_folder(words: Words) -> Words:
     if value is None or not value.startswith("/"):
         return words
     folder, _, name = posixpath.normpath(value).replace("//", "/", 1).rpartition("/")
-    return (msgspec.structs.replace(words[0], value=name), *words[1:]) if folder in TRUSTED_FOLDERS else words
+    return (msgspec.structs.replace(words[0], value=name), *words[1:]) if folder in _TRUSTED_FOLDERS else words
 
 
 def restriction_forms_of(simple: SimpleCommand) -> Iterator[Words]:
