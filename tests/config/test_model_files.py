@@ -188,7 +188,7 @@ def test_an_unknown_key_is_noted_with_the_nearest_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("models", [[], None])
-def test_a_file_without_models_says_so(models: Any, tmp_path: Path) -> None:
+def test_a_file_without_models_is_an_error(models: Any, tmp_path: Path) -> None:
     assert read_notes(write_model_file(tmp_path, models=models)) == ["models.json: defines no models"]
 
 

@@ -132,7 +132,7 @@ MODEL_WRAPPERS = [wrapper for wrapper in WRAPPERS if wrapper is not add_simulate
 
 
 @pytest.mark.parametrize("stack", [*([wrapper] for wrapper in MODEL_WRAPPERS), *STACKS])
-def test_a_wrapper_tells_a_price_if_and_only_if_the_model_can(stack: list[Wrapper]) -> None:
+def test_a_wrapper_estimates_a_price_if_and_only_if_its_model_does(stack: list[Wrapper]) -> None:
     priced: Model = PricedModel()
     plain: Model = ScriptedModel(say("Hi."))
     for wrapper in reversed(stack):

@@ -10,7 +10,7 @@ class TestUnconfined(SandboxContract):
     def sandbox(self) -> Sandbox:
         return Unconfined()
 
-    def test_it_says_that_it_enforces_nothing(self, sandbox: Sandbox) -> None:
+    def test_the_unconfined_sandbox_enforces_nothing(self, sandbox: Sandbox) -> None:
         assert (sandbox.name, sandbox.enforces) == ("none", frozenset())
 
 

@@ -143,7 +143,7 @@ async def test_two_runs_without_a_fault_have_the_same_outcome(home: LogStore, sp
 
 
 @pytest.mark.parametrize(("death", "known"), [("before:2", "charge: fare"), ("after:2", "it did")])
-async def test_a_person_who_knows_the_outcome_settles_a_lost_call(
+async def test_the_answer_of_a_person_settles_a_lost_call(
     home: LogStore, spawn: StartProgram, death: str, known: str
 ) -> None:
     """If it happened, the call gets that result; if not, it runs as a new call. Either way there is one effect."""

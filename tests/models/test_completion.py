@@ -60,7 +60,7 @@ async def test_an_answer_has_its_parts_calls_and_cost_in_order() -> None:
     assert (answer.text, answer.reasoning) == ("Let me look.", "Wet side.")
 
 
-async def test_a_new_try_begins_anew_but_what_it_cost_is_counted() -> None:
+async def test_a_retry_starts_a_new_answer_and_the_usage_of_both_counts() -> None:
     answer = await complete_answer(
         TextChunk("Ha"), CallChunk(0, "weather", "{"), UsageChunk(Usage(input=5)), RetryChunk("stream_cut", "cut"),
         TextChunk("Yes."), UsageChunk(Usage(input=5, output=1)), StopChunk(),
@@ -68,7 +68,7 @@ async def test_a_new_try_begins_anew_but_what_it_cost_is_counted() -> None:
     assert answer == Completion(content=(Text(text="Yes."),), usage=Usage(input=10, output=1), model="trying")
 
 
-async def test_ids_of_calls_are_made_where_they_are_missing_or_the_same() -> None:
+async def test_missing_and_duplicate_call_ids_are_replaced() -> None:
     chunks = [CallChunk(at, "look", "{}", id) for at, id in enumerate(["call_2", "", "call_2", ""])]
     answer = await complete_answer(*chunks, StopChunk("calls"))
     assert [made.id for made in answer.calls] == ["call_2", "call_3", "call_4", "call_5"]
@@ -80,7 +80,7 @@ async def test_a_stream_without_its_end_marker_is_cut() -> None:
         await complete_answer(TextChunk("Yes"))
 
 
-async def test_errors_pass() -> None:
+async def test_errors_of_the_model_are_raised() -> None:
     with pytest.raises(ModelUnavailable, match="busy"):
         await complete(FailingModel(ModelUnavailable("busy")), PROMPT)
 
@@ -101,12 +101,12 @@ async def test_a_refused_answer_has_no_calls() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Sure: {}", "{", "[" * 100_000])
-def test_an_answer_that_is_no_data_says_so(text: str) -> None:
+def test_data_of_an_answer_that_is_not_json_is_an_error(text: str) -> None:
     with pytest.raises(ModelError, match="the answer of m is not JSON"):
         _ = Completion(content=(Text(text=text),), model="m").data
 
 
-async def test_an_answer_can_be_gone_on_from() -> None:
+async def test_an_answer_can_be_continued() -> None:
     first = await complete_answer(
         TextChunk("So."), CallChunk(0, "weather", '{"city": "Hilo"}', "a1"), CallChunk(1, "time", "{oh", "a2"),
         UsageChunk(Usage(), "m-1"), StopChunk("calls"),
@@ -137,7 +137,7 @@ async def chunks_of(answer: Completion, piece: int = 4) -> list[Chunk]:
     return await drain_stream(SimulatedStream(complete, name="whole", piece=piece))
 
 
-async def test_an_answer_comes_in_pieces_and_says_that_it_is_no_stream() -> None:
+async def test_a_simulated_stream_has_pieces_and_a_notice() -> None:
     source = Citation(url="https://hilo.example")
     answer = Completion(
         content=(
@@ -160,7 +160,7 @@ async def test_an_answer_comes_in_pieces_and_says_that_it_is_no_stream() -> None
     ]  # fmt: skip
 
 
-async def test_a_place_that_names_no_call_or_one_twice_is_passed_over() -> None:
+async def test_a_reference_to_an_unknown_or_repeated_call_is_skipped() -> None:
     places: tuple[Part, ...] = (CallRef(id=CallId("x")), CallRef(id=CallId("a1")), CallRef(id=CallId("a1")))
     answer = Completion(content=places, calls=(FunctionCall(id="a1", name="look"),), stop="calls")
     assert await chunks_of(answer) == [
@@ -172,7 +172,7 @@ async def test_an_empty_answer_ends_with_a_stop() -> None:
     assert await chunks_of(Completion()) == [SIMULATED_NOTICE, UsageChunk(Usage()), StopChunk()]
 
 
-async def test_what_cannot_be_streamed_is_refused() -> None:
+async def test_content_that_cannot_be_streamed_is_refused() -> None:
     with pytest.raises(ModelError, match="not 'Image'"):
         await chunks_of(Completion(content=(Image(url="https://x"),)))
 
@@ -185,9 +185,7 @@ async def test_what_cannot_be_streamed_is_refused() -> None:
         (RateLimited("slow down"), RateLimited, "slow down"),
     ],
 )
-async def test_a_connection_that_fails_is_a_model_that_is_unavailable(
-    error: Exception, kind: type[ModelError], said: str
-) -> None:
+async def test_an_os_error_is_model_unavailable(error: Exception, kind: type[ModelError], said: str) -> None:
     async def complete(prompt: Prompt) -> Completion:
         raise error
 

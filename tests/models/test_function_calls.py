@@ -75,7 +75,7 @@ def test_arguments_are_read_as_data() -> None:
         ("null", "must be an object, got NoneType"),
     ],
 )
-def test_arguments_that_have_no_single_meaning_say_why(arguments: str, said: str) -> None:
+def test_ambiguous_arguments_are_an_error_with_the_reason(arguments: str, said: str) -> None:
     with pytest.raises(InvalidInput, match="the arguments of 'weather'") as caught:
         make_call(arguments).as_map()
     assert said in str(caught.value)
@@ -83,14 +83,14 @@ def test_arguments_that_have_no_single_meaning_say_why(arguments: str, said: str
 
 
 @given(st.text())
-def test_any_text_is_arguments_or_says_why_not(text: str) -> None:
+def test_any_text_is_parsed_or_is_an_error_with_the_reason(text: str) -> None:
     try:
         json.dumps(make_call(text).parse())
     except InvalidInput:
         pass
 
 
-def test_a_call_fits_its_definition_or_names_each_misfit() -> None:
+def test_a_call_that_does_not_match_its_definition_names_each_mismatch() -> None:
     assert make_call('{"city": "Hilo"}').validate(WEATHER) == {"city": "Hilo"}
     with pytest.raises(InvalidInput) as caught:
         make_call('{"days": [1, "x"], "sky": 1}').validate(WEATHER)
@@ -115,7 +115,7 @@ def test_one_argument_is_read_by_name_and_kind() -> None:
         make_call().get_parameter("city", int)
 
 
-def test_an_argument_that_is_missing_or_null_may_be_asked_for_too() -> None:
+def test_an_optional_argument_that_is_missing_or_null_is_none() -> None:
     assert make_call().get_optional_parameter("city", str) == "Hilo"
     assert make_call().get_optional_parameter("unit", str) is None
     assert make_call().get_optional_parameter("sky") is None
@@ -123,7 +123,7 @@ def test_an_argument_that_is_missing_or_null_may_be_asked_for_too() -> None:
         make_call().get_optional_parameter("city", int)
 
 
-def test_a_call_stands_in_a_message_with_what_the_model_wrote() -> None:
+def test_a_call_in_a_message_has_the_text_of_the_model() -> None:
     id = CallId("c1")
     read = ToolCall(id=id, name="weather", arguments={"a": 1}, provider_id="a1")
     assert make_call('{"a": 1}').as_tool_call(id) == read
@@ -134,7 +134,7 @@ def test_a_call_stands_in_a_message_with_what_the_model_wrote() -> None:
     )
 
 
-def test_results_are_of_their_call() -> None:
+def test_a_result_has_the_id_of_its_call() -> None:
     assert FunctionCallResult.from_result(make_call(), {"sky": "grey"}) == FunctionCallResult(
         name="weather", call_id="a1", result={"sky": "grey"}, success=True
     )
@@ -144,11 +144,11 @@ def test_results_are_of_their_call() -> None:
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required", "weather"])
-def test_a_choice_comes_back_from_the_wire(choice: str) -> None:
+def test_a_tool_choice_is_parsed_from_the_wire(choice: str) -> None:
     assert choice_from_wire(choice_to_wire(choice)) == choice
 
 
-def test_choices_have_the_forms_of_the_wire() -> None:
+def test_tool_choices_are_written_in_the_form_of_the_wire() -> None:
     assert choice_to_wire("required") == "required"
     assert choice_to_wire("weather") == {"type": "function", "function": {"name": "weather"}}
 
@@ -157,18 +157,18 @@ def test_choices_have_the_forms_of_the_wire() -> None:
     "wrong",
     ["any", {}, {"type": "function"}, {"type": "function", "function": {"name": ""}}, {"function": {"name": "x"}}],
 )
-def test_other_choices_are_refused(wrong: Any) -> None:
+def test_unknown_tool_choices_are_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="must be 'auto', 'none', 'required' or"):
         choice_from_wire(wrong)
 
 
-def test_roles_are_read_in_any_case_and_others_stay() -> None:
+def test_roles_are_case_insensitive_and_unknown_ones_are_kept() -> None:
     assert [parse_role(text) for text in ("User", " ASSISTANT ", "tool", "Narrator")] == [
         "user", "assistant", "tool", "Narrator",
     ]  # fmt: skip
 
 
-def test_options_have_defaults_and_fields_of_ones_own() -> None:
+def test_options_have_defaults_and_extra_fields() -> None:
     assert LlmOptions().to_request() == {"temperature": 0.7, "max_tokens": 1000, "stream": False}
     given = LlmOptions(temperature=None, stop=("END",), model="m", extra={"seed": 7, "stream": True})
     assert given.to_request() == {"max_tokens": 1000, "stream": True, "stop": ["END"], "model": "m", "seed": 7}
@@ -289,7 +289,7 @@ SPENT = Usage(input=12, output=5, cache_read=4, reasoning=2)
     ],
     ids=["chat", "responses", "anthropic", "gemini"],
 )
-def test_an_answer_is_read_whichever_wire_it_is_of(body: dict[str, Any], wanted: FunctionCallingResponse) -> None:
+def test_an_answer_of_every_wire_is_parsed(body: dict[str, Any], wanted: FunctionCallingResponse) -> None:
     assert read_response(body) == wanted
     assert read_response(json.dumps(body)) == wanted
     assert read_response(json.dumps(body).encode()) == wanted
@@ -306,7 +306,7 @@ def test_each_wire_has_a_parser_of_its_own() -> None:
     assert parse_gemini(GEMINI)[0] == good[0]
 
 
-def test_the_objects_of_the_vendors_clients_are_answers_too() -> None:
+def test_objects_of_the_vendors_clients_are_parsed() -> None:
     class Answer:
         def model_dump(self) -> dict[str, Any]:
             return CHAT
@@ -367,11 +367,11 @@ def test_arguments_given_as_data_are_written_down() -> None:
         ),
     ],
 )
-def test_how_an_answer_ended_has_the_same_word_everywhere(body: dict[str, Any], reason: str) -> None:
+def test_stop_reasons_are_the_same_for_every_wire(body: dict[str, Any], reason: str) -> None:
     assert read_response(body) == FunctionCallingResponse(content="Hi.", finish_reason=reason)
 
 
-def test_an_answer_without_choices_says_nothing() -> None:
+def test_an_answer_without_choices_is_empty() -> None:
     assert read_response({"choices": []}) == FunctionCallingResponse()
     assert read_response({"candidates": []}) == FunctionCallingResponse()
 
@@ -383,7 +383,7 @@ def test_an_answer_without_choices_says_nothing() -> None:
         {"content": [{"type": "tool_use", "id": "a1", "name": "weather", "input": {}}], "stop_reason": "max_tokens"},
     ],
 )
-def test_calls_of_an_answer_at_its_length_limit_are_no_calls(body: dict[str, Any]) -> None:
+def test_calls_of_an_answer_at_its_length_limit_are_dropped(body: dict[str, Any]) -> None:
     with pytest.raises(Truncated, match="in the call of 'weather'"):
         parse_function_calls(body)
     assert len(read_response(body).function_calls) == 1  # but they can be looked at
@@ -437,7 +437,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_data_is_an_answer_or_says_why_not(body: Any) -> None:
+def test_any_data_is_parsed_or_is_an_error_with_the_reason(body: Any) -> None:
     try:
         read_response(body)
     except InvalidInput:

@@ -14,14 +14,14 @@ def assistant_message(*calls: tuple[str, str]) -> list[Message]:
     return [AssistantMessage(id=MessageId("m"), calls=made)]
 
 
-def test_a_call_keeps_the_name_its_provider_gave_it() -> None:
+def test_a_call_keeps_the_id_of_its_provider() -> None:
     assert compatibility.call_ids(assistant_message(("call_1", "toolu_9"), ("call_2", ""))) == {
         "call_1": "toolu_9",
         "call_2": "call_2",
     }
 
 
-def test_names_that_repeat_or_do_not_fit_are_replaced_by_our_own() -> None:
+def test_repeated_and_invalid_call_ids_are_replaced() -> None:
     ids = compatibility.call_ids(
         assistant_message(("call_1", "0"), ("call_2", "0"), ("call_3", "a b"), ("a/call_1", "0"))
     )
@@ -29,7 +29,7 @@ def test_names_that_repeat_or_do_not_fit_are_replaced_by_our_own() -> None:
     assert all(compatibility.CALL_ID_PATTERN.fullmatch(id) for id in ids.values())
 
 
-def test_a_provider_with_a_form_of_its_own_gets_names_of_that_form() -> None:
+def test_call_ids_have_the_form_that_the_provider_requires() -> None:
     form = re.compile("[a-zA-Z0-9]{9}")
     ids = compatibility.call_ids(
         assistant_message(("call_1", "abc123DEF"), ("call_2", "toolu_01"), ("call_3", "abc123DEF")), form
@@ -53,7 +53,7 @@ def test_arguments_are_sent_back_as_an_object_whatever_the_model_wrote(call: Too
     assert compatibility.arguments_of(call) == sent
 
 
-def test_what_a_provider_thought_is_for_that_provider_only() -> None:
+def test_reasoning_of_a_provider_is_sent_only_to_that_provider() -> None:
     part = Reasoning(text="hm", opaque={"anthropic": {"type": "thinking"}})
     assert compatibility.provider_block(part, "anthropic") == {"type": "thinking"}
     assert compatibility.provider_block(part, "gemini") is None
@@ -72,7 +72,7 @@ def test_what_a_provider_thought_is_for_that_provider_only() -> None:
         (Document(url="https://example.com/x"), "application/pdf"),
     ],
 )  # fmt: skip
-def test_bytes_are_of_the_kind_they_say_or_begin_like(part: Image | Audio | Document, kind: str) -> None:
+def test_the_media_type_of_bytes_is_declared_or_detected(part: Image | Audio | Document, kind: str) -> None:
     assert compatibility.media_type_of(part) == kind
 
 

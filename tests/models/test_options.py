@@ -32,7 +32,7 @@ def test_a_schema_that_has_a_property_named_schema_is_still_a_schema() -> None:
     assert read_options({"output": schema}).output_format == OutputFormat(schema=schema)
 
 
-def test_several_stops_and_a_budget_for_thinking() -> None:
+def test_several_stops_and_a_reasoning_budget_are_accepted() -> None:
     options = read_options({"stop": ["a", "b"], "reasoning": 2048})
     assert (options.stop_texts, options.reasoning) == (["a", "b"], 2048)
     assert (read_options({"stop": ""}).stop_texts, read_options({"stop": ["", " "]}).stop_texts) == ([], [" "])
@@ -41,7 +41,7 @@ def test_several_stops_and_a_budget_for_thinking() -> None:
 @pytest.mark.parametrize(
     ("given", "effort"), [("none", "none"), ("max", "max"), (1, "low"), (4096, "medium"), (50_000, "high")]
 )
-def test_a_budget_is_a_word_where_a_wire_knows_only_words(given: str | int, effort: str) -> None:
+def test_a_reasoning_budget_becomes_an_effort_where_a_wire_has_only_efforts(given: str | int, effort: str) -> None:
     assert read_options({"reasoning": given}).effort == effort
     assert read_options({}).effort is None
 
@@ -62,7 +62,7 @@ def test_a_budget_is_a_word_where_a_wire_knows_only_words(given: str | int, effo
         ({"headers": {"x-key": ["sk-of-mine"]}}, "model option 'headers': expected an object of texts, got a dict"),
     ],
 )
-def test_an_invalid_option_is_an_error_that_says_what_was_expected(given: dict[str, Any], hint: str) -> None:
+def test_an_invalid_option_is_an_error_with_the_expected_value(given: dict[str, Any], hint: str) -> None:
     with pytest.raises(BadRequest) as caught:
         read_options(given)
     assert hint in str(caught.value)
@@ -73,7 +73,7 @@ def test_an_invalid_output_format_is_an_error() -> None:
         _ = read_options({"output": {"schema": {"type": "object"}, "nmae": "x"}}).output_format
 
 
-def test_a_providers_own_fields_go_over_a_request_and_its_tools_join_ours() -> None:
+def test_extra_fields_override_a_request_and_extra_tools_are_added() -> None:
     body = {"model": "m", "tools": [1], "config": {"a": 1, "tools": [1]}, "stop": ["x"]}
     extra = {"model": "n", "tools": [2], "config": {"b": 2, "tools": [2]}, "stop": ["y"], "more": {}}
     assert merge_body(body, extra) == {

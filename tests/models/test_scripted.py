@@ -46,7 +46,7 @@ def config_error_of(*lines: Any) -> str:
 # -------------------------------------------------------------------------------- what a line says
 
 
-async def test_a_text_comes_in_words_and_loses_none_of_its_blanks() -> None:
+async def test_a_text_is_split_between_words_and_keeps_its_blanks() -> None:
     chunks = await drain_stream(Scripted([{"text": "  It will\n rain. "}]), prompt_of())
     assert [c.text for c in chunks if isinstance(c, TextChunk)] == ["  ", "It ", "will\n ", "rain. "]
 
@@ -89,11 +89,11 @@ async def test_calls_come_after_the_text_with_ids_of_their_own() -> None:
     assert chunks[-1] == StopChunk("calls")
 
 
-async def test_stop_says_why_the_answer_ended() -> None:
+async def test_stop_is_the_stop_reason_of_the_answer() -> None:
     assert (await drain_stream(Scripted([{"text": "a", "stop": "length"}]), prompt_of()))[-1] == StopChunk("length")
 
 
-async def test_usage_is_what_the_line_says() -> None:
+async def test_usage_is_taken_from_the_line() -> None:
     tokens = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4, "reasoning": 5, "cost": 0.5}
     assert (await collect_stream(Scripted([{"text": "a", "usage": tokens}]), prompt_of())).usage == Usage(**tokens)  # type: ignore[arg-type]  # as in a file
 
@@ -148,7 +148,7 @@ async def test_a_permanent_error_is_model_refused(status: int, message: str) -> 
     assert await refusal_of(Scripted([{"error": {"status": status, "message": "no"}}]), prompt_of()) == message
 
 
-async def test_an_answer_may_break_after_it_began() -> None:
+async def test_an_answer_may_fail_after_its_first_piece() -> None:
     stream = Scripted([{"chunks": ["He"], "error": {"status": 529}}]).stream(prompt_of())
     assert await anext(stream) == TextChunk("He")
     with pytest.raises(ModelUnavailable, match="status 529"):
@@ -193,11 +193,11 @@ async def test_a_delay_is_before_the_first_chunk() -> None:
     await stream.aclose()
 
 
-async def test_without_a_clock_time_is_real() -> None:
+async def test_a_delay_without_a_clock_uses_real_time() -> None:
     assert await answer_text(Scripted([{"text": "a", "delay": 0.001}])) == "a"
 
 
-async def test_others_run_between_two_pieces() -> None:
+async def test_other_tasks_run_between_two_pieces() -> None:
     order: list[str] = []
 
     async def read(name: str) -> None:
@@ -289,7 +289,7 @@ async def test_a_prompt_that_was_not_expected_is_refused(tmp_path: Path, expect:
     assert await refusal_of(Scripted(path), PROMPT) == f"scripted model {path}:2 expected {message}"
 
 
-async def test_expectations_say_when_there_is_nothing() -> None:
+async def test_an_expectation_error_describes_an_empty_prompt() -> None:
     assert "a last user message that contains 'x'; there is none" in await refusal_of(
         Scripted([{"text": "", "expect": {"last_user_contains": "x"}}]), prompt_of()
     )
@@ -375,7 +375,7 @@ def test_data_that_is_not_plain_is_refused_at_once() -> None:
     assert "surrogates" in config_error_of({"tool_calls": [{"name": "a", "arguments": {"x": "\ud800"}}]})
 
 
-def test_a_file_that_is_not_there_or_says_nothing_or_too_much(tmp_path: Path) -> None:
+def test_a_missing_empty_or_too_large_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.jsonl cannot be read: No such file"):
         Scripted(tmp_path / "none.jsonl")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):

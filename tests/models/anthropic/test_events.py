@@ -185,7 +185,7 @@ def test_a_call_may_come_whole_and_without_an_id() -> None:
     ]  # fmt: skip
 
 
-def test_the_tool_that_takes_the_answer_is_the_answer() -> None:
+def test_the_call_of_the_output_tool_is_the_answer() -> None:
     made = whole_stream(tool_use_events(0, '{"city":', '"Hilo"}', name="answer"), reason="tool_use")
     assert decode_content(*made, answer="answer") == [TextChunk('{"city":'), TextChunk('"Hilo"}'), StopChunk("end")]
     at_once = whole_stream(
@@ -214,7 +214,7 @@ def test_an_unfinished_answer_with_calls_stays_unfinished(reason: str) -> None:
     assert decode_content(*whole_stream(tool_use_events(0, "{"), reason=reason))[-1] != StopChunk("calls")
 
 
-def test_citations_follow_their_words_and_keep_the_providers_record() -> None:
+def test_citations_follow_their_text_and_keep_the_record_of_the_provider() -> None:
     page = {
         "type": "web_search_result_location", "cited_text": "rain", "encrypted_index": "x", "title": "Hilo",
         "url": "https://example.com",
@@ -239,7 +239,7 @@ def test_citations_follow_their_words_and_keep_the_providers_record() -> None:
     ]
 
 
-def test_blocks_of_the_providers_own_are_kept_whole() -> None:
+def test_provider_specific_blocks_are_stored_unchanged() -> None:
     search: Event = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
     pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", '{"query"', ': "rain"}')]
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "web_search_result"}]}
@@ -265,7 +265,7 @@ def test_blocks_of_the_providers_own_are_kept_whole() -> None:
         (("refusal", "end_turn"), "refusal"), (("tired", "tool_use"), "refusal"), (("tired",), "refusal"),
     ],
 )  # fmt: skip
-def test_no_call_runs_from_an_answer_that_may_not_be_whole(reasons: tuple[str, ...], stop: str) -> None:
+def test_no_call_runs_from_an_answer_that_may_be_incomplete(reasons: tuple[str, ...], stop: str) -> None:
     said = [event for reason in reasons for event in message_stop_events(reason)[:-1]]
     assert decode_events(message_start(), *tool_use_events(0, "{}"), *said, message_stop_events("")[-1])[
         -1

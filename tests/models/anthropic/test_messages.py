@@ -71,7 +71,7 @@ def test_calls_stand_where_they_were_made() -> None:
     assert [block.get("text") or block["id"] for block in made[1]["content"]] == ["a", "y", "b", "x"]
 
 
-def test_ids_and_arguments_are_what_the_provider_takes() -> None:
+def test_ids_and_arguments_have_the_form_that_the_provider_accepts() -> None:
     calls = (tool_call("t/1/call.1", provider_id="toolu_1"), tool_call("t/1/call.2", provider_id="not plain!"),
              tool_call("c3", raw="{cut", truncated=True), tool_call("c4", raw="[1]"))  # fmt: skip
     made = sent_messages(
@@ -83,7 +83,7 @@ def test_ids_and_arguments_are_what_the_provider_takes() -> None:
     assert [block["tool_use_id"] for block in made[2]["content"]] == [block["id"] for block in uses]
 
 
-def test_an_error_is_words_only_and_its_pictures_follow() -> None:
+def test_a_failed_result_has_only_text_and_its_images_follow() -> None:
     made = sent_messages(
         user_message("Go."),
         assistant_message(calls=(tool_call("a"), tool_call("b"))),
@@ -171,7 +171,7 @@ def test_a_stored_text_is_sent_as_far_as_it_is_known() -> None:
     ]
 
 
-def test_a_model_continues_its_last_message_or_is_asked_to() -> None:
+def test_a_model_continues_its_last_message_or_gets_a_request_to_continue() -> None:
     begun = (user_message("Count."), assistant_message("One, two, \n"))
     assert sent_messages(*begun)[-1] == {"role": "assistant", "content": [text_block("One, two,")]}
     assert sent_messages(*begun, model=EFFORT_MODEL)[-2:] == [
@@ -190,7 +190,7 @@ def test_a_paused_answer_goes_back_as_it_is() -> None:
     }  # fmt: skip
 
 
-def test_thinking_goes_back_word_for_word_and_only_ours() -> None:
+def test_only_thinking_of_this_provider_is_sent_back_and_unchanged() -> None:
     signed = {"type": "thinking", "thinking": " Hm. ", "signature": "Eq"}
     hidden = {"type": "redacted_thinking", "data": "xyz"}
     made = sent_messages(
@@ -229,7 +229,7 @@ def test_the_vendors_models_get_only_thinking_they_signed(
     assert ("thinking" in request_body(asked, prompt_of(*messages, options={"reasoning": "low"}))) is goes
 
 
-def test_a_name_that_a_model_made_up_is_one_the_provider_takes_back() -> None:
+def test_an_invalid_tool_name_of_a_model_is_sent_in_an_accepted_form() -> None:
     made = sent_messages(
         user_message("Go."),
         assistant_message(calls=(tool_call("a", "functions.look up"), tool_call("b", ""))),
@@ -238,7 +238,7 @@ def test_a_name_that_a_model_made_up_is_one_the_provider_takes_back() -> None:
     assert [block["name"] for block in made[1]["content"]] == ["functions_look_up", "_"]
 
 
-def test_citations_go_back_with_their_words() -> None:
+def test_citations_are_sent_back_with_their_text() -> None:
     cited = {
         "type": "char_location", "cited_text": "rain", "document_index": 0, "document_title": None,
         "start_char_index": 0, "end_char_index": 4,
@@ -258,7 +258,7 @@ def test_citations_go_back_with_their_words() -> None:
     ("first", "thinks"), [(Reasoning(opaque={"anthropic": {"type": "redacted_thinking", "data": "x"}}), True),
                           (Reasoning(text="x", opaque={"chat": {}}), False), (Text(text="Hm."), False)],
 )  # fmt: skip
-def test_an_answer_another_provider_began_is_gone_on_with_without_thinking(first: Part, thinks: bool) -> None:
+def test_an_answer_of_another_provider_is_continued_without_thinking(first: Part, thinks: bool) -> None:
     messages = (
         user_message("Go."),
         assistant_message(first, calls=(tool_call("a"),)),

@@ -68,7 +68,7 @@ async def test_without_a_key_the_headers_of_the_account_authenticate(http: Conne
         ("a?b#c d", "/v1beta/models/a?b#c d:streamGenerateContent"),
     ],
 )
-async def test_a_name_may_be_a_path_and_is_never_more_than_one(model: str, path: str, http: ConnectionPool) -> None:
+async def test_a_model_name_may_be_a_path_and_is_never_split(model: str, path: str, http: ConnectionPool) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         await collect_stream(Gemini(model, Account(base_url=provider.url + "/v1beta", key=KEY), http=http))
         assert provider.requests[0].path == path
@@ -82,13 +82,13 @@ async def test_headers_of_one_call_are_sent_with_it(http: ConnectionPool) -> Non
         assert provider.requests[0].headers["x-trace"] == "7"
 
 
-def test_it_has_the_name_it_is_given_or_one_of_its_own() -> None:
+def test_a_model_has_the_given_name_or_a_default_name() -> None:
     account = Account(base_url=BASE_URL)
     assert Gemini(MODEL, account).name == f"gemini/{MODEL}"
     assert Gemini(MODEL, account, name="fast").name == "fast"
 
 
-async def test_it_closes_connections_of_its_own_only(http: ConnectionPool) -> None:
+async def test_a_model_closes_only_its_own_connections(http: ConnectionPool) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         account = Account(base_url=provider.url, key=KEY)
         own, shared = Gemini(MODEL, account), Gemini(MODEL, account, http=http)
@@ -175,7 +175,7 @@ async def test_a_session_sends_back_what_the_model_signed(http: ConnectionPool) 
     assert again == {"role": "user", "parts": [{"text": "Sure?"}]}
 
 
-async def test_an_answer_of_a_fixed_shape_comes_as_words_also_where_it_is_a_call(http: ConnectionPool) -> None:
+async def test_structured_output_arrives_as_text_also_when_it_is_a_call(http: ConnectionPool) -> None:
     options = {"output": {"type": "object", "properties": {"rain": {"type": "boolean"}}}}
     prompt = msgspec.structs.replace(PROMPT, options=options)
     async with FakeProvider(call("answer", rain=True)) as provider:

@@ -140,7 +140,7 @@ def test_an_event_that_is_missing_or_comes_twice_never_makes_a_call(wire: str) -
 
 
 @WIRES
-async def test_no_tool_runs_on_what_was_not_sent(wire: str) -> None:
+async def test_no_tool_runs_with_data_that_was_not_sent(wire: str) -> None:
     size, chance = agent_answer_size(wire), random.Random(3)
     faults = [Fault(garble=(at, noise)) for at in chance.sample(range(size), 25) for noise in chance.sample(NOISE, 3)]
     met = 0
@@ -225,7 +225,7 @@ class TestShape:
 
     @WIRES
     @pytest.mark.parametrize("data", NO_EVENT)
-    def test_an_event_that_is_no_object_never_ends_an_answer(self, wire: str, data: bytes) -> None:
+    def test_an_event_that_is_not_an_object_never_ends_an_answer(self, wire: str, data: bytes) -> None:
         sent = answer_events(wire)
         with InMemoryAdapter(wire) as ear:
             for at in range(len(sent)):
@@ -309,7 +309,7 @@ class TestOrder:
 
     @WIRES
     @pytest.mark.parametrize("garbage", TAILS)
-    async def test_what_follows_the_end_changes_nothing(self, wire: str, garbage: bytes) -> None:
+    async def test_data_after_the_end_changes_nothing(self, wire: str, garbage: bytes) -> None:
         """Gemini's answers end with the body, so there it is an error."""
         chunks, error = await ask_once(wire, Fault(body=answer_body(wire) + garbage))
         if wire == "gemini":
@@ -334,7 +334,7 @@ class TestOrder:
                 check_harmless(ear.feed(*sent[:at], *sent), at, most)
 
     @WIRES
-    def test_the_end_alone_is_no_answer(self, wire: str) -> None:
+    def test_an_end_event_alone_never_makes_a_call(self, wire: str) -> None:
         chunks, error = feed_bytes(wire, answer_events(wire)[-1])
         if error is None:  # the last event of these wires holds all of the answer, or its last call
             assert wire in {"responses", "gemini"}
@@ -380,6 +380,6 @@ async def test_no_call_of_an_answer_at_its_length_limit_runs(wire: str) -> None:
     assert "tool.started" not in one.types
 
 
-def test_errors_are_a_tree() -> None:
+def test_a_cut_stream_is_an_unavailable_model_and_not_a_refusal() -> None:
     assert issubclass(StreamCut, ModelUnavailable)
     assert not issubclass(StreamCut, ModelRefused)

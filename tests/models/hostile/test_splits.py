@@ -67,14 +67,14 @@ def test_a_split_at_every_place_gives_the_same_chunks(wire: str) -> None:
 
 
 @WIRES
-async def test_a_drip_is_an_answer(wire: str) -> None:
+async def test_single_bytes_give_the_same_answer(wire: str) -> None:
     async with aclosing(ask_each(wire, *(Fault(drip=size) for size in (1, 2, 3, 7, 100)))) as answers:
         async for answer in answers:
             check_same(wire, answer)
 
 
 @WIRES
-async def test_a_packed_answer_is_an_answer(wire: str) -> None:
+async def test_a_compressed_answer_is_an_answer(wire: str) -> None:
     check_same(wire, await ask_once(wire, Fault(gzip=True)))
     check_same(wire, await ask_once(wire, Fault(gzip=True, drip=5)))
 
@@ -91,7 +91,7 @@ def test_lines_may_end_in_any_way(wire: str, end: bytes) -> None:
 
 
 @WIRES
-def test_what_a_stream_may_have_between_its_events_is_passed_over(wire: str) -> None:
+def test_comments_and_blank_lines_between_events_are_skipped(wire: str) -> None:
     between = b": comment\n\nid: 7\nretry: 10\n\n\n\n"
     check_same(wire, feed_bytes(wire, b"\xef\xbb\xbf" + between.join([b"", *answer_events(wire), b""])))
 

@@ -54,7 +54,7 @@ async def test_without_a_key_none_is_sent_and_shared_connections_stay_open() -> 
         assert "authorization" not in provider.requests[0].headers
 
 
-async def test_a_server_that_does_not_tell_the_limit_is_known_by_its_facts() -> None:
+async def test_the_length_limit_is_detected_by_the_facts_of_the_server() -> None:
     answer = say("Once upon a", usage={"input": 3, "output": 4})
     prompt = Prompt(messages=PROMPT.messages, options={"max_tokens": 4})
     async with FakeProvider(answer) as provider:
@@ -66,7 +66,7 @@ async def test_a_server_that_does_not_tell_the_limit_is_known_by_its_facts() -> 
 
 
 @pytest.mark.parametrize("answer", [say("It rains."), call("weather", city="Hilo")])
-async def test_nothing_is_read_after_the_end_and_a_cut_is_no_end(answer: ScriptLine) -> None:
+async def test_nothing_is_read_after_the_end_and_a_cut_is_not_an_end(answer: ScriptLine) -> None:
     async with FakeProvider(answer) as provider:
         asked = model_of(provider)
         whole = await drain_stream(asked)

@@ -85,7 +85,7 @@ def options_prompt(model: str = "gpt-6", **options: Any) -> dict[str, Any]:
     return {name: value for name, value in made.items() if name not in {"model", "stream", "store", "include", "input"}}
 
 
-def test_a_whole_conversation() -> None:
+def test_a_conversation_is_converted_in_full() -> None:
     assert request_body(msgspec.structs.replace(PROMPT, session="s1")) == {
         "model": "gpt-6",
         "stream": True,
@@ -151,11 +151,11 @@ def test_a_longer_conversation_begins_with_the_bytes_of_the_shorter_one() -> Non
          {"truncation": "auto", "text": {"verbosity": "low"}}),
     ],
 )  # fmt: skip
-def test_options_in_this_wires_words(options: dict[str, Any], added: dict[str, Any]) -> None:
+def test_options_are_written_in_the_fields_of_this_api(options: dict[str, Any], added: dict[str, Any]) -> None:
     assert options_prompt(**options) == added
 
 
-def test_a_stop_text_is_refused_with_the_way_out() -> None:
+def test_the_stop_option_is_refused_with_an_alternative() -> None:
     with pytest.raises(BadRequest, match="openai-chat"):
         options_prompt(stop="END")
 
@@ -198,7 +198,7 @@ def test_an_output_is_strict_where_its_schema_can_be() -> None:
     ("choice", "sent"),
     [("auto", None), ("none", "none"), ("required", "required"), ("weather", {"type": "function", "name": "weather"})],
 )
-def test_a_choice_of_tool(choice: str, sent: Any) -> None:
+def test_a_tool_choice_is_written_in_the_request(choice: str, sent: Any) -> None:
     prompt = Prompt(messages=(prompt_of(),), tools=(WEATHER,), tool_choice=choice, options={"parallel_calls": False})
     made = request_body(prompt)
     assert made.get("tool_choice") == sent
@@ -230,12 +230,12 @@ def test_an_unsupported_prompt_is_refused_before_anything_is_sent(prompt: Prompt
         to_request("gpt-6", prompt)
 
 
-def test_a_strict_tool_says_so() -> None:
+def test_a_strict_tool_is_marked_strict() -> None:
     made = request_body(Prompt(messages=(prompt_of(),), tools=(msgspec.structs.replace(WEATHER, strict=True),)))
     assert made["tools"][0]["strict"] is True
 
 
-def test_what_a_strict_tool_may_leave_out_is_null_there() -> None:
+def test_optional_arguments_of_a_strict_tool_may_be_null() -> None:
     parameters = {
         "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
         "required": ["city"], "additionalProperties": False,
@@ -269,7 +269,7 @@ def test_a_model_that_does_not_reason_is_not_asked_for_reasoning(model: str) -> 
 # History
 
 
-def test_nothing_at_all_is_a_dot() -> None:
+def test_an_empty_conversation_is_sent_as_a_dot() -> None:
     dot = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "."}]}]
     assert input_items() == input_items(prompt_of(Text(text=""))) == dot
     assert input_items(prompt_of(Text(text="")), prompt_of()) == HI
@@ -299,14 +299,14 @@ def test_reasoning_keeps_its_place_before_the_call_that_it_led_to() -> None:
     ]
 
 
-def test_reasoning_of_others_stays_with_them() -> None:
+def test_reasoning_of_other_providers_is_not_sent() -> None:
     thought = Reasoning(text="Hm.", signature="s", opaque={"anthropic": {"type": "thinking"}})
     assert input_items(
         assistant_message(thought, Text(text="Hi"), Reasoning(text="plain"), provider_block("nonsense"))
     ) == [{"type": "message", "role": "assistant", "content": "Hi"}]
 
 
-def test_reasoning_that_nothing_came_of_is_left_out_since_it_would_be_refused() -> None:
+def test_reasoning_without_an_item_after_it_is_left_out() -> None:
     assert input_items(prompt_of(), assistant_message(provider_block(THOUGHT)), prompt_of()) == [*HI, *HI]
     assert input_items(assistant_message(Text(text="Hi"), provider_block(THOUGHT)))[-1]["content"] == "Hi"
 
@@ -346,7 +346,7 @@ def test_a_question_to_the_client_goes_back_only_with_its_answer() -> None:
     ]
 
 
-def test_calls_that_no_part_names_follow_the_words() -> None:
+def test_calls_without_a_reference_follow_the_text() -> None:
     assert [item["type"] for item in input_items(assistant_message(Text(text="Hi"), calls=(tool_call(),)))] == [
         "message",
         "function_call",
@@ -356,7 +356,7 @@ def test_calls_that_no_part_names_follow_the_words() -> None:
     )
 
 
-def test_calls_that_could_not_be_read_and_names_that_were_made_up_are_still_sent() -> None:
+def test_calls_with_invalid_arguments_or_unknown_names_are_sent() -> None:
     odd = tool_call(name="functions.weather report", raw='{"city": "Hi', arguments={}, truncated=True)
     sent = input_items(assistant_message(calls=(odd,)))[0]
     assert (sent["name"], msgspec.json.decode(sent["arguments"])) == (
@@ -377,11 +377,11 @@ def test_calls_that_could_not_be_read_and_names_that_were_made_up_are_still_sent
         (tool_result(Stored(blob=Digest("d"), size=9, preview="begin")), "begin"),
     ],
 )
-def test_results_as_text(given: ToolResult, output: str) -> None:
+def test_results_are_sent_as_text(given: ToolResult, output: str) -> None:
     assert input_items(ToolMessage(results=(given,)))[0]["output"] == output
 
 
-def test_media_in_a_result_stay_in_it_where_the_server_takes_them() -> None:
+def test_media_stay_in_a_result_if_the_server_supports_it() -> None:
     shown: Content = (Text(text="See"), Image(data="iVBORw0KGgoAAAA"), Document(url="https://x/y.pdf"))
     picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgoAAAA", "detail": "auto"}
     assert input_items(ToolMessage(results=(tool_result(*shown),)))[0]["output"] == [
@@ -420,11 +420,11 @@ def test_media_in_a_result_stay_in_it_where_the_server_takes_them() -> None:
         (Stored(blob=Digest("d"), size=9, preview="begin"), {"type": "input_text", "text": "begin"}),
     ],
 )  # fmt: skip
-def test_what_the_user_shows(part: Part, sent: dict[str, Any]) -> None:
+def test_media_of_the_user_are_sent_as_parts(part: Part, sent: dict[str, Any]) -> None:
     assert input_items(prompt_of(part))[0]["content"] == [sent]
 
 
-def test_sound_where_a_server_takes_it() -> None:
+def test_audio_is_sent_if_the_server_supports_it() -> None:
     hears = ResponsesCapabilities(audio=True)
     heard = to_request("x", Prompt(messages=(prompt_of(Audio(data="SUQzBA", media_type="audio/mpeg")),)), hears)
     sent = heard["input"][0]["content"][0]

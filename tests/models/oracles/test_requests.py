@@ -60,7 +60,7 @@ async def test_the_newest_models_of_anthropic_are_sent_nothing_that_they_do_not_
 
 
 @WIRES
-async def test_their_types_have_a_place_for_what_they_said_themselves(wire: str) -> None:
+async def test_the_types_of_the_vendors_clients_accept_their_own_answers(wire: str) -> None:
     async with FakeProvider(FULL_ANSWER, say("Sure."), FULL_ANSWER, say("Sure.")) as provider:
         model = adapter(wire, provider.url)
         prompt: Prompt = PROMPT
@@ -94,7 +94,7 @@ async def test_private_reasoning_is_sent_to_no_other_provider(wire: str) -> None
         ("gemini", {"contents": [{"role": "user", "parts": [{"txt": "x"}]}]}),
     ],
 )
-async def test_the_oracle_knows_wrong_from_right(wire: str, wrong: dict[str, Any]) -> None:
+async def test_the_oracle_rejects_an_invalid_request(wire: str, wrong: dict[str, Any]) -> None:
     request = await sent_request(wire, PROMPTS["a conversation"])
     check_request(wire, request.body)
     with pytest.raises((ValueError, AssertionError)):

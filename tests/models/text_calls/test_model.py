@@ -76,7 +76,7 @@ def text_and_calls(text: str, cuts: Iterable[int] = (), stop: str = "end") -> tu
 
 
 @given(TEXTS, st.data())
-def test_however_a_text_is_cut_the_same_calls_and_the_same_words_come_out(text: str, data: st.DataObject) -> None:
+def test_any_split_of_a_text_gives_the_same_calls_and_text(text: str, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=20))
     whole = parse_tool_calls(text, NAMES)
     words, calls = text_and_calls(text, cuts)
@@ -117,11 +117,11 @@ def shown_pieces(text: str) -> list[str]:
     return pieces
 
 
-def test_ordinary_text_is_shown_at_once_but_for_blanks() -> None:
+def test_ordinary_text_is_streamed_at_once_except_trailing_blanks() -> None:
     assert shown_pieces("Hi, you. So?") == ["H", "i", ",", "", " y", "o", "u", ".", "", " S", "o", "?"]
 
 
-def test_what_may_begin_a_call_waits_until_it_does_not() -> None:
+def test_text_that_may_begin_a_call_is_withheld_until_it_cannot() -> None:
     assert shown_pieces("I weathers") == ["I", "", "", "", "", "", "", "", "", " weathers"]
     assert "".join(shown_pieces("I weather")) == "I"
     assert "".join(shown_pieces("I weather it")) == "I weather it"
@@ -134,13 +134,13 @@ def test_what_may_begin_a_call_waits_until_it_does_not() -> None:
     assert "".join(shown_pieces("A ```python\nx = 1")) == "A ```python\nx = 1"
 
 
-def test_behind_a_call_everything_waits_for_the_end() -> None:
+def test_text_after_a_call_is_withheld_until_the_end() -> None:
     assert "".join(shown_pieces("A time() B C")) == "A"
     assert text_and_calls("A time() B C") == (["A B C"], [("time", "{}")])
     assert text_and_calls("A\n\ntime()\n") == (["A"], [("time", "{}")])
 
 
-def test_other_chunks_pass_and_a_new_try_begins_anew() -> None:
+def test_other_chunks_pass_and_a_retry_resets_the_scanner() -> None:
     usage = UsageChunk(Usage(input=3))
     assert drain_answer(
         [
@@ -154,7 +154,7 @@ def test_other_chunks_pass_and_a_new_try_begins_anew() -> None:
     ]  # fmt: skip
 
 
-def test_calls_that_a_model_makes_by_itself_pass_and_others_follow_them() -> None:
+def test_native_calls_pass_and_text_calls_follow_them() -> None:
     assert drain_answer([CallChunk(3, "weather", "{}", "a1"), TextChunk("time()")], prompt=PROMPT_WITH_TOOLS) == [
         CallChunk(3, "weather", "{}", "a1"), CallChunk(4, "time", "{}", "call_1_5"), StopChunk("calls"),
     ]  # fmt: skip
@@ -178,7 +178,7 @@ def rewrite_prompt(prompt: Prompt, **options: bool) -> Prompt:
     return TextCalls(ScriptedModel(say("")), **options).rewrite(prompt)
 
 
-async def test_the_model_sees_tools_calls_and_results_as_words() -> None:
+async def test_the_model_gets_tools_calls_and_results_as_text() -> None:
     inner = ScriptedModel(say("Yes."))
     before = msgspec.json.encode(PROMPT)
     await drain_stream(TextCalls(inner), PROMPT)
@@ -232,7 +232,7 @@ def test_the_form_of_the_instructions_is_read_as_a_call() -> None:
     assert [call.name for call in parse_tool_calls(SYSTEM, [])] == ["NAME", "weather"]
 
 
-def test_calls_stand_where_they_stood_and_broken_ones_are_there_too() -> None:
+def test_calls_keep_their_position_and_invalid_ones_are_included() -> None:
     calls = (
         ToolCall(id=CallId("c1"), name="time", raw="{oh", provider_id="a1"),
         ToolCall(id=CallId("c2"), name="weather", arguments={"city": "Hilo"}),
@@ -394,7 +394,7 @@ def test_a_missing_required_call_is_an_error_that_may_be_retried() -> None:
         )
 
 
-def test_a_choice_that_no_tool_fits_is_a_bad_request() -> None:
+def test_a_tool_choice_without_such_a_tool_is_a_bad_request() -> None:
     with pytest.raises(BadRequest, match="tool_choice 'fly' needs a tool to call; there are weather, time, read-file"):
         drain_answer([], prompt=prompt_with_choice("fly"))
     with pytest.raises(BadRequest, match="there are none"):
@@ -407,7 +407,7 @@ def test_a_limit_of_one_call_is_in_the_instructions() -> None:
     assert prompt.options == {"temperature": 0.1}
 
 
-def test_the_price_is_that_of_what_is_really_sent() -> None:
+def test_the_cost_estimate_is_of_the_prompt_that_is_sent() -> None:
     class Priced(ScriptedModel):
         def estimate(self, prompt: Prompt) -> Estimate:
             return Estimate(usage=Usage(input=len(prompt.system)))
@@ -419,7 +419,7 @@ def test_the_price_is_that_of_what_is_really_sent() -> None:
 # ------------------------------------------------------------------------------------------------------ the whole way
 
 
-async def test_an_agent_uses_tools_with_a_model_that_has_none() -> None:
+async def test_an_agent_uses_tools_with_a_model_without_function_calling() -> None:
     seen: list[str] = []
 
     @vaka.tool(effect="read")

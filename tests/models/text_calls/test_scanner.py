@@ -89,11 +89,11 @@ def test_braces_parentheses_and_fences_in_texts_do_not_end_a_call() -> None:
         ("null", {}),
     ],
 )
-def test_parameters_that_are_no_object_become_one(parameters: str, arguments: Any) -> None:
+def test_parameters_that_are_not_an_object_become_one(parameters: str, arguments: Any) -> None:
     assert read_calls(fenced_block(f'{{"tool": "time", "parameters": {parameters}}}')) == [("time", arguments)]
 
 
-def test_values_of_the_function_form_are_numbers_truths_or_texts() -> None:
+def test_values_of_the_function_form_are_numbers_booleans_or_texts() -> None:
     text = (
         "weather(a=3, b=-7, c=1.5, d=2e3, e=true, f=False, g=New York, h=\"x, y\", i='it\\'s', j=[1, 'a'], k=,"
         " l=Coeur d'Alene, m=00501, n=99999999999999999999, o=+4, p=.5, q=1e999, r=null)"
@@ -116,7 +116,7 @@ def test_several_functions_are_several_calls_and_may_have_no_arguments() -> None
     ]  # fmt: skip
 
 
-def test_of_several_forms_only_the_first_is_meant() -> None:
+def test_only_calls_of_the_first_form_are_parsed() -> None:
     sentence, function = "Using the tool 'time' with parameters: {}", "weather(city=Hilo)"
     block = fenced_block('{"tool": "fly", "parameters": {}}')
     assert read_calls(f"{function}\n{sentence}\n{block}\n{function}") == [("fly", {})]
@@ -176,21 +176,21 @@ def test_unambiguous_faults_are_repaired_and_reported(parameters: str, arguments
     assert parse_tool_calls(f"time({parameters})", NAMES) == wanted
 
 
-def test_a_comma_at_the_end_of_a_function_and_faults_inside_of_it_are_mended_too() -> None:
+def test_a_trailing_comma_and_faults_inside_a_function_are_repaired() -> None:
     assert repairs_of("time(a=1,)") == "trailing comma"
     assert repairs_of("time(a={'b': 1})") == "single quotes"
     assert repairs_of("time(a='b')") == ""
 
 
 @pytest.mark.parametrize("parameters", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1.2.3}', '{"a": "\\x"}', '"{oh"'])
-def test_arguments_with_no_single_meaning_are_handed_on_as_they_are(parameters: str) -> None:
+def test_ambiguous_arguments_are_passed_on_unchanged(parameters: str) -> None:
     (call,) = parse_tool_calls(fenced_block(f'{{"tool": "time", "parameters": {parameters}}}'), NAMES)
     assert call.arguments == (parameters if parameters[0] == "{" else "{oh")
     with pytest.raises(InvalidInput):
         call.parse()
 
 
-def test_a_key_twice_in_a_function_stays_twice() -> None:
+def test_a_duplicate_key_in_a_function_is_kept() -> None:
     (call,) = parse_tool_calls("time(a=1, a=2)", NAMES)
     assert call.arguments == '{"a": 1, "a": 2}'
 
@@ -198,14 +198,14 @@ def test_a_key_twice_in_a_function_stays_twice() -> None:
 # ------------------------------------------------------------------------------------------------------- the function
 
 
-def test_tools_may_be_given_as_what_they_are() -> None:
+def test_tools_may_be_given_as_tools_or_names() -> None:
     spec = ToolSpec(name="time")
     for tool in (spec, FunctionDefinition.from_tool(spec), "time"):
         assert len(parse_tool_calls("time()", [tool])) == 1
     assert parse_tool_calls("time()", []) == []
 
 
-def test_where_function_calling_is_active_nothing_is_read_from_text(caplog: pytest.LogCaptureFixture) -> None:
+def test_text_is_not_parsed_when_function_calling_is_active(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert parse_tool_calls("time()", NAMES, function_calling=True) == []
     assert caplog.messages == ["function calling is active: calls are not read from text"]
@@ -275,7 +275,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_the_work_grows_with_the_length_of_the_text_only() -> None:
+def test_the_work_is_linear_in_the_length_of_the_text() -> None:
     slow: list[tuple[str, str, int, int]] = []
     for scan in (scan_whole, scan_piecewise):
         for unit in HOSTILE:

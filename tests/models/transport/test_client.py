@@ -103,7 +103,7 @@ async def test_a_request_carries_its_headers_query_and_body_and_the_events_come_
     assert body == b'{"model":"m"}'
 
 
-async def test_a_packed_stream_is_unpacked() -> None:
+async def test_a_compressed_stream_is_decompressed() -> None:
     packed = gzip.compress(b"data: one\n\n")
     async with serve_answer(OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + packed) as server:
         assert [item.data for item in await read_stream(server.url)] == [b"one"]
@@ -114,7 +114,7 @@ async def test_a_stream_that_cannot_be_decompressed_is_cut() -> None:
     assert isinstance(error, StreamCut)
 
 
-async def test_a_bomb_of_zeros_ends_at_the_limit() -> None:
+async def test_a_decompression_bomb_ends_at_the_limit() -> None:
     bomb = gzip.compress(b"data: " + b"\0" * 5_000_000)
     answer = OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n") + bomb
     error = await error_of(answer, limits=StreamLimits(event_bytes=100_000, total_bytes=1_000_000))
@@ -131,14 +131,14 @@ async def test_a_bomb_of_zeros_ends_at_the_limit() -> None:
         ("400 Bad", BadRequest),
     ],
 )
-async def test_an_error_has_the_providers_words_but_not_the_key_it_repeats(status: str, kind: type[VakaError]) -> None:
+async def test_an_error_has_the_message_of_the_provider_without_the_key(status: str, kind: type[VakaError]) -> None:
     body = b'{"error": {"message": "wrong: %s", "type": "t"}}' % KEY.encode()
     error = await error_of(http_response(status, body, b"retry-after: 3"))
     assert type(error) is kind
     assert "wrong" in str(error)
 
 
-async def test_no_other_secret_that_was_sent_is_in_an_error_either() -> None:
+async def test_an_error_contains_no_other_secret_of_the_request() -> None:
     body = b'{"error": {"message": "wrong: gate-111 pass-222 wish-333 a2ltOnBhc3MtMjIy boats"}}'
     async with serve_answer(http_response("400 Bad", body)) as server:
         account = Account(
@@ -179,7 +179,7 @@ async def test_an_unusable_proxy_or_certificate_file_is_an_error(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
-async def test_a_server_on_this_machine_is_asked_without_the_proxy_of_the_environment(
+async def test_a_server_on_this_machine_is_reached_without_a_proxy(
     host: str, proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
@@ -216,7 +216,7 @@ async def test_a_redirect_is_not_followed() -> None:
 
 @pytest.mark.parametrize("kind", [b"application/json", b"text/event-stream", b"text/plain", b""])
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b" \n"])
-async def test_an_error_object_with_status_200_is_an_error_whatever_it_is_called(kind: bytes, before: bytes) -> None:
+async def test_an_error_object_with_status_200_is_an_error_for_any_content_type(kind: bytes, before: bytes) -> None:
     body = before + b'{"error": {"message": "no such model", "type": "invalid_request_error"}}'
     error = await error_of(http_response("200 OK", body, b"content-type: " + kind))
     assert type(error) is BadRequest
@@ -224,7 +224,7 @@ async def test_an_error_object_with_status_200_is_an_error_whatever_it_is_called
 
 
 @pytest.mark.parametrize("kind", [b"application/json", b"text/html", b"application/octet-stream", b""])
-async def test_a_stream_is_a_stream_whatever_it_is_called(kind: bytes) -> None:
+async def test_a_stream_is_read_for_any_content_type(kind: bytes) -> None:
     async with serve_answer(http_response("200 OK", b"data: one\n\ndata: two\n\n", b"content-type: " + kind)) as server:
         assert [item.data for item in await read_stream(server.url)] == [b"one", b"two"]
 
@@ -239,13 +239,13 @@ async def test_an_error_object_that_is_cut_is_described_by_its_beginning() -> No
     assert "no such mo" in str(error)
 
 
-async def test_a_whole_answer_where_a_stream_was_asked_for_is_cut() -> None:
+async def test_a_complete_answer_instead_of_a_stream_is_a_cut() -> None:
     error = await error_of(http_response("200 OK", b'{"choices": []}', b"content-type: application/json"))
     assert type(error) is StreamCut
     assert "expected an event stream" in str(error)
 
 
-async def test_a_page_where_a_stream_was_asked_for_is_cut() -> None:
+async def test_a_page_instead_of_a_stream_is_a_cut() -> None:
     error = await error_of(http_response("200 OK", b"<html>Sign in</html>", b"content-type: text/html"))
     assert type(error) is StreamCut
     assert "HTML" in str(error)
@@ -259,12 +259,12 @@ async def test_a_refused_connection_is_model_unavailable() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://example.com", "not an address", "http://[::bad", "http://127.0.0.1:99999"])
-async def test_an_address_that_is_none_is_a_bad_request(url: str) -> None:
+async def test_an_invalid_address_is_a_bad_request(url: str) -> None:
     with pytest.raises(BadRequest):
         await read_stream(url)
 
 
-async def test_a_server_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_server_times_out() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # until the other side has gone
 
@@ -273,7 +273,7 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
     assert "nothing for 0.05 seconds" in str(error)
 
 
-async def test_a_server_that_stops_in_the_middle_is_given_up() -> None:
+async def test_a_server_that_stops_during_the_answer_times_out() -> None:
     async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK + b"data: one\n\n")
         await reader.read()
@@ -282,7 +282,7 @@ async def test_a_server_that_stops_in_the_middle_is_given_up() -> None:
     assert isinstance(error, StreamCut)
 
 
-async def test_a_server_that_sends_only_headers_is_given_up() -> None:
+async def test_a_server_that_sends_only_headers_times_out() -> None:
     async def stops(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
         await reader.read()
@@ -292,7 +292,7 @@ async def test_a_server_that_sends_only_headers_is_given_up() -> None:
     assert "sent nothing for 0.05 seconds" in str(error)
 
 
-async def test_a_body_shorter_than_was_said_is_cut() -> None:
+async def test_a_body_shorter_than_its_content_length_is_a_cut() -> None:
     error = await error_of(
         http_response("200 OK", b"data: one\n\n", b"content-type: text/event-stream").replace(b": 11", b": 99")
     )
@@ -309,7 +309,7 @@ async def test_an_error_body_that_never_ends_is_described_by_its_beginning() -> 
     assert "something broke" in str(error)
 
 
-async def test_closing_early_hangs_up() -> None:
+async def test_closing_early_closes_the_connection() -> None:
     gone = asyncio.Event()
 
     async def watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -327,7 +327,7 @@ async def test_closing_early_hangs_up() -> None:
         await wire.close()
 
 
-async def test_connections_are_kept_for_the_next_request_and_shared() -> None:
+async def test_connections_are_reused_and_shared() -> None:
     async def again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         body = b"data: one\n\n"
         answer = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(body) + body
@@ -355,14 +355,14 @@ def test_a_key_is_not_shown() -> None:
     assert KEY not in f"{account}"
 
 
-async def test_a_whole_answer_is_read_whole() -> None:
+async def test_a_complete_answer_is_read_to_its_end() -> None:
     async with serve_answer(http_response("200 OK", b'{"data": []}', b"content-type: application/json")) as server:
         wire = ProviderClient(Account(base_url=server.url), {})
         assert await wire.post("embeddings", {}) == b'{"data": []}'
         await wire.close()
 
 
-async def test_a_whole_answer_that_breaks_off_is_cut() -> None:
+async def test_a_complete_answer_that_ends_early_is_a_cut() -> None:
     async with serve_answer(http_response("200 OK", b"{}").replace(b": 2\r", b": 9\r")) as server:
         wire = ProviderClient(Account(base_url=server.url), {})
         with pytest.raises(StreamCut):
@@ -370,14 +370,14 @@ async def test_a_whole_answer_that_breaks_off_is_cut() -> None:
         await wire.close()
 
 
-async def test_what_cannot_be_written_as_json_is_a_bad_request() -> None:
+async def test_a_body_that_cannot_be_encoded_as_json_is_a_bad_request() -> None:
     wire = ProviderClient(Account(base_url="http://127.0.0.1:1"), {})
     with pytest.raises(BadRequest):
         await wire.post("x", {"a": "\ud800"})
     await wire.close()
 
 
-async def test_a_header_that_is_none_is_a_bad_request() -> None:
+async def test_an_invalid_header_is_a_bad_request() -> None:
     async with serve_answer(b"") as server:
         wire = ProviderClient(Account(base_url=server.url, headers={"x-a": "a\nb: c"}), {})
         with pytest.raises(BadRequest):
@@ -386,7 +386,7 @@ async def test_a_header_that_is_none_is_a_bad_request() -> None:
         assert server.requests == []
 
 
-def test_connections_are_made_anew_for_another_loop() -> None:
+def test_another_event_loop_gets_new_connections() -> None:
     http = ConnectionPool()
 
     async def once() -> bytes:

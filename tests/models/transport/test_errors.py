@@ -29,7 +29,7 @@ def error_for(status: int, body: object, **headers: str) -> ModelError:
 
 
 @pytest.mark.parametrize("body", [OPENAI, ANTHROPIC, GEMINI, PLAIN, FLAT, {"error": "No such model."}])
-def test_a_bad_request_has_the_providers_words_however_they_are_wrapped(body: object) -> None:
+def test_a_bad_request_has_the_message_of_the_provider_in_every_format(body: object) -> None:
     error = error_for(400, body)
     assert type(error) is BadRequest
     assert "No such model." in str(error)
@@ -96,7 +96,7 @@ def test_an_account_without_credit_is_recognized_in_every_form(status: int, body
     [(404, "check the name of the model, and the base URL if you set one"), (405, "check the base URL"),
      (413, "send less: attach less, or compact the session")],
 )  # fmt: skip
-def test_a_page_instead_of_an_answer_and_a_request_too_large_say_what_to_do(status: int, hint: str) -> None:
+def test_errors_for_a_page_and_a_too_large_request_have_advice(status: int, hint: str) -> None:
     error = errors.error_from_response(status, {}, b"<html>no</html>")
     assert type(error) is BadRequest
     assert str(error).endswith(f"(HTTP {status}) ({hint})")
@@ -119,13 +119,13 @@ def test_an_invalid_key_with_status_400_is_recognized() -> None:
         ({"retry_after": "999999999"}, errors.MAX_RETRY_AFTER), ({"retry_after": "9" * 400}, None), ({}, None),
     ],
 )  # fmt: skip
-def test_the_wait_is_what_the_headers_say_if_they_make_sense(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_retry_delay_is_taken_from_valid_headers(headers: dict[str, str], seconds: float | None) -> None:
     error = error_for(429, {"error": {"message": "slow down"}}, **headers)
     assert isinstance(error, RateLimited)
     assert error.retry_after == seconds
 
 
-def test_a_wait_may_also_stand_in_the_body() -> None:
+def test_the_retry_delay_may_be_in_the_body() -> None:
     detail = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}
     body = {"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [1, detail]}}
     error = error_for(429, body)

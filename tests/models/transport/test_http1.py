@@ -102,7 +102,7 @@ async def decode_body(*pieces: bytes) -> bytes:
         (b"\r\nhello", b"hello"),
     ],
 )
-async def test_a_body_ends_where_its_head_says(head: bytes, body: bytes) -> None:
+async def test_a_body_ends_at_its_content_length_or_last_chunk(head: bytes, body: bytes) -> None:
     assert await decode_body(HEAD + head) == body
     assert await decode_body(*[bytes([byte]) for byte in HEAD + head]) == body
 
@@ -111,7 +111,7 @@ async def test_lines_may_end_without_a_carriage_return() -> None:
     assert await decode_body(b"HTTP/1.1 200\ntransfer-encoding: chunked\n\n5\nhello\n0\n\n") == b"hello"
 
 
-async def test_informational_answers_are_passed_over() -> None:
+async def test_informational_responses_are_skipped() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
     assert await decode_body(early + HEAD + b"content-length: 2\r\n\r\nok") == b"ok"
 
@@ -201,7 +201,7 @@ def test_any_bytes_are_a_body_or_an_error(data: bytes) -> None:
     assert frame.done or not frame.rest
 
 
-def test_a_body_of_known_length_leaves_what_follows() -> None:
+def test_bytes_after_a_body_of_known_length_are_not_read() -> None:
     frame = SizedBody(3)
     assert (frame.feed(b"abcd"), frame.done, frame.rest) == (b"abc", True, b"d")
 
@@ -226,7 +226,7 @@ async def test_a_connection_is_used_again_and_never_by_two_at_once() -> None:
         HEAD + b"content-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsmuggl",
     ],
 )
-async def test_a_connection_that_is_to_close_or_has_too_much_on_it_is_not_used_again(answer: bytes) -> None:
+async def test_a_connection_with_close_or_extra_bytes_is_not_reused(answer: bytes) -> None:
     async with (
         start_peer([answer], [answer], hold=True) as made,
         httpx2.AsyncClient(transport=Http1Transport()) as client,
@@ -235,7 +235,7 @@ async def test_a_connection_that_is_to_close_or_has_too_much_on_it_is_not_used_a
         assert made.connections == 2
 
 
-async def test_a_connection_that_the_request_does_not_want_kept_is_not_used_again() -> None:
+async def test_a_connection_is_not_reused_if_the_request_asks_to_close_it() -> None:
     answer = [HEAD + b"content-length: 2\r\n\r\nok"]
     async with (
         start_peer(answer, answer, hold=True) as made,
@@ -246,7 +246,7 @@ async def test_a_connection_that_the_request_does_not_want_kept_is_not_used_agai
         assert made.connections == 2
 
 
-async def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
+async def test_an_idle_connection_that_the_server_closed_is_not_reused() -> None:
     answer = [HEAD + b"content-length: 2\r\n\r\nok"]
     async with start_peer(answer) as first, httpx2.AsyncClient(transport=Http1Transport()) as client:
         await get_body(client, first)
@@ -257,7 +257,7 @@ async def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_request_to_a_kept_connection_that_is_closed_just_then_goes_out_on_another(reset: bool) -> None:
+async def test_a_request_is_sent_again_when_a_reused_connection_is_closed(reset: bool) -> None:
     asked = 0
     talks: list[asyncio.Task[None] | None] = []
 
@@ -283,14 +283,14 @@ async def test_a_request_to_a_kept_connection_that_is_closed_just_then_goes_out_
     assert asked == 5
 
 
-async def test_a_server_that_never_says_a_word_is_asked_once() -> None:
+async def test_a_request_to_a_silent_server_is_sent_once() -> None:
     async with start_peer([b""]) as made, httpx2.AsyncClient(transport=Http1Transport()) as client:
         with pytest.raises(httpx2.RemoteProtocolError, match="the server hung up without an answer"):
             await get_body(client, made)
     assert made.connections == 1
 
 
-async def test_a_connection_is_used_again_when_the_end_of_a_body_comes_after_all_that_was_wanted_of_it() -> None:
+async def test_a_connection_is_reused_when_the_end_of_the_body_arrives_late() -> None:
     answer = [HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", b"3\r\nmor\r\n", b"0\r\n", b"\r\n"]
     async with start_peer(answer, answer, answer) as made, httpx2.AsyncClient(transport=Http1Transport()) as client:
         for _ in range(3):
@@ -326,7 +326,9 @@ class RecordingTransport(asyncio.Transport):
     ],
 )
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_a_connection_with_more_to_come_than_an_end_is_hung_up(rest: bytes, kept: bool, size: int) -> None:
+async def test_a_connection_is_reused_only_if_nothing_but_the_end_of_the_body_is_left(
+    rest: bytes, kept: bool, size: int
+) -> None:
     hook, frame, given = RecordingTransport(), ChunkedBody(), list[Http1Connection]()
     connection = Http1Connection()
     connection.connection_made(hook)
@@ -341,7 +343,7 @@ async def test_a_connection_with_more_to_come_than_an_end_is_hung_up(rest: bytes
     assert hook.hung_up or given
 
 
-async def test_a_connection_that_ends_meanwhile_is_not_given_back() -> None:
+async def test_a_connection_closed_during_the_wait_is_not_reused() -> None:
     for ends in (Http1Connection.eof_received, lambda connection: connection.connection_lost(None)):
         given: list[Http1Connection] = []
         connection = Http1Connection()
@@ -386,7 +388,7 @@ async def test_large_bodies_go_both_ways_and_a_slow_reader_makes_the_server_wait
     assert made.requests[0].endswith(large)
 
 
-async def test_the_head_of_a_request_is_as_it_should_be() -> None:
+async def test_the_head_of_a_request_is_valid() -> None:
     async with (
         start_peer([HEAD + b"content-length: 2\r\n\r\nok"]) as made,
         httpx2.AsyncClient(transport=Http1Transport()) as client,

@@ -96,7 +96,7 @@ def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
         (b"\n\n\n", []), (b"", []),
     ],
 )  # fmt: skip
-def test_fields_are_read_as_the_standard_says(body: bytes, expected: list[ServerSentEvent]) -> None:
+def test_fields_are_parsed_as_in_the_standard(body: bytes, expected: list[ServerSentEvent]) -> None:
     assert parse_chunks([body]) == parse_chunks(split_bytes(body)) == (expected, "", None)
 
 
@@ -107,11 +107,11 @@ def test_fields_are_read_as_the_standard_says(body: bytes, expected: list[Server
         *((line, None) for line in (b"", b"1.5", b"-1", b"+1", b"1s", "٣".encode(), b"9" * 5000)),
     ],
 )  # fmt: skip
-def test_a_retry_of_digits_is_kept(line: bytes, retry: int | None) -> None:
+def test_a_numeric_retry_field_is_stored(line: bytes, retry: int | None) -> None:
     assert parse_chunks([b"retry: " + line + b"\n\n"]) == ([], "", retry)
 
 
-def test_an_event_is_there_as_soon_as_its_blank_line_has_begun_to_end() -> None:
+def test_an_event_is_complete_at_the_first_byte_of_its_blank_line() -> None:
     parser = SSEParser()
     assert parser.feed(b"data: a\r\n\r") == [event_of(b"a")]
     assert parser.feed(b"") == []
@@ -138,7 +138,7 @@ def test_any_split_meets_the_same_limits(body: bytes, event: int, total: int) ->
 
 
 @given(BODIES)
-def test_events_are_those_of_a_reference_parser(body: bytes) -> None:
+def test_events_equal_those_of_a_reference_parser(body: bytes) -> None:
     items, problem, _ = parse_chunks([body])
     if "UTF-8" not in problem:
         assert items == reference_events(body)
@@ -188,7 +188,7 @@ def test_too_many_bytes_are_an_error_after_the_events_that_fit() -> None:
     assert parse_chunks([body * 5], StreamLimits(total_bytes=20)) == ([event_of(b"a")] * 2, problem, None)
 
 
-def test_a_parser_that_failed_says_so_again() -> None:
+def test_a_failed_parser_raises_again() -> None:
     parser = SSEParser(StreamLimits(event_bytes=8))
     assert parser.feed(b"data: a\n\n" + b"data: aaa\n\ndata: b\n\n") == [event_of(b"a")]
     assert parser.failure is not None
@@ -201,7 +201,7 @@ def test_a_parser_that_failed_says_so_again() -> None:
 
 @pytest.mark.parametrize("name", ["event_bytes", "total_bytes", "idle_seconds", "total_seconds"])
 @pytest.mark.parametrize("value", [0, -1, math.nan])
-def test_a_limit_is_more_than_nothing(name: str, value: float) -> None:
+def test_a_limit_must_be_positive(name: str, value: float) -> None:
     limit: dict[str, Any] = {name: value}
     with pytest.raises(InvalidInput, match=f"{name} must be more than 0, not {value!r}"):
         StreamLimits(**limit)
@@ -245,7 +245,7 @@ def test_only_the_beginning_of_a_body_is_shown() -> None:
 
 @pytest.mark.parametrize("secret", ["sk-proj-ab****yz", "AIzaExample", "gsk_abcdef", "q8Zk2LmN4pR6tV8xYz01"])
 @pytest.mark.parametrize("padding", [0, 150, 165, 175])
-def test_what_looks_like_a_secret_is_not_shown_nor_half_of_it(secret: str, padding: int) -> None:
+def test_text_like_a_secret_is_not_shown_in_part_either(secret: str, padding: int) -> None:
     said = describe_body(f"{'so ' * (padding // 3)} bad credential: {secret} was given".encode())
     assert secret[:5] not in said
     assert "[redacted]" in said
@@ -255,7 +255,7 @@ def test_what_looks_like_a_secret_is_not_shown_nor_half_of_it(secret: str, paddi
     "text",
     ["Authorization: Bearer hunter2", "got bearer hunter2", "/v1?key=hunter2&alt=sse", '{"api_key": "hunter2"}'],
 )
-def test_what_stands_where_a_secret_belongs_is_not_shown(text: str) -> None:
+def test_a_value_after_the_name_of_a_secret_is_not_shown(text: str) -> None:
     assert "hunter2" not in describe_body(text.encode())
 
 
@@ -302,7 +302,7 @@ async def test_a_stream_is_read_to_its_end_and_closed() -> None:
     assert source.closed
 
 
-async def test_a_cut_stream_gives_what_was_whole_and_an_error() -> None:
+async def test_a_cut_stream_yields_its_complete_events_and_raises() -> None:
     source = ChunkSource(b"retry: 2500\ndata: a\n\ndata: b\n")
     async with aclosing(read_events(source())) as events:
         assert await anext(events) == event_of(b"a")
@@ -312,7 +312,7 @@ async def test_a_cut_stream_gives_what_was_whole_and_an_error() -> None:
     assert source.closed
 
 
-async def test_a_stream_that_goes_wrong_is_not_waited_for() -> None:
+async def test_an_invalid_stream_is_closed_at_once() -> None:
     source = ChunkSource(b"data: a\n\ndata: " + b"x" * 100, stall=True)
     problem = "an event of the stream is larger than the 40 bytes it may have"
     assert await drain_events(source(), StreamLimits(event_bytes=40)) == ([event_of(b"a")], problem)
@@ -334,7 +334,7 @@ async def test_silence_after_half_a_page_is_described_as_the_page() -> None:
     )
 
 
-async def test_a_silence_that_lasts_to_the_end_of_all_time_is_an_error_too() -> None:
+async def test_silence_until_the_total_time_limit_is_an_error() -> None:
     source = ChunkSource(b"data: a\n\n", stall=True)
     items, problem = await drain_events(source(), StreamLimits(total_seconds=0.01))
     assert (items, problem) == ([event_of(b"a")], "the model's answer took longer than the 0.01 seconds it may")

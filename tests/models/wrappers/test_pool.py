@@ -30,7 +30,7 @@ async def selection_of(tier: str = "", subagent: str = "") -> ModelSelected | st
     return first.event if isinstance(first, NoticeChunk) else model.name  # type: ignore[return-value]  # selected
 
 
-async def test_the_tier_that_is_asked_for_comes_first() -> None:
+async def test_the_requested_tier_comes_first() -> None:
     assert await selection_of("high") == ModelSelected(model="large", tier="high", reason="asked for")
     assert await selection_of("high", "explore") == ModelSelected(model="large", tier="high", reason="asked for")
 
@@ -47,7 +47,7 @@ async def test_the_default_serves_the_rest_without_a_notice() -> None:
     assert POOL.choose() is POOL.default is DEFAULT
 
 
-async def test_names_of_models_mean_tiers() -> None:
+async def test_haiku_sonnet_and_opus_are_names_of_tiers() -> None:
     assert await selection_of("opus") == ModelSelected(model="large", tier="high", reason="asked for")
     assert await selection_of("Haiku") == ModelSelected(model="small", tier="low", reason="asked for")
     assert [tier_of(name) for name in ("sonnet", "MID", "gpt")] == ["mid", "mid", "gpt"]
@@ -68,7 +68,7 @@ async def test_a_missing_tier_is_skipped_with_a_warning(caplog: pytest.LogCaptur
     assert len(caplog.messages) == 3
 
 
-async def test_a_word_that_is_not_a_tier_is_skipped_with_a_warning() -> None:
+async def test_an_unknown_tier_is_skipped_with_a_warning() -> None:
     empty = ModelPool({}, DEFAULT)
     first = (await drain_stream(empty.choose("huge")))[0]
     why = "default; tier 'huge' (asked for) is not in the pool, which has no tiers"
@@ -88,9 +88,7 @@ def test_the_tiers_of_a_pool_are_in_order() -> None:
         ({}, {"plan": "hi"}, "the tier of subagent 'plan' cannot be called 'hi'; did you mean 'high'?"),
     ],
 )
-def test_a_pool_that_makes_no_sense_is_refused(
-    models: dict[str, ScriptedModel], subagents: dict[str, str], said: str
-) -> None:
+def test_an_invalid_pool_is_refused(models: dict[str, ScriptedModel], subagents: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ModelPool(models, DEFAULT, subagents)
     assert str(caught.value) == said

@@ -83,7 +83,7 @@ async def test_a_call_holds_its_place_until_its_stream_is_closed() -> None:
     await second
 
 
-async def test_a_minutes_worth_at_once_then_evenly() -> None:
+async def test_requests_of_one_minute_may_start_at_once_and_then_evenly() -> None:
     clock, door = FakeClock(), GatedModel()
     model = RateLimitedModel(door, requests_per_minute=2, clock=clock)
     tasks = start_calls(model, *map(prompt_of, "abcd"))
@@ -134,7 +134,7 @@ async def test_returned_tokens_wake_the_next_call() -> None:
     assert (door.begun, clock.sleep_count) == (["a", "b"], 0)
 
 
-async def test_tries_before_an_answer_are_counted_too() -> None:
+async def test_failed_attempts_count_against_the_limit() -> None:
     clock, door = FakeClock(), GatedModel()
     door.again, door.tokens = 400, 200
     model = RateLimitedModel(door, tokens_per_minute=600, clock=clock)
@@ -171,7 +171,7 @@ async def test_a_small_call_does_not_overtake_a_waiting_one() -> None:
     assert door.begun == ["a", "large", "small"]
 
 
-async def test_a_call_that_is_given_up_while_it_waits_leaves_no_trace() -> None:
+async def test_a_call_cancelled_while_it_waits_uses_no_tokens() -> None:
     clock, door = FakeClock(), GatedModel()
     door.opened = asyncio.Event()
     model = RateLimitedModel(door, concurrent=1, tokens_per_minute=60, clock=clock)
@@ -186,7 +186,7 @@ async def test_a_call_that_is_given_up_while_it_waits_leaves_no_trace() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_the_first_in_line_may_be_given_up_while_it_waits_for_tokens() -> None:
+async def test_the_first_waiting_call_may_be_cancelled() -> None:
     clock, door = FakeClock(), GatedModel()
     model = RateLimitedModel(door, tokens_per_minute=60, clock=clock)
     await drain_stream(model, prompt_of("a", 55))
@@ -197,7 +197,7 @@ async def test_the_first_in_line_may_be_given_up_while_it_waits_for_tokens() -> 
     assert (door.begun, clock.sleep_count, model.waiting_calls) == (["a", "c"], 0, 0)
 
 
-async def test_a_model_that_knows_better_is_asked_how_large_a_prompt_is() -> None:
+async def test_the_estimate_of_the_model_is_used_for_the_size_of_a_prompt() -> None:
     clock, door = FakeClock(), GatedModel(price=60)
     model = RateLimitedModel(door, tokens_per_minute=60, clock=clock)
     await drain_stream(model, prompt_of("a"))
@@ -226,7 +226,7 @@ def test_one_wrapper_serves_one_event_loop_after_another() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, math.inf, math.nan])
 @pytest.mark.parametrize("name", ["concurrent", "requests_per_minute", "tokens_per_minute"])
-def test_limits_that_make_no_sense_are_refused(name: str, wrong: float) -> None:
+def test_invalid_limits_are_refused(name: str, wrong: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be more than 0"):
         RateLimitedModel(GatedModel(), **{name: wrong})  # type: ignore[arg-type]  # that is the point
 

@@ -67,7 +67,7 @@ class RecordingClock(FakeClock):
 GOOD: list[Chunk] = [TextChunk("Yes."), StopChunk()]
 
 
-async def test_an_answer_at_the_first_try_is_handed_on_as_it_is() -> None:
+async def test_an_answer_of_the_first_attempt_is_passed_on_unchanged() -> None:
     assert await drain_stream(RetryingModel(FailingModel(GOOD))) == GOOD
 
 
@@ -91,7 +91,7 @@ async def test_a_retry_discards_the_streamed_part_of_a_cut_answer() -> None:
     ]
 
 
-async def test_a_retry_waits_longer_each_time_by_chance() -> None:
+async def test_the_random_delay_before_a_retry_grows() -> None:
     clock = RecordingClock()
     model = FailingModel(*(ModelUnavailable("busy") for _ in range(6)))
     with pytest.raises(ModelUnavailable):
@@ -101,7 +101,7 @@ async def test_a_retry_waits_longer_each_time_by_chance() -> None:
     assert clock.slept == [0.5, 1.0, 2.0, 0.0, 4.5]
 
 
-async def test_a_provider_that_asks_to_wait_is_waited_for_at_least_that_long() -> None:
+async def test_a_retry_waits_at_least_as_long_as_the_provider_asks() -> None:
     clock = RecordingClock()
     model = FailingModel(RateLimited("slow down", retry_after=20), RateLimited("slow down", retry_after=60), GOOD)
     await drain_stream(RetryingModel(model, base=1, clock=clock, random=FakeRandom(0.5, 0.0)))
@@ -117,7 +117,7 @@ async def test_a_delay_beyond_patience_is_not_waited_for() -> None:
         await drain_stream(RetryingModel(FailingModel(RateLimited("soon", retry_after=3)), patience=2, clock=clock))
 
 
-async def test_the_last_error_is_raised_and_says_how_often_it_was_tried() -> None:
+async def test_the_last_error_is_raised_with_the_number_of_attempts() -> None:
     model = FailingModel(
         ModelUnavailable("busy"), StreamCut("broken", status=None), RateLimited("slow down", status=429)
     )
@@ -141,7 +141,7 @@ async def test_permanent_errors_are_not_retried(error: ModelError) -> None:
     assert model.numbers == [1]
 
 
-async def test_each_try_has_the_next_number_also_when_others_try_inside() -> None:
+async def test_attempts_are_numbered_across_nested_retries() -> None:
     inner, other = FailingModel(ModelUnavailable("a"), GOOD), FailingModel(ModelUnavailable("b"))
     await drain_stream(RetryingModel(FallbackModel([inner, other]), clock=FakeClock(auto=True)))
     assert (inner.numbers, other.numbers) == ([1, 3], [2])
@@ -179,12 +179,12 @@ async def test_a_wait_can_be_cancelled() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"base": -1}, {"most": -1}, {"patience": -0.5}])
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="at least 1 attempt"):
         RetryingModel(FailingModel(), **wrong)  # type: ignore[arg-type]  # that is the point
 
 
-async def test_a_turn_goes_on_and_the_log_has_every_try_and_what_it_cost() -> None:
+async def test_a_turn_continues_and_the_log_has_every_attempt_with_its_usage() -> None:
     half: list[Chunk] = [TextChunk("Ha"), UsageChunk(Usage(input=7))]
     whole: list[Chunk] = [TextChunk("Yes."), UsageChunk(Usage(input=5, output=1)), StopChunk()]
     store = MemoryStore()
@@ -203,7 +203,7 @@ async def test_a_turn_goes_on_and_the_log_has_every_try_and_what_it_cost() -> No
     assert last_body(log).usage == Usage(input=12, output=1)
 
 
-async def test_a_scripted_line_answers_each_try() -> None:
+async def test_each_attempt_uses_the_next_scripted_line() -> None:
     model = RetryingModel(ScriptedModel(fail(529, "busy"), fail(503, "busy"), say("Yes.")), clock=FakeClock(auto=True))
     async with runtime() as rt:
         session = await rt.open(agent(model))

@@ -107,7 +107,7 @@ async def test_an_empty_result_list_is_a_success_and_another_page_an_error() -> 
     "wrong",
     [{"query": "a"}, {"query": "ab", "allowed_domains": ["https://x/"]}, {"query": "ab", "blocked_domains": [""]}],
 )
-async def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+async def test_invalid_arguments_are_refused(wrong: dict[str, Any]) -> None:
     results, requests = await search(page(PAGE), **wrong)
     assert (results.failed, requests) == (True, [])
 

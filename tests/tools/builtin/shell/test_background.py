@@ -52,7 +52,7 @@ async def read_output(bench: ShellHarness, id: str, **more: Any) -> ToolResult:
     return await bench.call("BashOutput", task_id=id, **more)
 
 
-async def test_a_command_goes_on_after_the_turn_and_its_output_is_read_once(bench: ShellHarness) -> None:
+async def test_a_background_command_continues_after_the_turn_and_its_output_is_read_once(bench: ShellHarness) -> None:
     started = await bench.bash("echo one; read -r < go; echo two; exit 7", run_in_background=True)
     assert started.text == (
         "bash_1 runs in the background. BashOutput reads what it prints, KillTask ends it (task_id: bash_1)."
