@@ -9,7 +9,7 @@ import pytest
 import vaka
 from tests.models.local.local_fixtures import OWN_SETTINGS
 from tests.runtime.runtime_fixtures import check_log, runtime
-from vaka.core.loop.assemble import MessageAssembly
+from vaka.core.messages.assemble import MessageAssembly
 from vaka.core.ports.model import Chunk, CitationChunk, Closeable, Model, NoticeChunk, Prompt
 from vaka.core.types.errors import BadRequest, TurnError
 from vaka.core.types.ids import CallId, MessageId
@@ -30,11 +30,11 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.monitor import Logged
 from vaka.models.anthropic.model import Anthropic
-from vaka.models.catalog.vendors import PROFILES
 from vaka.models.compatibility import HistoryAdapter, omitted_media_note, origin_of
 from vaka.models.gemini.model import Gemini
 from vaka.models.local.model import LocalModel
 from vaka.models.openai_chat.model import OpenAIChat
+from vaka.models.openai_chat.vendors import PROFILES
 from vaka.models.openai_responses.model import OpenAIResponses, ResponsesCapabilities
 from vaka.models.text_calls.model import TextCalls
 from vaka.models.transport.client import Account

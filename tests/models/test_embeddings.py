@@ -29,9 +29,8 @@ from vaka.core.types.errors import (
     RateLimited,
     StreamCut,
 )
-from vaka.models.embeddings.hashing import HashingEmbedder, split_words
-from vaka.models.embeddings.minilm import MiniLMEmbedder
-from vaka.models.embeddings.openai import EmbeddingOptions, OpenAIEmbedder, parse_vectors, to_request
+from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder, split_words
+from vaka.models.openai_embeddings import EmbeddingOptions, OpenAIEmbedder, parse_vectors, to_request
 from vaka.models.transport.client import Account
 from vaka.testing.adapters import EmbedderContract, cosine_similarity
 from vaka.testing.clock import FakeClock
@@ -383,7 +382,7 @@ import importlib.util
 real = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name == {missing!r} else real(name, package)
 from vaka.core.types.errors import ConfigError
-from vaka.models.embeddings.minilm import MiniLMEmbedder
+from vaka.models.embedders import MiniLMEmbedder
 try:
     MiniLMEmbedder()
 except ConfigError as error:
@@ -396,7 +395,7 @@ except ConfigError as error:
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     program = (
-        "import sys; from vaka.models.embeddings import hashing, minilm; minilm.MiniLMEmbedder();"
+        "import sys; from vaka.models.embedders import MiniLMEmbedder; MiniLMEmbedder();"
         "print([name for name in ('numpy', 'tokenizers', 'safetensors', 'httpx2') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 from inline_snapshot import snapshot
 
-from vaka.models.schema_openai import strict_schema
+from vaka.models.schemas import strict_schema
 from vaka.tools import tool
 
 

@@ -17,7 +17,7 @@ from tests.runtime.runtime_fixtures import check_log, runtime
 from vaka.core.types.event import Event
 from vaka.core.types.message import AssistantMessage, Reasoning, ToolMessage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.models.catalog.vendors import find_vendor
+from vaka.models.openai_chat.vendors import find_vendor
 from vaka.models.openai_chat.model import OpenAIChat
 from vaka.models.transport.client import Account
 from vaka.testing.fake_provider import FakeProvider, Fault, ProviderRequest, render_events

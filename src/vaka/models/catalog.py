@@ -1,17 +1,16 @@
-"""List prices of models in US dollars per million tokens, read from prices.csv, and the output limits of models."""
+"""What is known of models: list prices, read from prices.csv, output limits, and what each Claude model can do."""
 
-import csv
 import re
 from collections.abc import Mapping
-from importlib import resources
-from typing import Annotated, Any, TypeAlias
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Usage
-from vaka.models.catalog.anthropic import capabilities_of
-from vaka.models.local.protocol import DEFAULT_MAX_TOKENS
 
 MILLION = 1_000_000
 MAX_CACHED = 512
@@ -61,19 +60,17 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 FREE = Price(input=0.0, output=0.0)
 
 
-def _read_prices() -> dict[str, dict[str, Price]]:
-    lines = resources.files("vaka.models.catalog").joinpath("prices.csv").read_text("utf-8").splitlines()
+@cache
+def list_prices() -> dict[str, dict[str, Price]]:
+    """Return the prices by vendor and model."""
+    lines = Path(__file__).with_name("prices.csv").read_text("utf-8").splitlines()
+    columns, *rows = (line.split(",") for line in lines if not line.startswith("#"))
     prices: dict[str, dict[str, Price]] = {}
-    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
-        vendor, model = row.pop("vendor"), row.pop("model")
-        prices.setdefault(vendor, {})[model] = msgspec.convert(
-            {name: value for name, value in row.items() if value}, Price, strict=False
-        )
+    for vendor, model, *values in rows:
+        fields = {name: value for name, value in zip(columns[2:], values, strict=False) if value}
+        prices.setdefault(vendor, {})[model] = msgspec.convert(fields, Price, strict=False)
     return prices
 
-
-LIST_PRICES = _read_prices()
-"""Prices by vendor and model."""
 
 PROVIDER_VENDORS = {
     "anthropic": "anthropic", "openai": "openai", "openai-chat": "openai", "azure": "openai", "google": "google",
@@ -118,10 +115,12 @@ class PriceList:
             if override is not None:
                 return override
         if provider in PROVIDER_VENDORS:
-            return _longest_match(LIST_PRICES[PROVIDER_VENDORS[provider]], id.removeprefix("models/"))
+            return _longest_match(list_prices()[PROVIDER_VENDORS[provider]], id.removeprefix("models/"))
         if provider not in ("", "models"):
             return None
-        return next((price for known in LIST_PRICES.values() if (price := _longest_match(known, id)) is not None), None)
+        return next(
+            (price for known in list_prices().values() if (price := _longest_match(known, id)) is not None), None
+        )
 
 
 def _longest_match(known: Mapping[str, Price], name: str) -> Price | None:
@@ -146,6 +145,80 @@ def _parse_price(name: str, price: object) -> Price:
         raise ConfigError(f"the price of {name!r}: {error}; {expected}") from error
 
 
+class AnthropicCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model accepts, and what it answers with an error."""
+
+    default_max_tokens: int = 8192
+    """The length limit of an answer where the request has none; it leaves room in the context window."""
+    thinking_mode: Literal["", "budget", "adaptive"] = "budget"
+    """How thinking is asked for: not at all, with a budget in tokens, or with an effort."""
+    thinks_by_default: bool = False
+    thinking_switch: Literal["", "disabled", "between_tools"] = ""
+    """The value that turns thinking off; a model that thinks by default and has none always thinks."""
+    takes_sampling: bool = True
+    """Accepts temperature, top_p and top_k."""
+    takes_temperature_and_top_p: bool = True
+    """Accepts temperature and top_p in one request."""
+    can_force_tool: bool = True
+    """Can be forced to call a tool while it does not think."""
+    can_prefill: bool = True
+    """Continues a conversation that ends with an assistant message."""
+    has_output_format: bool = False
+    """Accepts a JSON Schema for its answer."""
+
+    @property
+    def always_thinks(self) -> bool:
+        return self.thinks_by_default and not self.thinking_switch
+
+
+_V3 = AnthropicCapabilities(default_max_tokens=4096, thinking_mode="")
+_V35 = AnthropicCapabilities(default_max_tokens=8192, thinking_mode="")
+_V37 = AnthropicCapabilities(default_max_tokens=32_000)
+_V41 = AnthropicCapabilities(default_max_tokens=32_000, takes_temperature_and_top_p=False)
+_V45 = replace(_V41, has_output_format=True)
+_V46 = replace(_V45, default_max_tokens=64_000, thinking_mode="adaptive", can_prefill=False)
+_V47 = replace(_V46, takes_sampling=False, takes_temperature_and_top_p=True)
+_V5 = replace(_V47, thinks_by_default=True, thinking_switch="disabled")
+_SONNET55 = replace(_V5, thinking_switch="between_tools", can_force_tool=False)
+_ALWAYS_THINKING = replace(_V5, thinking_switch="", can_force_tool=False)
+
+_CAPABILITIES: dict[str, dict[tuple[int, int], AnthropicCapabilities]] = {
+    "opus": {
+        (3, 0): _V3, (4, 0): _V37, (4, 1): _V41, (4, 5): _V45, (4, 6): _V46, (4, 7): _V47, (5, 0): _V5,
+        (5, 5): _ALWAYS_THINKING,
+    },
+    "sonnet": {
+        (3, 0): _V3, (3, 5): _V35, (3, 7): _V37, (4, 5): _V45, (4, 6): _V46, (5, 0): _V5, (5, 5): _SONNET55,
+    },
+    "haiku": {(3, 0): _V3, (3, 5): _V35, (4, 5): _V45, (5, 5): _V5},
+    "fable": {(5, 0): _ALWAYS_THINKING},
+    "mythos": {(0, 0): _ALWAYS_THINKING},
+}  # fmt: skip
+"""Capabilities by family, each with the version since which they hold."""
+
+_FAMILY = r"(?P<family>opus|sonnet|haiku|fable|mythos)"
+_VERSION = r"(?P<major>\d{1,2})(?:[-.](?P<minor>\d{1,2}))?(?!\d)"
+_MODEL_NAMES = (
+    re.compile(rf"claude-{_FAMILY}-{_VERSION}"),
+    re.compile(rf"claude-{_VERSION}-{_FAMILY}"),
+    re.compile(rf"claude-{_FAMILY}(?P<major>)(?P<minor>)"),
+)
+_NEWEST = (99, 0)
+
+
+def capabilities_of(model: str) -> AnthropicCapabilities:
+    """Return what is known of a model by its id, dated or not; the defaults for an unknown one."""
+    for pattern in _MODEL_NAMES:
+        if name := pattern.search(model):
+            version = (int(name["major"]), int(name["minor"] or 0)) if name["major"] else _NEWEST
+            known = [facts for since, facts in _CAPABILITIES[name["family"]].items() if since <= version]
+            return known[-1] if known else AnthropicCapabilities()
+    return AnthropicCapabilities()
+
+
+LOCAL_MAX_TOKENS = 512
+"""Tokens of an answer of the local model whose request has no limit: a model this small may not stop by itself."""
+
 _OUTPUT_LIMITS: dict[str, int] = {
     "gpt-5-pro": 272_000, "gpt-5": 128_000, "gpt-5.1": 128_000, "gpt-5.2": 128_000,
     "gpt-4.1": 32_768, "gpt-4o-2024-05-13": 4096, "gpt-4o": 16_384, "o1-mini": 65_536, "o1-preview": 32_768,
@@ -162,7 +235,7 @@ def output_limit_of(wire: str, model: str) -> int | None:
     if wire == "anthropic":  # each request has a limit
         return capabilities_of(model).default_max_tokens
     if wire == "local":
-        return DEFAULT_MAX_TOKENS
+        return LOCAL_MAX_TOKENS
     id = model.rpartition("/")[2]
     if _SPECIAL_VARIANT.search(id):
         return None

@@ -1,10 +1,10 @@
-"""The parts of messages that wires share, and the adaptation of a history to the model that reads it next."""
+"""Values and parts of messages that wires share, and the adaptation of a history to the model that reads it next."""
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,6 +15,7 @@ from vaka.core.types.ids import CallId
 from vaka.core.types.message import (
     AssistantMessage,
     Audio,
+    CallRef,
     Citation,
     Content,
     Document,
@@ -30,7 +31,61 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.monitor import Logged
-from vaka.models.json_values import DECODE_ERRORS, as_object, is_object
+
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding bytes as JSON raises."""
+
+MAX_TOKENS = 2**53
+"""An upper bound for token counts: larger ones do not fit into a log."""
+_MAX_DIGITS = 18
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list | tuple)
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return ``value`` if it is an object, else an empty one."""
+    return value if is_object(value) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return ``value`` if it is a list, else an empty one."""
+    return value if is_list(value) else []
+
+
+def json_text(raw: bytes | msgspec.Raw) -> str:
+    """Return JSON as it was written, the content of a string, nothing for null. Raises ``DECODE_ERRORS``."""
+    data = bytes(raw)
+    if data.startswith(b'"'):
+        return msgspec.json.decode(data, type=str)
+    return "" if data == b"null" else data.decode()
+
+
+def count_of(usage: object, *path: str) -> int:
+    """Return the token count at a path, 0 if it is absent or malformed: that must not cost the answer.
+
+    It is within bounds: a negative one would refund a budget, a huge one would break the log.
+    """
+    value: Any = usage
+    for name in path:
+        value = as_object(value).get(name)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:_MAX_DIGITS])
+    is_integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return min(max(int(value), 0), MAX_TOKENS) if is_integral else 0
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """Return ``name``, with underscores at its end while it is taken."""
+    while name in taken:
+        name += "_"
+    return name
+
 
 Media: TypeAlias = Image | Audio | Document
 
@@ -53,6 +108,32 @@ def call_ids(messages: Sequence[Message], allowed: re.Pattern[str] = CALL_ID_PAT
         ids[call.id] = next((id for id in wanted if allowed.fullmatch(id) and id not in taken), f"c{len(ids):08d}")
         taken.add(ids[call.id])
     return ids
+
+
+def parts_and_calls(message: AssistantMessage) -> Iterator[Part | ToolCall]:
+    """Yield the parts of a message with each call in its place, then the calls without a place."""
+    calls = {call.id: call for call in message.calls}
+    for part in message.content:
+        if not isinstance(part, CallRef):
+            yield part
+        elif part.id in calls:
+            yield calls.pop(part.id)
+    yield from calls.values()
+
+
+def merge_turns(
+    turns: Iterable[tuple[str, list[dict[str, Any]]]], field: str, placeholder: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return messages that alternate between the user, who begins, and the model: neighbours of one role become one."""
+    merged: list[dict[str, Any]] = []
+    for role, parts in turns:
+        if parts and not merged and role != "user":
+            merged.append({"role": "user", field: [dict(placeholder)]})
+        if parts and merged and merged[-1]["role"] == role:
+            merged[-1][field] += parts
+        elif parts:
+            merged.append({"role": role, field: parts})
+    return merged or [{"role": "user", field: [dict(placeholder)]}]
 
 
 def safe_tool_name(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.loop.assemble import UNFINISHED_STOPS, MessageAssembly, RawToolCall
+from vaka.core.messages.assemble import UNFINISHED_STOPS, MessageAssembly, RawToolCall
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -26,8 +26,8 @@ from vaka.core.types.errors import ConfigError, ModelError, ModelUnavailable, Tr
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, CallRef, Content, Part, Reasoning, Text, Usage, text_of
 from vaka.core.types.monitor import ModelSelected
+from vaka.models.compatibility import DECODE_ERRORS
 from vaka.models.function_calls import FunctionCall
-from vaka.models.json_values import DECODE_ERRORS
 from vaka.models.wrappers.model_wrapper import stream_cut_error
 
 

@@ -7,6 +7,7 @@ the model can read.
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import msgspec
@@ -15,7 +16,7 @@ from vaka.core.types.errors import InvalidInput, Truncated
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall, Usage
 from vaka.core.types.tool import ToolChoice, ToolSpec
-from vaka.models.json_values import is_list
+from vaka.models.compatibility import as_object, count_of, is_list
 
 __all__ = [
     "ROLES", "FunctionCall", "FunctionCallResult", "FunctionCallingResponse", "FunctionDefinition", "LlmOptions",
@@ -188,8 +189,7 @@ def choice_from_wire(value: str | Mapping[str, Any]) -> ToolChoice:
         if value in _CHOICE_WORDS:
             return value
     else:
-        function: Any = value.get("function")
-        name: Any = cast("Mapping[str, Any]", function).get("name") if isinstance(function, Mapping) else None
+        name = as_object(value.get("function")).get("name")
         if value.get("type") == "function" and isinstance(name, str) and name:
             return name
     raise InvalidInput(f"tool_choice {value!r} must be 'auto', 'none', 'required' or {choice_to_wire('NAME')}")
@@ -253,67 +253,67 @@ def _read_chat(body: Mapping[str, Any]) -> FunctionCallingResponse:
     choices = _expect_list(body, "choices")
     choice = _expect_mapping(choices[0] if choices else {}, "choices[0]")
     message = _expect_mapping(choice.get("message") or {}, "choices[0].message")
-    calls = [
-        _read_chat_call(_expect_mapping(call, f"tool_calls[{at}]"), at)
-        for at, call in enumerate(_expect_list(message, "tool_calls"))
-    ]
+    calls: list[FunctionCall] = []
+    for at, call in enumerate(_expect_list(message, "tool_calls")):
+        call, place = _expect_mapping(call, f"tool_calls[{at}]"), f"tool_calls[{at}].function"
+        calls.append(_make_call(_expect_mapping(call.get("function") or {}, place), place, id=call.get("id")))
     old = message.get("function_call")
     if old and not calls:
         calls.append(_make_call(_expect_mapping(old, "function_call"), "function_call"))
-    usage = _usage_reader(body.get("usage"))
-    counted = Usage(
-        input=usage("prompt_tokens"), output=usage("completion_tokens"),
-        cache_read=usage("prompt_tokens_details", "cached_tokens"),
-        reasoning=usage("completion_tokens_details", "reasoning_tokens"),
-    )  # fmt: skip
+    counted = _openai_usage(body, "prompt_tokens", "completion_tokens")
     text = _content_text(message.get("content")) or _as_text(message.get("refusal"))
     reasoning = _as_text(message.get("reasoning_content")) or _as_text(message.get("reasoning"))
     return _response(body, calls, text, reasoning, choice.get("finish_reason"), counted)
 
 
-def _read_chat_call(call: Mapping[str, Any], at: int) -> FunctionCall:
-    place = f"tool_calls[{at}].function"
-    return _make_call(_expect_mapping(call.get("function") or {}, place), place, id=call.get("id"))
+_ITEM_FIELDS = {
+    "function_call": ("call", "arguments"), "message": ("text", "content"), "reasoning": ("reasoning", "summary"),
+    "tool_use": ("call", "input"), "text": ("text", "text"), "thinking": ("reasoning", "thinking"),
+}  # fmt: skip
+"""What an item of Responses, or a block of Anthropic Messages, is by its type, and the field with its value."""
+
+
+def _read_items(body: Mapping[str, Any], key: str) -> tuple[list[FunctionCall], str, str]:
+    """Return the calls, the text and the reasoning of a list of items."""
+    calls: list[FunctionCall] = []
+    texts = {"text": "", "reasoning": ""}
+    for at, item in enumerate(_expect_list(body, key)):
+        item = _expect_mapping(item, f"{key}[{at}]")
+        kind, field = _ITEM_FIELDS.get(_as_text(item.get("type")), ("", ""))
+        if kind == "call":
+            calls.append(_make_call(item, f"{key}[{at}]", field, id=item.get("call_id") or item.get("id")))
+        elif kind:
+            texts[kind] += _content_text(item.get(field))
+    return calls, texts["text"], texts["reasoning"]
 
 
 def _read_responses(body: Mapping[str, Any]) -> FunctionCallingResponse:
-    calls: list[FunctionCall] = []
-    text = reasoning = ""
-    for at, item in enumerate(_expect_list(body, "output")):
-        item = _expect_mapping(item, f"output[{at}]")
-        if item.get("type") == "function_call":
-            calls.append(_make_call(item, f"output[{at}]", id=item.get("call_id") or item.get("id")))
-        elif item.get("type") == "message":
-            text += _content_text(item.get("content"))
-        elif item.get("type") == "reasoning":
-            reasoning += _content_text(item.get("summary"))
-    details = body.get("incomplete_details")
-    reason = cast("Mapping[str, Any]", details).get("reason") if isinstance(details, Mapping) else None
-    usage = _usage_reader(body.get("usage"))
-    counted = Usage(
-        input=usage("input_tokens"), output=usage("output_tokens"),
-        cache_read=usage("input_tokens_details", "cached_tokens"),
-        reasoning=usage("output_tokens_details", "reasoning_tokens"),
+    calls, text, reasoning = _read_items(body, "output")
+    reason = as_object(body.get("incomplete_details")).get("reason")
+    return _response(body, calls, text, reasoning, reason, _openai_usage(body, "input_tokens", "output_tokens"))
+
+
+def _openai_usage(body: Mapping[str, Any], input: str, output: str) -> Usage:
+    usage = partial(count_of, body.get("usage"))
+    return Usage(
+        input=usage(input), output=usage(output), cache_read=usage(f"{input}_details", "cached_tokens"),
+        reasoning=usage(f"{output}_details", "reasoning_tokens"),
     )  # fmt: skip
-    return _response(body, calls, text, reasoning, reason, counted)
 
 
 def _read_anthropic(body: Mapping[str, Any]) -> FunctionCallingResponse:
-    calls: list[FunctionCall] = []
-    text = reasoning = ""
-    for at, block in enumerate(_expect_list(body, "content")):
-        block = _expect_mapping(block, f"content[{at}]")
-        if block.get("type") == "tool_use":
-            calls.append(_make_call(block, f"content[{at}]", "input", id=block.get("id")))
-        elif block.get("type") == "text":
-            text += _as_text(block.get("text"))
-        elif block.get("type") == "thinking":
-            reasoning += _as_text(block.get("thinking"))
-    usage = _usage_reader(body.get("usage"))
+    calls, text, reasoning = _read_items(body, "content")
+    usage = partial(count_of, body.get("usage"))
     read, write = usage("cache_read_input_tokens"), usage("cache_creation_input_tokens")
     input = usage("input_tokens") + read + write
     counted = Usage(input=input, output=usage("output_tokens"), cache_read=read, cache_write=write)
     return _response(body, calls, text, reasoning, body.get("stop_reason"), counted)
+
+
+_GEMINI_COUNTS = {
+    "prompt": "prompt", "candidates": "candidates", "cachedContent": "cached_content", "thoughts": "thoughts",
+}  # fmt: skip
+"""The names of counts, and those of the vendor's own client."""
 
 
 def _read_gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
@@ -330,13 +330,12 @@ def _read_gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
             calls.append(_make_call(call, f"parts[{at}].functionCall", "args", id=call.get("id")))
         else:
             texts[part.get("thought") is True] += _as_text(part.get("text"))
-    usage = _usage_reader(_first_present(body, "usageMetadata", "usage_metadata"))
-    reasoning = usage("thoughtsTokenCount") or usage("thoughts_token_count")
-    counted = Usage(
-        input=usage("promptTokenCount") or usage("prompt_token_count"),
-        output=(usage("candidatesTokenCount") or usage("candidates_token_count")) + reasoning,
-        cache_read=usage("cachedContentTokenCount") or usage("cached_content_token_count"), reasoning=reasoning,
-    )  # fmt: skip
+    usage = _first_present(body, "usageMetadata", "usage_metadata")
+    input, output, cached, thoughts = (
+        count_of(usage, f"{name}TokenCount") or count_of(usage, f"{snake_name}_token_count")
+        for name, snake_name in _GEMINI_COUNTS.items()
+    )
+    counted = Usage(input=input, output=output + thoughts, cache_read=cached, reasoning=thoughts)
     reason = _first_present(candidate, "finishReason", "finish_reason")
     return _response(body, calls, texts[False], texts[True], reason, counted)
 
@@ -424,16 +423,6 @@ def _content_text(value: Any) -> str:
     return "".join(_as_text(part.get("text")) or _as_text(part.get("refusal")) for part in parts)
 
 
-def _usage_reader(usage: Any) -> Callable[..., int]:
-    def count(*path: str) -> int:
-        value: Any = usage
-        for step in path:
-            value = cast("Mapping[str, Any]", value).get(step) if isinstance(value, Mapping) else None
-        return value if isinstance(value, int) and value > 0 else 0
-
-    return count
-
-
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -454,12 +443,11 @@ def _schema_errors(definition: FunctionDefinition, value: Any) -> list[str]:
     except ValueError as error:
         first_line = str(error).partition("\n")[0]
         raise InvalidInput(f"the parameters of {definition.name!r} are not a JSON Schema: {first_line}") from error
-    return [f"{_format_path(error.instance_path)}: {error.message[:300]}" for error in check(value)]
-
-
-def _format_path(path: list[str | int]) -> str:
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return text.lstrip(".") or "arguments"
+    problems: list[str] = []
+    for found in check(value):
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found.instance_path)
+        problems.append(f"{path.lstrip('.') or 'arguments'}: {found.message[:300]}")
+    return problems
 
 
 def _convert_argument(function: str, name: str, value: Any, kind: Any) -> Any:

@@ -14,8 +14,8 @@ import msgspec
 from vaka.core.ports.clock import Clock
 from vaka.core.types.errors import ModelUnavailable, StreamCut
 from vaka.core.types.message import Usage
-from vaka.models.embeddings.hashing import check_texts, split_batches
-from vaka.models.json_values import DECODE_ERRORS, as_object, clamp_tokens
+from vaka.models.compatibility import DECODE_ERRORS, count_of
+from vaka.models.embedders import check_texts, split_batches
 from vaka.models.tokens import estimate_text_tokens
 from vaka.models.transport import errors
 from vaka.models.transport.client import Account, ConnectionPool, ProviderClient
@@ -119,9 +119,8 @@ def _decode_vector(embedding: list[float] | str) -> list[float]:
 
 def _usage_of(answer: _Answer, batch: Sequence[str]) -> Usage:
     """Return the usage of a request as the provider counted it, else an estimate."""
-    usage = as_object(answer.usage)
-    tokens = next((usage[name] for name in ("prompt_tokens", "total_tokens") if isinstance(usage.get(name), int)), 0)
-    return Usage(input=clamp_tokens(tokens)) if tokens > 0 else _estimate_usage(batch)
+    tokens = count_of(answer.usage, "prompt_tokens") or count_of(answer.usage, "total_tokens")
+    return Usage(input=tokens) if tokens else _estimate_usage(batch)
 
 
 def _estimate_usage(batch: Sequence[str]) -> Usage:

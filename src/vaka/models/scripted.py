@@ -14,7 +14,7 @@ from vaka.core.ports.clock import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
-from vaka.models.json_values import DECODE_ERRORS
+from vaka.models.compatibility import DECODE_ERRORS
 from vaka.models.tokens import estimate_text_tokens
 
 MAX_FILE_BYTES = 10 * 1024 * 1024

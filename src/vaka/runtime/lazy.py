@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from vaka.core.ports.store import PendingDecision
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
-    from vaka.models.catalog.prices import Price, PriceList
-    from vaka.models.catalog.vendors import VendorProfile
-    from vaka.models.embeddings.hashing import HashingEmbedder
-    from vaka.models.embeddings.minilm import MiniLMEmbedder
-    from vaka.models.embeddings.openai import OpenAIEmbedder
+    from vaka.models.catalog import Price, PriceList
+    from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
     from vaka.models.local.model import LocalModel
+    from vaka.models.openai_chat.vendors import VendorProfile
+    from vaka.models.openai_embeddings import OpenAIEmbedder
     from vaka.models.scripted import Scripted
     from vaka.models.text_calls.model import TextCalls
     from vaka.models.transport.client import Account, ConnectionPool
@@ -161,20 +160,20 @@ def check_model_options(options: Mapping[str, Any]) -> None:
 
 
 def find_vendor(name: str) -> "VendorProfile | None":
-    from vaka.models.catalog.vendors import find_vendor as find
+    from vaka.models.openai_chat.vendors import find_vendor as find
 
     return find(name)
 
 
 def vendor_profiles() -> "Mapping[str, VendorProfile]":
-    from vaka.models.catalog.vendors import PROFILES
+    from vaka.models.openai_chat.vendors import PROFILES
 
     return PROFILES
 
 
 def compatible_profile() -> "VendorProfile":
     """Return the profile of servers that are compatible with OpenAI's and are not known by name."""
-    from vaka.models.catalog.vendors import COMPATIBLE
+    from vaka.models.openai_chat.vendors import COMPATIBLE
 
     return COMPATIBLE
 
@@ -228,25 +227,25 @@ def missing_price_message(model: str) -> str:
 
 
 def price_list() -> "type[PriceList]":
-    from vaka.models.catalog.prices import PriceList
+    from vaka.models.catalog import PriceList
 
     return PriceList
 
 
 def price() -> "type[Price]":
-    from vaka.models.catalog.prices import Price
+    from vaka.models.catalog import Price
 
     return Price
 
 
 def free_price() -> "Price":
-    from vaka.models.catalog.prices import FREE
+    from vaka.models.catalog import FREE
 
     return FREE
 
 
 def output_limit_of(wire: str, model: str) -> int | None:
-    from vaka.models.catalog.prices import output_limit_of as limit_of
+    from vaka.models.catalog import output_limit_of as limit_of
 
     return limit_of(wire, model)
 
@@ -264,19 +263,19 @@ def selected_model() -> "type[SelectedModel]":
 
 
 def hashing_embedder() -> "type[HashingEmbedder]":
-    from vaka.models.embeddings.hashing import HashingEmbedder
+    from vaka.models.embedders import HashingEmbedder
 
     return HashingEmbedder
 
 
 def minilm_embedder() -> "type[MiniLMEmbedder]":
-    from vaka.models.embeddings.minilm import MiniLMEmbedder
+    from vaka.models.embedders import MiniLMEmbedder
 
     return MiniLMEmbedder
 
 
 def openai_embedder() -> "type[OpenAIEmbedder]":
-    from vaka.models.embeddings.openai import OpenAIEmbedder
+    from vaka.models.openai_embeddings import OpenAIEmbedder
 
     return OpenAIEmbedder
 

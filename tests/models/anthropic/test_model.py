@@ -12,7 +12,7 @@ from tests.runtime.runtime_fixtures import agent, runtime
 from vaka.core.ports.model import Closeable, Model, Prompt, StopChunk
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ModelError, StreamCut
 from vaka.models.anthropic.model import Anthropic
-from vaka.models.catalog.prices import PriceList
+from vaka.models.catalog import PriceList
 from vaka.models.transport.client import Account, ConnectionPool
 from vaka.models.wrappers.meter import MeteredModel
 from vaka.testing.fake_provider import FakeProvider, Fault

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vaka.models.catalog.anthropic import capabilities_of as facts
-from vaka.models.catalog.prices import output_limit_of
+from vaka.models.catalog import capabilities_of as facts
+from vaka.models.catalog import output_limit_of
 
 
 @pytest.mark.parametrize(

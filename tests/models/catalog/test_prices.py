@@ -6,7 +6,7 @@ import pytest
 
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Usage
-from vaka.models.catalog.prices import FREE, LIST_PRICES, Price, PriceList
+from vaka.models.catalog import FREE, Price, PriceList, list_prices
 
 PRICES = PriceList()
 
@@ -60,7 +60,7 @@ def test_more_cached_tokens_than_input_cost_no_more_than_the_input() -> None:
     ],
 )
 def test_a_dated_name_has_the_price_of_its_model(name: str, vendor: str, entry: str) -> None:
-    assert PRICES.find(name) is LIST_PRICES[vendor][entry]
+    assert PRICES.find(name) is list_prices()[vendor][entry]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_lookup_cache_is_bounded() -> None:
 
 
 def test_the_table_is_plausible() -> None:
-    for name, price in [entry for vendor in LIST_PRICES.values() for entry in vendor.items()]:
+    for name, price in [entry for vendor in list_prices().values() for entry in vendor.items()]:
         assert 0 < price.input < (price.output or ("embedding" in name))
         assert price.cache_read is None or price.cache_read < price.input
         assert price.cache_write is None or price.cache_write > price.input

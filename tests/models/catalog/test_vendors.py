@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from vaka.models.catalog.vendors import ALIASES, COMPATIBLE, EFFORTS, PROFILES, VendorProfile, find_vendor
+from vaka.models.openai_chat.vendors import ALIASES, COMPATIBLE, EFFORTS, PROFILES, VendorProfile, find_vendor
 
 EVERY = [*PROFILES.values(), COMPATIBLE]
 
@@ -53,5 +53,7 @@ def test_no_two_vendors_share_a_variable_for_their_address() -> None:
 
 
 def test_knowing_the_vendors_loads_no_network() -> None:
-    program = "import sys, vaka.models.catalog.vendors; sys.exit('httpx2' in sys.modules or 'asyncio' in sys.modules)"
+    program = (
+        "import sys, vaka.models.openai_chat.vendors; sys.exit('httpx2' in sys.modules or 'asyncio' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

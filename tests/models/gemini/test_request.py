@@ -26,7 +26,7 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
-from vaka.models.gemini.request import PLACEHOLDER_SIGNATURE, answer_tool_name, generation_of, to_request
+from vaka.models.gemini.model import PLACEHOLDER_SIGNATURE, answer_tool_name, generation_of, to_request
 from vaka.models.options import ModelOptions, read_options
 from vaka.testing.models import PROMPT
 

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from vaka.models.gemini.request import MAX_NODES, inline_references
+from vaka.models.schemas import MAX_NODES, inline_references
 
 TREE = {
     "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "n": {"type": "integer"}}}},

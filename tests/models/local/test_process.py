@@ -21,8 +21,7 @@ from vaka.core.ports.model import Chunk
 from vaka.core.types.errors import ModelRefused, ModelUnavailable, StreamCut
 from vaka.models.local.model import LocalModel
 from vaka.models.local.process import PROCESSES
-from vaka.models.local.protocol import LocalSettings
-from vaka.models.local.server import read_launch_spec
+from vaka.models.local.server import LocalSettings, read_launch_spec
 from vaka.testing.models import collect_stream
 
 

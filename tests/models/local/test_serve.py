@@ -15,10 +15,10 @@ from inline_snapshot import snapshot
 
 from tests.models.local.local_fixtures import OWN_SETTINGS, has_exited, prompt_of
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, ModelUnavailable
-from vaka.models.catalog.vendors import PROFILES
 from vaka.models.local.model import ServedModel, serve
 from vaka.models.local.server import listen_error
 from vaka.models.openai_chat.model import OpenAIChat
+from vaka.models.openai_chat.vendors import PROFILES
 from vaka.models.transport.client import Account
 from vaka.testing.models import collect_stream
 

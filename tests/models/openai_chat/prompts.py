@@ -21,8 +21,8 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
-from vaka.models.catalog.vendors import PROFILES, VendorProfile
 from vaka.models.openai_chat.model import to_request
+from vaka.models.openai_chat.vendors import PROFILES, VendorProfile
 
 PNG = "iVBORw0KGgo="
 PDF = "JVBERi0="

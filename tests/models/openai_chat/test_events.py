@@ -28,8 +28,8 @@ from vaka.core.types.errors import (
     StreamCut,
 )
 from vaka.core.types.message import Citation, Text, Usage, UserMessage
-from vaka.models.catalog.vendors import PROFILES, VendorProfile
 from vaka.models.openai_chat.model import OpenAIChat
+from vaka.models.openai_chat.vendors import PROFILES, VendorProfile
 from vaka.models.transport.client import Account
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import drain_stream, join_chunks, say

@@ -22,7 +22,7 @@ from tests.models.openai_chat.prompts import (
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Audio, Document, Image, Part, Reasoning, Stored, Text
-from vaka.models.catalog.vendors import VendorProfile
+from vaka.models.openai_chat.vendors import VendorProfile
 
 
 def test_media_and_results_are_where_the_wire_can_take_them() -> None:

@@ -12,8 +12,8 @@ from vaka.core.ports.model import Closeable, Model, Prompt
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ModelUnavailable, StreamCut
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.tool import ToolSpec
-from vaka.models.catalog.vendors import PROFILES, VendorProfile
 from vaka.models.openai_chat.model import OpenAIChat, request_path
+from vaka.models.openai_chat.vendors import PROFILES, VendorProfile
 from vaka.models.transport.client import Account, ConnectionPool
 from vaka.testing.adapters import FULL_ANSWER, follow_up_prompt
 from vaka.testing.fake_provider import FakeProvider, Fault, render_events

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from vaka.core.ports.model import Chunk, StopChunk
 from vaka.core.types.errors import ModelError
-from vaka.models.catalog.vendors import PROFILES
 from vaka.models.openai_chat.events import ChatStreamDecoder
+from vaka.models.openai_chat.vendors import PROFILES
 from vaka.testing.models import join_chunks
 
 NAMES = [

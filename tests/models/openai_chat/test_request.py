@@ -20,7 +20,7 @@ from tests.models.openai_chat.prompts import (
 from tests.models.oracles.vendor_clients import request_type
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.tool import ToolSpec
-from vaka.models.catalog.vendors import COMPATIBLE, PROFILES, VendorProfile
+from vaka.models.openai_chat.vendors import COMPATIBLE, PROFILES, VendorProfile
 from vaka.testing.models import PROMPT
 
 

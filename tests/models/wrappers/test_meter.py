@@ -27,7 +27,7 @@ from vaka.core.types.errors import ConfigError, ModelUnavailable, TurnError
 from vaka.core.types.message import Text, Usage, UserMessage
 from vaka.core.types.monitor import CacheBusted, UsageRecorded
 from vaka.core.types.tool import ToolSpec
-from vaka.models.catalog.prices import FREE, Price, PriceList
+from vaka.models.catalog import FREE, Price, PriceList
 from vaka.models.wrappers.meter import LastCalls, MeteredModel
 from vaka.stores.memory import MemoryStore
 from vaka.testing.adapters import try_stream

@@ -12,10 +12,11 @@ import msgspec
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Citation, Usage
-from vaka.models.anthropic.messages import WIRE
-from vaka.models.json_values import DECODE_ERRORS, is_object
+from vaka.models.compatibility import DECODE_ERRORS, count_of, is_object
 from vaka.models.transport import errors
 
+WIRE = "anthropic"
+"""The key of this provider's blocks in ``opaque``."""
 STOP_REASONS = {
     "end_turn": "end", "stop_sequence": "end", "tool_use": "calls", "max_tokens": "length",
     "model_context_window_exceeded": "length", "pause_turn": "pause",
@@ -42,23 +43,9 @@ class _Delta(msgspec.Struct, gc=False):
     stop_reason: str | None = None
 
 
-class _OutputDetails(msgspec.Struct, gc=False):
-    thinking_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, gc=False):
-    """Tokens so far; a count that is absent has not changed."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    output_tokens_details: _OutputDetails | None = None
-
-
 class _Message(msgspec.Struct, gc=False):
     model: str = ""
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _Event(msgspec.Struct):
@@ -69,7 +56,7 @@ class _Event(msgspec.Struct):
     delta: _Delta | None = None
     content_block: Any = None
     message: _Message | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
 
 
@@ -237,23 +224,20 @@ class AnthropicStreamDecoder:
             raise StreamCut(f"the stream is garbled: a piece belongs to block {event.index!r}, which is not open")
         return block
 
-    def _update_usage(self, usage: _Usage | None) -> None:
+    def _update_usage(self, usage: Any) -> None:
         """Take the tokens so far; they only grow, and ``Usage.input`` includes the cached ones."""
-        if usage is None:
-            return
+
+        def larger(previous: int, *path: str) -> int:
+            return min(max(previous, count_of(usage, *path)), MAX_TOKENS)
+
         before = self._usage
-        read = _larger_count(before.cache_read, usage.cache_read_input_tokens)
-        write = _larger_count(before.cache_write, usage.cache_creation_input_tokens)
-        uncached = _larger_count(before.input - before.cache_read - before.cache_write, usage.input_tokens)
-        thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else 0
+        read = larger(before.cache_read, "cache_read_input_tokens")
+        write = larger(before.cache_write, "cache_creation_input_tokens")
+        uncached = larger(before.input - before.cache_read - before.cache_write, "input_tokens")
         self._usage = Usage(
-            input=uncached + read + write, output=_larger_count(before.output, usage.output_tokens), cache_read=read,
-            cache_write=write, reasoning=_larger_count(before.reasoning, thinking),
+            input=uncached + read + write, output=larger(before.output, "output_tokens"), cache_read=read,
+            cache_write=write, reasoning=larger(before.reasoning, "output_tokens_details", "thinking_tokens"),
         )  # fmt: skip
-
-
-def _larger_count(previous: int, count: int | None) -> int:
-    return min(max(previous, count or 0), MAX_TOKENS)
 
 
 def _thinking_chunks(block: _OpenBlock, delta: _Delta) -> Sequence[Chunk]:

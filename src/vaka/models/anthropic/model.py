@@ -1,117 +1,209 @@
-"""Anthropic Messages: the model, the request (tools, thinking, cache marks), and the closed JSON Schema for output."""
+"""Anthropic Messages: the model, and the request for a prompt: messages, tools, thinking and cache marks."""
 
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    Content,
+    Document,
+    Image,
+    Message,
+    Reasoning,
+    Stored,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+)
 from vaka.core.types.tool import ToolSpec
-from vaka.models import options
-from vaka.models.anthropic.events import AnthropicStreamDecoder
-from vaka.models.anthropic.messages import check_part, starts_with_thinking, to_messages
-from vaka.models.catalog.anthropic import AnthropicCapabilities, capabilities_of
-from vaka.models.compatibility import CALL_ID_PATTERN
-from vaka.models.json_values import is_list, is_object, unused_name
+from vaka.models import compatibility, options
+from vaka.models.anthropic.events import WIRE, AnthropicStreamDecoder
+from vaka.models.catalog import AnthropicCapabilities, capabilities_of
+from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object, is_list, is_object, unused_name
 from vaka.models.options import ModelOptions, OutputFormat, merge_body
-from vaka.models.provider_model import HttpRequestParts, ProviderModel
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.models.schemas import close_schema
+from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
 __all__ = ["API_VERSION", "BASE_URL", "Anthropic", "AnthropicRequest", "AnthropicStreamDecoder", "to_request"]
 
-STRING_FORMATS = frozenset({
-    "date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid",
-})  # fmt: skip
-MAX_DEPTH = 32
+VENDOR_NAME = "claude"
+"""Part of the name of each of the vendor's own models, on any server."""
+PLACEHOLDER_TEXT = "."
+"""The text of a message that must not be empty."""
+CONTINUE_TEXT = "Continue."
 
-_COPIED_KEYWORDS = ("type", "enum", "const", "description", "title")
-_COMBINATORS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}
-_HANDLED_KEYWORDS = frozenset({
-    *_COPIED_KEYWORDS, *_COMBINATORS, "$schema", "$id", "$comment", "examples", "deprecated", "readOnly", "writeOnly",
-    "discriminator", "$defs", "definitions", "$ref", "properties", "required", "additionalProperties", "items",
-})  # fmt: skip
-"""Keywords that are converted, or that forbid nothing."""
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_PDF = "application/pdf"
+_TEXT_TYPES = frozenset({"application/json", "application/xml", "application/yaml", "application/toml"})
 
 
-class _OpenSchema(Exception):
-    """The schema allows values that a closed one cannot describe; never leaves this file."""
+def to_messages(model: str, messages: Sequence[Message], *, prefill: bool) -> list[dict[str, Any]]:
+    """Return the messages of a request, tool results first in each. With ``prefill`` the model continues its last one.
 
-
-def close_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the closed form of ``schema`` that a model can be held to, or ``None`` when that would exclude answers.
-
-    It would for objects with free keys, for values of any type, and for a schema that contains itself.
+    Raises ``BadRequest`` for an unsupported part.
     """
+    turns = _turns(model, messages, compatibility.call_ids(messages))
+    merged = compatibility.merge_turns(turns, "content", _text_block(PLACEHOLDER_TEXT))
+    last = messages[-1] if messages else None
+    if isinstance(last, AssistantMessage) and last.stop != "pause" and merged[-1]["role"] == "assistant":
+        block = merged[-1]["content"][-1]
+        if not prefill:
+            merged.append({"role": "user", "content": [_text_block(CONTINUE_TEXT)]})
+        elif block.get("type") == "text":
+            block["text"] = block["text"].rstrip()
+    for message in merged:
+        if message["role"] == "user":
+            content: list[dict[str, Any]] = message["content"]
+            content.sort(key=lambda block: block["type"] != "tool_result")
+    return merged
+
+
+def _turns(
+    model: str, messages: Sequence[Message], ids: dict[CallId, str]
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            yield "assistant", _assistant_blocks(model, message, ids)
+        elif isinstance(message, ToolMessage):
+            yield "user", [block for result in message.results for block in _result_blocks(model, result, ids)]
+        else:
+            yield "user", _content_blocks(model, message.content)
+
+
+def check_part(model: str, part: Media) -> None:
+    """Raise ``BadRequest`` for an unsupported part."""
+    _content_blocks(model, (part,))
+
+
+def starts_with_thinking(model: str, messages: Sequence[Message]) -> bool:
+    """Whether the answer that continues after its tool results began with thinking of this provider.
+
+    Models with a thinking budget refuse to think otherwise, as after a change of the provider within a turn.
+    """
+    answered = False
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            first = message.content[0] if message.content else None
+            return not answered or (isinstance(first, Reasoning) and bool(_own_blocks(model, message, first)))
+        answered = answered or isinstance(message, ToolMessage)
+    return True
+
+
+def _assistant_blocks(model: str, message: AssistantMessage, ids: dict[CallId, str]) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for part in compatibility.parts_and_calls(message):
+        if isinstance(part, ToolCall):
+            name, arguments = compatibility.safe_tool_name(part.name), compatibility.arguments_of(part)
+            blocks.append({"type": "tool_use", "id": ids[part.id], "name": name, "input": arguments})
+        elif isinstance(part, Reasoning):
+            blocks += _own_blocks(model, message, part)
+        elif isinstance(part, Text | Stored):
+            blocks += _text_blocks(part)
+    return blocks
+
+
+def _own_blocks(model: str, message: AssistantMessage, part: Reasoning) -> list[dict[str, Any]]:
+    """Return the provider's own block, unless it would be refused.
+
+    The vendor's models refuse unsigned thinking, as of an answer that reached the length limit, and thinking that
+    another server of this wire signed; those servers accept any.
+    """
+    block = as_object(compatibility.provider_block(part, WIRE))
+    signed = block.get("signature") and (VENDOR_NAME in message.model or not message.model)
+    accepted = block.get("type") != "thinking" or VENDOR_NAME not in model or signed
+    return [block] if block and accepted else []
+
+
+def _result_blocks(model: str, result: ToolResult, ids: dict[CallId, str]) -> list[dict[str, Any]]:
+    if result.call not in ids:
+        raise BadRequest(f"there is a result of the call {result.call!r}, but no earlier message made that call")
+    content = _content_blocks(model, result.content)
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": ids[result.call]}
+    after: list[dict[str, Any]] = []
+    if result.failed:  # the result of a failed call may have text only
+        after = [part for part in content if part["type"] != "text"]
+        content = [part for part in content if part["type"] == "text"]
+        block["is_error"] = True
+    if content:
+        block["content"] = content
+    return [block, _text_block(f"From the result of {ids[result.call]}:"), *after] if after else [block]
+
+
+def _content_blocks(model: str, content: Content) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for part in content:
+        if isinstance(part, Text | Stored):
+            blocks += _text_blocks(part)
+        elif isinstance(part, Image):
+            blocks.append({"type": "image", "source": _media_source(model, part, _IMAGE_TYPES)})
+        elif isinstance(part, Document):
+            blocks.append(_document_block(model, part))
+        elif isinstance(part, Audio):
+            raise compatibility.unsupported_part(model, part, "it does not accept audio")
+    return blocks
+
+
+def _text_blocks(part: Text | Stored) -> list[dict[str, Any]]:
+    block = _text_block(compatibility.text_or_preview((part,)))
+    if not block["text"].strip():
+        return []
+    cited = [as_object(one.opaque).get(WIRE) for one in part.citations] if isinstance(part, Text) else []
+    if any(cited):
+        block["citations"] = [one for one in cited if one]
+    return [block]
+
+
+def _text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _media_source(model: str, part: Image | Document, allowed: frozenset[str]) -> dict[str, Any]:
+    kind, data = _media_bytes(part)
+    if part.url and not data:
+        if not part.url.startswith(("https://", "http://")):
+            raise compatibility.unsupported_part(model, part, "its URL must begin with https://, http:// or data:")
+        return {"type": "url", "url": part.url}
+    if not data:
+        raise compatibility.unsupported_part(model, part, "it has neither data nor a URL")
+    if kind not in allowed:
+        raise compatibility.unsupported_part(model, part, f"{kind!r} is not one of {', '.join(sorted(allowed))}")
+    return {"type": "base64", "media_type": kind, "data": data}
+
+
+def _document_block(model: str, part: Document) -> dict[str, Any]:
+    kind, data = _media_bytes(part)
+    is_text = kind.startswith("text/") or kind in _TEXT_TYPES
+    if is_text and not data:
+        raise compatibility.unsupported_part(model, part, "it reads only PDF files by URL; give the text itself")
+    if is_text:
+        source = {"type": "text", "media_type": "text/plain", "data": _decode_text(model, part, data)}
+    else:
+        source = _media_source(model, part, frozenset({_PDF}))
+    return {"type": "document", "source": source, **({"title": part.name} if part.name else {})}
+
+
+def _media_bytes(part: Image | Document) -> tuple[str, str]:
+    """Return the media type of a part and its base64, also of a ``data:`` URL."""
+    head, comma, data = part.url.partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        return part.media_type or head[5:-7].partition(";")[0], data
+    return compatibility.media_type_of(part), part.data
+
+
+def _decode_text(model: str, part: Document, data: str) -> str:
     try:
-        return _convert_schema(schema, schema, ())
-    except _OpenSchema:
-        return None
-
-
-def _convert_schema(schema: Any, root: dict[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
-    schema = _expect_object(schema)
-    if "$ref" in schema:
-        return _inline_reference(schema, root, inside)
-    if len(inside) > MAX_DEPTH:
-        raise _OpenSchema
-    new: dict[str, Any] = {name: schema[name] for name in _COPIED_KEYWORDS if name in schema}
-    deeper = (*inside, "")
-    for name, written in _COMBINATORS.items():
-        if name in schema:
-            new[written] = [_convert_schema(option, root, deeper) for option in schema[name]]
-    if not new.keys() & {"type", "enum", "const", "anyOf", "allOf"}:
-        raise _OpenSchema
-    types: Any = schema.get("type")
-    types = types if is_list(types) else [types]
-    if "object" in types:
-        _convert_properties(new, schema, root, deeper)
-    if "array" in types:
-        new["items"] = _convert_schema(schema.get("items"), root, deeper)
-    _describe_unsupported(new, schema)
-    return new
-
-
-def _inline_reference(schema: dict[str, Any], root: dict[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
-    """Replace a reference by its target, with the keywords beside the reference."""
-    path = schema["$ref"]
-    if not isinstance(path, str) or not path.startswith("#/") or path in inside:
-        raise _OpenSchema
-    target: Any = root
-    for step in path[2:].split("/"):
-        target = _expect_object(target).get(step.replace("~1", "/").replace("~0", "~"))
-    beside = {name: value for name, value in schema.items() if name != "$ref"}
-    return _convert_schema({**_expect_object(target), **beside}, root, (*inside, path))
-
-
-def _convert_properties(
-    new: dict[str, Any], schema: dict[str, Any], root: dict[str, Any], inside: tuple[str, ...]
-) -> None:
-    parts = _expect_object(schema.get("properties", {}))
-    if schema.get("additionalProperties", not parts) is not False:
-        raise _OpenSchema
-    new["properties"] = {name: _convert_schema(part, root, inside) for name, part in parts.items()}
-    if "required" in schema:
-        new["required"] = schema["required"]
-    new["additionalProperties"] = False
-
-
-def _describe_unsupported(new: dict[str, Any], schema: dict[str, Any]) -> None:
-    """Append keywords that the provider does not support to the description."""
-    unsupported: list[str] = []
-    for name, value in schema.items():
-        if (name == "format" and value in STRING_FORMATS) or (name == "minItems" and value in (0, 1)):
-            new[name] = value
-        elif name not in _HANDLED_KEYWORDS:
-            unsupported.append(f"{name}: {msgspec.json.encode(value).decode()}")
-    if unsupported:
-        words = f"({', '.join(unsupported)})"
-        new["description"] = f"{new['description']} {words}" if new.get("description") else words
-
-
-def _expect_object(value: Any) -> dict[str, Any]:
-    if not is_object(value):
-        raise _OpenSchema
-    return value
+        return base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise compatibility.unsupported_part(model, part, f"it is not UTF-8 text in base64 ({error})") from error
 
 
 CacheTtl: TypeAlias = Literal["5m", "1h"]

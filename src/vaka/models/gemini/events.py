@@ -11,10 +11,12 @@ import msgspec
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import BadRequest, ModelError, StreamCut
 from vaka.core.types.message import Citation, Usage
-from vaka.models.gemini.request import GENERATED_ID_PREFIX, WIRE
-from vaka.models.json_values import DECODE_ERRORS, clamp_tokens
+from vaka.models.compatibility import DECODE_ERRORS, MAX_TOKENS, as_object, count_of, json_text
 from vaka.models.transport import errors, sse
 
+WIRE = "gemini"
+GENERATED_ID_PREFIX = "call_gemini_"
+"""The prefix of ids for calls that the provider gave none; they are not sent back."""
 MAX_LIST_ITEMS = 10_000
 
 _PATH_STEP = re.compile(
@@ -188,15 +190,6 @@ class _Candidate(msgspec.Struct, gc=False, rename="camel"):
     citation_metadata: _Citations | None = None
 
 
-class _Usage(msgspec.Struct, gc=False, rename="camel"):
-    prompt_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    total_token_count: int | None = None
-
-
 class _Feedback(msgspec.Struct, gc=False, rename="camel"):
     block_reason: str | None = None
     block_reason_message: str | None = None
@@ -204,7 +197,7 @@ class _Feedback(msgspec.Struct, gc=False, rename="camel"):
 
 class _Event(msgspec.Struct, gc=False, rename="camel"):
     candidates: list[_Candidate] | None = None
-    usage_metadata: _Usage | None = None
+    usage_metadata: Any = None
     model_version: str | None = None
     prompt_feedback: _Feedback | None = None
     error: msgspec.Raw = ABSENT
@@ -220,7 +213,7 @@ class GeminiStreamDecoder:
         self.done = False
         """Always false: the stream has no end marker."""
         self._model, self._answer_tool = model, forced
-        self._usage: _Usage | None = None
+        self._usage: Any = None
         self._usage_sent = False
         self._finish_reason = self._finish_message = self._block_reason = ""
         self._has_text = False
@@ -388,15 +381,19 @@ class GeminiStreamDecoder:
             self._block_reason = f"{feedback.block_reason}: {message}" if message else feedback.block_reason
 
     def _usage_chunk(self) -> UsageChunk:
-        usage = self._usage or _Usage()
-        reasoning = clamp_tokens(usage.thoughts_token_count)
-        input = clamp_tokens(usage.prompt_token_count) + clamp_tokens(usage.tool_use_prompt_token_count)
-        output = clamp_tokens(usage.candidates_token_count) + reasoning
-        if usage.candidates_token_count is None and usage.total_token_count is not None:
-            output = max(clamp_tokens(usage.total_token_count) - input, reasoning)
-        cached = clamp_tokens(usage.cached_content_token_count)
-        counted = Usage(input=clamp_tokens(input), output=clamp_tokens(output), reasoning=reasoning, cache_read=cached)
-        return UsageChunk(counted, self._model)
+        usage, reasoning = self._usage, count_of(self._usage, "thoughtsTokenCount")
+        input = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
+        output = count_of(usage, "candidatesTokenCount") + reasoning
+        total = count_of(usage, "totalTokenCount")
+        if total and as_object(usage).get("candidatesTokenCount") is None:
+            output = max(total - input, reasoning)
+        return UsageChunk(
+            Usage(
+                input=min(input, MAX_TOKENS), output=min(output, MAX_TOKENS), reasoning=reasoning,
+                cache_read=count_of(usage, "cachedContentTokenCount"),
+            ),
+            self._model,
+        )  # fmt: skip
 
 
 def _error_of_bytes(data: bytes) -> ModelError:
@@ -409,11 +406,8 @@ def _error_of_bytes(data: bytes) -> ModelError:
 
 def _arguments_text(arguments: msgspec.Raw) -> str:
     """Return arguments as the provider wrote them; some gateways put them into a string."""
-    data = bytes(arguments)
     try:
-        if data.startswith(b'"'):
-            return msgspec.json.decode(data, type=str)
-        return data.decode() if data and data != b"null" else "{}"
+        return json_text(arguments) or "{}"
     except DECODE_ERRORS as error:
         raise StreamCut("the arguments of a call are not UTF-8") from error
 

@@ -1,123 +1,31 @@
-"""The generateContent request for a prompt, and JSON Schemas with inlined references, as Gemini expects them. Pure."""
+"""Gemini generateContent, at the Gemini API or at Vertex AI: the model, and the request for a prompt."""
 
 import re
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote
+
+import msgspec
 
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import (
     AssistantMessage,
-    CallRef,
     Message,
     Part,
     Reasoning,
-    Stored,
-    Text,
     ToolCall,
     ToolMessage,
     ToolResult,
 )
 from vaka.models import compatibility
-from vaka.models.compatibility import Media
-from vaka.models.json_values import is_list, is_object, unused_name
+from vaka.models.compatibility import Media, is_object, unused_name
+from vaka.models.gemini.events import GENERATED_ID_PREFIX, WIRE, GeminiStreamDecoder
 from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
+from vaka.models.schemas import inline_references
+from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
-MAX_NODES = 5000
-"""The number of subschemas after inlining, beyond which a schema is sent unchanged."""
-
-_SCHEMA_KEYWORDS = frozenset({"items", "additionalItems", "contains", "not", "propertyNames", "if", "then", "else"})
-_SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "dependentSchemas"})
-_DROPPED_KEYWORDS = frozenset({"$schema", "$defs", "definitions"})
-
-
-class _TooLarge(Exception):
-    """The schema would become too large; never leaves this file."""
-
-
-def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return ``schema`` with each local reference replaced by its target.
-
-    Recursive references stay. A ``const`` becomes an ``enum`` with one value, which Gemini supports.
-    """
-    inliner = _ReferenceInliner(schema)
-    try:
-        inlined = inliner.convert(schema, ())
-        definitions: dict[str, Any] = {}
-        while inliner.recursive_definitions.keys() - definitions.keys():
-            for name in sorted(inliner.recursive_definitions.keys() - definitions.keys()):
-                path = inliner.recursive_definitions[name]
-                definitions[name] = inliner.convert(inliner.resolve(path), (path,))
-    except (_TooLarge, RecursionError):
-        return {name: value for name, value in schema.items() if name != "$schema"}
-    return {**inlined, "$defs": definitions} if definitions else inlined
-
-
-class _ReferenceInliner:
-    def __init__(self, root: dict[str, Any]) -> None:
-        self.root = root
-        self.node_count = 0
-        self.recursive_definitions: dict[str, str] = {}
-        """Paths of the definitions that have to stay, by their new names."""
-
-    def convert(self, schema: Any, references: tuple[str, ...]) -> Any:
-        """Return a schema without references; ``references`` are those that led to it."""
-        if not is_object(schema):
-            return {} if schema is True else schema
-        self.node_count += 1
-        if self.node_count > MAX_NODES:
-            raise _TooLarge
-        path = schema.get("$ref")
-        if isinstance(path, str):
-            target = self.resolve(path)
-            if path in references:
-                return {"$ref": f"#/$defs/{self._definition_name(path)}"}
-            if is_object(target):
-                beside = {name: value for name, value in schema.items() if name != "$ref"}
-                return self.convert({**target, **beside}, (*references, path))
-        converted = {
-            name: self._convert_keyword(name, value, references)
-            for name, value in schema.items()
-            if name not in _DROPPED_KEYWORDS
-        }
-        if "const" in converted and "enum" not in converted:
-            converted["enum"] = [converted.pop("const")]
-        return converted
-
-    def resolve(self, path: str) -> Any:
-        """Return the target of a reference within this document, else ``None``."""
-        if path == "#":
-            return self.root
-        target: Any = self.root if path.startswith("#/") else None
-        for step in path[2:].split("/"):
-            target = target.get(step.replace("~1", "/").replace("~0", "~")) if is_object(target) else None
-        return target
-
-    def _convert_keyword(self, name: str, value: Any, references: tuple[str, ...]) -> Any:
-        if name in _SCHEMA_KEYWORDS or (name == "additionalProperties" and is_object(value)):
-            return self.convert(value, references)
-        if name in _SCHEMA_LIST_KEYWORDS and is_list(value):
-            return [self.convert(part, references) for part in value]
-        if name in _SCHEMA_MAP_KEYWORDS and is_object(value):
-            return {key: self.convert(part, references) for key, part in value.items()}
-        return value
-
-    def _definition_name(self, path: str) -> str:
-        """Return the last step of a path, with a number where another definition has that name."""
-        step = path.rpartition("/")[2].lstrip("#") or "root"
-        name, count = step, 1
-        while self.recursive_definitions.get(name, path) != path:
-            count += 1
-            name = f"{step}{count}"
-        self.recursive_definitions[name] = path
-        return name
-
-
-WIRE = "gemini"
-GENERATED_ID_PREFIX = "call_gemini_"
-"""The prefix of ids for calls that the provider gave none; they are not sent back."""
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The value that Google documents for calls without a signature, such as those of other providers."""
 PLACEHOLDER_PART = {"text": "."}
@@ -284,35 +192,20 @@ class _ContentWriter:
 
     def contents(self) -> list[dict[str, Any]]:
         """Return the contents; the first is the user's, as the API requires."""
-        contents: list[dict[str, Any]] = []
-        for message in self._messages:
-            role = "model" if isinstance(message, AssistantMessage) else "user"
-            parts = self._message_parts(message)
-            if not parts:
-                continue
-            if not contents and role == "model":
-                contents.append({"role": "user", "parts": [dict(PLACEHOLDER_PART)]})
-            if contents and contents[-1]["role"] == role:
-                contents[-1]["parts"] += parts
-            else:
-                contents.append({"role": role, "parts": parts})
-        return contents or [{"role": "user", "parts": [dict(PLACEHOLDER_PART)]}]
+        return compatibility.merge_turns(map(self._turn, self._messages), "parts", PLACEHOLDER_PART)
 
-    def _message_parts(self, message: Message) -> list[dict[str, Any]]:
+    def _turn(self, message: Message) -> tuple[str, list[dict[str, Any]]]:
         if isinstance(message, AssistantMessage):
-            return self._answer_parts(message)
+            return "model", self._answer_parts(message)
         if isinstance(message, ToolMessage):
-            return self._result_parts(message)
-        return [piece for part in message.content for piece in self._content_parts(part)]
+            return "user", self._result_parts(message)
+        return "user", [piece for part in message.content for piece in self._content_parts(part)]
 
     def _answer_parts(self, message: AssistantMessage) -> list[dict[str, Any]]:
         """Return the parts of an assistant message; a signature belongs to the part that follows it."""
-        calls = {call.id: call for call in message.calls}
-        placed = {part.id for part in message.content if isinstance(part, CallRef)}
-        rest = tuple(CallRef(id=call.id) for call in message.calls if call.id not in placed)
         parts: list[dict[str, Any]] = []
         signature = ""
-        for part in (*message.content, *rest):
+        for part in compatibility.parts_and_calls(message):
             if isinstance(part, Reasoning):
                 block = self._provider_part(part, message)
                 if block is not None and block.keys() == {"thoughtSignature"}:
@@ -321,10 +214,7 @@ class _ContentWriter:
                 elif block is not None:
                     parts.append({"text": part.text, **block} if block.get("thought") else block)
                 continue
-            if isinstance(part, CallRef) and part.id in calls:
-                pieces = [self._call_part(calls[part.id])]
-            else:
-                pieces = self._content_parts(part)
+            pieces = [self._call_part(part)] if isinstance(part, ToolCall) else self._content_parts(part)
             if pieces and signature:
                 pieces[0]["thoughtSignature"], signature = signature, ""
             parts += pieces
@@ -381,10 +271,8 @@ class _ContentWriter:
         return inside, after
 
     def _content_parts(self, part: Part) -> list[dict[str, Any]]:
-        if isinstance(part, Text | Stored):
-            text = part.text if isinstance(part, Text) else part.preview
-            return [{"text": text}] if text else []
-        return [self.media_part(part)] if isinstance(part, Media) else []
+        text = compatibility.text_or_preview((part,))
+        return [{"text": text}] if text else [self.media_part(part)] if isinstance(part, Media) else []
 
     def media_part(self, part: Media) -> dict[str, Any]:
         """Return the piece of one part. Raises ``BadRequest`` for an unsupported one."""
@@ -427,3 +315,28 @@ def _sign_first_call(parts: list[dict[str, Any]]) -> None:
         if "functionCall" in part:
             part.setdefault("thoughtSignature", PLACEHOLDER_SIGNATURE)
             return
+
+
+BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
+
+
+class Gemini(ProviderModel):
+    """One of Google's models; the key is sent as ``x-goog-api-key``, without one the account's headers authenticate.
+
+    For Vertex AI the base URL ends before ``models/…``: ``…/publishers/google``. The name of a model may also be a
+    path, such as ``tunedModels/x``.
+    """
+
+    def __init__(self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "") -> None:
+        path = quote(model if "/" in model else f"models/{model}", safe="/@")
+        super().__init__(
+            name or f"gemini/{model}", msgspec.structs.replace(account, query={**account.query, "alt": "sse"}),
+            f"{path}:streamGenerateContent", headers={"x-goog-api-key": account.key} if account.key else {}, http=http,
+            check_part=lambda part: check_part(model, part),
+        )  # fmt: skip
+        self._model = model
+
+    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
+        options = read_options(prompt.options)
+        decoder = GeminiStreamDecoder(self._model, answer_tool_name(self._model, prompt, options))
+        return HttpRequestParts(to_request(self._model, prompt, options), options.headers, decoder)

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 from urllib.request import getproxies
 
 import httpx2
@@ -27,10 +27,10 @@ from vaka.core.types.errors import (
 )
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, Content, Message, Text, ToolMessage
-from vaka.models.catalog.vendors import PROFILES
 from vaka.models.compatibility import HistoryAdapter, Media, unsupported_part
 from vaka.models.local.process import PROCESSES, ModelProcess, wait_for_future
-from vaka.models.local.protocol import LaunchSpec, LocalSettings
+from vaka.models.local.server import LaunchSpec, LocalSettings
+from vaka.models.openai_chat.vendors import PROFILES
 from vaka.models.options import read_options
 from vaka.models.transport.client import Account, ConnectionPool
 from vaka.models.transport.http1 import Http1Transport
@@ -155,22 +155,22 @@ class LocalModel:
         return _LocalConnection(process, loop, model, http if own else None)
 
 
-class _LocalConnection:
-    """A model behind a process, for one event loop."""
+class _LocalConnection(NamedTuple):
+    """A model behind a process, for one event loop; ``http`` if it is not shared."""
 
-    def __init__(
-        self, process: ModelProcess, loop: asyncio.AbstractEventLoop, model: Model, http: ConnectionPool | None
-    ) -> None:
-        self.process, self.model, self._loop, self._http = process, model, loop, http
+    process: ModelProcess
+    loop: asyncio.AbstractEventLoop
+    model: Model
+    http: ConnectionPool | None
 
     def serves(self, process: ModelProcess, loop: asyncio.AbstractEventLoop) -> bool:
-        return self.process is process and self._loop is loop
+        return self.process is process and self.loop is loop
 
     async def close(self) -> None:
         if isinstance(self.model, Closeable):
             await self.model.close()
-        if self._http is not None:
-            await self._http.close()
+        if self.http is not None:
+            await self.http.close()
 
 
 async def serve(
@@ -252,7 +252,7 @@ def _build_launch_spec(settings: LocalSettings, host: str, port: int, key: str) 
 
 async def _wait_until_loaded(process: ModelProcess, progress: ProgressCallback | None) -> str:
     """Return the URL of a process once it answers, with progress messages until then."""
-    report = progress or _ignore_progress
+    report: ProgressCallback = progress or (lambda text: None)
     label = Path(process.spec.settings.weights).stem or MODEL_LABEL
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -294,15 +294,9 @@ async def _explain_exit(error: ModelUnavailable, process: ModelProcess) -> Model
 
 def _reachable_url(url: str) -> str:
     """Return the loopback URL of a server that listens on all addresses."""
-    host = httpx2.URL(url).host
     try:
-        address = ip_address(host)
+        address = ip_address(httpx2.URL(url).host)
     except ValueError:
         return url
-    if not address.is_unspecified:
-        return url
-    return str(httpx2.URL(url).copy_with(host="127.0.0.1" if address.version == 4 else "::1")).rstrip("/")
-
-
-def _ignore_progress(text: str) -> None:
-    pass
+    loopback = LOOPBACK if address.version == 4 else "::1"
+    return str(httpx2.URL(url).copy_with(host=loopback)).rstrip("/") if address.is_unspecified else url

@@ -8,19 +8,19 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import IO, TypeVar
 from weakref import WeakSet
 
 import msgspec
 
 from vaka.core.types.errors import ConfigError, ModelUnavailable
-from vaka.models.local.protocol import LaunchReport, LaunchSpec, LocalSettings, ServerReady
+from vaka.models.local.server import LaunchReport, LaunchSpec, LocalSettings
 
 GRACE_SECONDS = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 MAX_STDERR = 8192
 MAX_LINE = 300
-_REPORT_DECODER: "msgspec.json.Decoder[LaunchReport]" = msgspec.json.Decoder(LaunchReport)
 _T = TypeVar("_T")
 
 
@@ -81,24 +81,21 @@ class ModelProcess:
             self._child = child
             if self._end_requested:
                 child.kill()
-        try:
+        with suppress(BrokenPipeError):  # its exit code and stderr have the reason
             if child.stdin is not None:
                 child.stdin.write(msgspec.json.encode(self.spec) + b"\n")
-        except BrokenPipeError:
-            return child  # its exit code and stderr have the reason
         return child
 
     def _read_report(self, reports: IO[bytes] | None) -> str:
         """Set ``ready``, or return why the server could not be started."""
         line = reports.readline() if reports is not None else b""
         try:
-            report = _REPORT_DECODER.decode(line)
+            report = msgspec.json.decode(line, type=LaunchReport)
         except msgspec.DecodeError:
             return ""
-        if isinstance(report, ServerReady):
+        if report.url:
             self.ready.set_result(report.url)
-            return ""
-        return report.message
+        return report.failure
 
     def _read_stderr(self, errors: IO[bytes]) -> None:
         while piece := errors.read(4096):

@@ -1,4 +1,7 @@
-"""The program of the server process: llama.cpp's HTTP server, which exits with its owner."""
+"""The program of the server process: llama.cpp's HTTP server, which exits with its owner.
+
+The owner writes a LaunchSpec to stdin, the server a LaunchReport to stdout.
+"""
 
 import contextlib
 import os
@@ -6,14 +9,18 @@ import signal
 import socket
 import sys
 import threading
-from importlib import import_module, resources
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from vaka.models.local.protocol import LaunchReport, LaunchSpec, ServerFailed, ServerReady
+from vaka.core.types.errors import InvalidInput
+from vaka.models.catalog import LOCAL_MAX_TOKENS
 from vaka.system import libc
 
+DEFAULT_CONTEXT = 8192
+"""The context of SmolLM2; beyond it answers are noise."""
 TEMPERATURE = 0.0
 """A small model samples badly; greedy decoding also makes its answers repeatable."""
 REPEAT_PENALTY, REPEAT_WINDOW = 1.05, 64
@@ -24,14 +31,51 @@ ERROR_VERBOSITY = 1
 _MAX_SPEC_BYTES = 64 * 1024
 
 
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the model is run. Equal settings share a process."""
+
+    context: int = DEFAULT_CONTEXT
+    """Tokens of a conversation."""
+    max_tokens: int = LOCAL_MAX_TOKENS
+    """Tokens of an answer whose request has no limit."""
+    threads: int = 1
+    """CPU threads: on a busy machine more of them make it slower."""
+    parallel: int = 1
+    """Concurrent answers; further requests wait. Each needs the memory of a whole context."""
+    weights: str = ""
+    """A GGUF file of another model with the ChatML format; by default SmolLM2-135M."""
+
+    def __post_init__(self) -> None:
+        for name in ("context", "max_tokens", "threads", "parallel"):
+            value = getattr(self, name)
+            if value < 1:
+                raise InvalidInput(f"{name} of the local model must be 1 or more, not {value!r}")
+
+
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line on stdin. It has the key, which other users could read in the arguments of a command."""
+
+    owner: int
+    """The process with which this one exits."""
+    weights: str
+    host: str
+    port: int
+    key: str
+    settings: LocalSettings
+
+
+class LaunchReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line on stdout."""
+
+    url: str = ""
+    """The address at which the server answers."""
+    failure: str = ""
+    """Why the server cannot be started."""
+
+
 def llama_library() -> Any:
     """Return llama.cpp, which is part of an extra, and loaded in this process only."""
     return import_module("xllamacpp")
-
-
-def chat_template() -> str:
-    """Return the chat template that makes the model call tools."""
-    return resources.files("vaka.models.local").joinpath("chat.jinja").read_text("utf-8")
 
 
 def server_parameters(spec: LaunchSpec) -> Any:
@@ -45,7 +89,8 @@ def server_parameters(spec: LaunchSpec) -> Any:
     params.n_predict = settings.max_tokens
     for processors in (params.cpuparams, params.cpuparams_batch):
         processors.n_threads, processors.poll = settings.threads, 0
-    params.use_jinja, params.chat_template = True, chat_template()
+    template = Path(__file__).with_name("chat.jinja")  # makes the model call tools
+    params.use_jinja, params.chat_template = True, template.read_text("utf-8")
     params.sampling.temp = TEMPERATURE
     params.sampling.penalty_repeat, params.sampling.penalty_last_n = REPEAT_PENALTY, REPEAT_WINDOW
     params.cache_ram_mib = PROMPT_CACHE_MIB
@@ -85,13 +130,6 @@ def exit_when_closed(source: int) -> None:
     os._exit(0)
 
 
-def redirect_stdout() -> int:
-    """Return the pipe to the owner; the output of libraries goes to stderr, which the owner shows in errors."""
-    target = os.dup(1)
-    os.dup2(2, 1)
-    return target
-
-
 def read_launch_spec(source: int) -> LaunchSpec:
     """Return the launch spec in the first line of ``source``. Raises ``ValueError`` for an invalid one."""
     line = b""
@@ -107,17 +145,18 @@ def start_server(spec: LaunchSpec) -> tuple[LaunchReport, Any]:
     """Load the model; return the report, and the server, which lives as long as the object."""
     problem = listen_error(spec.host, spec.port)
     if problem:
-        return ServerFailed(problem), None
+        return LaunchReport(failure=problem), None
     try:
         server = llama_library().Server(server_parameters(spec))
     except (RuntimeError, ValueError, OSError, MemoryError) as error:
-        return ServerFailed(str(error) or type(error).__name__), None
-    return ServerReady(server.listening_address), server
+        return LaunchReport(failure=str(error) or type(error).__name__), None
+    return LaunchReport(url=server.listening_address), server
 
 
 def main() -> int:
     """Serve until stdin ends."""
-    target = redirect_stdout()
+    target = os.dup(1)
+    os.dup2(2, 1)  # the output of libraries goes to stderr, which the owner shows in errors
     spec = read_launch_spec(0)
     exit_with_owner(spec.owner)
     threading.Thread(target=exit_when_closed, args=(0,), daemon=True).start()

@@ -5,19 +5,18 @@ it sends none.
 """
 
 import re
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from vaka.core.ports.model import Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Citation, Usage
-from vaka.models.catalog.vendors import VendorProfile
-from vaka.models.json_values import DECODE_ERRORS, MAX_TOKENS, as_list, as_object, clamp_tokens, is_list
-from vaka.models.openai_chat.messages import WIRE, CallAssembler, CallFragment
+from vaka.models.compatibility import DECODE_ERRORS, as_list, as_object, count_of, json_text
+from vaka.models.openai_chat.vendors import VendorProfile
 from vaka.models.transport import errors
 
+WIRE = "chat"
 STOP_REASONS = {
     "stop": "end", "eos": "end", "end_turn": "end", "stop_sequence": "end", "tool_calls": "calls",
     "function_call": "calls", "length": "length", "max_tokens": "length", "model_length": "length",
@@ -25,7 +24,7 @@ STOP_REASONS = {
 }  # fmt: skip
 _LENGTH_REASON = re.compile(r"length|max_|limit|exceeded")
 _FILTER_REASON = re.compile(r"filter|safety|blocked|moderation")
-_MAX_DIGITS = 18
+_CACHE_READ_PATHS = (("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",), ("cached_tokens",))
 FAILED_REASONS = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 """Finish reasons of an answer that the vendor could not finish."""
 
@@ -36,15 +35,17 @@ _MINIMAX_CODES = {
 """The kind of error for each of MiniMax's status codes."""
 
 
-class _WireStruct(msgspec.Struct, gc=False):
+class CallFragment(msgspec.Struct, gc=False):
+    """A piece of a call in a delta."""
+
+    index: int | None = None
+    id: str | None = None
+    function: dict[str, msgspec.Raw] | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
     """Only the fields that are read; vendors add others, and may send null for any."""
 
-
-class _Audio(_WireStruct, gc=False):
-    transcript: str | None = None
-
-
-class _Delta(_WireStruct, gc=False):
     content: str | list[Any] | None = None
     reasoning_content: Any = None
     reasoning: Any = None
@@ -53,60 +54,140 @@ class _Delta(_WireStruct, gc=False):
     tool_calls: list[CallFragment] | None = None
     function_call: dict[str, msgspec.Raw] | None = None
     annotations: list[Any] | None = None
-    audio: _Audio | None = None
+    audio: Any = None
 
 
-class _InputDetails(_WireStruct, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _OutputDetails(_WireStruct, gc=False):
-    reasoning_tokens: int | None = None
-
-
-class _Usage(_WireStruct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cost: Any = None
-
-
-class _Choice(_WireStruct, gc=False):
+class _Choice(msgspec.Struct, gc=False):
     index: int | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
     error: Any = None
-    usage: _Usage | None = None
+    usage: Any = None
 
 
-class _Groq(_WireStruct, gc=False):
-    usage: _Usage | None = None
-
-
-class _MiniMaxStatus(_WireStruct, gc=False):
+class _MiniMaxStatus(msgspec.Struct, gc=False):
     status_code: int = 0
     status_msg: str = ""
 
 
-class _Event(_WireStruct, gc=False):
+class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
     object: str | None = None
-    x_groq: _Groq | None = None
+    x_groq: Any = None
     base_resp: _MiniMaxStatus | None = None
     citations: list[Any] | None = None
     search_results: list[Any] | None = None
 
 
 _EVENT = msgspec.json.Decoder(_Event)
+
+
+class _PartialCall:
+    """A call that is still growing."""
+
+    def __init__(self, number: int, provider_id: str) -> None:
+        self.number, self.provider_id = number, provider_id
+        self.name = ""
+        self.pieces: list[str] = []
+        self.emitted_pieces = 0
+        self.is_announced = False
+
+    def is_complete(self) -> bool:
+        """Whether the arguments are a complete object, so that further ones belong to another call."""
+        if not self.pieces or not self.pieces[-1].rstrip().endswith("}"):
+            return False
+        try:
+            msgspec.json.decode("".join(self.pieces))
+        except DECODE_ERRORS:
+            return False
+        return True
+
+
+class CallAssembler:
+    """The calls of one answer. The arguments of the tool ``answer`` are emitted as text, not as a call."""
+
+    def __init__(self, answer: str = "") -> None:
+        self.call_count = 0
+        """Calls that have begun, without the answer."""
+        self.has_answer = False
+        self._answer_tool = answer
+        self._calls: list[_PartialCall] = []
+        self._latest_by_index: dict[int, _PartialCall] = {}
+        self._used_ids: set[str] = set()
+
+    def add(self, fragment: CallFragment, position: int, chunks: list[Chunk]) -> None:
+        """Add the fragment at ``position`` of its delta. Raises ``StreamCut`` for an empty one."""
+        name, arguments = _read_fragment(fragment.function)
+        call = self._find_or_start(fragment, position, name, arguments)
+        call.name = call.name or name
+        if arguments:
+            call.pieces.append(arguments)
+        if call.name:  # a chunk of a call must name its tool first
+            self._emit(call, chunks)
+
+    def check_complete(self, reason: str) -> None:
+        """Check the calls of a finished answer. Raises ``StreamCut`` when one is missing or has no name."""
+        if any(not call.name for call in self._calls):
+            raise StreamCut("the answer is garbled: a tool call has no name")
+        if reason == "calls" and not self._calls:
+            raise StreamCut("the answer is garbled: it ends in tool calls, and there are none")
+
+    def _find_or_start(self, fragment: CallFragment, position: int, name: str, arguments: str) -> _PartialCall:
+        id = fragment.id or ""
+        index = position if fragment.index is None else fragment.index
+        call = self._latest_by_index.get(index)
+        if fragment.index is None and id:
+            call = next((known for known in self._calls if known.provider_id == id), call)
+        if call is None or _starts_new_call(call, id, name, arguments):
+            call = self._latest_by_index[index] = _PartialCall(len(self._calls), id)
+            self._calls.append(call)
+        return call
+
+    def _emit(self, call: _PartialCall, chunks: list[Chunk]) -> None:
+        text = "".join(call.pieces[call.emitted_pieces :])
+        call.emitted_pieces = len(call.pieces)
+        announced, call.is_announced = call.is_announced, True
+        if call.name == self._answer_tool:
+            self.has_answer = True
+            first = next(known for known in self._calls if known.name == self._answer_tool)
+            if text and call is first:  # a second answer is a repetition
+                chunks.append(TextChunk(text))
+        elif not announced:
+            self.call_count += 1
+            chunks.append(CallChunk(call.number, call.name, text, self._unique_id(call)))
+        elif text:
+            chunks.append(CallChunk(call.number, "", text))
+
+    def _unique_id(self, call: _PartialCall) -> str:
+        """Return the vendor's id, or a generated one where it is missing or used twice."""
+        id, number = call.provider_id, call.number
+        while not id or id in self._used_ids:
+            id, number = f"call_{number}", number + 1
+        self._used_ids.add(id)
+        return id
+
+
+def _starts_new_call(call: _PartialCall, provider_id: str, name: str, arguments: str) -> bool:
+    """Whether a fragment begins a new call, though it has the index of ``call``."""
+    if provider_id and call.provider_id:
+        return provider_id != call.provider_id
+    if not name or not call.name:
+        return False
+    return name != call.name or (bool(arguments) and call.is_complete())
+
+
+def _read_fragment(function: dict[str, msgspec.Raw] | None) -> tuple[str, str]:
+    """Return the name and the arguments of a fragment, as the vendor wrote them."""
+    if function is None or not ("arguments" in function or function.keys() == {"name"}):
+        raise StreamCut("the answer is garbled: a piece of a tool call has neither a name nor arguments")
+    try:
+        name = msgspec.json.decode(function["name"], type=str | None) if "name" in function else None
+        return name or "", json_text(function.get("arguments", b""))
+    except DECODE_ERRORS as error:
+        raise StreamCut(f"the answer is garbled: a piece of a tool call cannot be read: {error}") from error
 
 
 class ChatStreamDecoder:
@@ -130,7 +211,10 @@ class ChatStreamDecoder:
         """Return the chunks of one event. Raises ``ModelError`` for an invalid event and for an error event."""
         if data.startswith(b"[") and data.strip() == b"[DONE]":
             return self._finish_answer("[DONE] came before a finish reason")
-        event = _decode_event(data)
+        try:
+            event = _EVENT.decode(data)
+        except DECODE_ERRORS as error:
+            raise StreamCut(f"an event of the answer cannot be read: {error}") from error
         if event.error is not None or event.base_resp is not None or event.object == "error" or name == "error":
             self._raise_error(event, data)
         if event.model:
@@ -140,8 +224,8 @@ class ChatStreamDecoder:
             self._read_choice(choice, chunks)
         if event.usage is not None:
             self._emit_usage(event.usage, chunks)
-        elif event.x_groq is not None and event.x_groq.usage is not None:
-            self._emit_usage(event.x_groq.usage, chunks)
+        elif event.x_groq is not None:
+            self._emit_usage(as_object(event.x_groq).get("usage"), chunks)
         if event.citations or event.search_results:
             self._cited_sources = event.search_results or event.citations or []
         return chunks
@@ -189,22 +273,18 @@ class ChatStreamDecoder:
         if delta.function_call is not None:
             self._close_reasoning(chunks)
             self._calls.add(CallFragment(index=-1, function=delta.function_call), 0, chunks)
-        if delta.audio is not None and delta.audio.transcript:
-            self._emit_text(delta.audio.transcript, chunks)
+        for text in _as_texts(as_object(delta.audio).get("transcript")) if delta.audio else ():
+            self._emit_text(text, chunks)
         if delta.annotations:
             for note in delta.annotations:
                 chunks.extend(_citation_chunks(as_object(as_object(note).get("url_citation"))))
 
     def _read_content(self, content: "str | list[Any]", chunks: list[Chunk]) -> None:
-        if isinstance(content, str):
-            self._emit_text(content, chunks)
-            return
-        for part in content:
-            fields = as_object(part)
-            if fields.get("type") == "thinking":
-                chunks.extend(map(ReasoningChunk, _texts_of_parts(fields.get("thinking"))))
+        for part in [{"text": content}] if isinstance(content, str) else map(as_object, content):
+            if part.get("type") == "thinking":
+                chunks.extend(map(ReasoningChunk, _texts_of_parts(part.get("thinking"))))
             else:
-                for text in _as_texts(fields.get("text")):
+                for text in _as_texts(part.get("text")):
                     self._emit_text(text, chunks)
 
     def _emit_text(self, text: str, chunks: list[Chunk]) -> None:
@@ -217,11 +297,8 @@ class ChatStreamDecoder:
     def _emit_reasoning(self, delta: _Delta, chunks: list[Chunk]) -> None:
         """Emit the reasoning of a delta once: vendors repeat it in several fields."""
         details = [detail for detail in map(as_object, delta.reasoning_details or ()) if detail]
-        texts = _as_texts(delta.reasoning_content) or _as_texts(delta.reasoning)
-        texts = texts or [
-            text for detail in details for name in ("text", "summary") for text in _as_texts(detail.get(name))
-        ]
-        chunks.extend(map(ReasoningChunk, texts))
+        repeated = [text for detail in details for name in ("text", "summary") for text in _as_texts(detail.get(name))]
+        chunks.extend(map(ReasoningChunk, _as_texts(delta.reasoning_content) or _as_texts(delta.reasoning) or repeated))
         if self._profile.reasoning_back == "reasoning_details":
             for detail in details:
                 self._merge_detail(detail)
@@ -245,8 +322,8 @@ class ChatStreamDecoder:
             self._reasoning_details = []
             chunks.append(ReasoningChunk(opaque={WIRE: block}))
 
-    def _emit_usage(self, usage: _Usage, chunks: list[Chunk]) -> None:
-        counted = _usage_of(usage, cost=self._profile.cost)
+    def _emit_usage(self, usage: Any, chunks: list[Chunk]) -> None:
+        counted = _usage_of(usage, with_cost=self._profile.cost)
         if counted != self._usage and counted != Usage():
             self._usage = counted
             chunks.append(UsageChunk(counted, self._model))
@@ -283,39 +360,6 @@ class ChatStreamDecoder:
             raise errors.to_model_error(errors.parse_error_body(data))
 
 
-def _decode_event(data: bytes) -> _Event:
-    try:
-        return _EVENT.decode(data)
-    except DECODE_ERRORS as error:
-        if ".usage" in str(error):  # a malformed token count must not cost the answer
-            with suppress(*DECODE_ERRORS):
-                return _EVENT.decode(msgspec.json.encode(_repair_event(as_object(msgspec.json.decode(data)))))
-        raise StreamCut(f"an event of the answer cannot be read: {error}") from error
-
-
-def _repair_event(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event, or a part of one, without token counts that are not numbers."""
-    repaired = {name: _repair_event(as_object(event[name])) if name == "x_groq" else event[name] for name in event}
-    if is_list(repaired.get("choices")):
-        repaired["choices"] = [_repair_event(as_object(choice)) for choice in repaired["choices"]]
-    if "usage" in repaired:
-        repaired["usage"] = _repair_usage(as_object(repaired["usage"]))
-    return repaired
-
-
-def _repair_usage(usage: dict[str, Any]) -> dict[str, Any]:
-    tokens = {name: _repair_count(value) for name, value in usage.items() if name.endswith("tokens")}
-    details = {name: _repair_usage(as_object(value)) for name, value in usage.items() if name.endswith("details")}
-    return {**tokens, **details, "cost": usage.get("cost")}
-
-
-def _repair_count(count: Any) -> int | None:
-    if isinstance(count, str) and count.isdecimal():
-        return min(int(count[:_MAX_DIGITS]), MAX_TOKENS)
-    integral = isinstance(count, int) or (isinstance(count, float) and count.is_integer())
-    return clamp_tokens(int(count)) if integral else None
-
-
 def _stop_reason(finish: str) -> str:
     """Return the stop reason for a finish reason; of an unknown one, whether it means that something is missing."""
     word = finish.lower()
@@ -329,17 +373,17 @@ def _is_unfinished(finish: str) -> bool:
     return finish in FAILED_REASONS or _stop_reason(finish) in {"length", "refusal"}
 
 
-def _usage_of(usage: _Usage, *, cost: bool) -> Usage:
-    prompt, completion = usage.prompt_tokens_details or _InputDetails(), usage.completion_tokens_details
-    read = prompt.cached_tokens or usage.prompt_cache_hit_tokens or usage.cached_tokens
-    reasoning = clamp_tokens((completion.reasoning_tokens if completion else None) or usage.reasoning_tokens)
-    input, output = clamp_tokens(usage.prompt_tokens), clamp_tokens(usage.completion_tokens)
-    if reasoning and usage.total_tokens == input + output + reasoning:
+def _usage_of(usage: Any, *, with_cost: bool) -> Usage:
+    read = next(filter(None, (count_of(usage, *path) for path in _CACHE_READ_PATHS)), 0)
+    reasoning = count_of(usage, "completion_tokens_details", "reasoning_tokens") or count_of(usage, "reasoning_tokens")
+    input, output = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
+    if reasoning and count_of(usage, "total_tokens") == input + output + reasoning:
         output += reasoning  # some vendors do not count reasoning as output
-    spent: Any = usage.cost if cost else None
+    cost: Any = as_object(usage).get("cost") if with_cost else None
     return Usage(
-        input=input, output=output, cache_read=clamp_tokens(read), cache_write=clamp_tokens(prompt.cache_write_tokens),
-        reasoning=reasoning, cost=max(float(spent), 0.0) if isinstance(spent, int | float) else 0.0,
+        input=input, output=output, cache_read=read, reasoning=reasoning,
+        cache_write=count_of(usage, "prompt_tokens_details", "cache_write_tokens"),
+        cost=max(float(cost), 0.0) if isinstance(cost, int | float) else 0.0,
     )  # fmt: skip
 
 

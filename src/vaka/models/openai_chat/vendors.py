@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -81,7 +81,7 @@ class VendorProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _read_profiles() -> dict[str, VendorProfile]:
-    tables = tomllib.loads(resources.files("vaka.models.catalog").joinpath("vendors.toml").read_text("utf-8"))
+    tables = tomllib.loads(Path(__file__).with_name("vendors.toml").read_text("utf-8"))
     defaults = tables.pop("defaults")
     profiles = {"openai-chat": VendorProfile()}
     for name, facts in tables.items():

@@ -5,31 +5,144 @@ StreamCut.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.errors import StreamCut
+from vaka.core.types.errors import ModelError, StreamCut
 from vaka.core.types.message import Citation, Usage
-from vaka.models.json_values import unused_name
-from vaka.models.openai_responses.wire import (
-    WIRE,
-    FunctionCallItem,
-    ItemHeader,
-    ItemPart,
-    MessageItem,
-    ReasoningItem,
-    ResponseBody,
-    ResponsesEvent,
-    decode_event,
-    decode_object,
-    decode_part,
-    error_of_event,
-    garbled_error,
-    is_same_json,
-)
+from vaka.models.compatibility import DECODE_ERRORS, as_object, count_of, unused_name
 from vaka.models.transport import errors
+
+WIRE = "responses"
+"""The key of this provider's items in ``opaque``."""
+
+_EMPTY = msgspec.Raw()
+_T = TypeVar("_T")
+
+
+class ResponsesEvent(msgspec.Struct, gc=False):
+    """Any event; which of the fields it has depends on its type."""
+
+    type: str = ""
+    delta: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    item_id: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: str | None = None
+    name: str | None = None
+    item: msgspec.Raw = _EMPTY
+    part: msgspec.Raw = _EMPTY
+    annotation: msgspec.Raw = _EMPTY
+    response: msgspec.Raw = _EMPTY
+    error: msgspec.Raw = _EMPTY
+
+
+class ItemHeader(msgspec.Struct):
+    """The fields that every item has."""
+
+    type: str = ""
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None
+
+
+class ItemPart(msgspec.Struct):
+    """A part of a message or of reasoning."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    annotations: list[msgspec.Raw] | None = None
+
+
+class ItemBody(msgspec.Struct):
+    """The fields of a message, of reasoning and of a call."""
+
+    content: list[ItemPart] | None = None
+    summary: list[ItemPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+
+
+class ResponseBody(msgspec.Struct):
+    """The complete answer, as the last event repeats it."""
+
+    status: str | None = None
+    model: str | None = None
+    usage: Any = None
+    output: list[msgspec.Raw] | None = None
+    incomplete_details: Any = None
+    error: Any = None
+
+    @property
+    def token_usage(self) -> Usage:
+        count = partial(count_of, self.usage)
+        return Usage(
+            input=count("input_tokens"), output=count("output_tokens"),
+            cache_read=count("input_tokens_details", "cached_tokens"),
+            cache_write=count("input_tokens_details", "cache_write_tokens"),
+            reasoning=count("output_tokens_details", "reasoning_tokens"),
+        )  # fmt: skip
+
+
+_EVENT_DECODER = msgspec.json.Decoder(ResponsesEvent)
+
+
+def decode_event(data: bytes, name: str, known: frozenset[str]) -> ResponsesEvent | None:
+    """Return an event; ``None`` for an invalid one of a type that is not ``known``, which would be ignored anyway."""
+    if data == b"[DONE]":
+        raise StreamCut("the answer was cut: the stream ended before response.completed")
+    try:
+        return _EVENT_DECODER.decode(data)
+    except msgspec.ValidationError as error:
+        kind: object = decode_part(data, dict[str, object]).get("type") or name
+        if not isinstance(kind, str) or kind in known:
+            raise garbled_error(f"an event {kind} cannot be read: {error}") from error
+        return None
+    except DECODE_ERRORS as error:
+        raise garbled_error(f"an event cannot be read: {error}") from error
+
+
+def decode_part(raw: bytes | msgspec.Raw, kind: type[_T]) -> _T:
+    """Return a part of an event. Raises ``StreamCut`` when it is malformed."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except DECODE_ERRORS as error:
+        raise garbled_error(f"a part of an event cannot be read: {error}") from error
+
+
+def decode_object(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """Return an object with all its fields; an empty one for anything else."""
+    return as_object(decode_part(raw, object))
+
+
+def error_of_event(data: bytes) -> ModelError:
+    """Return the error that an event reports."""
+    event = decode_object(data)
+    return errors.error_from_event(
+        event.get("error") or {name: event[name] for name in ("code", "message") if name in event}
+    )
+
+
+def garbled_error(message: str) -> StreamCut:
+    """Return the error for a stream that contradicts itself."""
+    return StreamCut(f"the answer was garbled: {message}")
+
+
+def is_same_json(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON: a server may format it differently when it repeats it."""
+    try:
+        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+    except (*DECODE_ERRORS, UnicodeEncodeError):
+        return False
+
 
 _PartKey: TypeAlias = tuple[str, int]
 _ARGUMENTS_KEY: _PartKey = ("arguments", 0)
@@ -165,11 +278,10 @@ class ResponsesStreamDecoder:
 
     def _item_added(self, event: ResponsesEvent) -> Iterator[Chunk]:
         head = decode_part(event.item, ItemHeader)
-        item = self._locate_item(
-            event.output_index, head, {at for at, item in self._items.items() if item.is_announced}
-        )
+        announced = {at for at, item in self._items.items() if item.is_announced}
+        item = self._locate_item(event.output_index, head, announced)
         if head.type == "function_call":
-            yield from self._update_call(item, decode_part(event.item, FunctionCallItem))
+            yield from self._update_call(item, decode_part(event.item, ItemBody))
         elif head.type == "message":
             yield from self._emit_phase(item, head)
 
@@ -184,10 +296,10 @@ class ResponsesStreamDecoder:
         if head.type == "message":
             yield from self._close_message(item, head, raw)
         elif head.type == "function_call":
-            yield from self._update_call(item, decode_part(raw, FunctionCallItem), whole=True)
+            yield from self._update_call(item, decode_part(raw, ItemBody), whole=True)
         elif not item.closed:
             if head.type == "reasoning":
-                yield from self._emit_reasoning_item(item, decode_part(raw, ReasoningItem))
+                yield from self._emit_reasoning_item(item, decode_part(raw, ItemBody))
             yield ReasoningChunk(opaque={WIRE: decode_object(raw)})
         item.closed = True
 
@@ -195,7 +307,7 @@ class ResponsesStreamDecoder:
 
     def _close_message(self, item: _ItemState, head: ItemHeader, raw: msgspec.Raw) -> Iterator[Chunk]:
         yield from self._emit_phase(item, head)
-        parts = decode_part(raw, MessageItem).content or []
+        parts = decode_part(raw, ItemBody).content or []
         if parts and any(at >= len(parts) for _, at in item.emitted_texts):
             raise garbled_error("text came for a part that its message does not have")
         for at, part in enumerate(parts):
@@ -224,9 +336,8 @@ class ResponsesStreamDecoder:
             yield from self._emit_citation(item, at, annotation)
 
     def _text_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
-        yield from self._emit_remaining_text(
-            self._item_of(event, "message"), ("text", event.content_index or 0), event.text
-        )
+        key = ("text", event.content_index or 0)
+        yield from self._emit_remaining_text(self._item_of(event, "message"), key, event.text)
 
     def _refusal_delta(self, event: ResponsesEvent) -> Iterator[Chunk]:
         self._refused = True
@@ -235,9 +346,8 @@ class ResponsesStreamDecoder:
 
     def _refusal_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
         self._refused = True
-        yield from self._emit_remaining_text(
-            self._item_of(event, "message"), ("refusal", event.content_index or 0), event.refusal
-        )
+        key = ("refusal", event.content_index or 0)
+        yield from self._emit_remaining_text(self._item_of(event, "message"), key, event.refusal)
 
     def _emit_remaining_text(self, item: _ItemState, key: _PartKey, whole: str | None) -> Iterator[Chunk]:
         rest = item.take_remaining(key, whole or "")
@@ -266,7 +376,7 @@ class ResponsesStreamDecoder:
     def _thinking_done(self, event: ResponsesEvent) -> Iterator[Chunk]:
         yield from self._emit_remaining_reasoning(self._item_of(event, "reasoning"), _reasoning_key(event), event.text)
 
-    def _emit_reasoning_item(self, item: _ItemState, thought: ReasoningItem) -> Iterator[Chunk]:
+    def _emit_reasoning_item(self, item: _ItemState, thought: ItemBody) -> Iterator[Chunk]:
         for field, parts in (("summary", thought.summary), ("content", thought.content)):
             for at, part in enumerate(parts or []):
                 yield from self._emit_remaining_reasoning(item, (field, at), part.text)
@@ -279,9 +389,11 @@ class ResponsesStreamDecoder:
 
     # Calls
 
-    def _update_call(self, item: _ItemState, call: FunctionCallItem, *, whole: bool = False) -> Iterator[Chunk]:
-        item.id = item.id or call.call_id or ""
-        yield from self._emit_call(item, call.name, call.arguments_json)
+    def _update_call(self, item: _ItemState, call: ItemBody, *, whole: bool = False) -> Iterator[Chunk]:
+        item.id, arguments = item.id or call.call_id or "", call.arguments
+        if arguments is not None and not isinstance(arguments, str):  # some servers send an object
+            arguments = msgspec.json.encode(arguments).decode()
+        yield from self._emit_call(item, call.name, arguments)
         item.arguments_complete = item.arguments_complete or whole
         if whole and not item.name:
             raise garbled_error("a call names no tool")
@@ -336,7 +448,7 @@ class ResponsesStreamDecoder:
             yield from self._close_item(self._locate_item(None, head, closed), head, raw)
         complete = event.type == "response.completed" and response.status != "incomplete"
         self._check_items(complete=complete)
-        reason = response.incomplete_details.reason if response.incomplete_details else None
+        reason = as_object(response.incomplete_details).get("reason")
         self.done = True
         yield StopChunk(self._stop_reason(response.token_usage) if complete else self._incomplete_reason(reason))
 
@@ -355,13 +467,12 @@ class ResponsesStreamDecoder:
             return "length"
         return "calls" if self._calls else "end"
 
-    def _incomplete_reason(self, reason: str | None) -> str:
+    def _incomplete_reason(self, reason: object) -> str:
         if reason == "content_filter" or self._refused:
             return "refusal"
-        return "length" if reason == "max_output_tokens" or self._calls else reason or "incomplete"
+        return "length" if reason == "max_output_tokens" or self._calls else str(reason or "incomplete")
 
 
 def _reasoning_key(event: ResponsesEvent) -> _PartKey:
-    if "summary" in event.type:
-        return ("summary", event.summary_index or 0)
-    return ("content", event.content_index or 0)
+    is_summary = "summary" in event.type
+    return ("summary", event.summary_index or 0) if is_summary else ("content", event.content_index or 0)

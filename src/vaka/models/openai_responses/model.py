@@ -13,14 +13,11 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
 from vaka.core.types.message import (
     AssistantMessage,
-    CallRef,
     Content,
     Document,
     Image,
     Message,
     Reasoning,
-    Stored,
-    Text,
     ToolCall,
     ToolMessage,
     ToolResult,
@@ -28,14 +25,11 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.tool import ToolSpec
 from vaka.models import compatibility
-from vaka.models.compatibility import CALL_ID_PATTERN, Media
-from vaka.models.json_values import as_object
-from vaka.models.openai_responses.events import ResponsesStreamDecoder
-from vaka.models.openai_responses.wire import WIRE
+from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object
+from vaka.models.openai_responses.events import WIRE, ResponsesStreamDecoder
 from vaka.models.options import ModelOptions, merge_body, read_options
-from vaka.models.provider_model import HttpRequestParts, ProviderModel
-from vaka.models.schema_openai import strict_schema
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.models.schemas import strict_schema
+from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
 __all__ = ["LLAMA", "OpenAIResponses", "ResponsesCapabilities", "ResponsesStreamDecoder", "to_request"]
 
@@ -191,20 +185,16 @@ class _InputWriter:
         return items
 
     def _assistant_items(self, message: AssistantMessage) -> list[InputItem]:
-        calls = {call.id: call for call in message.calls}
         answer = _AnswerItems(with_phase=self._reasoning_kind == "encrypted")
-        for part in message.content:
-            if isinstance(part, Text | Stored):
-                answer.texts.append(part.text if isinstance(part, Text) else part.preview)
+        for part in compatibility.parts_and_calls(message):
+            if isinstance(part, ToolCall):
+                answer.add(self._call_item(part))
             elif isinstance(part, Reasoning):
                 self._add_own_item(part, answer)
-            elif isinstance(part, CallRef):
-                if part.id in calls:
-                    answer.add(self._call_item(calls.pop(part.id)))
-            else:
+            elif isinstance(part, Media):
                 raise compatibility.unsupported_part(self._model, part, "only messages of users and tools may have one")
-        for call in calls.values():
-            answer.add(self._call_item(call))
+            else:
+                answer.texts.append(compatibility.text_or_preview((part,)))
         return answer.finish()
 
     def _add_own_item(self, part: Reasoning, answer: "_AnswerItems") -> None:

@@ -21,7 +21,6 @@ from vaka.core.ports.model import (
 from vaka.core.types.errors import BadRequest, ModelUnavailable
 from vaka.core.types.message import (
     AssistantMessage,
-    CallRef,
     Content,
     Message,
     Part,
@@ -31,9 +30,9 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
-from vaka.models.compatibility import Media, arguments_of, text_or_preview
+from vaka.models.compatibility import Media, arguments_of, as_object, is_list, parts_and_calls, text_or_preview
 from vaka.models.function_calls import FunctionCall, FunctionDefinition
-from vaka.models.json_values import as_object, is_list
+from vaka.models.schemas import resolve_reference
 from vaka.models.text_calls.scanner import CallScanner, FoundCall
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
@@ -133,19 +132,12 @@ def _media_parts(content: Content) -> Content:
 def _answer_as_text(message: AssistantMessage) -> AssistantMessage:
     if not message.calls:
         return message
-    calls = {call.id: call for call in message.calls}
     content: list[Part] = []
-    for part in message.content:
-        if not isinstance(part, CallRef):
-            content.append(part)
-        elif part.id in calls:
-            content.append(_call_text(calls.pop(part.id), first=not content))
-    content += [_call_text(call, first=not (content or at)) for at, call in enumerate(calls.values())]
+    for part in parts_and_calls(message):
+        if isinstance(part, ToolCall):
+            part = Text(text=("\n\n" if content else "") + call_block(part.name, arguments_of(part)))
+        content.append(part)
     return msgspec.structs.replace(message, content=tuple(content), calls=())
-
-
-def _call_text(call: ToolCall, *, first: bool) -> Text:
-    return Text(text=("" if first else "\n\n") + call_block(call.name, arguments_of(call)))
 
 
 def _results_as_text(message: ToolMessage, names: dict[Any, str]) -> list[Content]:
@@ -235,9 +227,9 @@ def _type_names(schema: dict[str, Any], default: str) -> list[str]:
 def _resolve_reference(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     for _ in range(MAX_DEPTH):
         ref = as_object(schema).get("$ref")
-        if not isinstance(ref, str) or not ref.startswith("#/$defs/"):
+        if not isinstance(ref, str) or not ref.startswith("#/"):
             break
-        schema = as_object(root.get("$defs")).get(ref.removeprefix("#/$defs/"))
+        schema = resolve_reference(root, ref)
     return as_object(schema)
 
 

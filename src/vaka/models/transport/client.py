@@ -1,18 +1,20 @@
-"""Send a request to a provider and read its events or body; every failure is a ModelError with secrets redacted."""
+"""Models behind HTTP: send a request to a provider and decode its answer; errors are redacted ModelErrors."""
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from ipaddress import ip_address
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
 
 import httpx2
 import msgspec
 
+from vaka.core.ports.model import Chunk, Prompt
 from vaka.core.types.errors import BadRequest, ModelError, ModelUnavailable, StreamCut
+from vaka.models.compatibility import HistoryAdapter, Media
 from vaka.models.transport import errors, sse
 from vaka.models.transport.http1 import Http1Transport
 
@@ -247,6 +249,59 @@ class ProviderClient:
         secrets = sorted({value for value in values if len(value) >= _MIN_SECRET}, key=len, reverse=True)
         error.args = tuple(self._redact(str(argument), *secrets) for argument in error.args)
         return error
+
+
+class StreamDecoder(Protocol):
+    """Events of one answer go in, chunks come out; ``done`` after the event that ends an answer."""
+
+    done: bool
+
+    def feed(self, data: bytes, name: str = ...) -> Iterable[Chunk]: ...
+    def end(self) -> Iterable[Chunk]: ...
+
+
+class HttpRequestParts(NamedTuple):
+    """The body and headers to send, and the decoder of the answer."""
+
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+    decoder: StreamDecoder
+
+
+class ProviderModel:
+    """A model behind HTTP. A subclass writes the request for a prompt."""
+
+    def __init__(
+        self, name: str, account: Account, path: str, *, headers: Mapping[str, str], http: ConnectionPool | None,
+        check_part: Callable[[Media], object],
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._path = path
+        self._history = HistoryAdapter(name, account.base_url, check_part)
+        self._client = ProviderClient(account, headers, http)
+
+    def _write_request(self, prompt: Prompt) -> HttpRequestParts:
+        raise NotImplementedError
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Answer ``prompt``. Raises ``ModelError``: ``BadRequest`` before anything is sent for an invalid prompt."""
+        prompt, notices = self._history.adapt(prompt)
+        for notice in notices:
+            yield notice
+        body, headers, decoder = self._write_request(prompt)
+        with self._client.redact_errors(headers):
+            async with aclosing(self._client.stream_events(self._path, body, headers=headers)) as events:
+                async for event in events:
+                    for chunk in decoder.feed(event.data, event.event):
+                        yield self._history.tag_origin(chunk)
+                    if decoder.done:
+                        return
+            for chunk in decoder.end():
+                yield self._history.tag_origin(chunk)
+
+    async def close(self) -> None:
+        """Close the connections, unless they are shared."""
+        await self._client.close()
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from vaka.core.types.errors import (
     ModelUnavailable,
     RateLimited,
 )
-from vaka.models.json_values import DECODE_ERRORS, as_list, as_object
+from vaka.models.compatibility import DECODE_ERRORS, as_list, as_object
 from vaka.models.transport.sse import BOM, describe_body, redact_secrets
 
 PAYMENT_REQUIRED = 402

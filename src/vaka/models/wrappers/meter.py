@@ -24,9 +24,9 @@ from vaka.core.ports.model import (
 from vaka.core.types.errors import ConfigError, ModelError
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import CacheBusted
-from vaka.models.catalog.prices import PROVIDER_VENDORS, Price, PriceList
+from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList
 from vaka.models.tokens import encode_json, estimate_message_tokens, estimate_prompt_tokens, estimate_text_tokens
-from vaka.models.wrappers.model_wrapper import close_models
+from vaka.models.wrappers.model_wrapper import ModelWrapper
 
 CACHE_SECONDS = 300.0
 """The lifetime of a provider's prompt cache, at least."""
@@ -93,7 +93,7 @@ class LastCalls:
             self._calls.popitem(last=False)
 
 
-class MeteredModel:
+class MeteredModel(ModelWrapper):
     """Adds costs to the usage of a model, and estimates the cost of a prompt before it is sent.
 
     ``model`` is the ``provider/model`` whose price applies, by default the name of the inner model; ``price`` replaces
@@ -105,19 +105,11 @@ class MeteredModel:
         self, inner: Model, prices: PriceList, *, model: str = "", price: Price | None = None,
         bound: int | None = None, ledger: LastCalls | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._inner, self._price_list, self._own_price, self._output_limit = inner, prices, price, bound
+        super().__init__(inner)
+        self._price_list, self._own_price, self._output_limit = prices, price, bound
         self._model = model or inner.name
         self._ledger = ledger if ledger is not None else LastCalls()
         self._clock = clock
-
-    @property
-    def name(self) -> str:
-        """The name of the inner model."""
-        return self._inner.name
-
-    async def close(self) -> None:
-        """Close the inner model."""
-        await close_models(self._inner)
 
     def price(self) -> Price:
         """Return the price of this model. Raises ``ConfigError`` with the setting to add if it is unknown."""

@@ -21,7 +21,8 @@ class ModelWrapper:
 
     def __init__(self, inner: Model) -> None:
         self._inner = inner
-        if isinstance(inner, CostEstimator):  # an attribute, so that other wrappers are not instances of CostEstimator
+        if isinstance(inner, CostEstimator) and not isinstance(self, CostEstimator):
+            # an attribute, so that other wrappers are not instances of CostEstimator
             self.estimate: Callable[[Prompt], Estimate] = inner.estimate
 
     @property
