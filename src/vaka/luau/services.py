@@ -24,18 +24,19 @@ AskAgent: TypeAlias = Callable[[ScriptRequest, str, JSON, Sequence[JSON], str], 
 """Asks another agent: the request, its name, its configuration, the conversation so far, and a new message."""
 
 
-class ScriptState(Protocol):
-    """Named values of an agent."""
+class AgentMemory(Protocol):
+    """What an agent stores between inputs: named values, messages and a summary.
 
-    async def all(self) -> dict[str, JSON]: ...
+    Messages are ``{"role": …, "content": …}``, oldest first.
+    """
 
-    async def set(self, key: str, value: JSON) -> None:
-        """Store a value; ``None`` removes it."""
+    async def state(self) -> dict[str, JSON]:
+        """Return the named values."""
         ...
 
-
-class ScriptHistory(Protocol):
-    """The messages of a conversation, oldest first, as ``{"role": …, "content": …}``."""
+    async def set_value(self, key: str, value: JSON) -> None:
+        """Store a value; ``None`` removes it."""
+        ...
 
     async def recent(self, count: int) -> Sequence[Mapping[str, JSON]]:
         """Return the last ``count`` messages."""
@@ -49,15 +50,11 @@ class ScriptHistory(Protocol):
         """Remove the last user message and everything after it; repeating the same request has no effect."""
         ...
 
-
-class ScriptSummary(Protocol):
-    """The summary that an agent stores about its conversation."""
-
-    async def read(self) -> str:
+    async def summary(self) -> str:
         """Return the summary, ``""`` if there is none."""
         ...
 
-    async def write(self, text: str) -> None: ...
+    async def set_summary(self, text: str) -> None: ...
 
 
 class ScriptCache(Protocol):
@@ -70,36 +67,6 @@ class ScriptCache(Protocol):
     def set(self, key: str, value: JSON, ttl: float | None = None) -> None:
         """Store a value for at most ``ttl`` seconds; ``None`` removes it."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAccess:
-    """The models a script may ask."""
-
-    find: Callable[[str], Model]
-    """Finds a model by name; raises a ``VakaError`` when there is none."""
-    record_usage: Callable[[UsageRecorded], None] | None = None
-    """Called with the usage of each model call."""
-    find_schema_problem: Callable[[JSON, JSON], str] | None = None
-    """Returns why a value does not fit a JSON Schema (schema, value), ``""`` when it fits."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentMemory:
-    """What an agent stores between inputs."""
-
-    state: ScriptState
-    history: ScriptHistory
-    summary: ScriptSummary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptStorage:
-    """The stores behind ``kvs_*`` and ``cache_*``; keys are stored under ``prefix``."""
-
-    values: KeyValueStore | None = None
-    cache: ScriptCache | None = None
-    prefix: str = "script/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,38 +83,6 @@ class ScriptIo:
     """Receives what an agent emits, for ``parse_chunk``; called again when the script is replayed."""
     set_style: Callable[[str], None] | None = None
     """Called with the style of an agent's script: ``run``, ``input`` for ``on_input``, or ``main`` for neither."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptEnvironment:
-    """Environment variables, logging, time and clean-up."""
-
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The environment variables that scripts may read: these and no others."""
-    log: Callable[[str, str], None] | None = None
-    """Receives a level (``debug``, ``info``, ``warning``, ``error``) and a line."""
-    clock: Clock | None = None
-    new_uuid: Callable[[], str] | None = None
-    exit_stack: AsyncExitStack | None = None
-    """Closes open streams with the script. Without it a model's answer is read completely before its first piece is
-    delivered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostServices:
-    """Everything a script's host functions are made of. A service that is missing raises an error in the script."""
-
-    journal: ScriptJournal | None = None
-    """The script's journal in a session: with it calls of tools and of http obey the same rules as a model's calls."""
-    network: Network | None = None
-    invoke: Callable[[ScriptRequest, str, dict[str, Any]], Awaitable[JSON]] | None = None
-    """Calls a tool where there is no ``journal``."""
-    ask_agent: AskAgent | None = None
-    models: ModelAccess | None = None
-    memory: AgentMemory | None = None
-    storage: ScriptStorage = field(default_factory=ScriptStorage)
-    io: ScriptIo = field(default_factory=ScriptIo)
-    env: ScriptEnvironment = field(default_factory=ScriptEnvironment)
 
 
 def unavailable_function(name: str, why: str) -> HostFunction:
@@ -200,7 +135,7 @@ class ScriptServices:
 
     runner: ScriptRunner
     find_model: Callable[[str], Model]
-    """Finds a model by name; ``default`` is the agent's own."""
+    """Finds a model by name, ``default`` is the agent's own; raises a ``VakaError`` when there is none."""
     network: Network
     values: KeyValueStore
     cache: ScriptCache
@@ -211,6 +146,7 @@ class ScriptServices:
     find_agent: Callable[[str, JSON], Tool | None]
     """Finds an agent by name and configuration, as a tool that takes a prompt."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The environment variables that scripts may read: these and no others."""
 
     def for_untrusted(self) -> "ScriptServices":
         """Return the services of an untrusted script: only its agent's own model, whose name cannot be a file."""
@@ -228,3 +164,24 @@ class ScriptServices:
             return self.find_agent(name, config)
 
         return replace(self, find_model=find_own_model, find_agent=find_agent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostServices:
+    """Everything that the host functions of one script are made of."""
+
+    runtime: ScriptServices
+    memory: AgentMemory
+    exit_stack: AsyncExitStack
+    """Closes open streams with the script."""
+    io: ScriptIo = field(default_factory=ScriptIo)
+    journal: ScriptJournal | None = None
+    """The script's journal in a session: with it calls of tools and of http obey the same rules as a model's calls."""
+    invoke: Callable[[ScriptRequest, str, dict[str, Any]], Awaitable[JSON]] | None = None
+    """Calls a tool where there is no ``journal``."""
+    ask_agent: AskAgent | None = None
+    record_usage: Callable[[UsageRecorded], None] | None = None
+    """Called with the usage of each model call."""
+    log: Callable[[str, str], None] | None = None
+    """Receives a level (``debug``, ``info``, ``warning``, ``error``) and a line."""
+    clock: Clock | None = None

@@ -18,15 +18,7 @@ from vaka.core.types.monitor import Logged, UsageRecorded
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.host.http import http_tools
 from vaka.luau.protocol import value_of_result
-from vaka.luau.services import (
-    AgentMemory,
-    HostServices,
-    ModelAccess,
-    ScriptEnvironment,
-    ScriptIo,
-    ScriptServices,
-    ScriptStorage,
-)  # fmt: skip
+from vaka.luau.services import HostServices, ScriptIo, ScriptServices
 
 HISTORY_KEY, SUMMARY_KEY = "$history", "$summary"
 """Keys in a session's state: changes that scripts made to the history, and the summary."""
@@ -36,53 +28,27 @@ RESERVED_PREFIX = "$"
 """Prefix of state keys that scripts cannot set."""
 
 
-class LoggedState:
-    """The state of a session: events in the log, and events deferred to the next write."""
+class LoggedMemory:
+    """The memory of a session: values of its state, written or deferred to the next write; implements ``AgentMemory``.
 
-    def __init__(self, journal: ScriptJournal) -> None:
-        self._journal = journal
+    Scripts see the logged messages of the agent at ``path``, with those that they appended and without those that they
+    reverted. Each such change is one value, keyed by the request that made it: repeated after a crash it overwrites
+    itself.
+    """
 
-    def get(self, key: str) -> JSON:
-        return self._current_values().get(key)
+    def __init__(self, journal: ScriptJournal, path: AgentPath) -> None:
+        self._journal, self._path = journal, path
 
-    def values_under(self, prefix: str) -> list[JSON]:
-        """Return the values whose keys start with ``prefix/``, in the order they were set."""
-        return [value for key, value in self._current_values().items() if key.startswith(f"{prefix}/")]
+    async def state(self) -> dict[str, JSON]:
+        return {key: value for key, value in self._values().items() if not key.startswith(RESERVED_PREFIX)}
 
-    def put(self, key: str, value: JSON) -> None:
-        """Defer a value to the next write."""
-        turn, size = self._journal.turn, len(msgspec.json.encode(value))
-        if size > BLOB_THRESHOLD:
-            raise ScriptError(f"{key}: the value has {size} bytes; expected at most {BLOB_THRESHOLD}")
-        turn.log.defer(turn.scope, StateChanged(key=key, value=value))
-
-    async def all(self) -> dict[str, JSON]:
-        """Return the values that scripts have set."""
-        return {key: value for key, value in self._current_values().items() if not key.startswith(RESERVED_PREFIX)}
-
-    async def set(self, key: str, value: JSON) -> None:
+    async def set_value(self, key: str, value: JSON) -> None:
         """Store a value; ``None`` removes it. Raises ``ScriptError`` for a reserved key."""
         if key.startswith(RESERVED_PREFIX):
             raise ScriptError(
                 f"agent.state: key {key!r} is reserved: scripts cannot set keys that start with {RESERVED_PREFIX}"
             )
-        self.put(key, value)
-
-    def _current_values(self) -> dict[str, JSON]:
-        log = self._journal.turn.log
-        values = {**log.state.values, **log.pending.values}
-        return {key: value for key, value in values.items() if value is not None}
-
-
-class LoggedHistory:
-    """The messages of a session, with those that scripts appended and without those that they reverted.
-
-    Each change is one value in the session's state, keyed by the request that made it: repeated after a crash it
-    overwrites itself.
-    """
-
-    def __init__(self, journal: ScriptJournal, values: LoggedState, path: AgentPath) -> None:
-        self._journal, self._values, self._path = journal, values, path
+        self._put(key, value)
 
     async def recent(self, count: int) -> Sequence[Mapping[str, JSON]]:
         return [message for _, message in await self._edited_messages()][-count:] if count else []
@@ -95,9 +61,29 @@ class LoggedHistory:
         if user_positions:
             self._record_change(request, {"from": user_positions[-1], "to": len(await self._logged_messages())})
 
+    async def summary(self) -> str:
+        return self._values().get(SUMMARY_KEY) or ""
+
+    async def set_summary(self, text: str) -> None:
+        self._put(SUMMARY_KEY, text)
+
+    def _values(self) -> dict[str, JSON]:
+        log = self._journal.turn.log
+        values = {**log.state.values, **log.pending.values}
+        return {key: value for key, value in values.items() if value is not None}
+
+    def _put(self, key: str, value: JSON) -> None:
+        """Defer a value to the next write."""
+        turn, size = self._journal.turn, len(msgspec.json.encode(value))
+        if size > BLOB_THRESHOLD:
+            raise ScriptError(f"{key}: the value has {size} bytes; expected at most {BLOB_THRESHOLD}")
+        turn.log.defer(turn.scope, StateChanged(key=key, value=value))
+
     async def _edited_messages(self) -> list[tuple[int, dict[str, JSON]]]:
         messages: list[tuple[int, dict[str, JSON]]] = list(enumerate(await self._logged_messages()))
-        for change in self._values.values_under(HISTORY_KEY):
+        for key, change in self._values().items():
+            if not key.startswith(f"{HISTORY_KEY}/"):
+                continue
             if "message" in change:
                 messages.append((change["at"], change["message"]))
             else:
@@ -111,20 +97,7 @@ class LoggedHistory:
 
     def _record_change(self, request: ScriptRequest | None, change: JSON) -> None:
         start, path = self._journal.answers[0], "/".join(self._journal.turn.path)
-        self._values.put(f"{HISTORY_KEY}/{start.at}/{path}/{request.number if request else 0}", change)
-
-
-class LoggedSummary:
-    """The summary of a session."""
-
-    def __init__(self, values: LoggedState) -> None:
-        self._values = values
-
-    async def read(self) -> str:
-        return self._values.get(SUMMARY_KEY) or ""
-
-    async def write(self, text: str) -> None:
-        self._values.put(SUMMARY_KEY, text)
+        self._put(f"{HISTORY_KEY}/{start.at}/{path}/{request.number if request else 0}", change)
 
 
 class CreateAgentTool:
@@ -155,7 +128,7 @@ def build_host_services(
 
     ``layer`` is where the script comes from: the policy judges its http requests and agent calls by that layer.
     """
-    turn, state = journal.turn, LoggedState(journal)
+    turn = journal.turn
     agent_tools = set(turn.tools)
     turn.tools = {**http_tools(services.network, layer), CREATE_AGENT: CreateAgentTool(services, layer), **turn.tools}
 
@@ -173,17 +146,9 @@ def build_host_services(
         return str(value_of_result(await journal.call_tool(request, tool, arguments)))
 
     return HostServices(
-        journal=journal,
-        network=services.network,
-        ask_agent=ask_agent,
-        models=ModelAccess(
-            find=services.find_model, record_usage=record_usage, find_schema_problem=services.find_schema_problem
-        ),
-        memory=AgentMemory(state, LoggedHistory(journal, state, path), LoggedSummary(state)),
-        storage=ScriptStorage(values=services.values, cache=services.cache),
-        io=io,
-        env=ScriptEnvironment(variables=services.env, log=write_log, clock=turn.env.clock, exit_stack=exit_stack),
-    )
+        runtime=services, memory=LoggedMemory(journal, path), exit_stack=exit_stack, io=io, journal=journal,
+        ask_agent=ask_agent, record_usage=record_usage, log=write_log, clock=turn.env.clock,
+    )  # fmt: skip
 
 
 def _role_of(message: Message) -> str:

@@ -16,7 +16,7 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text
 from vaka.luau.host import surface_functions
 from vaka.luau.host.io import chunk_of_content, parse_chunk
-from vaka.luau.host.storage import stored_memory
+from vaka.luau.host.storage import StoredMemory
 from vaka.luau.packages.install import package_finder
 from vaka.luau.pool import PooledVm, PrintBuffer, VmPool, native_limits
 from vaka.luau.program import (
@@ -31,15 +31,7 @@ from vaka.luau.program import (
 )  # fmt: skip
 from vaka.luau.protocol import Script, Step, Waiting
 from vaka.luau.scheduler import NullJournal, drive
-from vaka.luau.services import (
-    AgentMemory,
-    HostServices,
-    ModelAccess,
-    ScriptEnvironment,
-    ScriptIo,
-    ScriptServices,
-    ScriptStorage,
-)  # fmt: skip
+from vaka.luau.services import AgentMemory, HostServices, ScriptIo, ScriptServices
 from vaka.luau.vm import LocalScript, PrintLine, ScriptExecution, StepAction
 from vaka.luau.worker import WorkerPool
 
@@ -274,7 +266,7 @@ class StandaloneScript:
             text = await receive_input()
             if text is None:
                 return None
-            await memory.history.append({"role": "user", "content": text})
+            await memory.append({"role": "user", "content": text})
             return chunk_of_content((Text(text=text),))
 
         io, begin, again = ScriptIo(recv=recv, emit=writer.emit), True, True
@@ -287,24 +279,17 @@ class StandaloneScript:
         self, mode: str, io: ScriptIo, arguments: Sequence[JSON], *, begin: bool = True
     ) -> Sequence[JSON]:
         async with AsyncExitStack() as exit_stack:
-            host = surface_functions(self._build_host_services(io, exit_stack))
+            services = HostServices(
+                runtime=self.services, memory=self._open_memory(), exit_stack=exit_stack, io=io, log=self.log
+            )
             script = self.services.runner.open(self.program, self.print_line)
             startup_info = self._startup_info(mode, begin)
-            return await drive(script, host, NullJournal(), [startup_info, *arguments], max_answers=sys.maxsize)
-
-    def _build_host_services(self, io: ScriptIo, exit_stack: AsyncExitStack) -> HostServices:
-        services = self.services
-        return HostServices(
-            network=services.network,
-            models=ModelAccess(find=services.find_model, find_schema_problem=services.find_schema_problem),
-            memory=self._open_memory(),
-            storage=ScriptStorage(values=services.values, cache=services.cache),
-            io=io,
-            env=ScriptEnvironment(variables=services.env, log=self.log, exit_stack=exit_stack),
-        )
+            return await drive(
+                script, surface_functions(services), NullJournal(), [startup_info, *arguments], max_answers=sys.maxsize
+            )
 
     def _open_memory(self) -> AgentMemory:
-        return stored_memory(self.services.values, f"agent/{self.name}/")
+        return StoredMemory(self.services.values, f"agent/{self.name}/")
 
     def _startup_info(self, mode: str, begin: bool) -> dict[str, JSON]:
         modules = self.program.library.modules.values()
@@ -341,5 +326,5 @@ class _MessageWriter:
             return
         self._open = False
         text, self._texts = "".join(self._texts), []
-        await self._memory.history.append({"role": "assistant", "content": text})
+        await self._memory.append({"role": "assistant", "content": text})
         self._emit_part(None)

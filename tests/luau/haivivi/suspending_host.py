@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.luau.surfaces.surface_fixtures import make_services
 from vaka.core.ports.net import Network
 from vaka.core.types.ids import JSON
 from vaka.luau.host import surface_functions
 from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.require import read_library
 from vaka.luau.scheduler import NullJournal, drive
-from vaka.luau.services import HostServices, ScriptEnvironment, ScriptStorage
 from vaka.luau.vm import VmRunner
 from vaka.stores.memory import MemoryStore
 
@@ -19,10 +19,11 @@ async def run_suspending_script(
 ) -> list[str]:
     """Run a script to its end and return what it logged."""
     logged: list[str] = []
-    services = HostServices(
+    services = make_services(
         network=network,
-        storage=ScriptStorage(values=MemoryStore().values),
-        env=ScriptEnvironment(variables=env, log=lambda _, line: logged.append(line)),
+        values=MemoryStore().values,
+        env=env,
+        log=lambda _, line: logged.append(line),
     )
     program = Program(
         source, library=await read_library(libraries), preludes=(prelude_source(("builtin",)),), main=main_source()

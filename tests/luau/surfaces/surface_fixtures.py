@@ -1,19 +1,21 @@
 """Run scripts with the three surfaces and chosen host services; a fake network, store and journal."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from vaka.core.loop.children.script_journal import ScriptAnswer, ScriptRequest
+from vaka.core.ports.model import Model
 from vaka.core.ports.net import NetRequest, NetResponse, NetVerdict
-from vaka.core.types.errors import NetworkUnreachable
+from vaka.core.types.errors import ConfigError, NetworkUnreachable
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult
 from vaka.luau.host import surface_functions
-from vaka.luau.host.storage import stored_memory
+from vaka.luau.host.storage import MemoryCache, StoredMemory
 from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.protocol import ReplayJournal
 from vaka.luau.scheduler import NullJournal, drive
-from vaka.luau.services import HostServices, ScriptIo
+from vaka.luau.services import HostServices, ScriptIo, ScriptServices
 from vaka.luau.vm import VmRunner
 
 
@@ -89,6 +91,22 @@ class MemoryJournal:
 _vm_runner = VmRunner()
 
 
+def find_no_model(name: str) -> Model:
+    raise ConfigError(f"generate is not available here: there is no model {name!r}")
+
+
+def make_services(**fields: Any) -> HostServices:
+    """Return host services with these fields of ``ScriptServices`` and ``HostServices``; the others are fakes."""
+    runtime: dict[str, Any] = {
+        "runner": _vm_runner, "find_model": find_no_model, "network": FakeNetwork(), "values": DictValues(),
+        "cache": MemoryCache(), "argument_parser": None, "find_schema_problem": lambda *_: "", "find_agent": None,
+        "env": {},
+    }  # fmt: skip
+    runtime |= {name: fields.pop(name) for name in runtime if name in fields}
+    others = {"memory": StoredMemory(DictValues(), ""), "exit_stack": AsyncExitStack(), **fields}
+    return HostServices(runtime=ScriptServices(**runtime), **others)
+
+
 async def run_script(
     source: str,
     *args: JSON,
@@ -99,12 +117,14 @@ async def run_script(
 ) -> Sequence[JSON]:
     """Run a script and return its results."""
     program = Program(source, "script", preludes=(prelude_source(),), main=main_source(), trusted=True)
-    return await drive(
-        _vm_runner.open(program),
-        surface_functions(services or HostServices()),
-        journal or NullJournal(),
-        [{"mode": mode, **(startup_info or {})}, *args],
-    )
+    services = services or make_services()
+    async with services.exit_stack:
+        return await drive(
+            _vm_runner.open(program),
+            surface_functions(services),
+            journal or NullJournal(),
+            [{"mode": mode, **(startup_info or {})}, *args],
+        )
 
 
 async def run_for_result(
@@ -145,9 +165,8 @@ class AgentConversation:
 
     @property
     def host_services(self) -> HostServices:
-        return HostServices(io=ScriptIo(recv=self.recv, emit=self.emit))
+        return make_services(io=ScriptIo(recv=self.recv, emit=self.emit))
 
 
 def memory_services(values: DictValues | None = None) -> HostServices:
-    memory = stored_memory(values or DictValues(), "")
-    return HostServices(memory=memory)
+    return make_services(memory=StoredMemory(values or DictValues(), ""))

@@ -5,13 +5,13 @@ import pytest
 from tests.luau.surfaces.surface_fixtures import (
     DictValues,
     MemoryJournal,
+    make_services,
     memory_services,
     run_for_error,
     run_for_result,
     run_script,
 )
 from vaka.core.types.ids import JSON
-from vaka.luau.services import HostServices, ScriptEnvironment
 
 GIVEN: dict[str, JSON] = {
     "name": "assistant", "model": "m", "state_id": "s-1", "request_id": "r", "user_id": "u", "trace_id": "t",
@@ -86,8 +86,6 @@ async def test_agent_functions_raise_for_invalid_arguments(body: str, why: str) 
 async def test_a_script_without_an_agent_has_no_state() -> None:
     assert "agent.state is not available here" in await run_for_error("local x = ctx.agent.state.a")
     assert "agent.state is not available here" in await run_for_error("ctx.agent.state.a = 1")
-    assert "agent.history is not available here" in await run_for_error("ctx.agent.history:recent()")
-    assert "agent.memory is not available here" in await run_for_error("ctx.agent.memory:summary()")
     assert await run_script("return ctx.agent.name, ctx.runtime.user_id") == [None, None]
 
 
@@ -135,7 +133,5 @@ async def test_memory_finds_words_in_text_without_spaces() -> None:
 async def test_logs_have_a_level() -> None:
     lines: list[tuple[str, str]] = []
     source = "local l = ctx.log l.debug('a', 1) l.info({b = {1}}) l.warn(nil, print ~= nil) l.error('x\\255')"
-    await run_script(
-        source, services=HostServices(env=ScriptEnvironment(log=lambda level, line: lines.append((level, line))))
-    )
+    await run_script(source, services=make_services(log=lambda level, line: lines.append((level, line))))
     assert lines == [("debug", "a\t1"), ("info", '{"b":[1]}'), ("warning", "nil\ttrue"), ("error", "x\ufffd")]

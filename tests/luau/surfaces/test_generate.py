@@ -7,13 +7,12 @@ from functools import partial
 
 import pytest
 
-from tests.luau.surfaces.surface_fixtures import MemoryJournal, run_for_error, run_for_result, run_script
+from tests.luau.surfaces.surface_fixtures import MemoryJournal, make_services, run_for_error, run_for_result, run_script
 from vaka.core.ports.model import Chunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import NotFound, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.luau.services import HostServices, ModelAccess, ScriptEnvironment
 from vaka.testing.models import FunctionModel, ScriptedModel, fail, say
 
 
@@ -31,9 +30,10 @@ async def test_generate_asks_a_model_by_name() -> None:
         local before = {{role = "user", content = "1"}}
         return one, ctx.generate("c", {{role = "user", content = "Sure?"}}, {messages = before})
     """
-    assert await run_script(
-        source, services=HostServices(models=ModelAccess(find=find, record_usage=costs.append))
-    ) == ["Yes.", "No."]
+    assert await run_script(source, services=make_services(find_model=find, record_usage=costs.append)) == [
+        "Yes.",
+        "No.",
+    ]
     assert names == ["a/b", "c"]
     first, second = model.prompts
     assert (first.system, first.options, first.number, second.number) == ("Be brief.", {"temperature": 0.5}, 1, 2)
@@ -57,7 +57,6 @@ async def test_generate_asks_a_model_by_name() -> None:
         ("generate('m', 'x', {f = print})", "a function is not plain data"),
         ("generate('other', 'x')", "no model 'other'"),
         ("generate_json('m', 'x')", "generate_json: schema must be a table, not nil"),
-        ("generate_json('m', 'x', {})", "generate_json is not available here: this host cannot check JSON Schemas"),
         ("generate_stream('m', 1)", "generate_stream: prompt must be a string, not a number"),
     ],
 )
@@ -67,7 +66,7 @@ async def test_generate_raises_for_invalid_arguments(call: str, why: str) -> Non
             raise NotFound(f"no model {name!r}")
         return ScriptedModel()
 
-    assert why in await run_for_error(f"ctx.{call}", HostServices(models=ModelAccess(find=find)))
+    assert why in await run_for_error(f"ctx.{call}", make_services(find_model=find))
 
 
 async def test_a_model_that_fails_is_an_error_the_script_can_catch() -> None:
@@ -80,15 +79,10 @@ async def test_a_model_that_fails_is_an_error_the_script_can_catch() -> None:
         end
         return errors
     """
-    busy, cut, refused = await run_for_result(source, services=HostServices(models=ModelAccess(find=lambda _: model)))
+    busy, cut, refused = await run_for_result(source, services=make_services(find_model=lambda _: model))
     assert "busy" in busy
     assert cut == "scripted: the answer was cut off"
     assert refused == "scripted: the model refused to answer"
-
-
-async def test_generate_is_an_error_without_models() -> None:
-    for call in ("generate('m', 'x')", "generate_json('m', 'x', {})", "generate_stream('m', 'x')"):
-        assert "is not available here: this script has no models" in await run_for_error(f"ctx.{call}")
 
 
 def find_schema_problem(schema: JSON, value: JSON) -> str:
@@ -103,7 +97,7 @@ async def test_generate_json_returns_a_value_that_fits_the_schema() -> None:
     model = ScriptedModel(say('```json\n{"city": "Hilo"}\n```'))
     source = "return ctx.generate_json('m', 'Where?', {type = 'object', required = {'city'}, enum = {}})"
     assert await run_for_result(
-        source, services=HostServices(models=ModelAccess(find=lambda _: model, find_schema_problem=find_schema_problem))
+        source, services=make_services(find_model=lambda _: model, find_schema_problem=find_schema_problem)
     ) == {"city": "Hilo"}
     assert '"enum":[]' in model.prompts[0].system
 
@@ -112,7 +106,7 @@ async def test_generate_json_retries_once_with_the_problem() -> None:
     model = ScriptedModel(say("Hilo!"), say('{"city": "Hilo"}'))
     source = "return ctx.generate_json('m', 'Where?', {required = {'city'}})"
     assert await run_for_result(
-        source, services=HostServices(models=ModelAccess(find=lambda _: model, find_schema_problem=find_schema_problem))
+        source, services=make_services(find_model=lambda _: model, find_schema_problem=find_schema_problem)
     ) == {"city": "Hilo"}
     *_, answer, again = model.prompts[1].messages
     assert "Hilo!" in repr(answer)
@@ -124,14 +118,13 @@ async def test_generate_json_fails_after_the_second_invalid_answer() -> None:
     model = ScriptedModel(say("[]"), say("{}"), say('{"city": 1}'))
     why = await run_for_error(
         "ctx.generate_json('m', 'x', {required = {'city'}})",
-        HostServices(models=ModelAccess(find=lambda _: model, find_schema_problem=find_schema_problem)),
+        make_services(find_model=lambda _: model, find_schema_problem=find_schema_problem),
     )
     assert why == "script:1: generate_json: m gave no answer that fits the schema: 'city' is missing"
     assert len(model.prompts) == 2
 
 
-@pytest.mark.parametrize("whole", [True, False])
-async def test_generate_stream_returns_the_answer_in_pieces(whole: bool) -> None:
+async def test_generate_stream_returns_the_answer_in_pieces() -> None:
     model = ScriptedModel({"chunks": ["日", "", "本 ", "x" * 100, "語"]})
     source = """
         local pieces = {}
@@ -139,9 +132,7 @@ async def test_generate_stream_returns_the_answer_in_pieces(whole: bool) -> None
         return pieces
     """
     async with AsyncExitStack() as closing:
-        services = HostServices(
-            models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=None if whole else closing)
-        )
+        services = make_services(find_model=lambda _: model, exit_stack=closing)
         assert await run_for_result(source, services=services) == ["日", "本 ", "x" * 100, "語"]
 
 
@@ -153,9 +144,7 @@ async def test_a_stream_that_is_not_read_to_its_end_is_closed_with_the_script() 
         assert (
             await run_for_result(
                 source,
-                services=HostServices(
-                    models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=closing)
-                ),
+                services=make_services(find_model=lambda _: model, exit_stack=closing),
             )
             == "a"
         )
@@ -178,11 +167,11 @@ async def test_a_stream_continues_where_a_crash_interrupted_it() -> None:
     book = MemoryJournal()
     whole = await run_script(
         STREAMED,
-        services=HostServices(models=ModelAccess(find=lambda _: ScriptedModel({"chunks": pieces}))),
+        services=make_services(find_model=lambda _: ScriptedModel({"chunks": pieces})),
         journal=book,
     )
     for cut in range(1, len(book.answers) + 1):
-        services = HostServices(models=ModelAccess(find=lambda _: ScriptedModel({"chunks": pieces})))
+        services = make_services(find_model=lambda _: ScriptedModel({"chunks": pieces}))
         assert await run_script(STREAMED, services=services, journal=MemoryJournal(book.answers[:cut])) == whole
 
 
@@ -190,14 +179,14 @@ async def test_a_stream_whose_second_answer_differs_is_an_error() -> None:
     book = MemoryJournal()
     await run_script(
         STREAMED,
-        services=HostServices(models=ModelAccess(find=lambda _: ScriptedModel({"chunks": ["a", "b", "c"]}))),
+        services=make_services(find_model=lambda _: ScriptedModel({"chunks": ["a", "b", "c"]})),
         journal=book,
     )
     for model in (ScriptedModel({"chunks": ["a", "x", "c"]}), ScriptedModel(say("a"))):
         with pytest.raises(ScriptError, match="the model's second answer differs from it"):
             await run_script(
                 STREAMED,
-                services=HostServices(models=ModelAccess(find=partial(select_model, model))),
+                services=make_services(find_model=partial(select_model, model)),
                 journal=MemoryJournal(book.answers[:3]),
             )
 
@@ -213,19 +202,16 @@ def model_with_chunks(*chunks: Chunk) -> FunctionModel:
 
 async def test_a_model_may_restart_before_a_piece_is_delivered() -> None:
     model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
-    services = HostServices(models=ModelAccess(find=lambda _: model))
+    services = make_services(find_model=lambda _: model)
     assert await run_for_result("return ctx.generate('m', 'x')", services=services) == "right"
-    assert await run_for_result(STREAMED, services=services) == "right"
 
 
 async def test_only_the_last_usage_of_a_call_is_recorded() -> None:
     costs: list[UsageRecorded] = []
     counts = (UsageChunk(Usage(input=1)), UsageChunk(Usage(input=5, output=2), "real"))
-    services = HostServices(
-        models=ModelAccess(
-            find=lambda _: model_with_chunks(counts[0], TextChunk("a"), counts[1], StopChunk()),
-            record_usage=costs.append,
-        )
+    services = make_services(
+        find_model=lambda _: model_with_chunks(counts[0], TextChunk("a"), counts[1], StopChunk()),
+        record_usage=costs.append,
     )
     assert await run_for_result("return ctx.generate('m', 'x')", services=services) == "a"
     assert costs == [UsageRecorded(model="real", usage=Usage(input=5, output=2))]
@@ -238,7 +224,7 @@ async def test_the_usage_of_a_discarded_attempt_is_recorded() -> None:
     assert (
         await run_for_result(
             "return ctx.generate('m', 'x')",
-            services=HostServices(models=ModelAccess(find=lambda _: model, record_usage=costs.append)),
+            services=make_services(find_model=lambda _: model, record_usage=costs.append),
         )
         == "right"
     )
@@ -251,7 +237,5 @@ async def test_a_model_cannot_restart_after_a_piece_is_delivered() -> None:
         with pytest.raises(ScriptError, match="started its answer again after a part of it was delivered"):
             await run_script(
                 STREAMED,
-                services=HostServices(
-                    models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=closing)
-                ),
+                services=make_services(find_model=lambda _: model, exit_stack=closing),
             )

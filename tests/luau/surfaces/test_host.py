@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, memory_services
+from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, make_services, memory_services
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.errors import ScriptError
@@ -18,13 +18,7 @@ from vaka.luau.host.http import http_tools
 from vaka.luau.host.io import EmittedChunk, chunk_of_content, parse_chunk
 from vaka.luau.host.storage import MemoryCache
 from vaka.luau.program import prelude_source, surfaces_of
-from vaka.luau.services import (
-    HostServices,
-    ModelAccess,
-    ScriptEnvironment,
-    ScriptIo,
-    ScriptStorage,
-)
+from vaka.luau.services import HostServices, ScriptIo
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, say
 
@@ -119,15 +113,17 @@ def all_services() -> HostServices:
     async def ignore(*_: Any) -> None:
         return None
 
-    return HostServices(
+    return make_services(
         network=FakeNetwork({"u": NetResponse(status=200)}),
-        models=ModelAccess(find=lambda _: ScriptedModel(say("x")), find_schema_problem=lambda *_: ""),
+        find_model=lambda _: ScriptedModel(say("x")),
+        find_schema_problem=lambda *_: "",
         invoke=answer,
         ask_agent=answer,
         memory=memory_services().memory,
-        storage=ScriptStorage(values=DictValues(), cache=MemoryCache()),
+        values=DictValues(),
+        cache=MemoryCache(),
         io=ScriptIo(input=answer, output=ignore, recv=answer, emit=ignore),
-        env=ScriptEnvironment(clock=FakeClock(auto=True)),
+        clock=FakeClock(auto=True),
     )
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.luau.surfaces.surface_fixtures import FakeNetwork, run_for_error, run_script
+from tests.luau.surfaces.surface_fixtures import FakeNetwork, make_services, run_for_error, run_script
 from vaka.core.ports.net import NetResponse
-from vaka.luau.services import HostServices
 
 DATA = NetResponse(
     status=200, headers=(("content-type", "application/json"),), body=b'{"a": [1, null]}', url="http://host/a"
@@ -15,7 +14,7 @@ DATA = NetResponse(
 async def test_each_method_has_a_function(method: str) -> None:
     network = FakeNetwork({"http://host/a": DATA})
     source = f"local r = ctx.http.{method}('http://host/a') return r.status, r.json, r.data == r.json, r.url"
-    assert await run_script(source, services=HostServices(network=network)) == [200, {"a": [1]}, True, "http://host/a"]
+    assert await run_script(source, services=make_services(network=network)) == [200, {"a": [1]}, True, "http://host/a"]
     assert network.sent[0].method == method.upper()
 
 
@@ -31,7 +30,7 @@ async def test_a_request_has_a_query_headers_a_body_and_a_timeout() -> None:
         ctx.http.put("http://host/a", {json = {}})
         ctx.http.put("http://host/a", {body = buffer.fromstring("b")})
     """
-    await run_script(source, services=HostServices(network=network))
+    await run_script(source, services=make_services(network=network))
     first, *others = network.sent
     assert first.url == "http://host/a?z=0&a=%C3%A9%20%26&b=1&b=2.5&c=true#f"
     assert (first.method, first.body, first.timeout, first.redirects, first.max_bytes) == (
@@ -54,7 +53,7 @@ async def test_headers_are_case_insensitive_and_cookies_are_not_joined() -> None
     headers = (("X-A", "1"), ("Set-Cookie", "a=1, 2"), ("set-cookie", "b"))
     network = FakeNetwork({"http://host/a": NetResponse(status=200, headers=headers, body=b"no json")})
     source = "local r = ctx.http.get('http://host/a') return r.headers['X-a'], r.headers['Set-Cookie'], r.json, r.body"
-    assert await run_script(source, services=HostServices(network=network)) == ["1", ["a=1, 2", "b"], None, "no json"]
+    assert await run_script(source, services=make_services(network=network)) == ["1", ["a=1, 2", "b"], None, "no json"]
 
 
 @pytest.mark.parametrize(
@@ -81,4 +80,4 @@ async def test_headers_are_case_insensitive_and_cookies_are_not_joined() -> None
     ],
 )
 async def test_http_raises_for_invalid_and_failed_requests(call: str, why: str) -> None:
-    assert why in await run_for_error(f"ctx.http.{call}", HostServices(network=FakeNetwork()))
+    assert why in await run_for_error(f"ctx.http.{call}", make_services(network=FakeNetwork()))

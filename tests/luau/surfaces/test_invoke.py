@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.luau.surfaces.surface_fixtures import run_for_error, run_script
+from tests.luau.surfaces.surface_fixtures import make_services, run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
-from vaka.luau.services import HostServices
 
 
 async def test_invoke_calls_a_tool() -> None:
@@ -20,7 +19,7 @@ async def test_invoke_calls_a_tool() -> None:
             raise ScriptError("it broke")
         return {"got": arguments}
 
-    services = HostServices(invoke=invoke)
+    services = make_services(invoke=invoke)
     source = "return ctx.invoke('t', {a = 1}).got.a, ctx.invoke('t').got, pcall(ctx.invoke, 'bad')"
     assert await run_script(source, services=services) == [1, {}, False, "it broke"]
     assert calls == [(1, "t", {"a": 1}), (2, "t", {}), (3, "bad", {})]
@@ -52,7 +51,7 @@ async def test_an_agent_answers_with_the_conversation_so_far() -> None:
     one, two, three = (
         f"helper/{{'tone': 'kind'}}/{count}/{text}" for count, text in ((0, "one"), (2, "two"), (4, "three"))
     )
-    assert await run_script(source, services=HostServices(ask_agent=answer_with_everything)) == [
+    assert await run_script(source, services=make_services(ask_agent=answer_with_everything)) == [
         True,
         False,
         one + two,
@@ -74,7 +73,7 @@ async def test_an_agent_answers_with_the_conversation_so_far() -> None:
     ],
 )
 async def test_agents_raise_for_invalid_arguments(body: str, why: str) -> None:
-    assert why in await run_for_error(body, HostServices(ask_agent=answer_with_everything))
+    assert why in await run_for_error(body, make_services(ask_agent=answer_with_everything))
 
 
 async def test_missing_services_are_errors() -> None:

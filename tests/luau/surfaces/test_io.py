@@ -1,9 +1,9 @@
 """Inputs and outputs of tools and agents."""
 
-from tests.luau.surfaces.surface_fixtures import AgentConversation, run_for_error, run_script
+from tests.luau.surfaces.surface_fixtures import AgentConversation, make_services, run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.ids import JSON
-from vaka.luau.services import HostServices, ScriptIo
+from vaka.luau.services import ScriptIo
 
 
 async def test_a_tool_returns_or_outputs_its_result() -> None:
@@ -38,7 +38,7 @@ async def test_a_tool_may_ask_for_input() -> None:
     source = "function invoke(ctx, args) ctx.output('Where?') return args.a .. ctx.input(), ctx.input() end"
     assert (
         await run_script(
-            source, {"a": "in "}, mode="tool", services=HostServices(io=ScriptIo(input=more, output=output))
+            source, {"a": "in "}, mode="tool", services=make_services(io=ScriptIo(input=more, output=output))
         )
     )[0] == "in Hilo"
     assert shown == ["Where?"]

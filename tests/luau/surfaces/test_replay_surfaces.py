@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, MemoryJournal, run_script
+from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, MemoryJournal, make_services, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
-from vaka.luau.host.storage import stored_memory
-from vaka.luau.services import HostServices, ModelAccess, ScriptEnvironment
+from vaka.luau.host.storage import StoredMemory
+from vaka.luau.services import HostServices
 from vaka.testing.models import ScriptedModel, say
 
 DATA = NetResponse(
@@ -51,7 +51,7 @@ EVERYTHING = """
     agent:send(a)
     ctx.log.info("half")
     state.last = agent:collect()
-    return a, b, c, state:all(), ctx.uuid(), ctx.now() > 0, ctx.random()
+    return a, b, c, state:all(), #ctx.uuid(), ctx.now() > 0, ctx.random()
 """
 
 
@@ -60,14 +60,13 @@ async def test_replaying_any_prefix_gives_the_same_result() -> None:
         return "invoked"
 
     def services() -> HostServices:
-        memory = stored_memory(DictValues(), "")
-        return HostServices(
-            models=ModelAccess(find=lambda _: ScriptedModel(say("Yes."))),
+        memory = StoredMemory(DictValues(), "")
+        return make_services(
+            find_model=lambda _: ScriptedModel(say("Yes.")),
             network=FakeNetwork({"http://host/a": DATA}),
             invoke=invoke,
             ask_agent=answer_with_everything,
             memory=memory,
-            env=ScriptEnvironment(new_uuid=lambda: "id"),
         )
 
     book = MemoryJournal()
@@ -97,5 +96,5 @@ SHARED = """
 
 
 async def test_shared_metatables_cannot_be_reached() -> None:
-    seen = await run_script(SHARED, services=HostServices(network=FakeNetwork({"http://host/a": DATA})))
+    seen = await run_script(SHARED, services=make_services(network=FakeNetwork({"http://host/a": DATA})))
     assert seen == [["The metatable is locked"] * 15]

@@ -10,14 +10,15 @@ from tests.luau.surfaces.surface_fixtures import (
     DictValues,
     FakeNetwork,
     MemoryJournal,
+    make_services,
     memory_services,
     run_for_result,
     run_script,
 )
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
-from vaka.luau.host.storage import stored_memory
-from vaka.luau.services import HostServices, ModelAccess, ScriptEnvironment, ScriptIo
+from vaka.luau.host.storage import StoredMemory
+from vaka.luau.services import HostServices, ScriptIo
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, fail, say
 
@@ -26,7 +27,7 @@ OK = NetResponse(status=200, body=b"{}")
 
 def fake_clock_services() -> HostServices:
     """Return services whose clock does not wait."""
-    return HostServices(env=ScriptEnvironment(clock=FakeClock(auto=True)))
+    return make_services(clock=FakeClock(auto=True))
 
 
 async def test_a_tool_has_an_input_and_an_output() -> None:
@@ -43,7 +44,7 @@ async def test_outputs_are_passed_on_at_once() -> None:
         shown.append((value, error))
 
     await run_script(
-        "rt:output(1) rt:output(nil, 'no')", mode="tool", services=HostServices(io=ScriptIo(output=output))
+        "rt:output(1) rt:output(nil, 'no')", mode="tool", services=make_services(io=ScriptIo(output=output))
     )
     assert shown == [(1, None), (None, "no")]
 
@@ -125,7 +126,7 @@ async def test_a_promise_is_awaited_for_its_values() -> None:
         local response = promise:await()
         return before, response.status, promise:is_ready(), promise:await().status
     """
-    assert await run_script(source, services=HostServices(network=FakeNetwork({"http://host/a": OK}))) == [
+    assert await run_script(source, services=make_services(network=FakeNetwork({"http://host/a": OK}))) == [
         False,
         200,
         True,
@@ -141,7 +142,7 @@ async def test_the_promise_of_an_invalid_request_is_ready_at_once() -> None:
 async def test_requests_run_concurrently() -> None:
     clock = FakeClock()
     source = "local a, b = rt:sleep(20), rt:sleep(20) a:await() b:await() return 'done'"
-    running = asyncio.create_task(run_for_result(source, services=HostServices(env=ScriptEnvironment(clock=clock))))
+    running = asyncio.create_task(run_for_result(source, services=make_services(clock=clock)))
     await clock.wait_for_sleeps(2)
     clock.advance(0.02)
     assert await running == "done"
@@ -188,7 +189,7 @@ async def test_await_all_returns_results_in_order() -> None:
         return #results, results[1].cancelled, results[2].status, results[3].err, err, #again, same == err
     """
     why = "no server at 'http://unknown'"
-    assert await run_script(source, services=HostServices(network=network)) == [3, False, 200, why, why, 3, True]
+    assert await run_script(source, services=make_services(network=network)) == [3, False, 200, why, why, 3, True]
 
 
 async def test_await_all_of_nothing_is_an_empty_list() -> None:
@@ -230,7 +231,7 @@ async def test_a_response_can_be_awaited() -> None:
         local status = rt:await_any(promise, rt:timeout(1e9)):await().status
         return status, __builtin.http{url = "http://host/a"}:await().status
     """
-    assert await run_script(source, services=HostServices(network=FakeNetwork({"http://host/a": OK}))) == [200, 200]
+    assert await run_script(source, services=make_services(network=FakeNetwork({"http://host/a": OK}))) == [200, 200]
 
 
 async def test_promises_can_be_passed_in_a_list() -> None:
@@ -240,7 +241,7 @@ async def test_promises_can_be_passed_in_a_list() -> None:
 async def test_generate_returns_a_string_for_a_string() -> None:
     model = ScriptedModel(say("Hello."), fail(500, "down"))
     source = "local a, b = rt:generate('m', 'Hi') return a, b, rt:generate('m', 'Hi')"
-    *first, nothing, why = await run_script(source, services=HostServices(models=ModelAccess(find=lambda _: model)))
+    *first, nothing, why = await run_script(source, services=make_services(find_model=lambda _: model))
     assert first == ["Hello.", None]
     assert nothing is None
     assert why.startswith("scripted: ")
@@ -267,7 +268,7 @@ async def test_generate_returns_a_stream_for_a_conversation() -> None:
         local g, h = stream:recv()
         return seen, a, b, c, d, e, f, g, h
     """
-    assert await run_script(source, services=HostServices(models=ModelAccess(find=lambda _: model))) == [
+    assert await run_script(source, services=make_services(find_model=lambda _: model)) == [
         ["HeHe", "llollo", "eos"], None, None, None, "stream EOF", None, "stream EOF", None, "stream is closed",
     ]  # fmt: skip
     (prompt,) = model.prompts
@@ -275,17 +276,14 @@ async def test_generate_returns_a_stream_for_a_conversation() -> None:
     assert [type(message).__name__ for message in prompt.messages] == ["UserMessage", "AssistantMessage", "UserMessage"]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-async def test_a_stream_that_fails_returns_an_error(whole: bool) -> None:
+async def test_a_stream_that_fails_returns_an_error() -> None:
     model = ScriptedModel({"chunks": ["He", "llo"], "cut_after": 1})
     source = """
         local stream = rt:generate("m", {messages = {{role = "user", content = "Hi"}}})
         return stream:recv().text, stream:recv()
     """
     async with AsyncExitStack() as closing:
-        services = HostServices(
-            models=ModelAccess(find=lambda _: model), env=ScriptEnvironment(exit_stack=None if whole else closing)
-        )
+        services = make_services(find_model=lambda _: model, exit_stack=closing)
         assert await run_script(source, services=services) == ["He", None, "scripted: the answer was cut off"]
 
 
@@ -314,7 +312,7 @@ async def test_generate_returns_an_error_for_invalid_arguments(call: str, why: s
 async def test_generate_with_context_returns_text() -> None:
     model = ScriptedModel(say("Six."))
     source = "return rt:generate_with_context('m', {messages = {{role = 'user', content = '3+3?'}}})"
-    assert await run_script(source, services=HostServices(models=ModelAccess(find=lambda _: model))) == ["Six.", None]
+    assert await run_script(source, services=make_services(find_model=lambda _: model)) == ["Six.", None]
 
 
 async def test_state_is_set_read_and_deleted() -> None:
@@ -369,23 +367,10 @@ async def test_state_history_and_memory_return_errors_for_invalid_arguments(call
     assert await run_script(f"return rt:{call}", services=memory_services()) == why
 
 
-async def test_state_history_and_memory_are_errors_without_an_agent() -> None:
-    source = """
-        local _, e1 = rt:state_get("x")
-        local _, e2 = rt:history_recent(1)
-        local _, e3 = rt:memory_summary()
-        return e1, rt:state_set("x", 1), e2, rt:history_revert(), e3
-    """
-    for why in await run_script(source):
-        assert "is not available here: this script has no agent" in why
-
-
 async def test_log_may_name_a_level() -> None:
     lines: list[tuple[str, str]] = []
     source = "rt:log('error', 'a', 1) rt:log('warn', {}) rt:log('plain', 2) rt:log('info')"
-    await run_script(
-        source, services=HostServices(env=ScriptEnvironment(log=lambda level, line: lines.append((level, line))))
-    )
+    await run_script(source, services=make_services(log=lambda level, line: lines.append((level, line))))
     assert lines == [("error", "a\t1"), ("warning", "[table]"), ("info", "plain\t2"), ("info", "info")]
 
 
@@ -400,12 +385,12 @@ async def test_replaying_any_prefix_gives_the_same_result() -> None:
         local results = rt:await_all(rt:sleep(1), rt:timeout(2), rt:http{url = "http://host/a"})
         return model, rt:uuid(), rt:state_get("a"), results[3].status, rt:time()
     """
-    memory = stored_memory(DictValues(), "agent/")
-    services = HostServices(
-        models=ModelAccess(find=lambda _: ScriptedModel(say("Yes."))),
+    memory = StoredMemory(DictValues(), "agent/")
+    services = make_services(
+        find_model=lambda _: ScriptedModel(say("Yes.")),
         network=FakeNetwork({"http://host/a": OK}),
         memory=memory,
-        env=ScriptEnvironment(clock=FakeClock(auto=True)),
+        clock=FakeClock(auto=True),
     )
     book = MemoryJournal()
     first = await run_script(source, services=services, journal=book)

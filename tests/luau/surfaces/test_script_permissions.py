@@ -3,7 +3,7 @@
 from typing import Any
 
 import vaka
-from tests.luau.surfaces.surface_fixtures import FakeNetwork
+from tests.luau.surfaces.surface_fixtures import FakeNetwork, make_services
 from tests.runtime.runtime_fixtures import (
     agent,
     check_log,
@@ -23,7 +23,6 @@ from vaka.luau.host import surface_functions
 from vaka.luau.host.http import http_tools
 from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.scheduler import drive
-from vaka.luau.services import HostServices, ModelAccess
 from vaka.luau.vm import VmRunner
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
@@ -67,10 +66,11 @@ class ScriptSession:
             async with open_script_journal(context, "script", self.program.digest, tools) as (nest, before):
                 if before is not None:
                     return before.value
-                services = HostServices(
+                services = make_services(
                     journal=nest,
                     network=self.network,
-                    models=ModelAccess(find=lambda _: self.model, record_usage=self.usage.append),
+                    find_model=lambda _: self.model,
+                    record_usage=self.usage.append,
                 )
                 script = VmRunner().open(self.program)
                 values = await drive(script, surface_functions(services), nest, [{"mode": "tool"}, {}])

@@ -37,7 +37,7 @@ from vaka.luau.protocol import (
     is_table,
     type_name,
 )
-from vaka.luau.services import HostServices, ModelAccess, unavailable_function
+from vaka.luau.services import HostServices, unavailable_function
 
 
 def invoke_functions(services: HostServices) -> HostFunctions:
@@ -76,12 +76,11 @@ class ModelAnswerStream:
     """A model's answer, delivered to a script in pieces.
 
     The script passes how many characters it has received and the last of them, so that after a crash a new stream can
-    skip them, or fail if the new answer differs. ``read_ahead`` reads the whole answer with the first piece, for
-    streams that are never closed.
+    skip them, or fail if the new answer differs.
     """
 
-    def __init__(self, read: ReadPieces, *, read_ahead: bool = False) -> None:
-        self._read, self._read_ahead = read, read_ahead
+    def __init__(self, read: ReadPieces) -> None:
+        self._read = read
         self._pieces: AsyncGenerator[str | None] | None = None
         self._buffer: deque[str] = deque()
         self._has_delivered = False
@@ -129,13 +128,7 @@ class ModelAnswerStream:
 
     async def _pull(self, pieces: AsyncGenerator[str | None]) -> None:
         try:
-            if not self._read_ahead:
-                self._buffer_piece(await anext(pieces))
-                return
-            self._ended = True
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    self._buffer_piece(piece)
+            self._buffer_piece(await anext(pieces))
         except StopAsyncIteration:
             self._ended = True
         except ScriptError as error:
@@ -238,14 +231,14 @@ _FENCE = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 class ModelCaller:
     """Calls models within the budgets of the turn, and records their usage."""
 
-    def __init__(self, models: ModelAccess, journal: ScriptJournal | None) -> None:
-        self._models, self._journal = models, journal
+    def __init__(self, services: HostServices) -> None:
+        self._services, self._journal = services, services.journal
         self._call_numbers = count(1)
 
     def find_model(self, name: JSON) -> Model:
         """Return the model of that name; raise ``ScriptError`` if there is none."""
         try:
-            return self._models.find(as_string(name, "generate: model"))
+            return self._services.runtime.find_model(as_string(name, "generate: model"))
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
@@ -315,10 +308,10 @@ class ModelCaller:
         usage, prompt = cost.usage, reservation.prompt
         if written_chars is not None:
             usage = estimate_partial_usage(model, prompt, usage, written_chars)
-        if self._models.record_usage is not None and (written_chars is None or usage != Usage()):
+        if self._services.record_usage is not None and (written_chars is None or usage != Usage()):
             call = self._journal.call if self._journal is not None else None
             name = cost.model or model.name
-            self._models.record_usage(UsageRecorded(model=name, usage=usage, agent=prompt.agent, call=call))
+            self._services.record_usage(UsageRecorded(model=name, usage=usage, agent=prompt.agent, call=call))
 
     async def read_answer(self, model: Model, prompt: Prompt) -> str:
         pieces: list[str] = []
@@ -340,10 +333,7 @@ async def _reserve_budget(journal: ScriptJournal, model: Model, prompt: Prompt, 
 
 def generate_functions(services: HostServices) -> HostFunctions:
     """``generate``, ``generate_json``, and ``generate.open``, ``.next`` and ``.close`` for an answer in pieces."""
-    if services.models is None:
-        names = ("generate", "generate_json", "generate.open", "generate.next", "generate.close")
-        return {name: unavailable_function(name, "this script has no models") for name in names}
-    caller, exit_stack = ModelCaller(services.models, services.journal), services.env.exit_stack
+    caller = ModelCaller(services)
     streams: dict[int, ModelAnswerStream] = {}
 
     async def generate(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
@@ -353,11 +343,8 @@ def generate_functions(services: HostServices) -> HostFunctions:
     async def open(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
         chosen = caller.find_model(model)
         full_prompt = caller.make_prompt(request, parse_prompt_args(prompt, options))
-        stream = streams[request.number] = ModelAnswerStream(
-            lambda: caller.stream_answer(chosen, full_prompt), read_ahead=exit_stack is None
-        )
-        if exit_stack is not None:
-            exit_stack.push_async_callback(stream.close)
+        stream = streams[request.number] = ModelAnswerStream(lambda: caller.stream_answer(chosen, full_prompt))
+        services.exit_stack.push_async_callback(stream.close)
         return request.number
 
     def find_stream(stream: JSON) -> ModelAnswerStream:
@@ -375,7 +362,7 @@ def generate_functions(services: HostServices) -> HostFunctions:
 
     return {
         "generate": HostFunction(generate, wants_request=True),
-        "generate_json": _generate_json_function(services.models.find_schema_problem, caller),
+        "generate_json": _generate_json_function(services.runtime.find_schema_problem, caller),
         # A replayed script opens its streams again, to receive the pieces that are not in the log.
         "generate.open": HostFunction(open, wants_request=True, local=True),
         "generate.next": HostFunction(next_piece),
@@ -383,12 +370,7 @@ def generate_functions(services: HostServices) -> HostFunctions:
     }
 
 
-def _generate_json_function(
-    find_schema_problem: Callable[[JSON, JSON], str] | None, caller: ModelCaller
-) -> HostFunction:
-    if find_schema_problem is None:
-        return unavailable_function("generate_json", "this host cannot check JSON Schemas")
-
+def _generate_json_function(find_schema_problem: Callable[[JSON, JSON], str], caller: ModelCaller) -> HostFunction:
     async def generate_json(
         request: ScriptRequest, model: JSON, prompt: JSON, schema: JSON, options: JSON = None, rejected: JSON = None,
         problem: JSON = None,

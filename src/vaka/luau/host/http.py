@@ -15,7 +15,7 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.message import Text, ToolResult
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.protocol import HostFunction, HostFunctions, as_table
-from vaka.luau.services import HostServices, unavailable_function
+from vaka.luau.services import HostServices
 
 DEFAULT_TIMEOUT = 30.0
 MAX_TIMEOUT = 120.0
@@ -109,14 +109,11 @@ def http_tools(network: Network, layer: str = "code") -> dict[str, Tool]:
 
 def http_functions(services: HostServices) -> HostFunctions:
     """``http``: sends a request given as a table and returns the response as a table."""
-    network = services.network
-    if network is None:
-        return {"http": unavailable_function("http", "this script has no network")}
 
     async def http(request: ScriptRequest, spec: JSON) -> JSON:
         wanted = parse_request(spec)
         if services.journal is None:
-            return await send_request(network, wanted)
+            return await send_request(services.runtime.network, wanted)
         return await services.journal.call_tool(request, wanted.tool_name, msgspec.to_builtins(wanted))
 
     return {"http": HostFunction(http, wants_request=True)}

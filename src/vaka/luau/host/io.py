@@ -107,15 +107,15 @@ def log_functions(services: HostServices) -> HostFunctions:
         if level not in LOG_LEVELS:
             raise ScriptError(f"log: unknown level {level!r}; expected {', '.join(LOG_LEVELS)}")
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
-        if services.env.log is not None:
-            services.env.log(level, text if len(text) <= MAX_LOG_CHARS else f"{text[:MAX_LOG_CHARS]}…")
+        if services.log is not None:
+            services.log(level, text if len(text) <= MAX_LOG_CHARS else f"{text[:MAX_LOG_CHARS]}…")
 
     return {"log": HostFunction(log, local=True)}
 
 
 def time_functions(services: HostServices) -> HostFunctions:
     """``sleep`` and ``uuid``."""
-    wait = asyncio.sleep if services.env.clock is None else services.env.clock.sleep
+    wait = asyncio.sleep if services.clock is None else services.clock.sleep
 
     async def sleep(seconds: JSON) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -123,7 +123,7 @@ def time_functions(services: HostServices) -> HostFunctions:
         await wait(max(float(seconds), 0.0))
 
     async def new_uuid() -> JSON:
-        return services.env.new_uuid() if services.env.new_uuid is not None else str(uuid.uuid4())
+        return str(uuid.uuid4())
 
     return {"sleep": HostFunction(sleep), "uuid": HostFunction(new_uuid)}
 
@@ -132,6 +132,6 @@ def env_functions(services: HostServices) -> HostFunctions:
     """``env``: the value of an environment variable that scripts may read; nil for any other, and for an empty one."""
 
     async def env(key: JSON) -> JSON:
-        return services.env.variables.get(as_string(key, "key")) or None
+        return services.runtime.env.get(as_string(key, "key")) or None
 
     return {"env": HostFunction(env, local=True)}

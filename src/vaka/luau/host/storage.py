@@ -10,102 +10,81 @@ from vaka.core.ports.store import KeyValueStore
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.luau.protocol import HostFunction, HostFunctions, as_count, as_string, as_table, pack, unpack
-from vaka.luau.services import AgentMemory, HostServices, unavailable_function
+from vaka.luau.services import HostServices
 
 MAX_SEARCHED_MESSAGES = 10_000
 """Messages that ``memory:query`` searches, counted from the newest."""
-_FUNCTION_NAMES = (
-    "state.all", "state.set", "history.recent", "history.append", "history.revert",
-    "memory.summary", "memory.set_summary", "memory.query",
-)  # fmt: skip
-
 _WORD = re.compile(r"[a-z0-9_]+|[^\W\d_a-z]+")
 _ROLES = frozenset({"user", "assistant", "system", "tool"})
 
 
-def stored_memory(values: KeyValueStore, prefix: str) -> AgentMemory:
-    """Return state, history and summary in a key-value store, for agents without a session."""
-    return AgentMemory(
-        _StoredState(values, f"{prefix}state"),
-        _StoredHistory(values, f"{prefix}history"),
-        _StoredSummary(values, f"{prefix}summary"),
-    )
+class StoredMemory:
+    """The memory of an agent without a session, in a key-value store; implements ``AgentMemory``."""
 
+    def __init__(self, values: KeyValueStore, prefix: str) -> None:
+        self._values, self._prefix = values, prefix
 
-class _StoredState:
-    def __init__(self, values: KeyValueStore, key: str) -> None:
-        self._values, self._key = values, key
+    async def state(self) -> dict[str, JSON]:
+        return dict(await self._get("state") or {})
 
-    async def all(self) -> dict[str, JSON]:
-        return dict(await self._values.get(self._key) or {})
-
-    async def set(self, key: str, value: JSON) -> None:
-        values = await self.all() | {key: value}
-        await self._values.put(self._key, {name: item for name, item in values.items() if item is not None})
-
-
-class _StoredHistory:
-    def __init__(self, values: KeyValueStore, key: str) -> None:
-        self._values, self._key = values, key
+    async def set_value(self, key: str, value: JSON) -> None:
+        values = await self.state() | {key: value}
+        await self._put("state", {name: item for name, item in values.items() if item is not None})
 
     async def recent(self, count: int) -> Sequence[Mapping[str, JSON]]:
-        return (await self._read_messages())[-count:] if count else []
+        return (await self._messages())[-count:] if count else []
 
     async def append(self, message: Mapping[str, JSON], request: ScriptRequest | None = None) -> None:
-        await self._values.put(self._key, [*await self._read_messages(), dict(message)])
+        await self._put("history", [*await self._messages(), dict(message)])
 
     async def revert(self, request: ScriptRequest) -> None:
-        messages = await self._read_messages()
+        messages = await self._messages()
         user_positions = [at for at, message in enumerate(messages) if message.get("role") == "user"]
-        await self._values.put(self._key, messages[: user_positions[-1]] if user_positions else [])
+        await self._put("history", messages[: user_positions[-1]] if user_positions else [])
 
-    async def _read_messages(self) -> list[Mapping[str, JSON]]:
-        return list(await self._values.get(self._key) or [])
+    async def summary(self) -> str:
+        return await self._get("summary") or ""
 
+    async def set_summary(self, text: str) -> None:
+        await self._put("summary", text)
 
-class _StoredSummary:
-    def __init__(self, values: KeyValueStore, key: str) -> None:
-        self._values, self._key = values, key
+    async def _messages(self) -> list[Mapping[str, JSON]]:
+        return list(await self._get("history") or [])
 
-    async def read(self) -> str:
-        return await self._values.get(self._key) or ""
+    async def _get(self, name: str) -> JSON:
+        return await self._values.get(self._prefix + name)
 
-    async def write(self, text: str) -> None:
-        await self._values.put(self._key, text)
+    async def _put(self, name: str, value: JSON) -> None:
+        await self._values.put(self._prefix + name, value)
 
 
 def memory_functions(services: HostServices) -> HostFunctions:
     """``state.*``, ``history.*`` and ``memory.*``."""
-    if services.memory is None:
-        return {
-            name: unavailable_function(f"agent.{name.partition('.')[0]}", "this script has no agent")
-            for name in _FUNCTION_NAMES
-        }
-    state, history, summary = services.memory.state, services.memory.history, services.memory.summary
+    memory = services.memory
 
     async def set_value(key: JSON, value: JSON = None) -> None:
-        await state.set(as_string(key, "agent.state: a key"), value)
+        await memory.set_value(as_string(key, "agent.state: a key"), value)
 
     async def recent(count: JSON = 10) -> JSON:
-        return [dict(message) for message in await history.recent(as_count(count, "how many"))]
+        return [dict(message) for message in await memory.recent(as_count(count, "how many"))]
 
     async def append(request: ScriptRequest, message: JSON) -> None:
-        await history.append(parse_history_message(message), request)
+        await memory.append(parse_history_message(message), request)
 
     async def write_summary(text: JSON) -> None:
-        await summary.write(as_string(text, "memory: the summary"))
+        await memory.set_summary(as_string(text, "memory: the summary"))
 
     async def query(question: JSON, count: JSON = 5) -> JSON:
-        words, messages = as_string(question, "memory: the question"), await history.recent(MAX_SEARCHED_MESSAGES)
+        words, messages = as_string(question, "memory: the question"), await memory.recent(MAX_SEARCHED_MESSAGES)
         return rank_messages(words, messages, as_count(count, "how many"))
 
     return {
-        "state.all": HostFunction(state.all),
+        "state.all": HostFunction(memory.state),
         "state.set": HostFunction(set_value, durable=True),
         "history.recent": HostFunction(recent),
         "history.append": HostFunction(append, wants_request=True, durable=True),
-        "history.revert": HostFunction(history.revert, wants_request=True, durable=True),
-        "memory.summary": HostFunction(summary.read),
+        "history.revert": HostFunction(memory.revert, wants_request=True, durable=True),
+        "memory.summary": HostFunction(memory.summary),
         "memory.set_summary": HostFunction(write_summary, durable=True),
         "memory.query": HostFunction(query),
     }
@@ -143,27 +122,25 @@ def rank_messages(question: str, messages: Sequence[Mapping[str, JSON]], count: 
     return [message | {"score": round(score, 3)} for score, _, message in ranked[:count]]
 
 
-def _unavailable_functions(table: str, why: str) -> HostFunctions:
-    return {f"{table}.{name}": unavailable_function(f"{table}_{name}", why) for name in ("get", "set", "del")}
+def _storage_key(key: JSON) -> str:
+    return f"script/{as_string(key, 'key')}"
 
 
 def kvs_functions(services: HostServices) -> HostFunctions:
     """``kvs.get``, ``kvs.set`` and ``kvs.del``."""
-    values, prefix = services.storage.values, services.storage.prefix
-    if values is None:
-        return _unavailable_functions("kvs", "this script has no key-value store")
+    values = services.runtime.values
 
     async def get(key: JSON) -> JSON:
-        return unpack(await values.get(prefix + as_string(key, "key")))
+        return unpack(await values.get(_storage_key(key)))
 
     async def put(key: JSON, value: JSON = None) -> None:
         try:
-            await values.put(prefix + as_string(key, "key"), pack(value))
+            await values.put(_storage_key(key), pack(value))
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
     async def remove(key: JSON) -> None:
-        await values.put(prefix + as_string(key, "key"), None)
+        await values.put(_storage_key(key), None)
 
     return {
         "kvs.get": HostFunction(get),
@@ -206,19 +183,17 @@ class MemoryCache:
 
 def cache_functions(services: HostServices) -> HostFunctions:
     """``cache.get``, ``cache.set`` and ``cache.del``."""
-    cache, prefix = services.storage.cache, services.storage.prefix
-    if cache is None:
-        return _unavailable_functions("cache", "this script has no cache")
+    cache = services.runtime.cache
 
     async def get(key: JSON) -> JSON:
-        return cache.get(prefix + as_string(key, "key"))
+        return cache.get(_storage_key(key))
 
     async def put(key: JSON, value: JSON = None, ttl: JSON = None) -> None:
         if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float)):
             raise ScriptError(f"cache_set: the time to live must be a number of seconds, not {ttl!r}")
-        cache.set(prefix + as_string(key, "key"), value, ttl)
+        cache.set(_storage_key(key), value, ttl)
 
     async def remove(key: JSON) -> None:
-        cache.set(prefix + as_string(key, "key"), None)
+        cache.set(_storage_key(key), None)
 
     return {"cache.get": HostFunction(get), "cache.set": HostFunction(put), "cache.del": HostFunction(remove)}
