@@ -67,10 +67,10 @@ def join_path(folder: str, path: str) -> str:
 def find_secret_path(words: Iterable[Word]) -> str:
     """Return the source of the first word that names, or may match, a file with secrets."""
     for word in words:
-        text = word.path or "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
+        text = word.path or word.render(lambda expansion: expansion.name)
         text = text.replace("HOME", "~", 1) if text.startswith("HOME") else text
         text = posixpath.normpath(text) if text else ""
-        if holds_secrets(text) or (any(hole.kind == "glob" for hole in word.expansions) and may_match_secrets(text)):
+        if holds_secrets(text) or ("glob" in word.expansion_kinds and may_match_secrets(text)):
             return word.source or text
     return ""
 
@@ -86,7 +86,7 @@ def touches_no_file(redirection: Redirection) -> bool:
         return True
     if operator in {">&", "<&"} and target.value is not None and _DESCRIPTOR.fullmatch(target.value):
         return target.value != ""
-    if len(target.pieces) == 1 and all(hole.kind == "process" for hole in target.expansions) and target.expansions:
+    if len(target.pieces) == 1 and target.expansion_kinds == {"process"}:
         return True  # its commands are judged on their own
     return target.value in _STANDARD_STREAMS or (">" not in operator and target.value == "/dev/stdin")
 
@@ -99,9 +99,6 @@ def input_files_of(simple: SimpleCommand) -> list[Word]:
     return [one.target for one in simple.redirections if not touches_no_file(one) and not is_write(one)]
 
 
-_FILLABLE_KINDS = frozenset({"parameter", "command"})
-
-
 def list_possible_paths(words: Iterable[Word]) -> list[str]:
     """Return the paths that some words may be, without duplicates."""
     paths = (text for word in words for text in ((word.path,) if word.path else iter_likely_paths(word)))
@@ -110,7 +107,8 @@ def list_possible_paths(words: Iterable[Word]) -> list[str]:
 
 def fill_with_values(word: Word, values: Sequence[str]) -> Iterator[str]:
     """Yield the texts that a word may become when its variables and commands have these values."""
-    if not any(hole.kind in _FILLABLE_KINDS and hole.name != "HOME" and not hole.numeric for hole in word.expansions):
+    unknown = [one for one in word.expansions if one.kind in {"parameter", "command"} and not one.numeric]
+    if all(expansion.name == "HOME" for expansion in unknown):
         return
     yield from values
     if len(word.expansions) == 1 and len(word.pieces) > 1:
@@ -146,7 +144,7 @@ def iter_likely_paths(word: Word) -> Iterator[str]:
         return
     if word.guess is not None:
         yield word.guess
-    shown = "".join(piece if isinstance(piece, str) else _expansion_text(piece) for piece in word.pieces)
+    shown = word.render(_expansion_text)
     yield shown
     head, slash, last = shown.rpartition("/")
     if any(sign in last for sign in "*?["):
@@ -156,10 +154,11 @@ def iter_likely_paths(word: Word) -> Iterator[str]:
                 yield head + slash + name
 
 
-def _expansion_text(hole: WordExpansion) -> str:
-    if hole.kind == "tilde":
-        return {"~+": ".", "~-": "x"}.get(hole.name) or os.path.expanduser(hole.name)  # noqa: PTH111  # of any user
-    return "~" if hole.name == "HOME" else hole.name if hole.kind == "glob" else "x"
+def _expansion_text(expansion: WordExpansion) -> str:
+    name = expansion.name
+    if expansion.kind == "tilde":
+        return {"~+": ".", "~-": "x"}.get(name) or os.path.expanduser(name)  # noqa: PTH111  # of any user
+    return "~" if name == "HOME" else name if expansion.kind == "glob" else "x"
 
 
 def _path_candidates(word: Word) -> Iterator[str]:
@@ -293,9 +292,8 @@ def _check_removal(name: str, words: Words, folders: tuple[str, ...] | None) -> 
 
 def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what: str) -> Iterator[Finding]:
     for word in words:
-        unknown = next(
-            (hole for hole in word.expansions if hole.kind not in {"glob", "tilde"} and hole.name != "HOME"), None
-        )
+        expansions = [one for one in word.expansions if one.kind not in {"glob", "tilde"} and one.name != "HOME"]
+        unknown = expansions[0] if expansions else None
         if unknown is not None and unknown.kind == "input" and unknown.guess is not None:
             continue  # find only returns paths below its start
         if unknown is not None or (word.value is None and not word.pieces):
@@ -316,8 +314,7 @@ def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what:
 
 def _possible_paths(word: Word, folders: tuple[str, ...] | None) -> Iterator[str]:
     """Yield the paths that a word may name, without a final pattern that matches everything."""
-    pieces = (one if isinstance(one, str) else "~" if one.name == "HOME" else one.name for one in word.pieces)
-    text = "".join(pieces) or word.value or ""
+    text = word.render(lambda expansion: "~" if expansion.name == "HOME" else expansion.name)
     yield _strip_match_all(text)
     if not text.startswith(("/", "~")):
         yield from (_strip_match_all(posixpath.join(folder, text)) for folder in folders or () if folder)

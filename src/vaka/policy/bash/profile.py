@@ -70,7 +70,7 @@ def _inspect_read(words: Words) -> list[Word]:
 def _inspect_wait(words: Words) -> list[Word]:
     """Accept ``wait``, ``wait 42``, ``wait $!``; with ``-p`` it sets a variable."""
     for word in words:
-        last = bool(word.expansions) and all(hole.name == "!" for hole in word.expansions)
+        last = bool(word.expansions) and all(expansion.name == "!" for expansion in word.expansions)
         if not last and (word.value is None or not re.fullmatch(r"-[nf]+|%?\w+|%[%+-]", word.value)):
             raise NotReadOnly(f"wait {word.source} may set a variable")
     return []
@@ -139,11 +139,11 @@ def _inspect_test(words: Words) -> list[Word]:
 
 def _may_evaluate(word: Word, before: Words, after: Words) -> bool:
     """Return whether a word may become ``-v`` or ``-R`` in the position of an operator."""
-    if all(hole.numeric or hole.plain_value or hole.name == "!" for hole in word.expansions):
+    if all(expansion.numeric or expansion.plain_value or expansion.name == "!" for expansion in word.expansions):
         return False
-    shown = "".join(piece if isinstance(piece, str) else piece.name for piece in word.pieces)
-    if word.may_split and all(hole.kind == "glob" for hole in word.expansions):
-        return any(fnmatchcase(operator, shown) for operator in _EVALUATING_OPERATORS)
+    if word.may_split and word.expansion_kinds == {"glob"}:
+        pattern = word.render(lambda expansion: expansion.name)
+        return any(fnmatchcase(operator, pattern) for operator in _EVALUATING_OPERATORS)
     if word.may_split:
         return True
     compared = any(other.value in _COMPARISONS for other in (*before, *after))
@@ -296,7 +296,7 @@ def _skip_find_argument(words: Words, at: int) -> int:
 
 def _matches_no_action(word: Word) -> bool:
     """Return whether a pattern matches no action, as ``*.py``."""
-    if any(hole.kind != "glob" for hole in word.expansions):
+    if not word.expansion_kinds <= {"glob"}:
         return False
     return all(not (act.startswith(word.prefix) and act.endswith(word.suffix)) for act in _FIND_ACTIONS)
 

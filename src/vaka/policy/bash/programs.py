@@ -16,7 +16,7 @@ def _load_tables() -> dict[str, dict[str, Any]]:
     return tomllib.loads(resources.files("vaka.policy.bash").joinpath("programs.toml").read_text("utf-8"))
 
 
-def read_table(section: str) -> dict[str, dict[str, Any]]:
+def read_table(section: str) -> dict[str, Any]:
     """Return the entries of a section by program."""
     return {name: entry for names, entry in _load_tables()[section].items() for name in names.split()}
 

@@ -140,7 +140,7 @@ class CommandView:
         if pattern.kind != "glob":
             return _match_tokens(pattern, self.words)
         if self.text is None:
-            self.text = _render_words(self.words)
+            self.text = " ".join([_render_word(word) for word in self.words])
         return _match_glob(pattern, self.text)
 
 
@@ -170,10 +170,6 @@ def _may_become(word: Word, token: str) -> bool:
     if word.may_split:
         return token.startswith(prefix) or (" " not in prefix and prefix.startswith(token))
     return len(token) >= len(prefix) + len(suffix) and token.startswith(prefix) and token.endswith(suffix)
-
-
-def _render_words(words: Words) -> str:
-    return " ".join([_render_word(word) for word in words])
 
 
 def _render_word(word: Word) -> str:

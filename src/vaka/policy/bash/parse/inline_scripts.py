@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, Words
 from vaka.policy.bash.parse.words import decode_ansi
 from vaka.policy.bash.parse.wrappers import base_name
+from vaka.policy.bash.programs import read_table
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "yash", "posh", "pdksh"})
 
@@ -40,6 +41,8 @@ def find_inline_scripts(words: Words, stdin: ScriptText | None) -> Iterator[Inli
         yield from _find_shell_script(name, words[1:], stdin)
     elif (finder := _SCRIPT_FINDERS.get(name)) is not None:
         yield from finder(words[1:], stdin)
+    elif name in _SCRIPT_OPTIONS:
+        yield from _find_in_options(words[1:], _SCRIPT_OPTIONS[name].split())
 
 
 def _text_of_word(word: Word) -> ScriptText:
@@ -52,8 +55,10 @@ def _join_words(words: Words) -> ScriptText:
 
 def _process_substitution_text(words: Words) -> ScriptText | None:
     """Return the predicted text of ``<(echo …)`` as the first word."""
-    hole = words[0].expansions[0] if words and len(words[0].expansions) == 1 else None
-    return ScriptText(hole.guess, certain=True) if hole and hole.kind == "process" and hole.guess is not None else None
+    expansions = words[0].expansions if words else ()
+    if len(expansions) != 1 or expansions[0].kind != "process" or expansions[0].guess is None:
+        return None
+    return ScriptText(expansions[0].guess, certain=True)
 
 
 def _find_shell_script(name: str, words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
@@ -89,19 +94,16 @@ def _find_trap(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript
         yield InlineScript("trap", _text_of_word(rest[0]))
 
 
-def _find_in_options(*options: str) -> ScriptFinder:
-    def find(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]:
-        for index, word in enumerate(words):
-            value = word.placeholder_text
-            if _takes_next_word(value, options) and index + 1 < len(words):
-                yield InlineScript(value, _text_of_word(words[index + 1]))
-            elif (start := next((one for one in options if _has_attached_value(one, value)), "")) != "":
-                yield InlineScript(start, ScriptText(value[len(start) :].removeprefix("="), word.guess is not None))
-
-    return find
+def _find_in_options(words: Words, options: list[str]) -> Iterator[InlineScript]:
+    for index, word in enumerate(words):
+        value = word.placeholder_text
+        if _takes_next_word(value, options) and index + 1 < len(words):
+            yield InlineScript(value, _text_of_word(words[index + 1]))
+        elif start := next((option for option in options if _has_attached_value(option, value)), ""):
+            yield InlineScript(start, ScriptText(value[len(start) :].removeprefix("="), word.guess is not None))
 
 
-def _takes_next_word(value: str, options: tuple[str, ...]) -> bool:
+def _takes_next_word(value: str, options: list[str]) -> bool:
     """Return whether the next word is the value of an option, or of the last option of a cluster (``-qc``)."""
     return value in options or (re.fullmatch(r"-[A-Za-z]+", value) is not None and f"-{value[-1]}" in options)
 
@@ -173,14 +175,11 @@ def _find_ssh(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]
 
 _SCRIPT_FINDERS: Mapping[str, ScriptFinder] = {
     "eval": _find_eval, "trap": _find_trap, "watch": _find_watch, "alias": _find_alias, "git": _find_git_alias,
-    "parallel": _find_parallel, "ssh": _find_ssh, "su": _find_in_options("-c", "--command", "--session-command"),
-    "sg": _find_in_options("-c"), "nix-shell": _find_in_options("--run", "--command"),
-    "npx": _find_in_options("-c", "--call"),
-    **dict.fromkeys(("source", "."), _find_source), **dict.fromkeys(("at", "batch"), _find_stdin_script),
-    **dict.fromkeys(("runuser", "script", "flock"), _find_in_options("-c", "--command")),
-    **dict.fromkeys(("mapfile", "readarray"), _find_in_options("-C")),
-    **dict.fromkeys(("compgen", "complete"), _find_in_options("-C", "-W")),
+    "parallel": _find_parallel, "ssh": _find_ssh, "source": _find_source, ".": _find_source,
+    "at": _find_stdin_script, "batch": _find_stdin_script,
 }  # fmt: skip
+
+_SCRIPT_OPTIONS: Mapping[str, str] = read_table("script_options")
 
 
 # ------------------------------------------------------------------------------------------- predicted output
@@ -207,10 +206,11 @@ def predict_output(command: SimpleCommand) -> ScriptText | None:
 
 def input_text_of(redirections: tuple[Redirection, ...]) -> ScriptText | None:
     """Return the input that a here-document, here-string or ``<(…)`` gives to a command."""
-    for one in reversed(redirections):
-        if one.body is not None:
-            return ScriptText(one.body, one.target.value is not None)
-        if one.operator == "<" and (text := _process_substitution_text((one.target,))) is not None:
+    for redirection in reversed(redirections):
+        body, target = redirection.body, redirection.target
+        if body is not None:
+            return ScriptText(body, target.value is not None)
+        if redirection.operator == "<" and (text := _process_substitution_text((target,))) is not None:
             return text
     return None
 
@@ -244,40 +244,28 @@ def _decode_escapes(text: str) -> str:
     return decoded.encode("latin-1").decode("utf-8", "replace")
 
 
-CommandFinder: TypeAlias = Callable[[list[str]], Iterator[str]]
-
-
 def find_option_commands(words: Words) -> Iterator[str]:
     """Yield the texts that a program passes to a shell, such as ``tar --to-command``."""
-    finder = _COMMAND_FINDERS.get(base_name(words[0].placeholder_text)) if words else None
-    if finder is not None:
-        yield from finder([word.placeholder_text for word in words[1:]])
+    name = base_name(words[0].placeholder_text) if words else ""
+    if name not in _COMMAND_RUNNERS:
+        return
+    values = [word.placeholder_text for word in words[1:]]
+    if name == "git":
+        yield from _find_git_commands(values)
+    yield from _find_option_values(values, _COMMAND_OPTIONS.get(name, ""))
+    for value in values:
+        for pattern in _COMMAND_PATTERNS.get(name, ()):
+            yield from re.findall(pattern, value, re.DOTALL)
 
 
-def _find_option_values(*options: str) -> CommandFinder:
-    """Find the values of options: in the next word, after ``=``, or attached to a letter."""
-
-    def find(values: list[str]) -> Iterator[str]:
-        for index, value in enumerate(values):
-            for option in options:
-                if value == option and index + 1 < len(values):
-                    yield values[index + 1]
-                elif value != option and value.startswith(option):
-                    yield value[len(option) :].removeprefix("=")
-
-    return find
-
-
-def _find_in_text(*patterns: str) -> CommandFinder:
-    """Find matches of patterns in each word."""
-    compiled = [re.compile(pattern, re.DOTALL) for pattern in patterns]
-
-    def find(values: list[str]) -> Iterator[str]:
-        for value in values:
-            for pattern in compiled:
-                yield from pattern.findall(value)
-
-    return find
+def _find_option_values(values: list[str], options: str) -> Iterator[str]:
+    """Yield the values of options: in the next word, after ``=``, or attached to a letter."""
+    for index, value in enumerate(values):
+        for option in options.split():
+            if value == option and index + 1 < len(values):
+                yield values[index + 1]
+            elif value != option and value.startswith(option):
+                yield value[len(option) :].removeprefix("=")
 
 
 _GIT_SETTINGS = re.compile(
@@ -285,7 +273,7 @@ _GIT_SETTINGS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-_GIT_OPTIONS = {"rebase": _find_option_values("-x", "--exec"), "difftool": _find_option_values("-x", "--extcmd")}
+_GIT_OPTIONS = {"rebase": "-x --exec", "difftool": "-x --extcmd"}
 
 
 def _find_git_commands(values: list[str]) -> Iterator[str]:
@@ -293,24 +281,15 @@ def _find_git_commands(values: list[str]) -> Iterator[str]:
         if found := _GIT_SETTINGS.fullmatch(value):
             yield found[1]
         if value in _GIT_OPTIONS:
-            yield from _GIT_OPTIONS[value](values[index + 1 :])
+            yield from _find_option_values(values[index + 1 :], _GIT_OPTIONS[value])
     if "filter-branch" in values:
         yield from (after for value, after in pairwise(values) if value.endswith("-filter"))
     if "foreach" in values:
         yield " ".join(value for value in values[values.index("foreach") + 1 :] if not value.startswith("-"))
 
 
-_AWK_COMMANDS = _find_in_text(r'system\s*\(\s*"([^"]*)"', r'(?<!\|)\|&?\s*"([^"]*)"', r'"([^"]*)"\s*\|(?!\|)')
+_COMMAND_OPTIONS: Mapping[str, str] = read_table("command_options")
 
-_COMMAND_FINDERS: Mapping[str, CommandFinder] = {
-    "git": _find_git_commands,
-    "tar": _find_option_values("--checkpoint-action=exec", "--to-command", "-I", "--use-compress-program"),
-    "rsync": _find_option_values("-e", "--rsh"),
-    "ssh": _find_in_text(r"(?i)^(?:-o)?(?:Proxy|Local)Command[= ](.*)"),
-    "man": _find_option_values("-P", "--pager"), "rg": _find_option_values("--pre"),
-    "sort": _find_option_values("--compress-program"), "split": _find_option_values("--filter"),
-    **dict.fromkeys(("scp", "sftp"), _find_option_values("-S")),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK_COMMANDS),
-    **dict.fromkeys(("sed", "gsed"), _find_in_text(r"(?:^|[;\n{\d$/!])[ \t]*e[ \t]+([^\n]+)")),
-    **dict.fromkeys(("vi", "vim", "nvim", "less", "ex"), _find_in_text(r"^\+?:?!(.+)")),
-}  # fmt: skip
+_COMMAND_PATTERNS: Mapping[str, list[str]] = read_table("command_patterns")
+
+_COMMAND_RUNNERS = frozenset({"git", *_COMMAND_OPTIONS, *_COMMAND_PATTERNS})

@@ -1,5 +1,6 @@
 """The parts of a command line as data: words, redirections, simple commands, scripts; and bash's reserved words."""
 
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -71,31 +72,35 @@ class Word(msgspec.Struct, frozen=True):
         return tuple(piece for piece in self.pieces if isinstance(piece, WordExpansion))
 
     @property
+    def expansion_kinds(self) -> set[ExpansionKind]:
+        return {expansion.kind for expansion in self.expansions}
+
+    @property
     def may_split(self) -> bool:
-        return any(hole.may_split for hole in self.expansions)
+        return any(expansion.may_split for expansion in self.expansions)
+
+    def render(self, text_of: Callable[[WordExpansion], str]) -> str:
+        """Return its value with a text for each expansion."""
+        if self.value is not None:
+            return self.value
+        return "".join([piece if isinstance(piece, str) else text_of(piece) for piece in self.pieces])
 
     @property
     def guess(self) -> str | None:
         """Its value, or its expected value."""
-        if self.value is not None:
-            return self.value
-        parts = [piece if isinstance(piece, str) else piece.guess for piece in self.pieces]
-        known = [part for part in parts if part is not None]
-        return "".join(known) if len(known) == len(parts) else None
+        known = self.value is not None or all(expansion.guess is not None for expansion in self.expansions)
+        return self.render(lambda expansion: expansion.guess or "") if known else None
 
     @property
     def numeric_template(self) -> str | None:
         """Its value, with ``1`` for each numeric expansion; ``None`` when it has other expansions."""
-        if self.value is not None or not self.pieces or not all(hole.numeric for hole in self.expansions):
-            return self.value
-        return "".join(piece if isinstance(piece, str) else "1" for piece in self.pieces)
+        known = self.value is not None or (self.pieces and all(expansion.numeric for expansion in self.expansions))
+        return self.render(lambda _: "1") if known else None
 
     @property
     def placeholder_text(self) -> str:
         """Its value with a placeholder for each unknown part: enough for rules that restrict."""
-        if self.value is not None:
-            return self.value
-        return "".join(piece if isinstance(piece, str) else piece.guess or PLACEHOLDER for piece in self.pieces)
+        return self.render(lambda expansion: expansion.guess or PLACEHOLDER)
 
     @property
     def path(self) -> str | None:

@@ -69,10 +69,10 @@ class TaintTracker:
                 self.suspicious.add(name)
             if "$" in text or "`" in text:
                 self.tainted.add(name)
-        for hole in (hole for word in words for hole in word.expansions):
-            if hole.kind == "parameter":
-                self.copies.setdefault(name, set()).update(_VARIABLE_NAME.findall(hole.name))
-            if _is_tainted(hole) or _is_argument(hole):
+        for expansion in (expansion for word in words for expansion in word.expansions):
+            if expansion.kind == "parameter":
+                self.copies.setdefault(name, set()).update(_VARIABLE_NAME.findall(expansion.name))
+            if _is_external(expansion):
                 self.tainted.add(name)
 
     def note_read(self, simple: SimpleCommand) -> None:
@@ -90,14 +90,14 @@ class TaintTracker:
             names = [word.placeholder_text for word in simple.words[1:]]
             self.tainted.update(["MAPFILE", *(name for name in names if not name.startswith("-"))])
 
-    def note_evaluation(self, text: str, holes: Iterable[WordExpansion] = ()) -> None:
+    def note_evaluation(self, text: str, expansions: Iterable[WordExpansion] = ()) -> None:
         """Note that bash evaluates a text with some expansions."""
         self.evaluated.update(_VARIABLE_NAME.findall(text))
         self.direct_evaluation = self.direct_evaluation or _POSITIONAL_PARAMETER.search(text) is not None
-        for hole in holes:
-            if hole.kind == "parameter" and not hole.numeric:
-                self.evaluated.update(_VARIABLE_NAME.findall(hole.name))
-            self.direct_evaluation = self.direct_evaluation or _is_tainted(hole) or _is_argument(hole)
+        for expansion in expansions:
+            if expansion.kind == "parameter" and not expansion.numeric:
+                self.evaluated.update(_VARIABLE_NAME.findall(expansion.name))
+            self.direct_evaluation = self.direct_evaluation or _is_external(expansion)
 
     @property
     def may_run_tainted(self) -> bool:
@@ -139,15 +139,13 @@ def _mark_word(word: Word, taint: TaintTracker) -> Word:
     return msgspec.structs.replace(word, pieces=pieces)
 
 
-def _is_argument(hole: WordExpansion) -> bool:
-    """Return whether an expansion is an argument of a function: ``$1``, ``$@``."""
-    return hole.kind == "parameter" and not hole.numeric and _VARIABLE_NAME.match(hole.name.lstrip("!#")) is None
-
-
-def _is_tainted(hole: WordExpansion) -> bool:
-    return hole.kind in {"glob", "process", "input"} or (
-        hole.kind == "command" and hole.guess is None and not hole.plain_value
-    )
+def _is_external(expansion: WordExpansion) -> bool:
+    """Return whether it is external text: file names, input, output of a command, an argument such as ``$1``."""
+    if expansion.kind == "parameter":
+        return not expansion.numeric and _VARIABLE_NAME.match(expansion.name.lstrip("!#")) is None
+    if expansion.kind == "command":
+        return expansion.guess is None and not expansion.plain_value
+    return expansion.kind in {"glob", "process", "input"}
 
 
 def prints_number(commands: Sequence[SimpleCommand]) -> bool:

@@ -4,6 +4,8 @@ import re
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from vaka.policy.bash.parse.syntax import Piece, Word, WordExpansion, is_numeric_parameter
 
 
@@ -153,9 +155,9 @@ class WordScanner:
         known = self.expansions.get(at)
         if known is not None:
             self.used_expansions += 1
-            hole = known.expansion
-            splits = (not quoted or "@" in hole.name) and hole.kind != "process" and not hole.numeric
-            self.parts.append(WordExpansion(hole.kind, hole.name, splits, hole.guess, hole.plain_value))
+            expansion = known.expansion
+            splits = (not quoted or "@" in expansion.name) and expansion.kind != "process" and not expansion.numeric
+            self.parts.append(msgspec.structs.replace(expansion, may_split=splits))
             return known.end
         if found := SIMPLE_PARAMETER.match(self.text, at):
             splits = (not quoted or found[1] == "@") and not is_numeric_parameter(found[1])
