@@ -10,7 +10,6 @@ import vaka
 from bench.agents import TalkingModel
 from bench.row import Row
 from vaka.core.ports.model import Prompt, TextChunk
-from vaka.core.types.event import encode
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.progress import MessageSnapshot, TextDelta
 
@@ -29,7 +28,7 @@ async def stream_with_vaka(words: int, burst: int, encoded: bool) -> int:
             elif isinstance(event.data, MessageSnapshot):
                 seen = len(event.data.text)
             if encoded:
-                encode(event)
+                event.to_json()
     return seen
 
 

@@ -73,8 +73,8 @@ def code_cell(node: ast.expr | None) -> str:
 
 
 def default_cell(node: ast.expr | None) -> str:
-    """Return a default as code; nothing for a required argument."""
-    return "" if node is None else f"`{cell(ast.unparse(node))}`"
+    """Return a default as code; nothing for a required argument, or one whose default is private."""
+    return "" if node is None or ast.unparse(node).startswith("_") else f"`{cell(ast.unparse(node))}`"
 
 
 def list_fields(value: type[Any]) -> Iterator[str]:

@@ -22,9 +22,10 @@ from tests.runtime.runtime_fixtures import (
     runtime,
     wait_until,
 )
+from vaka.core.session.hash_chain import seal
 from vaka.core.types.control import InputAdded, InterruptRequested, SessionOpened
 from vaka.core.types.errors import Busy, Cancelled, Closed, ConfigError, InvalidInput, NotFound, TooNew, Unavailable
-from vaka.core.types.event import Event, seal
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text
 from vaka.core.types.progress import TurnStarted

@@ -12,10 +12,11 @@ import msgspec
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
+from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import advance_row, blobs_of, replace_fields, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, InvalidInput, NotFound
-from vaka.core.types.event import Event, seal
+from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
 from vaka.stores.common import check_batch, check_offer, cursor_of, decision_changes, parse_cursor
 from vaka.stores.followers import HeadWaiters, SnapshotMailbox, Throttle

@@ -23,9 +23,10 @@ from tests.runtime.runtime_fixtures import (
     wait_until,
 )
 from vaka.core.ports.tool import ToolContext
+from vaka.core.session.hash_chain import seal
 from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import NotFound, Rejected, Suspended
-from vaka.core.types.event import Event, seal
+from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnInterrupted
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer

@@ -25,6 +25,7 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.ports.tool import CHANGED_FILE_KEY
 from vaka.core.session.branches import end_turn_entries, fork_entries
 from vaka.core.session.fold import fold
+from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import (
     advance_row,
     blobs_of,
@@ -34,7 +35,7 @@ from vaka.core.session.index_rows import (
 )
 from vaka.core.session.state import SessionState, call_id, child_name
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.event import Body, Event, seal
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, DecisionId, Digest, EventScope, MessageId, TurnId
 from vaka.core.types.message import AssistantMessage, Image, Stored, Text, ToolResult, Usage
 

@@ -21,12 +21,12 @@ from tests.core.session.log_harness import (
     write_simple_turn,
 )
 from vaka.core.messages.prompt import build_messages
-from vaka.core.session.hash_chain import seal_chain
+from vaka.core.session.hash_chain import seal, seal_chain
 from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, reopen
 from vaka.core.session.state import FOLD_VERSION, SessionState, encode_state
 from vaka.core.types.control import CheckpointSaved, ContextCompacted, SessionClosed, SessionReverted, StateChanged
 from vaka.core.types.errors import Corrupt, LogError
-from vaka.core.types.event import VERSION, Event, seal
+from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.message import Text, UserMessage
 from vaka.stores.memory import MemoryStore

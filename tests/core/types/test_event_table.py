@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 
+from vaka.core.session.hash_chain import seal
 from vaka.core.types import control, event, monitor, progress
 from vaka.core.types.control import key_of
 from vaka.core.types.event import BODY_TYPES, Body, Channel, Control, Custom, Event, Monitor, Progress, Unknown
@@ -70,7 +71,8 @@ def test_bodies_are_immutable_and_have_no_methods() -> None:
 def test_custom_and_unknown_events_take_type_and_channel_from_their_body() -> None:
     custom = Event(data=Custom(name="mine", value=1), session="s", ts="")  # type: ignore[arg-type]  # an id is a string
     assert (custom.type, custom.channel, custom.id) == ("custom.mine", "monitor", "")
-    unknown = Event(data=Unknown(name="new.kind", raw=b"{}", of="control"), session="s", ts="", seq=3)  # type: ignore[arg-type]  # an id is a string
+    unknown = Event(data=Unknown(name="new.kind", raw=b"{}", of="control"), session="s", ts="")  # type: ignore[arg-type]  # an id is a string
+    unknown = seal(unknown, epoch=1, seq=3, prev="")
     assert (unknown.type, unknown.channel, unknown.id) == ("new.kind", "control", "1.3")
 
 

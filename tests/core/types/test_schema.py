@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from scripts import schema
+from vaka.core.session.hash_chain import seal
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.event import Body, Custom, Event, Unknown, encode, seal
+from vaka.core.types.event import Body, Custom, Event, Unknown
 from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, SessionId, TurnId
 from vaka.core.types.message import (
     Audio,
@@ -85,7 +86,7 @@ def wire(body: Body) -> dict[str, Any]:
     event = Event(
         data=body, session=SessionId("s"), ts="2026-01-01T00:00:00.000Z", turn=TurnId("t"), step=1, path=("agent-1",)
     )
-    bytes_ = seal(event, epoch=1, seq=2, prev="0" * 64).stored if body.durable else encode(event)
+    bytes_ = seal(event, epoch=1, seq=2, prev="0" * 64).stored if body.durable else event.to_json()
     fields: dict[str, Any] = msgspec.json.decode(bytes_)
     return fields
 

@@ -14,7 +14,7 @@ from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, descri
 from vaka.cli.render import AnswerStream, ProgressRenderer, ReasoningStream, as_printable, compact_json
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import Rejected, TurnError
-from vaka.core.types.event import Event, encode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolResult, Usage
 from vaka.core.types.progress import ReasoningDelta
@@ -181,7 +181,7 @@ class Report:
         """Print an event; a slow reader of stdout does not block the event loop."""
         self.recorder.record(event)
         if self.format == "stream-json":
-            await asyncio.to_thread(_write_line, encode(event))
+            await asyncio.to_thread(_write_line, event.to_json())
         thinking = isinstance(event.data, ReasoningDelta)
         for stream in self._streams if thinking else reversed(self._streams):
             stream.show_event(event)  # the stream without output comes first, to end its line

@@ -59,7 +59,10 @@ class BlockBuffer:
             message_id=body.message_id, block=body.block, of=body.type, text=text, offset=self._dropped,
             name=body.name if isinstance(body, progress.ToolArgsDelta) else "",
         )  # fmt: skip
-        return msgspec.structs.replace(self.first_event, data=snapshot)
+        first = self.first_event
+        return Event(
+            data=snapshot, session=first.session, ts=first.ts, turn=first.turn, step=first.step, path=first.path
+        )
 
 
 class Follower:
@@ -201,5 +204,5 @@ class Fanout:
     def _drop_message(self, message: MessageId) -> None:
         self._closed.append(message)
         for blocks in (self.blocks, self.remote_blocks):
-            for key in [key for key in blocks if key[0] == message]:
+            for key in [key for key in blocks if key[0] == message] if blocks else ():
                 del blocks[key]

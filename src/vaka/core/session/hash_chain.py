@@ -1,14 +1,95 @@
 """The hash chain of a log: seal successive events, and verify stored ones."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import force_setattr
 
 from vaka.core.session.redaction import Secrets
-from vaka.core.types.errors import Corrupt
-from vaka.core.types.event import Body, Event, decode, seal
+from vaka.core.types.errors import Corrupt, LogError
+from vaka.core.types.event import (
+    VERSION,
+    Body,
+    Channel,
+    Custom,
+    Event,
+    Progress,
+    Unknown,
+    decode,
+    encode_json,
+    new_durable,
+    new_verbatim,
+    type_and_channel,
+)  # fmt: skip
 from vaka.core.types.ids import EventScope, SessionId
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a type holds integers and strings only, so that decoding its bytes yields an equal value."""
+    kind = getattr(kind, "__supertype__", kind)
+    if kind in (str, int, bool, None, type(None), ...) or get_origin(kind) is Literal:
+        return True
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return all(_is_plain(field.type) for field in msgspec.structs.fields(kind))
+    return bool(get_args(kind)) and all(map(_is_plain, get_args(kind)))
+
+
+_BodyKind: TypeAlias = tuple[str, Channel, Callable[[bytes], Body] | None, bool]
+"""Type, channel, how to decode a body (``None``: it would be an equal one), and whether its bytes may differ then."""
+
+_body_kinds: dict[type[Body], _BodyKind] = {}
+
+
+def _body_kind(body: Body) -> _BodyKind:
+    kind = type(body)
+    name, channel = type_and_channel(body)
+    if isinstance(body, Unknown):  # not cached, as Custom: the number of their types is not bounded
+        return name, channel, lambda _: body, True
+    if isinstance(body, Custom):
+        return name, channel, msgspec.json.Decoder(kind).decode, False
+    if isinstance(body, Progress) and _is_plain(kind):
+        _body_kinds[kind] = name, channel, None, False
+    else:
+        # A decoded literal is the object that is the default, which is not encoded; an equal string is.
+        literal = any(isinstance(field.default, str) and field.default for field in msgspec.structs.fields(kind))
+        _body_kinds[kind] = name, channel, msgspec.json.Decoder(kind).decode, literal
+    return _body_kinds[kind]
+
+
+def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
+    """Return an event as a durable one. Raises ``LogError`` if its bytes could not be decoded."""
+    return seal_body(event.data, event.session, event.ts, event, (epoch, seq, prev), event.v)
+
+
+def seal_body(
+    data: Body, session: SessionId, ts: str, scope: EventScope | Event, at: tuple[int, int, str], v: int = VERSION
+) -> Event:
+    """Return a durable event, its epoch, seq and prev ``at``. Raises ``LogError`` if its bytes could not be decoded.
+
+    Its body is decoded from the bytes, so it is what a reader gets and shares no mutable value with the caller.
+    """
+    epoch, seq, prev = at
+    kind, channel, decoder, may_differ = _body_kinds.get(type(data)) or _body_kind(data)
+    try:
+        raw: Any = data
+        if decoder is not None:
+            encoded = data.raw if type(data) is Unknown else encode_json(data)
+            raw, data = Raw(encoded), decoder(encoded)
+        new_event = new_verbatim if may_differ and Raw(encode_json(data)) != raw else new_durable
+        event = new_event(
+            v, seq, f"{epoch}.{seq}", ts, session, scope.turn, scope.step, scope.path, channel, kind, raw, prev
+        )
+        stored = encode_json(event)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
+    if data is not raw:
+        force_setattr(event, "data", data)
+    force_setattr(event, "stored", stored)
+    force_setattr(event, "hash", sha256(stored).hexdigest())
+    return event
 
 
 def seal_chain(
@@ -22,11 +103,9 @@ def seal_chain(
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
         seq += 1
-        event = Event(data=body, session=session, ts=ts, turn=scope.turn, step=scope.step, path=scope.path)
-        event = seal(event, epoch=epoch, seq=seq, prev=prev)
+        event = seal_body(body, session, ts, scope, (epoch, seq, prev))
         if secrets is not None and secrets.may_contain(event.stored):
-            redacted = msgspec.structs.replace(event, data=secrets.redact_struct(event.data))
-            event = seal(redacted, epoch=epoch, seq=seq, prev=prev)
+            event = seal_body(secrets.redact_struct(event.data), session, ts, scope, (epoch, seq, prev))
         events.append(event)
         prev = event.hash
     return events
@@ -34,7 +113,7 @@ def seal_chain(
 
 def hash_of(stored: bytes) -> str:
     """Return the hash of stored bytes: the ``prev`` of the next event."""
-    return hashlib.sha256(stored).hexdigest()
+    return sha256(stored).hexdigest()
 
 
 class HashChain:

@@ -231,8 +231,7 @@ class Log:
         self._finish_attempt(attempt)
 
     def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
-        last, secrets = before[-1] if before else self._last, self.secrets if self.secrets.json_forms else None
-        return seal_chain(self.session, last, entries, self._timestamp(), secrets)
+        return seal_chain(self.session, before[-1] if before else self._last, entries, self._timestamp(), self.secrets)
 
     def _timestamp(self) -> str:
         """Return the timestamp of an event; cached, since many happen in one millisecond."""
@@ -257,7 +256,7 @@ class Log:
         self._attempts.clear()
         self._last = events[-1]
         self._tail.add(events)
-        for scope, body in self._live_redactor.flush_closed(events) if self._live_redactor else ():
+        for scope, body in self._live_redactor.flush_closed(events) if self._live_redactor.blocks else ():
             self._publish(scope, body)
         for listener in self.listeners:
             listener(events)

@@ -210,10 +210,8 @@ class LiveRedactor:
     """Redacts the live events of a session; withholds the end of an open block while it may be part of a secret."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[MessageId, int], _BlockRedactor] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._open)
+        self.blocks: dict[tuple[MessageId, int], _BlockRedactor] = {}
+        """The open blocks."""
 
     def redact(self, secrets: Secrets, scope: EventScope, body: Body) -> Iterator[tuple[EventScope, Body]]:
         """Yield the bodies to publish for ``body``."""
@@ -221,11 +219,11 @@ class LiveRedactor:
             yield scope, secrets.redact_struct(body)
             return
         key = (body.message_id, body.block)
-        block = self._open.get(key)
+        block = self.blocks.get(key)
         is_new = block is None
         if block is None:
-            yield from self._flush([key for key, old in self._open.items() if _is_finished_by(old.body, body)])
-            block = self._open[key] = _BlockRedactor(secrets, scope, body)
+            yield from self._flush([key for key, old in self.blocks.items() if _is_finished_by(old.body, body)])
+            block = self.blocks[key] = _BlockRedactor(secrets, scope, body)
         text = block.feed(body.text)
         if text or is_new or not body.text:
             yield scope, block.as_delta(body, text)
@@ -236,18 +234,18 @@ class LiveRedactor:
         for event in events:
             body = event.data
             if isinstance(body, progress.MessageCompleted):
-                withheld += self._flush([key for key in self._open if key[0] == body.message_id])
+                withheld += self._flush([key for key in self.blocks if key[0] == body.message_id])
             elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-                withheld += self._flush([key for key in self._open if key[0] == MessageId(body.result.call)])
+                withheld += self._flush([key for key in self.blocks if key[0] == MessageId(body.result.call)])
             elif isinstance(body, progress.MessageDiscarded):
-                self._open = {key: block for key, block in self._open.items() if key[0] != body.message_id}
+                self.blocks = {key: block for key, block in self.blocks.items() if key[0] != body.message_id}
             elif isinstance(body, progress.TURN_ENDS):
-                self._open = {key: block for key, block in self._open.items() if block.scope.turn != event.turn}
+                self.blocks = {key: block for key, block in self.blocks.items() if block.scope.turn != event.turn}
         return withheld
 
     def _flush(self, keys: list[tuple[MessageId, int]]) -> Iterator[tuple[EventScope, Body]]:
         for key in keys:
-            block = self._open.pop(key)
+            block = self.blocks.pop(key)
             text = block.feed("", last=True)
             if text:
                 yield block.scope, block.as_delta(block.body, text)

@@ -1,18 +1,19 @@
 """The envelope of every event, and the bytes it is stored as.
 
 A *body* is the content of an event (``progress``, ``control`` and ``monitor`` define them all); its base class is its
-channel. An ``Event`` adds the session, agent, time and position in the log. A durable event is encoded once: the stored
-bytes are those that are hashed, sent and exported.
+channel. An ``Event`` adds the session, agent, time and position in the log; its fields are those of the wire form, so
+that ``msgspec.json.encode(event)`` is the wire form. The bytes of a durable event are encoded, hashed and stored once.
 """
 
-import hashlib
 from collections.abc import Callable
-from functools import cache, partial
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, dataclass_transform, get_args, get_origin
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import force_setattr
 
-from vaka.core.types.errors import Corrupt, LogError
+from vaka.core.types.errors import Corrupt
 from vaka.core.types.ids import AgentPath, SessionId, TurnId
 
 Channel: TypeAlias = Literal["progress", "control", "monitor"]
@@ -79,50 +80,120 @@ class Unknown(Body, tag="unknown"):
     of: Channel = "monitor"
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+def type_and_channel(body: Body) -> tuple[str, Channel]:
+    """Return the type as it is stored, and the channel."""
+    if isinstance(body, Unknown):
+        return body.name, body.of
+    return f"custom.{body.name}" if isinstance(body, Custom) else body.type, body.channel
+
+
+class _Unencoded:
+    """The values of an event besides its wire form: a struct does not encode the slots of a plain base class."""
+
+    __slots__ = ("body", "hash", "stored")
+
+
+class _Absent(str):
+    """The ``prev`` of a live event, left out of its wire form; the first event of a log has the ``prev`` ``""``."""
+
+    __slots__ = ()
+
+
+_ABSENT = _Absent()
+_GIVEN: Any = msgspec.field(default_factory=lambda: None)
+"""The default of a field that ``_EventMeta`` always sets. A required field cannot follow one that may be omitted."""
+
+
+class _EventMeta(msgspec.StructMeta):
+    """Makes ``Event(data=…, session=…, ts=…)`` a live event."""
+
+    def __call__(
+        self, *, data: Body, session: SessionId, ts: str, turn: TurnId = TurnId(""), step: int = 0,
+        path: AgentPath = (), v: int = VERSION,
+    ) -> "Event":  # fmt: skip
+        kind = type(data)
+        if kind is not Custom and kind is not Unknown:
+            return _new_live(v, 0, "", ts, session, turn, step, path, data.channel, data.type, data, _ABSENT)
+        name, channel = type_and_channel(data)
+        if not isinstance(data, Unknown):
+            return _new_live(v, 0, "", ts, session, turn, step, path, channel, name, data, _ABSENT)
+        event = new_verbatim(v, 0, "", ts, session, turn, step, path, channel, name, Raw(data.raw), _ABSENT)
+        return set_unencoded(event, data, b"")
+
+
+class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_defaults=True, gc=False):
     """A body with its position in a log. Live events have no ``seq``, ``id`` or ``prev``."""
 
-    data: Body
-    session: SessionId
-    ts: str
-    turn: TurnId = TurnId("")
-    step: int = 0
-    path: AgentPath = ()
+    v: int
     seq: int = 0
-    epoch: int = 1
-    prev: str = ""
-    v: int = VERSION
-    stored: bytes = b""
-    hash: str = ""
+    id: str = ""
+    """The cursor of a durable event, ``""`` for a live one."""
+    ts: str = _GIVEN
+    session: SessionId = _GIVEN
+    turn: TurnId = _GIVEN
+    step: int = _GIVEN
+    path: AgentPath = _GIVEN
+    channel: Channel = _GIVEN
+    type: str = _GIVEN
+    """The type as it is stored: ``custom.<name>`` for a ``Custom``, the original one for an ``Unknown``."""
+    data: Body = _GIVEN
+    prev: str = _ABSENT
+    stored: ClassVar[bytes] = b""
+    """The bytes of a durable event, not part of the wire form."""
+    hash: ClassVar[str] = ""
     """SHA-256 of the stored bytes: the ``prev`` of the event after this one."""
 
-    @property
-    def id(self) -> str:
-        """The cursor of a durable event, ``""`` for a live one."""
-        return f"{self.epoch}.{self.seq}" if self.seq else ""
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, data: Body, session: SessionId, ts: str, turn: TurnId = TurnId(""), step: int = 0,
+            path: AgentPath = (), v: int = VERSION,
+        ) -> None: ...  # fmt: skip
 
     @property
-    def type(self) -> str:
-        """The type as it is stored: ``custom.<name>`` for a ``Custom``, the original one for an ``Unknown``."""
-        return _type_and_channel(self.data)[0]
-
-    @property
-    def channel(self) -> Channel:
-        return _type_and_channel(self.data)[1]
+    def epoch(self) -> int:
+        """The incarnation of the log, the first number of the cursor."""
+        return int(self.id.partition(".")[0]) if self.seq else 1
 
     def to_json(self) -> bytes:
         """Return the wire form: the stored bytes of a durable event, the JSON of a live one."""
-        return encode(self)
+        return self.stored or encode_json(self)
 
     def to_sse(self) -> bytes:
         """Return the wire form as a server-sent event; a durable one has its cursor as ``id``."""
         cursor = f"id: {self.id}\n" if self.seq else ""
-        return f"{cursor}event: {self.type}\ndata: ".encode() + encode(self) + b"\n\n"
+        return f"{cursor}event: {self.type}\ndata: ".encode() + self.to_json() + b"\n\n"
+
+    def __copy__(self) -> "Event":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Event":
+        return self
 
 
-_LIVE_FIELDS = ["ts", "session", "turn", "step", "path", "channel", "type", "data"]
-_LiveEvent: Any = msgspec.defstruct("_LiveEvent", ["v", *_LIVE_FIELDS], frozen=True, gc=False)
-_StoredEvent: Any = msgspec.defstruct("_StoredEvent", ["v", "seq", "id", *_LIVE_FIELDS, "prev"], frozen=True, gc=False)
+class _DurableEvent(Event, frozen=True, omit_defaults=True, gc=False):
+    stored, hash = _Unencoded.__dict__["stored"], _Unencoded.__dict__["hash"]
+
+
+class _VerbatimEvent(_DurableEvent, frozen=True, omit_defaults=True, gc=False):
+    """An event whose body does not encode to the bytes it came as: its encoded ``data`` are those bytes."""
+
+    data = _Unencoded.__dict__["body"]
+
+
+_DurableEvent.__name__ = _VerbatimEvent.__name__ = "Event"  # what ``repr`` shows
+_new_live: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(Event)
+new_durable: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(_DurableEvent)
+new_verbatim: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(_VerbatimEvent)
+"""Both make an event of all its wire fields, with ``data`` of raw JSON; ``set_unencoded`` completes it."""
+
+
+def set_unencoded(event: Event, data: Body, stored: bytes) -> Event:
+    """Set the body and the stored bytes of a new event, and return it."""
+    force_setattr(event, "data", data)
+    force_setattr(event, "stored", stored)
+    force_setattr(event, "hash", sha256(stored).hexdigest() if stored else "")
+    return event
 
 
 class _DecodedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -131,141 +202,54 @@ class _DecodedEvent(msgspec.Struct, frozen=True, gc=False):
     session: SessionId
     channel: Channel
     type: str
-    data: msgspec.Raw
+    data: Raw
     turn: TurnId = TurnId("")
     step: int = 0
     path: AgentPath = ()
     seq: int = 0
     id: str = ""
-    prev: str = ""
+    prev: str = _ABSENT
 
 
-_encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 _decode_envelope = msgspec.json.Decoder(_DecodedEvent).decode
-_body_decoders: dict[str, msgspec.json.Decoder[Any]] = {}
+_body_decoders: dict[str, Callable[[bytes | Raw], Body]] = {}
 
 
-@cache
-def _is_plain_struct(kind: type[msgspec.Struct]) -> bool:
-    """Whether a struct holds integers and strings only, so that decoding its bytes yields an equal value."""
-    return all(_is_plain_type(field.type) for field in msgspec.structs.fields(kind))
-
-
-def _is_plain_type(kind: Any) -> bool:
-    kind = getattr(kind, "__supertype__", kind)
-    if kind in (str, int, bool, None, type(None), ...) or get_origin(kind) is Literal:
-        return True
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _is_plain_struct(kind)
-    return bool(get_args(kind)) and all(_is_plain_type(inner) for inner in get_args(kind))
-
-
-def _type_and_channel(body: Body) -> tuple[str, Channel]:
-    kind = type(body)
-    if kind is not Custom and kind is not Unknown:
-        return body.type, body.channel
-    return (body.name, body.of) if isinstance(body, Unknown) else (f"custom.{body.name}", "monitor")  # type: ignore[attr-defined]  # a Custom
-
-
-def decode_body(kind: str, raw: bytes | msgspec.Raw, channel: Channel = "monitor") -> Body:
-    """Return the body of type ``kind`` that ``raw`` encodes, ``Unknown`` for an unknown type."""
-    reader = _body_decoders.get(kind)
-    if reader is None:
-        known = BODY_TYPES.get("custom" if kind.startswith("custom.") else kind)
-        if known is None or known is Unknown:
-            return Unknown(name=kind, raw=bytes(raw), of=channel)
-        reader = msgspec.json.Decoder(known)
+def _decode_body(wire: _DecodedEvent) -> Body:
+    """Return the body of an event, ``Unknown`` if this code does not know it."""
+    known = BODY_TYPES.get("custom" if wire.type.startswith("custom.") else wire.type, Unknown)
+    if known is not Unknown:
+        decoder = msgspec.json.Decoder(known).decode
         if known is not Custom:  # the number of custom types is not bounded
-            _body_decoders[kind] = reader
-    body: Body = reader.decode(raw)
-    return body
-
-
-class _BodyKind(NamedTuple):
-    name: str
-    channel: Channel
-    decode: Callable[[bytes], Body] | None
-    """Decodes a body; ``None`` where decoding would yield an equal one."""
-
-
-_body_kinds: dict[type[Body], _BodyKind] = {}
-
-
-def _body_kind(body: Body) -> _BodyKind:
-    kind = type(body)
-    name, channel = _type_and_channel(body)
-    if kind is Custom or kind is Unknown:  # the number of their types is not bounded
-        return _BodyKind(name, channel, partial(decode_body, name, channel=channel))
-    as_is = isinstance(body, Progress) and _is_plain_struct(kind)
-    body_kind = _body_kinds[kind] = _BodyKind(name, channel, None if as_is else msgspec.json.Decoder(kind).decode)
-    return body_kind
-
-
-def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
-    """Return a durable event with its position and bytes. Raises ``LogError`` if the bytes could not be decoded.
-
-    Its body is decoded from the bytes, so it is what a reader gets and shares no mutable value with the caller.
-    """
-    data = event.data
-    kind, channel, decoder = _body_kinds.get(type(data)) or _body_kind(data)
-    try:
-        raw: Any = data
-        if decoder is not None:
-            encoded = data.raw if type(data) is Unknown else _encode(data)
-            raw, data = msgspec.Raw(encoded), decoder(encoded)
-        stored = _encode(
-            _StoredEvent(
-                event.v, seq, f"{epoch}.{seq}", event.ts, event.session, event.turn, event.step, event.path, channel,
-                kind, raw, prev,
-            )
-        )  # fmt: skip
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
-    return Event(
-        data=data, session=event.session, ts=event.ts, turn=event.turn, step=event.step, path=event.path,
-        seq=seq, epoch=epoch, prev=prev, v=event.v, stored=stored, hash=hashlib.sha256(stored).hexdigest(),
-    )  # fmt: skip
-
-
-def encode(event: Event) -> bytes:
-    """Return the stored bytes of a durable event, the JSON of a live one."""
-    if event.stored:
-        return event.stored
-    kind, channel = _type_and_channel(event.data)
-    data = msgspec.Raw(event.data.raw) if isinstance(event.data, Unknown) else event.data
-    return _encode(
-        _LiveEvent(event.v, event.ts, event.session, event.turn, event.step, event.path, channel, kind, data)
-    )
+            _body_decoders[wire.type] = decoder
+        try:
+            return decoder(wire.data)
+        except msgspec.ValidationError:
+            if wire.v <= VERSION:
+                raise
+    return Unknown(name=wire.type, raw=bytes(wire.data), of=wire.channel)
 
 
 def decode(stored: bytes) -> Event:
     """Return the event these bytes encode. Raises ``Corrupt``."""
     try:
         wire = _decode_envelope(stored)
-        epoch = _epoch_of(wire)
-        data = _body_of(wire)
+        if wire.seq and (wire.seq < 0 or wire.id != f"1.{wire.seq}"):
+            epoch = int(wire.id.partition(".")[0])
+            if wire.seq < 0 or epoch < 1 or wire.id != f"{epoch}.{wire.seq}":
+                raise ValueError(f"its id {wire.id[:60]!r} is not that of event {wire.seq}")
+        decoder = _body_decoders.get(wire.type)
+        data = decoder(wire.data) if decoder is not None and wire.v <= VERSION else _decode_body(wire)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt(f"stored event cannot be decoded: {error}; it begins with {stored[:60]!r}") from error
-    return Event(
-        data=data, session=wire.session, ts=wire.ts, turn=wire.turn, step=wire.step, path=wire.path,
-        seq=wire.seq, epoch=epoch, prev=wire.prev, v=wire.v, stored=stored if wire.seq else b"",
-        hash=hashlib.sha256(stored).hexdigest() if wire.seq else "",
+    exact = Raw(encode_json(data)) == wire.data
+    if exact and not wire.seq:
+        return Event(
+            data=data, session=wire.session, ts=wire.ts, turn=wire.turn, step=wire.step, path=wire.path, v=wire.v
+        )
+    event = (new_durable if exact else new_verbatim)(
+        wire.v, wire.seq, wire.id, wire.ts, wire.session, wire.turn, wire.step, wire.path, wire.channel, wire.type,
+        wire.data, wire.prev,
     )  # fmt: skip
-
-
-def _epoch_of(envelope: _DecodedEvent) -> int:
-    if not envelope.seq:
-        return 1
-    epoch = int(envelope.id.partition(".")[0])
-    if envelope.seq < 0 or epoch < 1 or envelope.id != f"{epoch}.{envelope.seq}":
-        raise ValueError(f"its id {envelope.id[:60]!r} is not that of event {envelope.seq}")
-    return epoch
-
-
-def _body_of(envelope: _DecodedEvent) -> Body:
-    try:
-        return decode_body(envelope.type, envelope.data, envelope.channel)
-    except msgspec.ValidationError:
-        if envelope.v <= VERSION:
-            raise
-        return Unknown(name=envelope.type, raw=bytes(envelope.data), of=envelope.channel)
+    return set_unencoded(event, data, stored if wire.seq else b"")

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Sequence
 from uuid import UUID, uuid4
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.hash_chain import HashChain, hash_of
+from vaka.core.session.hash_chain import HashChain, hash_of, seal
 from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound, StoreError, Unavailable
-from vaka.core.types.event import Event, seal
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.common import check_batch, check_offer
 from vaka.stores.postgres.database import boot_time

@@ -3,10 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-import msgspec
-
 from vaka.core.types.errors import Unavailable, VakaError
-from vaka.core.types.event import Event, decode, encode
+from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.postgres.database import PostgresDatabase
@@ -49,7 +47,7 @@ class _SharedBlocks:
                 self.place.namespace,
                 self.place.session,
                 digest_text(repr((event.path, event.data.message_id, event.data.block, event.data.of))),
-                encode(event),
+                event.to_json(),
             )
             for event in self.blocks()
             if isinstance(event.data, MessageSnapshot)
@@ -178,7 +176,7 @@ class PostgresLive:
                 before, blocks = blocks, await self._read_blocks(where)
                 for block, body in blocks.items():
                     if before.get(block) != body:
-                        yield msgspec.structs.replace(decode(body), epoch=1)  # live events have epoch 1
+                        yield decode(body)
                 await changed.wait()
         finally:
             local.remove_watcher(where, changed)

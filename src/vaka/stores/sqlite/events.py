@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
 from vaka.core.ports.store import SessionInfo
+from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound
-from vaka.core.types.event import Event, seal
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.common import check_batch, check_offer
 from vaka.stores.sqlite import rows

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from vaka.core.types.event import Event, encode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.stores.followers import Throttle
 from vaka.stores.sqlite.rows import SqliteKey
@@ -166,7 +166,7 @@ class _BlockSource:
         self.blocks, self.throttle = blocks, Throttle(send)
 
     def encode_blocks(self) -> bytes:
-        return b"".join(encode(event) + b"\n" for event in self.blocks())
+        return b"".join(event.to_json() + b"\n" for event in self.blocks())
 
 
 class SocketServer:

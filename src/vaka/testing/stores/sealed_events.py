@@ -3,8 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 from vaka.core.ports.store import Store
+from vaka.core.session.hash_chain import seal
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, InputAdded, QuestionAsked, key_of
-from vaka.core.types.event import Body, Event, seal
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, DecisionId, Digest, SessionId, Term, TurnId
 from vaka.core.types.message import Text, ToolCall
 from vaka.core.types.progress import TurnCompleted, TurnStarted

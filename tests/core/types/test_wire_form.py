@@ -1,0 +1,119 @@
+"""``msgspec.json.encode`` gives the wire form of every event, as ``Event.to_json`` does."""
+
+import copy
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.core.session.hash_chain import seal
+from vaka.core.types import control, monitor, progress
+from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Event, Unknown, decode
+from vaka.core.types.ids import SessionId, TurnId
+
+DEFINED_IN = (progress, control, monitor)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+INTEGERS = st.integers(-(2**40), 2**40)
+JSON = st.recursive(
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
+    str: TEXT, int: INTEGERS, bool: st.booleans(), float: st.floats(0, 1e9), NoneType: st.none(), Any: JSON,
+    bytes: st.binary(max_size=8), dict: st.dictionaries(TEXT, JSON, max_size=3),
+}  # fmt: skip
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of a type."""
+    kind = getattr(kind, "__supertype__", kind)
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in SIMPLE:
+        return SIMPLE[kind]
+    if origin is Literal:  # an equal string is not always the same object
+        return st.sampled_from(inner).map(lambda value: "".join(list(value)) if isinstance(value, str) else value)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(values_of, inner))
+    if origin is tuple and inner[-1] is Ellipsis:
+        return st.lists(st.deferred(lambda: values_of(inner[0])), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(values_of, inner))
+    if origin is list:
+        return st.lists(values_of(inner[0]), max_size=2)
+    if origin is dict:
+        return st.dictionaries(TEXT, values_of(inner[1]), max_size=2)
+    return structs_of(kind)
+
+
+def structs_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of a struct, with and without the fields that have a default."""
+    fields = {field.name: (values_of(field.type), field.required) for field in msgspec.structs.fields(kind)}
+    required = {name: values for name, (values, needed) in fields.items() if needed}
+    optional = {name: values for name, (values, needed) in fields.items() if not needed}
+    return st.fixed_dictionaries(required, optional=optional).map(lambda given: kind(**given))
+
+
+KNOWN = [
+    name for name, kind in BODY_TYPES.items() if kind is Custom or kind.__module__ in [m.__name__ for m in DEFINED_IN]
+]
+UNKNOWN = st.builds(
+    Unknown, name=st.just("from.tomorrow"), of=st.sampled_from(["progress", "control", "monitor"]),
+    raw=st.dictionaries(TEXT, JSON).map(lambda value: msgspec.json.format(msgspec.json.encode(value))),
+)  # fmt: skip
+BODIES: dict[str, st.SearchStrategy[Any]] = {
+    **{name: structs_of(BODY_TYPES[name]) for name in KNOWN},
+    "unknown": UNKNOWN,
+}
+SCOPES = st.fixed_dictionaries(
+    {"session": TEXT.map(SessionId), "ts": TEXT},
+    optional={"turn": TEXT.map(TurnId), "step": st.integers(0, 5), "path": st.lists(TEXT, max_size=2).map(tuple)},
+)
+
+
+def assert_same_bytes(event: Event, body: Body) -> None:
+    """Assert that every way to encode an event gives the same bytes, and that it is a value."""
+    assert msgspec.json.encode(event) == event.to_json()
+    assert (event.data, event.type) == (body, decode(event.to_json()).type)
+    for other in (decode(event.to_json()), copy.copy(event), copy.deepcopy(event)):
+        assert (other.data, other.stored, other.hash) == (event.data, event.stored, event.hash)
+        assert msgspec.json.encode(other) == event.to_json()
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_an_event_encodes_to_its_wire_form(name: str) -> None:
+    @given(BODIES[name], SCOPES, st.integers(1, 3), st.integers(1, 2**40), st.sampled_from(["", "0" * 64]))
+    def check(body: Body, scope: dict[str, Any], epoch: int, seq: int, prev: str) -> None:
+        event = Event(data=body, **scope)
+        assert (event.seq, event.id, event.prev, event.stored, event.hash) == (0, "", "", b"", "")
+        assert_same_bytes(event, body)
+        sealed = seal(event, epoch=epoch, seq=seq, prev=prev)
+        assert (sealed.seq, sealed.epoch, sealed.id, sealed.prev) == (seq, epoch, f"{epoch}.{seq}", prev)
+        assert_same_bytes(sealed, body)
+
+    check()
+
+
+@pytest.mark.parametrize("data", [b'{"input":"k","more":[1]}', b'{ "input": "k" }', b'{"input":"\\u006b"}'])
+def test_a_body_with_other_bytes_than_this_code_writes_keeps_them(data: bytes) -> None:
+    live = Event(data=Unknown(name="turn.queued", raw=data, of="progress"), session=SessionId("s"), ts="")
+    event = decode(seal(live, epoch=1, seq=1, prev="").stored)
+    assert event.data == progress.TurnQueued(input="k")
+    assert data in event.stored
+    assert msgspec.json.encode(event) == event.to_json() == event.stored
+
+
+def test_an_event_of_a_higher_version_keeps_it() -> None:
+    event = seal(Event(data=Custom(name="x"), session=SessionId("s"), ts="", v=VERSION + 1), epoch=1, seq=1, prev="")
+    assert msgspec.json.decode(msgspec.json.encode(event))["v"] == decode(event.stored).v == VERSION + 1
+
+
+def test_events_are_immutable() -> None:
+    event = Event(data=Custom(name="x"), session=SessionId("s"), ts="")
+    for name in ("seq", "data", "stored"):
+        with pytest.raises(AttributeError):
+            setattr(event, name, 1)
