@@ -1,9 +1,7 @@
 """Rules of naming that a program can check: function names, class names, and words that hide who acts."""
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -60,7 +58,7 @@ def is_participle(name: str) -> bool:
 
 def function_names(file: File) -> Iterator[Problem]:
     """Yield each function whose name is not a verb phrase or the noun it returns."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if not isinstance(node, FunctionNode) or node.name.startswith("__"):
             continue
         if is_participle(node.name) and not is_property(node):
@@ -73,16 +71,15 @@ def sentences(file: File) -> Iterator[tuple[int, str]]:
     if not file.is_python():
         yield from enumerate(file.lines, 1)
         return
-    for token in tokenize.generate_tokens(io.StringIO(file.text or "").readline):
-        if token.type in (tokenize.COMMENT, tokenize.STRING):
-            yield from enumerate(token.string.splitlines(), token.start[0])
+    for token in file.prose:
+        yield from enumerate(token.string.splitlines(), token.start[0])
 
 
 def banned_words(file: File) -> Iterator[Problem]:
     """Yield each sentence with a word that hides who acts."""
     if file.path.startswith(EXEMPT) or not (file.is_python() or file.path.endswith(PROSE)):
         return
-    for line, text in sentences(file):
+    for line, text in sentences(file) if BANNED.search(file.text or "") else ():
         if (found := BANNED.search(text)) and not STORED_FIELD.search(text) and not is_schema_text(file.root, text):
             yield file.problem(line, f"{found[0]!r}: name the process, the caller or the mechanism instead")
 

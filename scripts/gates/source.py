@@ -1,7 +1,6 @@
 """Rules for Python source that no linter has."""
 
 import ast
-import io
 import re
 import sys
 import tokenize
@@ -17,16 +16,16 @@ MAX_BLIND_EXCEPTS = 2
 CORE_IMPORTS = {*sys.stdlib_module_names, "msgspec", "vaka"} - {"sqlite3"}
 
 
-def list_comments(file: File) -> Iterator[tuple[int, str]]:
-    """Yield the comments of a Python file with their lines."""
-    for token in tokenize.generate_tokens(io.StringIO(file.text or "").readline):
+def list_comments(file: File, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """Yield the comments of a Python file with their lines, if the file has the pattern anywhere."""
+    for token in file.prose if pattern.search(file.text or "") else ():
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
 
 
 def find_unexplained_ignores(file: File) -> Iterator[Problem]:
     """Yield each type-checker ignore that has no code or no reason."""
-    for line, text in list_comments(file):
+    for line, text in list_comments(file, IGNORE):
         found = IGNORE.search(text)
         if found and not WITH_REASON.match(found["rest"]):
             yield file.problem(line, "an ignore needs its code and a reason: # type: ignore[code]  # reason")
@@ -34,21 +33,21 @@ def find_unexplained_ignores(file: File) -> Iterator[Problem]:
 
 def find_relative_imports(file: File) -> Iterator[Problem]:
     """Yield each relative import."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.ImportFrom) and node.level:
             yield file.problem(node.lineno, "imports are absolute")
 
 
 def find_pending_marks(file: File) -> Iterator[Problem]:
     """Yield each comment that marks unfinished work."""
-    for line, text in list_comments(file):
+    for line, text in list_comments(file, PENDING_MARK):
         if found := PENDING_MARK.search(text):
             yield file.problem(line, f"{found[0]}: do it, or leave it out")
 
 
 def list_imports(file: File) -> Iterator[tuple[int, str]]:
     """Yield the modules that a file imports, each with its line."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -57,9 +56,7 @@ def list_imports(file: File) -> Iterator[tuple[int, str]]:
 
 def is_for_type_checkers(file: File, line: int) -> bool:
     """Tell whether a line stands under ``if TYPE_CHECKING``, so that no program runs it."""
-    blocks = [
-        node for node in ast.walk(file.tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
+    blocks = [node for node in file.nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     return any(block.body[0].lineno <= line <= (block.body[-1].end_lineno or 0) for block in blocks)
 
 
@@ -101,7 +98,7 @@ def is_blind(node: ast.AST) -> bool:
 
 def find_blind_excepts(file: File) -> Iterator[Problem]:
     """Yield each handler that swallows every exception."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.ExceptHandler | ast.Call) and is_blind(node):
             yield file.problem(node.lineno, "a blind except")
 

@@ -11,10 +11,10 @@ SLEEP_FUNCTIONS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep"}
 PATCH_METHODS = {"setattr", "delattr", "setitem", "delitem"}
 
 
-def import_aliases_of(tree: ast.Module) -> dict[str, str]:
+def import_aliases_of(file: File) -> dict[str, str]:
     """Return each name that a module imports, with its full dotted name."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in file.nodes:
         if isinstance(node, ast.Import):
             tops = {alias.name.partition(".")[0] for alias in node.names if not alias.asname}
             found.update({top: top for top in tops})
@@ -38,7 +38,7 @@ def is_our_package(name: str) -> bool:
 
 def find_mocks(file: File) -> Iterator[Problem]:
     """Yield each import of a mock library."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Import) and any(alias.name.startswith(MOCK_LIBRARIES) for alias in node.names):
             yield file.problem(node.lineno, "no mocks: use the fakes of vaka.testing")
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -68,8 +68,8 @@ def is_patch(call: ast.Call, known: dict[str, str]) -> bool:
 
 
 def find_sleeps_and_patches(file: File) -> Iterator[Problem]:
-    known = import_aliases_of(file.tree)
-    for node in ast.walk(file.tree):
+    known = import_aliases_of(file)
+    for node in file.nodes:
         if not isinstance(node, ast.Call):
             continue
         if is_sleep(node, known):

@@ -1,7 +1,9 @@
 """The files of the repository, and the problems that gates find in them."""
 
 import ast
+import io
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +48,17 @@ class File:
     @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text or "", self.path)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Return every node of the tree, so that each gate need not walk it again."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def prose(self) -> list[tokenize.TokenInfo]:
+        """Return the comments and strings of a Python file."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text or "").readline)
+        return [token for token in tokens if token.type in (tokenize.COMMENT, tokenize.STRING)]
 
     def is_python(self, *folders: str) -> bool:
         return self.path.endswith(".py") and (not folders or self.parts[0] in folders)
