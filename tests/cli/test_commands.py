@@ -197,7 +197,7 @@ def test_completion_scripts_call_vaka(shell: Shell, name: str) -> None:
     assert "_VAKA_COMPLETE" in shell.vaka("completion", name).out
 
 
-def test_words_are_completed(shell: Shell) -> None:
+def test_command_names_are_completed(shell: Shell) -> None:
     done = shell.bash("COMP_WORDS='vaka sess' COMP_CWORD=1 _VAKA_COMPLETE=bash_complete vaka")
     assert done.out == "plain,sessions\n"
 

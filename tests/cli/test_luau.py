@@ -177,7 +177,7 @@ def test_a_tool_that_asks_at_the_end_of_stdin_gets_an_error(shell: Shell) -> Non
         ("function invoke(ctx) ctx.output(1) ctx.output(2) end", "2\n"),
     ],
 )
-def test_what_a_tool_returns_is_json(shell: Shell, source: str, wanted: str | None) -> None:
+def test_the_result_of_a_tool_is_printed_as_json(shell: Shell, source: str, wanted: str | None) -> None:
     shell.write_file("a.luau", source)
     done = shell.vaka("luau", "a.luau", "--mode", "tool")
     assert (done.code, done.out) == ((0, wanted) if wanted else (1, ""))

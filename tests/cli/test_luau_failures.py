@@ -29,7 +29,9 @@ from tests.cli.shell import TIMEOUT, Shell
         ("local t = {} for i = 1, 99 do t[i] = coroutine.create(print) end", "coroutines=50", "a.luau: "),
     ],
 )
-def test_a_script_that_fails_says_where(shell: Shell, source: str, limits: str, message: str, where: list[str]) -> None:
+def test_a_failing_script_prints_its_file_and_line(
+    shell: Shell, source: str, limits: str, message: str, where: list[str]
+) -> None:
     shell.write_file("a.luau", f"print('before')\n{source}")
     done = shell.vaka("luau", "a.luau", "--limits", limits, *where)
     assert (done.code, done.out) == (1, "before\n")
@@ -37,7 +39,7 @@ def test_a_script_that_fails_says_where(shell: Shell, source: str, limits: str, 
     assert done.err.count("\n") == 1
 
 
-def test_the_traceback_is_shown_when_asked_for(shell: Shell) -> None:
+def test_verbose_prints_the_traceback(shell: Shell) -> None:
     shell.write_file("a.luau", "function inner()\n\terror('no luck')\nend\ninner()\n")
     assert shell.vaka("luau", "a.luau").err == "script error: a.luau:2: no luck\n"
     first, *frames = shell.vaka("luau", "a.luau", "-v").err.splitlines()

@@ -178,7 +178,7 @@ def test_checking_runs_and_stores_nothing(shell: Shell) -> None:
     assert sorted(str(path) for path in shell.folder.rglob("*")) == before
 
 
-def test_no_lines_are_no_answers(shell: Shell) -> None:
+def test_an_empty_batch_prints_nothing(shell: Shell) -> None:
     done = check_batch(shell)
     assert (done.code, done.out, done.err) == (0, "", "")
 

@@ -21,7 +21,7 @@ def make_gate(shell: Shell, name: str = "pipe") -> Path:
     return pipe
 
 
-def test_a_session_goes_on_in_another_process(shell: Shell) -> None:
+def test_a_session_continues_in_another_process(shell: Shell) -> None:
     shell.write_script(say_line("First."), {**say_line("Second."), "expect": {"messages_at_least": 3}})
     assert shell.run("One.", "--session", "s").out == "First.\n"
     second = shell.run("Two.", "--session", "s", "--output", "stream-json")

@@ -92,7 +92,7 @@ def test_another_process_may_answer_first(paying: Shell) -> None:
     assert screen.wait_exit() == 0
 
 
-def test_what_a_suspended_turn_waits_for_is_asked_on_resume(paying: Shell) -> None:
+def test_a_resumed_turn_prompts_for_its_pending_approval(paying: Shell) -> None:
     paying.run("Pay.", "--session", "s", "--ask", "suspend")
     screen = run_at_terminal(paying, "--resume", "--session", "s")
     screen.expect("with feedback > ")

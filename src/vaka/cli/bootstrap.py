@@ -1,23 +1,26 @@
-"""Build settings, policy and runtime from flags, and run the event loop."""
+"""Build settings, policy and runtime from flags, and run the event loop until its work is done or a signal stops it."""
 
 import asyncio
 import math
 import os
+import signal
+import socket
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import click
 
 from vaka.agents.react import Agent
-from vaka.cli.errors import INTERRUPTED, Quit, UsageError
-from vaka.cli.render import StatusLine
-from vaka.cli.turn.signals import SignalHandler
-from vaka.config.claude_settings import load_permissions
+from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
+from vaka.cli.render import StatusLine, as_printable
+from vaka.config.claude_settings import load_permissions, project_settings_files
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.settings import ConfigContext, Settings, load_settings
+from vaka.config.settings import ConfigContext, Settings, load_settings, trust_root_of
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import NotFound
@@ -30,6 +33,8 @@ T = TypeVar("T")
 
 SHUTDOWN_SECONDS = 2.0
 """Seconds that cancelled tasks get to finish before the loop is closed."""
+FORCE_QUIT_SECONDS = 2.0
+"""Seconds within which a second Ctrl-C exits at once."""
 
 
 def config_context() -> ConfigContext:
@@ -68,6 +73,22 @@ def print_notes(*notes: Iterable[str]) -> None:
 def has_terminal() -> bool:
     """Whether the user can be prompted."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def ask_trust_once(context: ConfigContext) -> None:
+    """Ask at the terminal whether to trust a folder that has settings of its own, unless there is a decision."""
+    root = trust_root_of(context.cwd)
+    if not has_terminal() or context.trust.lookup(root) is not None:
+        return
+    files = [context.project_file, *project_settings_files(context)]
+    inside = [file for file in files if file is not None and file.resolve().is_relative_to(root)]
+    if not inside:
+        return
+    click.echo(f"{as_printable(str(root))} has settings of its own:", err=True)
+    for path in inside:
+        click.echo(f"  {as_printable(str(path))}", err=True)
+    click.echo("Until you trust it they can only tighten what is allowed. `vaka trust` changes your answer.", err=True)
+    context.trust.record(root, click.confirm("Trust this folder?", default=False, err=True))
 
 
 def runtime_from_settings(settings: Settings, agent: Agent | None = None, *, quiet: bool = False) -> Runtime:
@@ -141,6 +162,69 @@ def _shut_down_loop(loop: asyncio.AbstractEventLoop) -> None:
         )  # a tool ignored its cancellation; its turn has reported that
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
+
+
+class SignalHandler:
+    """While entered, a signal calls ``stop`` in the loop; ``before_exit`` runs right before the process exits at once.
+
+    A signal that is ignored stays ignored, as SIGINT is in the background jobs of a shell script.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
+        before_exit: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.code = 0
+        """The exit code of the first signal, else 0."""
+        self._loop, self._stop, self._before_exit = loop, stop, before_exit
+        self._last_interrupt = -FORCE_QUIT_SECONDS
+        self._previous_handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> "SignalHandler":
+        self._wakeup = _WakeupSocket(self._loop)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous_handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._previous_handlers.items():
+            signal.signal(number, before)
+        self._wakeup.close()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if number == signal.SIGINT and now - self._last_interrupt < FORCE_QUIT_SECONDS:
+            self._before_exit()
+            os._exit(INTERRUPTED)
+        if number == signal.SIGINT:
+            self._last_interrupt = now
+        self.code = self.code or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
+        self._loop.call_soon_threadsafe(self._stop)
+
+
+class _WakeupSocket:
+    """Wakes the loop on a signal; without it a signal right before ``select`` would be handled only after it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sockets: tuple[socket.socket, ...] = ()
+        if sys.platform == "win32":
+            return  # the proactor loop wakes up by itself
+        self._loop, self._sockets = loop, socket.socketpair()
+        reader, writer = self._sockets
+        reader.setblocking(False)
+        writer.setblocking(False)
+        loop.add_reader(reader, lambda: reader.recv(4096))
+        self._previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        if self._sockets:
+            signal.set_wakeup_fd(self._previous_fd)
+            self._loop.remove_reader(self._sockets[0])
+        for end in self._sockets:
+            end.close()
 
 
 async def find_session(runtime: Runtime, session: str) -> SessionInfo:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -102,29 +102,15 @@ def load_module(name: str) -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    with _LoadErrors(path, spec.name):
+    try:
         spec.loader.exec_module(module)
-    return module
-
-
-class _LoadErrors:
-    """Turns what a user's file raises into a ``ConfigError`` that names the line."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self.path, self.name = path, name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            sys.modules.pop(self.name, None)
+    except BaseException as error:
+        del sys.modules[spec.name]
         if isinstance(error, Exception | SystemExit):
             message = error.msg if isinstance(error, SyntaxError) else str(error)
-            location = _error_location(error, self.path)
-            raise ConfigError(f"{location}: {type(error).__name__}: {message}") from error
+            raise ConfigError(f"{_error_location(error, path)}: {type(error).__name__}: {message}") from error
+        raise
+    return module
 
 
 def _resolve_agent(text: str) -> Agent:

@@ -52,7 +52,7 @@ def permissions_command() -> click.Command:
 
 
 def trust_command() -> click.Command:
-    from vaka.cli.commands.trust import trust
+    from vaka.cli.commands.config import trust
 
     return trust
 
@@ -67,18 +67,6 @@ def doctor_command() -> click.Command:
     from vaka.cli.commands.doctor import doctor
 
     return doctor
-
-
-def completion_command() -> click.Command:
-    from vaka.cli.commands.version_completion import completion
-
-    return completion
-
-
-def version_command() -> click.Command:
-    from vaka.cli.commands.version_completion import version
-
-    return version
 
 
 def luau_tool() -> "type[LuauTool]":

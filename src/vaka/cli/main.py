@@ -1,6 +1,7 @@
 """``vaka``: find the command, run it, and report an error as one line and an exit code."""
 
 import os
+import platform
 import signal
 import sys
 import traceback
@@ -9,12 +10,43 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, TextIO
 
 import click
+from click.shell_completion import get_completion_class
 
 from vaka import __version__
 from vaka.cli import lazy
 from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
-from vaka.cli.options import format_examples
+from vaka.cli.options import format_examples, json_option
+from vaka.cli.render import print_json
 from vaka.core.types.errors import VakaError
+from vaka.core.types.event import VERSION
+
+
+@click.command(epilog=format_examples("vaka version --json"))
+@json_option
+def version(as_json: bool) -> None:
+    """Print versions."""
+    facts = {"vaka": __version__, "events": VERSION, "python": platform.python_version(), "system": platform.platform()}
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"vaka {__version__} (events v{VERSION}, Python {facts['python']}, {facts['system']})")
+
+
+@click.command(epilog=format_examples(
+    'eval "$(vaka completion bash)"     # in ~/.bashrc',
+    'eval "$(vaka completion zsh)"      # in ~/.zshrc',
+    "vaka completion fish > ~/.config/fish/completions/vaka.fish",
+))  # fmt: skip
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    root = context.find_root()
+    name = root.info_name or "vaka"
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101  # click knows the three
+    click.echo(kind(root.command, {}, name, f"_{name.upper()}_COMPLETE").source())
+
 
 COMMANDS = {
     "run": (lazy.run_command, "Run one turn: the result on stdout, progress on stderr."),
@@ -27,8 +59,8 @@ COMMANDS = {
     "trust": (lazy.trust_command, "Trust the settings of a folder, or not."),
     "config": (lazy.config_command, "Show, change and check settings, with the origin of each."),
     "doctor": (lazy.doctor_command, "Check the installation, the settings and the store."),
-    "completion": (lazy.completion_command, "Print the completion script of a shell."),
-    "version": (lazy.version_command, "Print versions."),
+    "completion": (lambda: completion, "Print the completion script of a shell."),
+    "version": (lambda: version, "Print versions."),
 }
 
 
@@ -52,17 +84,12 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-_EXAMPLES = format_examples(
-    'vaka run "Say hello." --model scripted:hello.jsonl',
-    'git diff | vaka run "Review this." --session review',
-    "vaka sessions list",
-    "vaka approvals list",
-)
-
-
 @click.group(
     cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True,
-    epilog=_EXAMPLES,
+    epilog=format_examples(
+        'vaka run "Say hello." --model scripted:hello.jsonl', 'git diff | vaka run "Review this." --session review',
+        "vaka sessions list", "vaka approvals list",
+    ),
 )  # fmt: skip
 @click.version_option(__version__, message="vaka %(version)s")
 @click.pass_context

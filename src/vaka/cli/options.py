@@ -40,7 +40,21 @@ def _change_directory(context: click.Context, parameter: click.Parameter, folder
     return folder
 
 
-_STORE_OPTIONS = (
+def group_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, in this order."""
+
+    def add_options(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add_options
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
+
+store_options = group_options(
     click.option(
         "--store", metavar="URL",
         help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
@@ -57,10 +71,11 @@ _STORE_OPTIONS = (
         "--trust", is_flag=True,
         help="Let this folder's vaka.toml also allow things, and set the store, the models and where their keys are.",
     ),
-    click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error."),
+    verbose_option,
 )  # fmt: skip
+"""The options of the store, the working folder and trust."""
 
-_AGENT_OPTIONS = (
+agent_options = group_options(
     click.option(
         "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
         help="A name for the agent, a Python file that makes a vaka.Agent, or a Luau script that is one.",
@@ -78,8 +93,9 @@ _AGENT_OPTIONS = (
         help="A variable of the environment that scripts may see; may be repeated.",
     ),
 )  # fmt: skip
+"""The options of the agent and its tools."""
 
-_WORLD_OPTIONS = (
+world_options = group_options(
     click.option(
         "--builtin-tools", multiple=True, metavar="NAME",
         help="vaka's own tools to offer: all, none, or a name such as Read; may be repeated. All by default, none "
@@ -102,8 +118,9 @@ _WORLD_OPTIONS = (
         help="A variable that commands may see though it looks like a secret; may be repeated.",
     ),
 )  # fmt: skip
+"""The options of files, commands and the sandbox."""
 
-_POLICY_OPTIONS = (
+policy_options = group_options(
     click.option(
         "--permission-mode", type=setting_choice("permission_mode"), help="What happens to calls that no rule matches."
     ),
@@ -121,37 +138,8 @@ _POLICY_OPTIONS = (
     ),
     click.option("--ephemeral", is_flag=True, help="Store nothing: the session is in memory."),
 )  # fmt: skip
-
-
-def store_options(command: F) -> F:
-    """Add the options of the store, the working folder and trust."""
-    return apply_options(command, _STORE_OPTIONS)
-
-
-def agent_options(command: F) -> F:
-    """Add the options of the agent and its tools."""
-    return apply_options(command, _AGENT_OPTIONS)
-
-
-def world_options(command: F) -> F:
-    """Add the options of files, commands and the sandbox."""
-    return apply_options(command, _WORLD_OPTIONS)
-
-
-def policy_options(command: F) -> F:
-    """Add the options of permissions and approvals."""
-    return apply_options(command, _POLICY_OPTIONS)
-
-
-def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+"""The options of permissions and approvals."""
 
 
 def expand_path(text: str) -> Path:
     return Path(text).expanduser()
-
-
-def apply_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command

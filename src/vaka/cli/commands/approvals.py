@@ -24,6 +24,7 @@ from vaka.core.types.control import (
 )
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
+from vaka.core.types.ids import DecisionId
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.tool import Grant
 from vaka.runtime.resolve_approval import decision_source, is_expired
@@ -119,11 +120,15 @@ def resolve(approvals: tuple[str, ...], decision: str | None, edit: str | None, 
     async def work(runtime: Runtime) -> list[ResolveOutcome]:
         ids = list(dict.fromkeys(approvals or [row.id for row in await _pending_approvals(runtime, flags["session"])]))
         before = {row.id for row in await runtime.decisions()}
-        outcomes = [await _try_resolve(runtime, id, str(decision), fields, only_one=len(ids) == 1) for id in ids]
-        return [
-            _explain_missing(id, outcome, outcomes) if id in before else outcome
-            for id, outcome in zip(ids, outcomes, strict=True)
-        ]
+        outcomes: list[ResolveOutcome] = []
+        for id in ids:
+            try:
+                outcomes.append(await _resolve_one(runtime, id, str(decision), fields))
+            except (NotFound, InvalidInput, ConfigError) as error:
+                if len(ids) == 1:
+                    raise
+                outcomes.append(error)  # the others are still resolved
+        return _explain_missing(ids, outcomes, before)
 
     outcomes = with_runtime(flags, work)
     if not outcomes:
@@ -152,22 +157,14 @@ async def _pending_approvals(runtime: Runtime, session: str) -> list[PendingDeci
     return [row for row in await runtime.decisions(session) if isinstance(row.event.data, ApprovalRequested)]
 
 
-async def _try_resolve(
-    runtime: Runtime, id: str, decision: str, answer_fields: dict[str, Any], *, only_one: bool
-) -> ResolveOutcome:
-    """Resolve one approval; with several, return an error as the outcome so that the others are still resolved."""
-    try:
-        return await _resolve_one(runtime, id, decision, answer_fields)
-    except (NotFound, InvalidInput, ConfigError) as error:
-        if only_one:
-            raise
-        return error
-
-
-def _explain_missing(id: str, outcome: ResolveOutcome, outcomes: list[ResolveOutcome]) -> ResolveOutcome:
+def _explain_missing(ids: list[str], outcomes: list[ResolveOutcome], before: set[DecisionId]) -> list[ResolveOutcome]:
     """Replace ``NotFound`` where a rejection without a reason has ended the turn and withdrawn its other approvals."""
-    ended = any(_ends_turn(other) for other in outcomes)
-    return f"{id} is no longer asked: the turn has ended" if isinstance(outcome, NotFound) and ended else outcome
+    if not any(_ends_turn(outcome) for outcome in outcomes):
+        return outcomes
+    return [
+        f"{id} is no longer asked: the turn has ended" if isinstance(outcome, NotFound) and id in before else outcome
+        for id, outcome in zip(ids, outcomes, strict=True)
+    ]
 
 
 def _ends_turn(outcome: ResolveOutcome) -> bool:

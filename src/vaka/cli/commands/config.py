@@ -1,5 +1,6 @@
-"""``vaka config``: show, read, set and validate settings, each with its origin."""
+"""``vaka config`` and ``vaka trust``: settings with their origin, and the folders whose settings are trusted."""
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from vaka.config.setting_keys import (
     read_settings_file,
     write_setting,
 )
-from vaka.config.settings import SettingValue, redact_setting
+from vaka.config.settings import SettingValue, redact_setting, trust_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 
@@ -169,3 +170,40 @@ def _value_items(value: Any) -> list[str]:
         return [f"{name} = {compact_json(item)}" for name, item in cast("dict[str, Any]", value).items()]
     many: list[Any] = [*value] if isinstance(value, list | tuple) else [value]
     return [str(item) for item in many if item not in (None, "")]
+
+
+@click.command(epilog=options.format_examples(
+    "vaka trust", "vaka trust ~/work/boat", "vaka trust --no", "vaka trust --list --json"
+))  # fmt: skip
+@click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False), metavar="[DIR]")
+@click.option("--no", "refused", is_flag=True, help="Do not trust it, and do not ask again.")
+@click.option("--forget", is_flag=True, help="Delete the decision; the next run at a terminal asks again.")
+@click.option("--list", "listed", is_flag=True, help="List the decisions.")
+@options.json_option
+def trust(folder: str | None, refused: bool, forget: bool, listed: bool, as_json: bool) -> None:
+    """Trust a folder (this one, or DIR): from now on its own settings may also allow things.
+
+    A folder in a repository stands for the whole repository. Until it is trusted, its vaka.toml and .claude settings
+    can only tighten. They can never bypass permissions or switch the sandbox off.
+    """
+    store = config_context().trust
+    if refused + forget + listed > 1 or (listed and folder):
+        raise UsageError("use only one of --no, --forget and --list; --list takes no folder")
+    if listed:
+        decisions = list(store.list_decisions())
+        if as_json:
+            print_json({"folders": decisions})
+        else:
+            rows = [(decision.folder, "yes" if decision.trusted else "no") for decision in decisions]
+            print_table(("FOLDER", "TRUSTED"), rows)
+        return
+    root = trust_root_of(Path(folder or os.curdir))
+    if forget:
+        status = "decision deleted" if store.forget(root) else "there was no decision"
+    else:
+        store.record(root, not refused)
+        status = "not trusted" if refused else "trusted"
+    if as_json:
+        print_json({"folder": str(root), "trusted": store.lookup(root)})
+    else:
+        click.echo(f"{as_printable(str(root))}: {status}", err=True)

@@ -85,7 +85,7 @@ class _LimitsParam(click.ParamType[ScriptLimits]):
 )  # fmt: skip
 @click.option("--untrusted", is_flag=True, help="Run it in a separate, confined process.")
 @click.option("--env", multiple=True, metavar="NAME", help="A variable of the environment it may see; may be repeated.")
-@click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
+@options.verbose_option
 def luau(file: Path, **flags: Any) -> None:
     """Run a Luau script, without a session: what it keeps is gone when it ends.
 

@@ -128,7 +128,7 @@ def test(name: str, tools: bool, as_json: bool, **flags: Any) -> None:
 @click.option("--key-env", metavar="NAME", help="The variable with the key that clients need; by default a random key.")
 @click.option("--no-key", is_flag=True, help="Serve every client that reaches the port, without a key.")
 @options.json_option
-@click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
+@options.verbose_option
 def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json: bool, verbose: bool) -> None:
     """Serve the local model to other programs, until Ctrl-C.
 

@@ -26,7 +26,7 @@ from vaka.policy.tool_targets import spec_of
 _MAX_POLICIES = 256
 """The most policies cached while lines are read."""
 
-_RULE_OPTIONS = (
+_rule_options = options.group_options(
     click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
     click.option(
         "--mode", type=options.setting_choice("permission_mode"), help="What happens to calls that no rule matches."
@@ -38,10 +38,6 @@ _RULE_OPTIONS = (
     click.option("--trust", is_flag=True, help="Let the settings in this folder also allow things."),
     click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error."),
 )
-
-
-def _rule_options(command: options.F) -> options.F:
-    return options.apply_options(command, _RULE_OPTIONS)
 
 
 @click.group()

@@ -7,13 +7,12 @@ import click
 
 from vaka.agents.react import Agent
 from vaka.cli import options
-from vaka.cli.bootstrap import config_context, run_loop, runtime_from_settings, settings_from_flags
+from vaka.cli.bootstrap import ask_trust_once, config_context, settings_from_flags
 from vaka.cli.build_agent import apply_model_flags, load_agent, load_tools
-from vaka.cli.commands.trust import ask_trust_once
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.turn.input import read_attachments, read_prompt
 from vaka.cli.turn.report import Report
-from vaka.cli.turn.run_turn import RunTarget, TurnRunner
+from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.config.settings import Settings
 from vaka.core.types.errors import ConfigError
 
@@ -90,16 +89,11 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
         report.set_format(settings["output"])
         target, agent = _parse_target(words, flags), _load_agent(flags, settings)
         report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])
-        code = run_loop(_run_turn(target, settings, agent, report))
+        code = run_turn(target, settings, agent, report)
     except BaseException as error:
         report.write_failure(error)
         raise
     raise Quit(code)
-
-
-async def _run_turn(target: RunTarget, settings: Settings, agent: Agent, report: Report) -> int:
-    async with runtime_from_settings(settings, agent, quiet=report.quiet) as runtime:
-        return await TurnRunner(runtime, report).run(target)
 
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:

@@ -199,7 +199,8 @@ def list_(**flags: Any) -> None:
     query = SessionQuery(**{name: flags[name] for name in ("status", "agent", "text", "limit", "after")})
     page: SessionPage = with_runtime(flags, lambda runtime: runtime.store.sessions.list(query))
     if flags["as_json"]:
-        print_json({"sessions": [session_fields(info) for info in page.sessions], "next": page.next or None})
+        fields = [{**msgspec.structs.asdict(info), "status": info.status} for info in page.sessions]
+        print_json({"sessions": fields, "next": page.next or None})
         return
     rows = [
         (info.id, _status_text(info), info.agent, format_age(info.updated), str(info.head), shorten(info.title, 80))
@@ -249,18 +250,21 @@ def show(session: str, **flags: Any) -> None:
 @options.store_options
 def export(session: str, format: str, **flags: Any) -> None:
     """Write a whole session to stdout."""
-    writer = _ExportWriter(format)
+    transcript, output = Transcript(markdown=True), sys.stdout.buffer
+    start, separator, end = (b"[\n", b",\n", b"\n]\n") if format == "json" else (b"", b"\n", b"\n")
 
     async def work(runtime: Runtime) -> None:
-        info = await find_session(runtime, session)
-        writer.write_bytes(writer.header)
+        info, before = await find_session(runtime, session), start
         async with aclosing(runtime.store.events.read(info.id)) as events:
             async for event in events:
-                writer.write_event(event)
-        writer.write_bytes(writer.footer)
+                data = transcript.render_event(event).encode() if format == "md" else event.stored
+                if data:
+                    output.write(before + data)
+                    before = separator
+        output.write(end if before == separator else b"")
 
     with_runtime(flags, work)
-    sys.stdout.buffer.flush()
+    output.flush()
 
 
 @sessions.command(
@@ -335,10 +339,6 @@ def print_usage(stats: SessionStats, *, as_json: bool) -> None:
     print_table(("MODEL", "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
 
 
-def session_fields(info: SessionInfo) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(info), "status": info.status}
-
-
 def _status_text(info: SessionInfo) -> str:
     if info.live:
         return f"{info.status}*"
@@ -361,23 +361,3 @@ def _event_printer(flags: dict[str, Any]) -> Any:
             click.echo(text)
 
     return print_event
-
-
-class _ExportWriter:
-    def __init__(self, format: str) -> None:
-        self.format = format
-        self.header, self.footer = (b"[\n", b"\n]\n") if format == "json" else (b"", b"")
-        self._transcript = Transcript(markdown=True)
-        self._first = True
-
-    def write_event(self, event: Event) -> None:
-        if self.format == "jsonl":
-            self.write_bytes(event.stored + b"\n")
-        elif self.format == "json":
-            self.write_bytes(event.stored if self._first else b",\n" + event.stored)
-        elif text := self._transcript.render_event(event):
-            self.write_bytes(f"{text}\n".encode())
-        self._first = False
-
-    def write_bytes(self, data: bytes) -> None:
-        sys.stdout.buffer.write(data)

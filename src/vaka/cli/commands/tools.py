@@ -8,12 +8,12 @@ import msgspec
 
 from vaka.agents.react import Agent
 from vaka.cli import options
-from vaka.cli.bootstrap import run_loop, runtime_from_settings, settings_from_flags
+from vaka.cli.bootstrap import settings_from_flags
 from vaka.cli.build_agent import load_agent, load_tools
 from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
 from vaka.cli.render import print_json, print_table, shorten
 from vaka.cli.turn.report import Report
-from vaka.cli.turn.run_turn import RunTarget, TurnRunner
+from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.config.documents import suggest
 from vaka.config.settings import Settings
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk
@@ -78,14 +78,9 @@ def call(name: str, arguments: str, **flags: Any) -> None:
         raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NO_TOOLS)
     agent.model = _SingleCallModel(name, _check_json_object(arguments))
     report = _CallReport(quiet=flags["quiet"])
-    code = run_loop(_run_turn(settings, agent, flags["session"], report))
+    code = run_turn(RunTarget(session=flags["session"], prompt="vaka tools call"), settings, agent, report)
     print_json(report.result_fields(name))
     raise Quit(report.exit_code(code))
-
-
-async def _run_turn(settings: Settings, agent: Agent, session: str, report: Report) -> int:
-    async with runtime_from_settings(settings, agent) as runtime:
-        return await TurnRunner(runtime, report).run(RunTarget(session=session, prompt="vaka tools call"))
 
 
 class _SingleCallModel:

@@ -17,7 +17,6 @@ from vaka.core.types.errors import Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolResult, Usage
-from vaka.core.types.progress import ReasoningDelta
 from vaka.runtime.options import Response
 from vaka.runtime.turn_stream import TurnCollector
 
@@ -182,7 +181,7 @@ class Report:
         self.recorder.record(event)
         if self.format == "stream-json":
             await asyncio.to_thread(_write_line, event.to_json())
-        thinking = isinstance(event.data, ReasoningDelta)
+        thinking = isinstance(event.data, progress.ReasoningDelta)
         for stream in self._streams if thinking else reversed(self._streams):
             stream.show_event(event)  # the stream without output comes first, to end its line
         self.print_note(self._progress.render_line(event))

@@ -6,11 +6,12 @@ from contextlib import aclosing, suppress
 import msgspec
 
 from vaka import __version__
-from vaka.cli.bootstrap import has_terminal
+from vaka.agents.react import Agent
+from vaka.cli.bootstrap import SignalHandler, has_terminal, run_loop, runtime_from_settings
 from vaka.cli.errors import Quit
 from vaka.cli.turn.approval_prompt import ApprovalPrompter, current_user, describe_decision
 from vaka.cli.turn.report import Report
-from vaka.cli.turn.signals import SignalHandler
+from vaka.config.settings import Settings
 from vaka.core.ports.store import SessionInfo, SessionQuery
 from vaka.core.types.errors import NotFound, Suspended, VakaError
 from vaka.core.types.ids import SessionId
@@ -36,6 +37,16 @@ class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
     def content(self) -> UserInput:
         """The prompt, followed by the attachments."""
         return (Text(text=replace_surrogates(self.prompt)), *self.parts) if self.parts else self.prompt
+
+
+def run_turn(target: RunTarget, settings: Settings, agent: Agent, report: Report) -> int:
+    """Run one turn with the runtime that the settings describe, in an event loop of its own; return the exit code."""
+
+    async def work() -> int:
+        async with runtime_from_settings(settings, agent, quiet=report.quiet) as runtime:
+            return await TurnRunner(runtime, report).run(target)
+
+    return run_loop(work())
 
 
 class TurnRunner:
