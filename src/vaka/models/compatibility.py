@@ -92,6 +92,11 @@ Media: TypeAlias = Image | Audio | Document
 CALL_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The ids of calls, and the names of tools, that every provider accepts."""
 
+AUDIO_FORMATS = {
+    "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav", "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}  # fmt: skip
+"""The formats of audio that OpenAI's APIs take, by media type."""
 _BASE64_SIGNATURES = (
     ("iVBORw0KGgo", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "image/gif"), ("JVBERi", "application/pdf"),
     ("SUQz", "audio/mpeg"), ("T2dnUw", "audio/ogg"), ("ZkxhQ", "audio/flac"),

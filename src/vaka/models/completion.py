@@ -158,17 +158,14 @@ class SimulatedStream:
 
 def _completion_chunks(completion: Completion, size: int) -> Iterator[Chunk]:
     index = {call.id: at for at, call in enumerate(completion.calls)}
-    placed: set[int] = set()
+    rest = dict(enumerate(completion.calls))
     for part in completion.content:
-        if isinstance(part, CallRef):
-            if part.id in index and index[part.id] not in placed:
-                placed.add(index[part.id])
-                yield from _call_chunks(completion, index[part.id], size)
-        else:
+        if not isinstance(part, CallRef):
             yield from _part_chunks(part, size)
-    for at in range(len(completion.calls)):
-        if at not in placed:
-            yield from _call_chunks(completion, at, size)
+        elif (at := index.get(part.id, -1)) in rest:
+            yield from _call_chunks(at, rest.pop(at), size)
+    for at, call in rest.items():
+        yield from _call_chunks(at, call, size)
 
 
 def _part_chunks(part: Part, size: int) -> Iterator[Chunk]:
@@ -183,8 +180,7 @@ def _part_chunks(part: Part, size: int) -> Iterator[Chunk]:
         raise ModelError(f"an answer has texts, reasoning and calls, not {type(part).__name__!r}")
 
 
-def _call_chunks(completion: Completion, at: int, size: int) -> Iterator[Chunk]:
-    call = completion.calls[at]
+def _call_chunks(at: int, call: FunctionCall, size: int) -> Iterator[Chunk]:
     first, *pieces = _split_text(call.arguments, size)
     yield CallChunk(at, call.name, first, call.id or f"call_{at + 1}", call.repaired)
     yield from (CallChunk(at, "", piece) for piece in pieces)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -173,42 +173,31 @@ def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _parse_line(raw: Any, place: str) -> _PlacedLine:
-    fields = _as_object(raw)
-    if fields is None:
+    if not isinstance(raw, Mapping):
         raise ConfigError(f'{place}: a line must be an object, such as {{"text": "Hi."}}')
-    _check_keys(fields, place)
     try:
-        line = msgspec.convert(fields, _Line)
+        line = msgspec.convert(raw, _Line)
         msgspec.json.encode(line)
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
-        raise ConfigError(f"{place}: {error}") from error
+        raise ConfigError(f"{place}: {_describe_unknown_key(str(error)) or error}") from error
     conflict = _find_conflict(line)
     if conflict:
         raise ConfigError(f"{place}: {conflict}")
     return _PlacedLine(line, place)
 
 
-def _check_keys(raw: dict[str, Any], place: str) -> None:
-    """Raise ``ConfigError`` for an unknown key, with the nearest known one."""
-    _check_struct_keys(raw, _Line, "", place)
-    for key, kind in (("error", _Failure), ("usage", _TokenCounts), ("expect", _Expectation)):
-        _check_struct_keys(raw.get(key), kind, f" in {key!r}", place)
-    calls = raw.get("tool_calls")
-    for call in cast("list[Any]", calls) if isinstance(calls, list | tuple) else ():
-        _check_struct_keys(call, _Call, " in 'tool_calls'", place)
+_KEY_OWNERS = {None: _Line, "error": _Failure, "usage": _TokenCounts, "expect": _Expectation, "tool_calls": _Call}
 
 
-def _as_object(value: Any) -> dict[str, Any] | None:
-    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else None
-
-
-def _check_struct_keys(value: Any, kind: type[_LineStruct], within: str, place: str) -> None:
-    known = kind.__struct_fields__
-    for key in _as_object(value) or ():
-        if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
-            raise ConfigError(f"{place}: unknown key {key!r}{within}; {hint}")
+def _describe_unknown_key(error: str) -> str:
+    """Return what msgspec says of an unknown key, with the nearest known one; ``""`` for another error."""
+    unknown = re.match(r"Object contains unknown field `([^`]*)`(?: - at `\$\.(\w+).*`)?$", error)
+    if unknown is None:
+        return ""
+    known = _KEY_OWNERS[unknown[2]].__struct_fields__
+    near = get_close_matches(unknown[1], known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
+    return f"unknown key {unknown[1]!r}{f' in {unknown[2]!r}' if unknown[2] else ''}; {hint}"
 
 
 def _find_conflict(line: _Line) -> str:

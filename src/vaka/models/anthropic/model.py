@@ -29,7 +29,7 @@ from vaka.models import compatibility, options
 from vaka.models.anthropic.events import WIRE, AnthropicStreamDecoder
 from vaka.models.catalog import AnthropicCapabilities, capabilities_of
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object, is_list, is_object, unused_name
-from vaka.models.options import ModelOptions, OutputFormat, merge_body
+from vaka.models.options import ModelOptions, merge_body
 from vaka.models.schemas import close_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -236,29 +236,22 @@ class _Thinking(msgspec.Struct, frozen=True):
     thinks: bool = False
 
 
-class _OutputConstraint(msgspec.Struct, frozen=True):
-    """How the model is held to an output schema: by the provider, or by a tool whose arguments are the answer."""
-
-    format: dict[str, Any] | None = None
-    tool: ToolSpec | None = None
-
-
 def to_request(
     model: str, prompt: Prompt, *, max_tokens: int | None = None, cache: bool = True, cache_ttl: CacheTtl = "5m"
 ) -> AnthropicRequest:
     """Return the request for a prompt. Raises ``BadRequest`` for what this model does not support."""
     asked, facts = options.read_options(prompt.options), capabilities_of(model)
     tokens = asked.max_tokens or max_tokens or facts.default_max_tokens
-    output = _constrain_output(model, facts, prompt, asked)
-    choice = _tool_choice(prompt, asked, output.tool)
+    output_format, answer = _constrain_output(model, facts, prompt, asked)
+    choice = _tool_choice(prompt, asked, answer)
     thinking = _choose_thinking(model, facts, prompt, asked, tokens, forced=choice.get("type") in ("any", "tool"))
     messages = to_messages(model, prompt.messages, prefill=facts.can_prefill and not thinking.thinks)
-    tools = [_tool_definition(spec) for spec in ([*prompt.tools, output.tool] if output.tool else prompt.tools)]
+    tools = [_tool_definition(spec) for spec in ([*prompt.tools, answer] if answer else prompt.tools)]
     system = [{"type": "text", "text": prompt.system}] if prompt.system.strip() else []
     if cache if asked.cache is None else asked.cache:
         mark = {"type": "ephemeral"} | ({"ttl": cache_ttl} if cache_ttl != "5m" else {})
         _set_cache_marks(tools, system, messages, mark, limit=MAX_CACHE_BREAKPOINTS - _count_cache_marks(asked.extra))
-    config = {"effort": thinking.effort, "format": output.format}
+    config = {"effort": thinking.effort, "format": output_format}
     user = asked.user or asked.metadata.get("user_id", "")
     body: dict[str, Any] = {
         "model": model, "max_tokens": tokens, "stream": True, "system": system, "tools": tools, "tool_choice": choice,
@@ -267,9 +260,8 @@ def to_request(
         "metadata": {"user_id": user} if user else {}, "service_tier": asked.service_tier, "messages": messages,
     }  # fmt: skip
     body = {name: value for name, value in body.items() if value not in (None, "", [], {})}
-    return AnthropicRequest(
-        body=merge_body(body, asked.extra), answer=output.tool.name if output.tool else "", headers=asked.headers
-    )
+    answer_name = answer.name if answer else ""
+    return AnthropicRequest(body=merge_body(body, asked.extra), answer=answer_name, headers=asked.headers)
 
 
 def _choose_thinking(
@@ -318,13 +310,14 @@ def _sampling_fields(facts: AnthropicCapabilities, asked: ModelOptions, thinking
 
 def _constrain_output(
     model: str, facts: AnthropicCapabilities, prompt: Prompt, asked: ModelOptions
-) -> _OutputConstraint:
+) -> tuple[dict[str, Any] | None, ToolSpec | None]:
+    """Return the output format for the provider, or the tool whose arguments are the answer."""
     output = asked.output_format
     if output is None:
-        return _OutputConstraint()
+        return None, None
     closed = close_schema(output.schema) if facts.has_output_format else None
     if closed is not None and (output.strict or not facts.can_force_tool):
-        return _OutputConstraint(format={"type": "json_schema", "schema": closed})
+        return {"type": "json_schema", "schema": closed}, None
     if not facts.can_force_tool:
         raise BadRequest(
             f"{model} cannot answer with this output schema: list the properties of each object, and use no schema "
@@ -332,14 +325,9 @@ def _constrain_output(
         )
     if output.schema.get("type") != "object":
         raise BadRequest(f"{model} answers with an object; expected an output schema of the type 'object'")
-    return _OutputConstraint(tool=_answer_tool(output, prompt))
-
-
-def _answer_tool(output: OutputFormat, prompt: Prompt) -> ToolSpec:
-    return ToolSpec(
-        name=unused_name(output.name, {tool.name for tool in prompt.tools}), parameters=output.schema,
-        description=output.description or "Give the answer. Call this once, when you have it.",
-    )  # fmt: skip
+    name = unused_name(output.name, {tool.name for tool in prompt.tools})
+    description = output.description or "Give the answer. Call this once, when you have it."
+    return None, ToolSpec(name=name, description=description, parameters=output.schema)
 
 
 def _tool_choice(prompt: Prompt, asked: ModelOptions, answer: ToolSpec | None) -> dict[str, Any]:

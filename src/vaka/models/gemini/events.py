@@ -200,7 +200,7 @@ class _Event(msgspec.Struct, gc=False, rename="camel"):
     usage_metadata: Any = None
     model_version: str | None = None
     prompt_feedback: _Feedback | None = None
-    error: msgspec.Raw = ABSENT
+    error: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Event)
@@ -230,7 +230,7 @@ class GeminiStreamDecoder:
             if data.strip() == b"[DONE]":  # the end marker of another wire, which some gateways add
                 return []
             raise _error_of_bytes(data) from error
-        if event.error is not ABSENT or event.prompt_feedback is not None:
+        if event.error is not None or event.prompt_feedback is not None:
             self._read_error(event)
         chunks: list[Chunk] = []
         for candidate in event.candidates or ():
@@ -249,8 +249,8 @@ class GeminiStreamDecoder:
         """Return the last chunks, at the end of the stream. Raises ``StreamCut`` for an incomplete answer."""
         chunks: list[Chunk] = []
         if self._block_reason:
-            text = f"The request was refused: {self._block_reason}"
-            return [TextChunk(text), self._usage_chunk(), StopChunk("refusal")]
+            chunks.append(TextChunk(f"The request was refused: {self._block_reason}"))
+            return [*chunks, self._usage_chunk(), StopChunk("refusal")]
         if not self._finish_reason:
             raise StreamCut("the stream was cut: it ended before its finish reason")
         reason = f"{self._finish_reason}: {self._finish_message}" if self._finish_message else self._finish_reason
@@ -373,8 +373,8 @@ class GeminiStreamDecoder:
         chunks.append(CitationChunk(Citation(url=url, title=title, text=source.text or "", opaque=where)))
 
     def _read_error(self, event: _Event) -> None:
-        if event.error is not ABSENT and bytes(event.error) != b"null":
-            raise errors.error_from_event({"error": _decode_any(event.error)})
+        if event.error is not None:
+            raise errors.error_from_event({"error": event.error})
         feedback = event.prompt_feedback
         if feedback is not None and feedback.block_reason:
             message = _shorten_message(feedback.block_reason_message)
@@ -410,13 +410,6 @@ def _arguments_text(arguments: msgspec.Raw) -> str:
         return json_text(arguments) or "{}"
     except DECODE_ERRORS as error:
         raise StreamCut("the arguments of a call are not UTF-8") from error
-
-
-def _decode_any(raw: msgspec.Raw) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except DECODE_ERRORS:
-        return "an error that cannot be read"
 
 
 def _shorten_message(text: str | None) -> str:

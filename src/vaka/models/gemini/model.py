@@ -219,8 +219,8 @@ class _ContentWriter:
                 pieces[0]["thoughtSignature"], signature = signature, ""
             parts += pieces
         _attach_late_signature(parts, signature)
-        if self._requires_signatures:
-            _sign_first_call(parts)
+        if self._requires_signatures:  # the API refuses a step whose first call has none
+            _attach_late_signature([part for part in parts if "functionCall" in part], PLACEHOLDER_SIGNATURE)
         return parts
 
     def _provider_part(self, part: Reasoning, message: AssistantMessage) -> dict[str, Any] | None:
@@ -307,14 +307,6 @@ def _attach_late_signature(parts: list[dict[str, Any]], signature: str) -> None:
     texts = [part for part in parts if "text" in part and "thought" not in part][-1:]
     for part in (calls or texts) if signature else ():
         part.setdefault("thoughtSignature", signature)
-
-
-def _sign_first_call(parts: list[dict[str, Any]]) -> None:
-    """Sign the first call of a step: the API refuses a request without."""
-    for part in parts:
-        if "functionCall" in part:
-            part.setdefault("thoughtSignature", PLACEHOLDER_SIGNATURE)
-            return
 
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"

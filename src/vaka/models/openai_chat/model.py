@@ -39,10 +39,6 @@ PLACEHOLDER_TEXT = "."
 """The text of a message that must not be empty."""
 NO_OUTPUT = "(no output)"
 
-_AUDIO_FORMATS = {
-    "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav", "audio/mpeg": "mp3",
-    "audio/mp3": "mp3",
-}  # fmt: skip
 _TEXT_MEDIA_TYPE = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|toml|javascript)")
 
 
@@ -163,7 +159,7 @@ class _MessageWriter:
                 raise compatibility.unsupported_part(self._model, part)
 
     def _audio_part(self, part: Audio) -> dict[str, Any]:
-        form = _AUDIO_FORMATS.get(compatibility.media_type_of(part))
+        form = compatibility.AUDIO_FORMATS.get(compatibility.media_type_of(part))
         if not self._profile.audio:
             raise compatibility.unsupported_part(self._model, part)
         if not part.data or form is None:
@@ -307,24 +303,18 @@ def _tool_choice(profile: VendorProfile, specs: list[ToolSpec], choice: str) -> 
         return specs, None
     if choice == "none":
         return (specs, "none") if profile.choice_none else ([], None)
-    if choice == "required":
-        if profile.required and specs:
-            return specs, profile.required
-        if profile.choice_named and len(specs) == 1:
-            return specs, _named_choice(specs[0].name)
-    wanted = [spec for spec in specs if spec.name == choice]
+    if choice == "required" and profile.required and specs:
+        return specs, profile.required
+    only = choice == "required" and len(specs) == 1  # to call some tool is to call this one
+    wanted = specs if only else [spec for spec in specs if spec.name == choice]
     if wanted and profile.choice_named:
-        return specs, _named_choice(choice)
+        return specs, {"type": "function", "function": {"name": wanted[0].name}}
     if wanted and profile.required:
         return wanted, profile.required  # the only tool is the one to be called
     if wanted or (specs and choice == "required"):
         raise BadRequest(f"{profile.name} cannot be made to call a tool (tool_choice {choice!r}); use 'auto'")
     names = ", ".join(repr(spec.name) for spec in specs) or "none"
     raise BadRequest(f"tool_choice {choice!r} needs such a tool; there are {names}")
-
-
-def _named_choice(name: str) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name}}
 
 
 def _tool_definition(spec: ToolSpec, profile: VendorProfile) -> dict[str, Any]:
@@ -378,16 +368,14 @@ def _nearest_effort(wanted: str, efforts: Sequence[str]) -> str:
 
 
 def _account_fields(prompt: Prompt, profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    if options.user and profile.user:
-        body[profile.user] = options.user
-    if options.metadata and profile.metadata and options.extra.get("store") is True:
-        body["metadata"] = options.metadata
-    if options.service_tier and profile.tiers:
-        body["service_tier"] = options.service_tier
-    if prompt.session and profile.cache_key and options.cache is not False:
-        body["prompt_cache_key"] = prompt.session[-MAX_CACHE_KEY:]
-    return body
+    is_stored = profile.metadata and options.extra.get("store") is True
+    is_cached = profile.cache_key and options.cache is not False
+    fields = {
+        profile.user: options.user if profile.user else "", "metadata": options.metadata if is_stored else {},
+        "service_tier": options.service_tier if profile.tiers else "",
+        "prompt_cache_key": prompt.session[-MAX_CACHE_KEY:] if is_cached else "",
+    }  # fmt: skip
+    return {name: value for name, value in fields.items() if value}
 
 
 COMPLETIONS_PATH = "chat/completions"
@@ -402,9 +390,11 @@ class OpenAIChat(ProviderModel):
         self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
         profile: VendorProfile = VendorProfile(),
     ) -> None:  # fmt: skip
+        bearer = {"authorization": f"Bearer {account.key}"}
+        key = {profile.key_header: account.key} if profile.key_header else bearer
         super().__init__(
             name or f"{profile.name}/{model}", account, request_path(model, account, profile),
-            headers={**_key_header(account.key, profile), **profile.headers}, http=http,
+            headers={**(key if account.key else {}), **profile.headers}, http=http,
             check_part=lambda part: check_part(model, part, profile),
         )  # fmt: skip
         self._model, self._profile = model, profile
@@ -424,9 +414,3 @@ def request_path(model: str, account: Account, profile: VendorProfile) -> str:
     if account.query.get("api-version", "") in AZURE_V1_VERSIONS:
         return f"{under}v1/{COMPLETIONS_PATH}"
     return f"{under}deployments/{quote(model, safe='')}/{COMPLETIONS_PATH}"
-
-
-def _key_header(key: str, profile: VendorProfile) -> dict[str, str]:
-    if not key:
-        return {}
-    return {profile.key_header: key} if profile.key_header else {"authorization": f"Bearer {key}"}

@@ -46,9 +46,6 @@ _FILE_SUFFIXES = {
     "application/pdf": "pdf", "text/plain": "txt", "text/markdown": "md", "text/csv": "csv", "text/html": "html",
     "application/json": "json",
 }  # fmt: skip
-_AUDIO_FORMATS = {
-    "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav",
-}  # fmt: skip
 _NON_REASONING_PREFIXES = ("gpt-4", "gpt-3.5", "chatgpt-", "gpt-5-chat")
 
 
@@ -170,7 +167,7 @@ class _InputWriter:
     def __init__(self, model: str, messages: Sequence[Message], facts: ResponsesCapabilities, kind: str) -> None:
         self._model, self._messages, self._facts, self._reasoning_kind = model, messages, facts, kind
         self._ids = compatibility.call_ids(messages)
-        self._answered_ids = {id for block in _provider_items(messages) for id in _answered_call_ids(block)}
+        self._answered_ids = set(_answered_call_ids(messages))
 
     def items(self) -> list[InputItem]:
         items: list[InputItem] = []
@@ -258,7 +255,7 @@ class _InputWriter:
             if self._facts.files:
                 return _file_part(part)
         elif self._facts.audio:
-            audio_format = _AUDIO_FORMATS.get(compatibility.media_type_of(part))
+            audio_format = compatibility.AUDIO_FORMATS.get(compatibility.media_type_of(part))
             if audio_format is None or not part.data:
                 raise compatibility.unsupported_part(self._model, part, "it accepts the data of MP3 and WAV only")
             return {"type": "input_audio", "input_audio": {"data": part.data, "format": audio_format}}
@@ -296,20 +293,15 @@ class _AnswerItems:
             self._phase = ""
 
 
-def _provider_items(messages: Sequence[Message]) -> Iterator[InputItem]:
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            for part in message.content:
-                if isinstance(part, Reasoning):
-                    yield as_object(compatibility.provider_block(part, WIRE))
-
-
-def _answered_call_ids(block: InputItem) -> list[Any]:
-    """Return the id of the call whose result an item is, if it is one."""
-    kind = str(block.get("type"))
-    if kind == "mcp_approval_response":
-        return [block.get("approval_request_id")]
-    return [block.get("call_id") or block.get("id")] if kind.endswith("_output") else []
+def _answered_call_ids(messages: Sequence[Message]) -> Iterator[Any]:
+    """Yield the ids of calls whose results are among the provider's own items."""
+    answers = (message for message in messages if isinstance(message, AssistantMessage))
+    for part in (part for answer in answers for part in answer.content if isinstance(part, Reasoning)):
+        item = as_object(compatibility.provider_block(part, WIRE))
+        if item.get("type") == "mcp_approval_response":
+            yield item.get("approval_request_id")
+        elif str(item.get("type")).endswith("_output"):
+            yield item.get("call_id") or item.get("id")
 
 
 def _file_part(part: Document) -> InputItem:

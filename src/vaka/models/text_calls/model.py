@@ -74,7 +74,8 @@ def render_tools(
         for tool in groups[name]:
             lines = [f"### {tool.name}" if markdown else f"Tool {tool.name}", *filter(None, [tool.description.strip()])]
             if include_parameters:
-                lines += _parameter_lines(tool.parameters, _code_span if markdown else str)
+                members = list(_member_lines(tool.parameters, tool.parameters, "`{}`".format if markdown else str, 0))
+                lines += ["Parameters:", *members] if members else ["Parameters: none"]
             if include_examples:
                 lines += ["Example:", call_block(tool.name, _example_value(tool.parameters, tool.parameters))]
             blocks.append("\n".join(lines))
@@ -159,15 +160,6 @@ def _with_separator(content: Content) -> Content:
     if isinstance(last, Text) and last.text:
         return (*content[:-1], msgspec.structs.replace(last, text=f"{last.text}\n\n"))
     return content
-
-
-def _code_span(text: str) -> str:
-    return f"`{text}`"
-
-
-def _parameter_lines(schema: dict[str, Any], mark: Callable[[str], str]) -> list[str]:
-    lines = list(_member_lines(schema, schema, mark, 0))
-    return ["Parameters:", *lines] if lines else ["Parameters: none"]
 
 
 def _member_lines(

@@ -104,7 +104,7 @@ class LenientJson:
 
     def member_json(self, name: str) -> str:
         """Return the member of that name as JSON. Raises ``NotACall`` unless there is exactly one."""
-        members = [self._tokens[start:end] for key, start, end in self._members if _is_key(key, name)]
+        members = [self._tokens[start:end] for key, start, end in self._members if _parse_json(key) == name]
         if len(members) != 1:
             raise NotACall
         return "".join(members[0]).strip()
@@ -140,13 +140,6 @@ def requote(body: str, quote: str) -> tuple[str, list[str]]:
         return char
 
     return f'"{_ESCAPE.sub(escape, body)}"', list(repairs)
-
-
-def _is_key(key: str, name: str) -> bool:
-    try:
-        return bool(json.loads(key) == name)
-    except ValueError:
-        return False
 
 
 FENCED, SENTENCE, FUNCTION = 0, 1, 2
@@ -255,8 +248,7 @@ class CallScanner:
     def _scan_word(self, start: int) -> _Position:
         chars, at = self._chars, start
         while True:
-            while at < len(chars) and chars[at] in _WORD_CHARS:
-                at += 1
+            at = self._word_end(at)
             if at < len(chars) or self._ended:
                 break
             if not self._may_begin(start, at):
@@ -347,11 +339,13 @@ class CallScanner:
         """Scan ``key=value`` pairs up to the closing parenthesis; return the end, the JSON object and the repairs."""
         members: list[str] = []
         repaired: dict[str, None] = {}
-        while True:
+        following = ","
+        while following != ")":
             start = yield from self._skip(at, _BLANKS)
             if members and (yield from self._char_at(start)) == ")":
                 repaired["trailing comma"] = None
-                return start + 1, f"{{{', '.join(members)}}}", "; ".join(repaired)
+                at = start + 1
+                break
             end = yield from self._skip(start, _KEY_CHARS)
             if end == start:
                 raise NotACall
@@ -363,8 +357,7 @@ class CallScanner:
             if following not in {",", ")"}:
                 raise NotACall
             at += 1
-            if following == ")":
-                return at, f"{{{', '.join(members)}}}", "; ".join(repaired)
+        return at, f"{{{', '.join(members)}}}", "; ".join(repaired)
 
     def _scan_value(self, at: int, repaired: dict[str, None]) -> Generator[None, None, tuple[str, int]]:
         """Scan one value of the function form: quoted, JSON, or bare up to the next comma."""
