@@ -20,7 +20,7 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.middleware import PatchToolCalls
-from vaka.middleware.patch_tool_calls import CANCELLED, MALFORMED, patch_messages
+from vaka.middleware.tool_calls import CANCELLED, MALFORMED, patch_messages
 from vaka.testing.models import ScriptedModel, say
 
 

@@ -1,12 +1,39 @@
-"""The middleware that comes with vaka."""
+"""The middleware that comes with vaka. Each class is loaded when it is first used."""
 
-from vaka.middleware.approval import Approval, Review
-from vaka.middleware.eviction import Eviction
-from vaka.middleware.patch_tool_calls import PatchToolCalls
-from vaka.middleware.rate_limit import CoolDown, CoolDownRule, RateLimit, ToolRetry
-from vaka.middleware.redaction import Redaction
-from vaka.middleware.todo_list import TodoList
-from vaka.middleware.turn_log import Logging
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Approval", "CoolDown", "CoolDownRule", "Eviction", "Logging", "PatchToolCalls", "RateLimit", "Redaction",
-           "Review", "TodoList", "ToolRetry"]  # fmt: skip
+if TYPE_CHECKING:
+    from vaka.middleware.eviction import Eviction as Eviction
+    from vaka.middleware.rate_limit import RateLimit as RateLimit
+    from vaka.middleware.redaction import Redaction as Redaction
+    from vaka.middleware.redaction import token_pattern as token_pattern
+    from vaka.middleware.todo_list import TodoList as TodoList
+    from vaka.middleware.tool_calls import Approval as Approval
+    from vaka.middleware.tool_calls import CoolDown as CoolDown
+    from vaka.middleware.tool_calls import CoolDownRule as CoolDownRule
+    from vaka.middleware.tool_calls import PatchToolCalls as PatchToolCalls
+    from vaka.middleware.tool_calls import Review as Review
+    from vaka.middleware.tool_calls import ToolRetry as ToolRetry
+    from vaka.middleware.turn_log import Logging as Logging
+
+_MODULES = {
+    "Approval": "tool_calls", "CoolDown": "tool_calls", "CoolDownRule": "tool_calls", "Eviction": "eviction",
+    "Logging": "turn_log", "PatchToolCalls": "tool_calls", "RateLimit": "rate_limit", "Redaction": "redaction",
+    "Review": "tool_calls", "TodoList": "todo_list", "ToolRetry": "tool_calls", "token_pattern": "redaction",
+}  # fmt: skip
+
+__all__ = [
+    "Approval", "CoolDown", "CoolDownRule", "Eviction", "Logging", "PatchToolCalls", "RateLimit", "Redaction", "Review",
+    "TodoList", "ToolRetry", "token_pattern",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'vaka.middleware' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"vaka.middleware.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

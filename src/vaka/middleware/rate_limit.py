@@ -1,51 +1,15 @@
-"""Middleware that limits the rate of turns and of tool calls, and retries failed tool calls."""
+"""RateLimit: limits the rate and the number of concurrent turns."""
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-import msgspec
-
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware, Outcome, Reject
-from vaka.core.loop.tools.run import rerun_read_call
-from vaka.core.messages.tool_result import failed_result
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.ids import SessionId
-from vaka.core.types.message import Content, ToolCall, ToolResult
-
-MAX_PAUSE = 30.0
-
-
-class ToolRetry(Middleware):
-    """Repeats a failed call of a ``read`` tool up to ``times`` times; the pause doubles each time.
-
-    Errors and timeouts are retried; denied, stopped and invalid calls are not. ``tools`` restricts it to some tools. A
-    tool with another effect than ``read`` is never repeated.
-    """
-
-    def __init__(self, times: int = 2, *, pause: float = 0.5, tools: Collection[str] | None = None) -> None:
-        if times < 1 or not 0 <= pause < float("inf"):
-            raise ConfigError(f"times must be at least 1 and pause at least 0 seconds, not {times!r} and {pause!r}")
-        self._times, self._pause, self._tools = times, pause, None if tools is None else frozenset(tools)
-
-    async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        tool = turn.tools.get(call.name)
-        if tool is None or tool.spec.effect != "read" or (self._tools is not None and call.name not in self._tools):
-            return result
-        for number in range(1, self._times + 1):
-            if not result.failed or result.reason not in ("error", "timeout"):
-                break
-            try:
-                with turn.stop.cancellable():
-                    await turn.env.clock.sleep(min(self._pause * 2 ** (number - 1), MAX_PAUSE))
-            except TurnStopped:
-                break
-            result = await rerun_read_call(turn, call, number) or result
-        return result
+from vaka.core.types.message import Content
 
 
 class RateLimit(Middleware):
@@ -149,85 +113,3 @@ class RateLimit(Middleware):
 def _wake_waiter(waiting: "asyncio.Future[None]") -> None:
     if not waiting.done():
         waiting.set_result(None)
-
-
-MAX_SESSIONS = 1024
-"""Sessions whose tool calls are remembered."""
-
-
-class CoolDownRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The cool-down of a tool: seconds, steps of the agent, or both; with ``failures`` only after as many in a row."""
-
-    seconds: float = 0.0
-    steps: int = 0
-    failures: int = 0
-
-
-class _ToolUse(msgspec.Struct):
-    """The last call of a tool in a session."""
-
-    at: float = 0.0
-    turn: str = ""
-    step: int = 0
-    failures: int = 0
-    """Failures in a row."""
-    admitted: tuple[str, int, str] = ("", 0, "")
-    """The turn, the step and the id of the last call that was allowed; others of that step are refused."""
-
-
-class CoolDown(Middleware):
-    """Refuses calls of a tool during its cool-down, with the time left. The name ``*`` stands for all other tools.
-
-    Calls are remembered in this process, by session.
-    """
-
-    def __init__(self, tools: "Mapping[str, CoolDownRule | float]") -> None:
-        self._rules = {
-            name: rule if isinstance(rule, CoolDownRule) else CoolDownRule(seconds=rule) for name, rule in tools.items()
-        }
-        for name, rule in self._rules.items():
-            valid = 0 <= rule.seconds < float("inf") and rule.steps >= 0 and rule.failures >= 0
-            if not valid or not (rule.seconds or rule.steps):
-                raise ConfigError(f"the cool-down of {name!r} must have seconds or steps above 0, not {rule!r}")
-        self._uses: OrderedDict[SessionId, dict[str, _ToolUse]] = OrderedDict()
-
-    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | ToolResult:
-        rule = self._rule_for(call.name)
-        if rule is None:
-            return call
-        use = self._use_of(turn.session, call.name)
-        refusal = self._refusal_text(turn, call.name, rule, use)
-        if not refusal and not rule.failures:
-            step = (turn.id, turn.scope.step)
-            if use.admitted[:2] != step:
-                use.admitted = (*step, call.id)
-            elif use.admitted[2] != call.id:
-                refusal = f"{call.name} can be called once in a step; do something else meanwhile"
-        return failed_result(call.id, "denied", refusal) if refusal else call
-
-    def _refusal_text(self, turn: Turn, name: str, rule: CoolDownRule, use: _ToolUse) -> str:
-        if not use.turn or use.failures < rule.failures:
-            return ""
-        seconds = rule.seconds - (turn.env.clock.monotonic() - use.at)
-        steps = rule.steps - (turn.scope.step - use.step) + 1 if use.turn == turn.id else 0
-        left = [f"{seconds:.1f} s"] if seconds > 0 else []
-        left += [f"{steps} more steps"] if steps > 0 else []
-        why = f" after {use.failures} failures in a row" if rule.failures else ""
-        return f"{name} is cooling down{why} for {' and '.join(left)}; do something else meanwhile" if left else ""
-
-    async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        if self._rule_for(call.name) is not None:
-            use = self._use_of(turn.session, call.name)
-            use.at, use.turn, use.step = turn.env.clock.monotonic(), turn.id, turn.scope.step
-            use.failures = use.failures + 1 if result.failed else 0
-        return result
-
-    def _rule_for(self, name: str) -> CoolDownRule | None:
-        return self._rules.get(name) or self._rules.get("*")
-
-    def _use_of(self, session: SessionId, tool: str) -> _ToolUse:
-        uses = self._uses.setdefault(session, {})
-        self._uses.move_to_end(session)
-        if len(self._uses) > MAX_SESSIONS:
-            self._uses.popitem(last=False)
-        return uses.setdefault(tool, _ToolUse())

@@ -21,7 +21,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, Turn
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import as_content
 from vaka.core.types.tool import InvalidArguments, ToolSpec
-from vaka.middleware.invalid_calls import InvalidCallLimit
+from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
 from vaka.tools.function import as_tool, tool
