@@ -51,7 +51,7 @@ class PathPattern:
         self._reserved_segments = int(only_folder and kind == "allow")  # "x/" allows only what is inside the folder
         roots = {split_path(root) for root in (anchor, os.path.realpath(anchor))}
         self._roots = tuple({fold_path_case(root) if self._ignore_case else root for root in roots})
-        matchers = [self._compile_part(part, last=at == len(parts) - 1) for at, part in enumerate(parts)]
+        matchers = [self._compile_part(part, last=index == len(parts) - 1) for index, part in enumerate(parts)]
         self._matchers = (*matchers, None)  # a match includes what is inside it
 
     def covers(self, path: PathSegments) -> bool:
@@ -202,28 +202,28 @@ def _compile_name_pattern(part: str) -> NamePredicate:
     return compile_name(part, _parse_bracket)
 
 
-def _parse_bracket(part: str, at: int) -> tuple[str, int]:
+def _parse_bracket(part: str, index: int) -> tuple[str, int]:
     """Parse ``[a-z]`` or ``[!a-z]`` after its bracket as a regular expression; a backwards range is empty."""
-    negated = part[at : at + 1] in ("!", "^")
-    at += negated
+    negated = part[index : index + 1] in ("!", "^")
+    index += negated
     body, first = "", True
-    while first or part[at : at + 1] != "]":
+    while first or part[index : index + 1] != "]":
         first = False
-        low, at = _parse_class_member(part, at)
+        low, index = _parse_class_member(part, index)
         high = low
-        if part[at : at + 1] == "-" and part[at + 1 : at + 2] not in ("]", ""):
-            high, at = _parse_class_member(part, at + 1)
+        if part[index : index + 1] == "-" and part[index + 1 : index + 2] not in ("]", ""):
+            high, index = _parse_class_member(part, index + 1)
         body += f"\\U{ord(low):08x}-\\U{ord(high):08x}" if low <= high else ""
     if not body:
-        return ("." if negated else "(?!)"), at + 1
-    return f"[{'^' if negated else ''}{body}]", at + 1
+        return ("." if negated else "(?!)"), index + 1
+    return f"[{'^' if negated else ''}{body}]", index + 1
 
 
-def _parse_class_member(part: str, at: int) -> tuple[str, int]:
-    at += part[at : at + 1] == "\\"
-    if at >= len(part):
+def _parse_class_member(part: str, index: int) -> tuple[str, int]:
+    index += part[index : index + 1] == "\\"
+    if index >= len(part):
         raise ValueError("'[' is never closed; write \\[ for the bracket itself")
-    return part[at], at + 1
+    return part[index], index + 1
 
 
 _PROTECTED_FOLDERS = frozenset({".git", ".vscode", ".idea", ".husky", ".devcontainer", ".vaka"})
@@ -248,14 +248,14 @@ _SHORT_NAMES = {"git~1": ".git", "claude~1": ".claude", "vscode~1": ".vscode"}
 def protected_part_of(path: PathSegments) -> str:
     """Return the protected part of an absolute path, ``""`` when it is not protected."""
     names = [_normalize_name(part) for part in path]
-    for at, name in enumerate(names):
-        last = at == len(names) - 1
+    for index, name in enumerate(names):
+        last = index == len(names) - 1
         if name in _PROTECTED_FOLDERS or (last and name in _PROTECTED_FILES):
-            return path[at]
-        if name == ".claude" and (last or names[at + 1] in _CLAUDE_SETTINGS):
-            return ".claude" if last else f".claude/{names[at + 1]}"
-        if name == "vaka" and at and names[at - 1] in (".config", "etc") and not last:
-            return f"{names[at - 1]}/vaka"
+            return path[index]
+        if name == ".claude" and (last or names[index + 1] in _CLAUDE_SETTINGS):
+            return ".claude" if last else f".claude/{names[index + 1]}"
+        if name == "vaka" and index and names[index - 1] in (".config", "etc") and not last:
+            return f"{names[index - 1]}/vaka"
     return ""
 
 

@@ -96,7 +96,7 @@ def is_write(redirection: Redirection) -> bool:
 
 
 def input_files_of(simple: SimpleCommand) -> list[Word]:
-    return [one.target for one in simple.redirections if not touches_no_file(one) and not is_write(one)]
+    return [each.target for each in simple.redirections if not touches_no_file(each) and not is_write(each)]
 
 
 def list_possible_paths(words: Iterable[Word]) -> list[str]:
@@ -112,7 +112,7 @@ def fill_with_values(word: Word, values: Sequence[str]) -> Iterator[str]:
         return
     yield from values
     if len(word.expansions) == 1 and len(word.pieces) > 1:
-        yield from (f"{word.prefix}{one}{word.suffix}" for one in values)
+        yield from (f"{word.prefix}{value}{word.suffix}" for value in values)
 
 
 def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Iterator[tuple[str, bool | None]]:
@@ -120,7 +120,7 @@ def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Ite
 
     For rules that restrict: values of options are included (``--file=x``, ``-fx``, ``if=x``, ``@x``).
     """
-    for words in (simple.words, *simple.wrapped_commands):
+    for words in simple.forms:
         name = base_name(words[0].placeholder_text) if words else ""
         writes = True if name in _WRITING_PROGRAMS else None if name in _NEVER_WRITING_PROGRAMS else False
         for word in words[1:]:
@@ -215,7 +215,7 @@ def _danger(decision: DecisionKind, reason: str) -> Finding:
 def find_danger(simple: SimpleCommand, folders: tuple[str, ...] | None) -> Finding | None:
     """Return the worst danger of a command; ``folders`` are its possible folders, relative to the script's start."""
     question: Finding | None = None
-    for words in (simple.words, *simple.wrapped_commands):
+    for words in simple.forms:
         for finding in _check_command(words, folders):
             if finding.decision == "deny":
                 return finding
@@ -343,7 +343,7 @@ def _check_find(words: Words, folders: tuple[str, ...] | None) -> Iterator[Findi
     if "-delete" not in values and not any(map(_removes_files, commands)):
         return
     starts = takewhile(
-        lambda one: not one.prefix.startswith(("-", "(", "!", ")")) or one.value in {"-H", "-L", "-P", "--"}, words
+        lambda word: not word.prefix.startswith(("-", "(", "!", ")")) or word.value in {"-H", "-L", "-P", "--"}, words
     )
     yield from _check_targets(starts, folders, "find removes what it finds in")
 

@@ -122,7 +122,7 @@ class _ScriptJudge:
     def _judge_undenied(self, simple: SimpleCommand, asked: Finding | None) -> Finding:
         permission, files = self._find_permission(simple)
         permission = permission or self.default
-        findings = [one for one in (asked, self._guard_finding(simple), _find_doubt(simple), permission) if one]
+        findings = [each for each in (asked, self._guard_finding(simple), _find_doubt(simple), permission) if each]
         return strictest_finding([*findings, *self._judge_files(simple, permission, files)])
 
     def _guard_finding(self, simple: SimpleCommand) -> Finding | None:
@@ -233,10 +233,10 @@ class _ScriptJudge:
             if strict:
                 yield _syntax_question(f"the folder of {path} is not known after the last cd")
             return
-        for one in possible:
-            finding = self.path_findings.get((kind, one))
+        for resolved in possible:
+            finding = self.path_findings.get((kind, resolved))
             if finding is None:
-                finding = self.path_findings[kind, one] = Finding.from_verdict(check(one))
+                finding = self.path_findings[kind, resolved] = Finding.from_verdict(check(resolved))
             if finding.decision != "allow" and (strict or finding.layer not in {"mode", ""}):
                 yield finding
 
@@ -256,7 +256,7 @@ def _find_doubt(simple: SimpleCommand) -> Finding | None:
 
 
 def _assigned_names(simple: SimpleCommand) -> list[str]:
-    return [one.name for one in simple.assignments if not (one.name == "IFS" and simple.name == "read")]
+    return [item.name for item in simple.assignments if not (item.name == "IFS" and simple.name == "read")]
 
 
 def _is_unknown_command(words: Words) -> bool:
@@ -355,10 +355,10 @@ def select_commands(command: str, asking: Sequence[bool]) -> list[SimpleCommand]
     script = read_script(command)
     if is_doubtful(script):
         return []
-    chosen = [at for at in range(len(script.commands)) if len(asking) != len(script.commands) or asking[at]]
-    parts = [script.commands[at] for at in chosen]
+    chosen = [index for index in range(len(script.commands)) if len(asking) != len(script.commands) or asking[index]]
+    parts = [script.commands[index] for index in chosen]
     words = [word.source for simple in script.commands for word in simple.words]
-    if any(simple.origin or any("<" in one.operator for one in simple.redirections) for simple in parts):
+    if any(simple.origin or any("<" in item.operator for item in simple.redirections) for simple in parts):
         return []
     if (
         ">(" in command
@@ -376,8 +376,8 @@ def _occurs_outside_words(pattern: str, text: str, words: list[str]) -> bool:
 
 def redirection_targets_of(simple: SimpleCommand) -> list[str]:
     """Return the files that a part of a command writes to by redirection, as written."""
-    writes = [one for one in simple.redirections if guard.is_write(one) and not guard.touches_no_file(one)]
-    return [one.target.path for one in writes if one.target.path is not None]
+    writes = [item for item in simple.redirections if guard.is_write(item) and not guard.touches_no_file(item)]
+    return [item.target.path for item in writes if item.target.path is not None]
 
 
 def _name_default(judged: _Decided, default: PermissionDecision) -> _Decided:

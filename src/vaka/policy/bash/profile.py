@@ -79,7 +79,7 @@ def _inspect_wait(words: Words) -> list[Word]:
 def _inspect_declaration(simple: SimpleCommand) -> list[Word]:
     """Accept ``local x=1`` and ``export NODE_ENV=test``: variables that do not decide what runs."""
     name, exported = simple.name, simple.name == "export"
-    assigned = {one.name for one in simple.assignments}
+    assigned = {assignment.name for assignment in simple.assignments}
     for word in simple.words[1:]:
         value = word.value if word.value is not None else word.source
         if value.startswith(("-", "+")):
@@ -129,10 +129,10 @@ _UNARY_OPERATOR = re.compile(r"-[b-hknp-uwxzGLNOS]")
 
 def _inspect_test(words: Words) -> list[Word]:
     """Refuse ``-v`` and ``-R``: they evaluate subscripts, which can run commands."""
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         if word.value in _EVALUATING_OPERATORS:
             raise NotReadOnly(f"{word.value} evaluates its operand, which can run commands")
-        if word.value is None and _may_evaluate(word, words[at - 1 : at] if at else (), words[at + 1 : at + 2]):
+        if word.value is None and _may_evaluate(word, words[max(index - 1, 0) : index], words[index + 1 : index + 2]):
             raise NotReadOnly(f"{word.source} may become -v, which evaluates its operand, and that can run commands")
     return []
 
@@ -195,8 +195,8 @@ def _check_ps(parsed: ParsedOptions) -> None:
 
 def _ps_value_of(word: Word) -> str:
     """Return ``?`` for a safe value such as ``$USER`` or ``$(pidof x)``, ``e`` for one that may be options."""
-    safe = (one.name in _PS_OWN_PARAMETERS or (one.kind == "command" and one.guess is None) for one in word.expansions)
-    return "?" if all(safe) else "e"
+    unknown = [expansion for expansion in word.expansions if expansion.name not in _PS_OWN_PARAMETERS]
+    return "?" if all(expansion.kind == "command" and expansion.guess is None for expansion in unknown) else "e"
 
 
 def _check_bsd_options(parsed: ParsedOptions) -> None:
@@ -209,9 +209,9 @@ def _check_bsd_options(parsed: ParsedOptions) -> None:
         if valued or value[:1].isdigit():
             valued = False
             continue
-        at = next((at for at, letter in enumerate(value) if letter in _PS_VALUED), len(value))
-        valued = at == len(value) - 1
-        if "e" in value[:at]:
+        index = next((index for index, letter in enumerate(value) if letter in _PS_VALUED), len(value))
+        valued = index == len(value) - 1
+        if "e" in value[:index]:
             raise NotReadOnly(_PS_REASON)
 
 
@@ -243,7 +243,8 @@ def _inspect_xxd(words: Words) -> list[Word]:
         elif value is not None and value in _XXD_VALUED:
             valued = True
         elif value is not None and value.startswith("-") and value != "-":
-            _check_xxd_option(value)
+            if value not in _XXD_FLAGS and not (value[:2] in _XXD_VALUED and value[2:].lstrip("+-").isalnum()):
+                raise NotReadOnly(f"{value} is not known to only read")
         elif word.may_split or word.prefix.startswith("-"):
             raise NotReadOnly(f"{word.source} may become a file to write")
         else:
@@ -251,30 +252,26 @@ def _inspect_xxd(words: Words) -> list[Word]:
     return operands
 
 
-def _check_xxd_option(value: str) -> None:
-    if value not in _XXD_FLAGS and not (value[:2] in _XXD_VALUED and value[2:].lstrip("+-").isalnum()):
-        raise NotReadOnly(f"{value} is not known to only read")
-
-
 _FIND_FLAGS, _FIND_VALUED, _FIND_ACTIONS = read_set("find_flags"), read_set("find_valued"), read_set("find_actions")
 
 
 def _inspect_find(words: Words) -> list[Word]:
     """Return the start folders of a ``find`` that only prints. Raises ``NotReadOnly``."""
-    at, starts = 0, list[Word]()
-    while at < len(words) and (words[at].value in {"-H", "-L", "-P"} or words[at].prefix[:2] in {"-O", "-D"}):
-        at += 2 if words[at].value == "-D" else 1
-    while at < len(words):
-        word = words[at]
-        at += 1
+    index, starts = 0, list[Word]()
+    while index < len(words) and (words[index].value in {"-H", "-L", "-P"} or words[index].prefix[:2] in {"-O", "-D"}):
+        index += 2 if words[index].value == "-D" else 1
+    while index < len(words):
+        word = words[index]
+        index += 1
         value = word.value
         if value is None:
-            _check_find_start(word)
+            if not word.prefix or word.prefix.startswith("-"):
+                raise NotReadOnly(f"{word.source} may become an action of find")
             starts.append(word)
         elif value in _FIND_ACTIONS:
             raise NotReadOnly(f"find {value} does more than find")
         elif value in _FIND_VALUED or value.startswith("-newer"):
-            at = _skip_find_argument(words, at)
+            index = _skip_find_argument(words, index)
         elif value not in _FIND_FLAGS:
             if value.startswith("-"):
                 raise NotReadOnly(f"find {value} is not known to only find")
@@ -282,23 +279,16 @@ def _inspect_find(words: Words) -> list[Word]:
     return starts
 
 
-def _check_find_start(word: Word) -> None:
-    """Refuse an unknown folder that may become an action."""
-    if not word.prefix or word.prefix.startswith("-"):
-        raise NotReadOnly(f"{word.source} may become an action of find")
-
-
-def _skip_find_argument(words: Words, at: int) -> int:
-    if at < len(words) and words[at].may_split and not _matches_no_action(words[at]):
-        raise NotReadOnly(f"{words[at].source} may become several words, and one of them an action of find")
-    return at + 1
+def _skip_find_argument(words: Words, index: int) -> int:
+    if index < len(words) and words[index].may_split and not _matches_no_action(words[index]):
+        raise NotReadOnly(f"{words[index].source} may become several words, and one of them an action of find")
+    return index + 1
 
 
 def _matches_no_action(word: Word) -> bool:
     """Return whether a pattern matches no action, as ``*.py``."""
-    if not word.expansion_kinds <= {"glob"}:
-        return False
-    return all(not (act.startswith(word.prefix) and act.endswith(word.suffix)) for act in _FIND_ACTIONS)
+    matched = (action for action in _FIND_ACTIONS if action.startswith(word.prefix) and action.endswith(word.suffix))
+    return word.expansion_kinds <= {"glob"} and not any(matched)
 
 
 # ------------------------------------------------------------------------------------------- git
@@ -324,22 +314,24 @@ def _check_branch_listing(parsed: ParsedOptions) -> None:
 
 def _inspect_git(words: Words) -> list[Word]:
     """Return the words of a git command that may be paths. Raises ``NotReadOnly``."""
-    at = 0
-    while at < len(words) and words[at].value in _GIT_GLOBAL_OPTIONS:
-        at += 1
+    index = 0
+    while index < len(words) and words[index].value in _GIT_GLOBAL_OPTIONS:
+        index += 1
     folder = ""
-    if at + 1 < len(words) and words[at].value == "-C":
-        folder = _require_subfolder(words[at + 1]).rstrip("/") + "/"
-        at += 2
-    subcommand = words[at].value if at < len(words) else None
+    if index + 1 < len(words) and words[index].value == "-C":
+        folder = _require_subfolder(words[index + 1]).rstrip("/") + "/"
+        index += 2
+    subcommand = words[index].value if index < len(words) else None
     if subcommand == "remote":
-        return _inspect_remote(words[at + 1 :])
-    if subcommand == "--version" and at + 1 == len(words):
+        if any(word.value not in {"-v", "--verbose"} for word in words[index + 1 :]):
+            raise NotReadOnly("git remote with more than -v changes something or uses the network")
+        return []
+    if subcommand == "--version" and index + 1 == len(words):
         return []
     program = _GIT_PROFILES.get(subcommand or "")
     if program is None:
-        raise NotReadOnly(f"git {words[at].source if at < len(words) else ''} is not a command that only shows")
-    return _path_words_of(program.inspect(words[at + 1 :]), folder)
+        raise NotReadOnly(f"git {words[index].source if index < len(words) else ''} is not a command that only shows")
+    return _path_words_of(program.inspect(words[index + 1 :]), folder)
 
 
 def _require_subfolder(word: Word) -> str:
@@ -348,12 +340,6 @@ def _require_subfolder(word: Word) -> str:
     if value is None or value.startswith(("/", "~", "-")) or ".." in value.split("/"):
         raise NotReadOnly("git -C may lead to a repository whose settings run programs")
     return value
-
-
-def _inspect_remote(words: Words) -> list[Word]:
-    if any(word.value not in {"-v", "--verbose"} for word in words):
-        raise NotReadOnly("git remote with more than -v changes something or uses the network")
-    return []
 
 
 def _path_words_of(words: list[Word], folder: str) -> list[Word]:

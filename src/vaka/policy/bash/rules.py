@@ -54,7 +54,7 @@ def parse_patterns(text: str | None, *, wide: bool = False) -> tuple[CommandPatt
     if text is None or "\\" not in text:
         return (first,)
     unescaped = re.sub(r"\\([()\\])", r"\1", text)
-    return tuple(dict.fromkeys((first, *(_parse_pattern_text(one, exact=True) for one in (text, unescaped)))))
+    return tuple(dict.fromkeys((first, *(_parse_pattern_text(form, exact=True) for form in (text, unescaped)))))
 
 
 @lru_cache(maxsize=4096)
@@ -96,23 +96,23 @@ def _remove_quotes(text: str, *, exact: bool) -> str:
     In double quotes bash keeps most backslashes; rules rarely mean them, so only ``exact`` does so.
     """
     out: list[str] = []
-    quote, at = "", 0
-    while at < len(text):
-        character = text[at]
-        kept = exact and quote == '"' and text[at + 1 : at + 2] not in {"$", "`", '"', "\\"}
-        if character == "\\" and kept and text.startswith("*", at + 1):
-            at += 1
+    quote, position = "", 0
+    while position < len(text):
+        character = text[position]
+        kept = exact and quote == '"' and text[position + 1 : position + 2] not in {"$", "`", '"', "\\"}
+        if character == "\\" and kept and text.startswith("*", position + 1):
+            position += 1
             out.append("\\" + _LITERAL_STAR)
-        elif character == "\\" and quote != "'" and at + 1 < len(text) and not kept:
-            at += 1
-            out.append({"*": _LITERAL_STAR, " ": _QUOTED_SPACE}.get(text[at], text[at]))
+        elif character == "\\" and quote != "'" and position + 1 < len(text) and not kept:
+            position += 1
+            out.append({"*": _LITERAL_STAR, " ": _QUOTED_SPACE}.get(text[position], text[position]))
         elif quote and character == quote:
             quote = ""
-        elif not quote and character in "'\"" and text.find(character, at + 1) > 0:
+        elif not quote and character in "'\"" and text.find(character, position + 1) > 0:
             quote = character
         else:
             out.append((_QUOTED_SPACE if quote else " ") if character in " \t\n" else character)
-        at += 1
+        position += 1
     return "".join(out)
 
 
@@ -202,7 +202,7 @@ def spans_commands(text: str | None) -> bool:
 def matches_line(text: str, command: str) -> bool:
     """Return whether a rule's text, with ``*`` as a wildcard, matches a whole line as written."""
     flat, line = _space_operators(text.replace(":*", " *")), _space_operators(command)
-    return any(matches_wildcards(one, line) for one in (flat, flat.removesuffix(" *")))
+    return any(matches_wildcards(pattern, line) for pattern in (flat, flat.removesuffix(" *")))
 
 
 def _space_operators(text: str) -> str:
@@ -252,7 +252,7 @@ def restriction_forms_of(simple: SimpleCommand) -> Iterator[Words]:
     """Yield every form of a command that deny and ask rules are matched against."""
     if simple.assignments and simple.words:
         yield (*map(_assignment_word, simple.assignments), *simple.words)
-    for words in (simple.words, *simple.wrapped_commands):
+    for words in simple.forms:
         if not words:
             continue
         yield words
@@ -271,18 +271,19 @@ def restriction_forms_of(simple: SimpleCommand) -> Iterator[Words]:
             yield skipped
 
 
-def _assignment_word(one: Assignment) -> Word:
-    value = one.value.value
-    pieces = (f"{one.name}=", *one.value.pieces)
-    return literal_word(f"{one.name}={value}") if value is not None else Word(None, one.value.source, pieces)
+def _assignment_word(assignment: Assignment) -> Word:
+    name, value = f"{assignment.name}=", assignment.value
+    return (
+        literal_word(name + value.value) if value.value is not None else Word(None, value.source, (name, *value.pieces))
+    )
 
 
 def strip_git_options(words: Words) -> Words:
     """Return a git command without the options before its subcommand."""
-    at = 1
-    while at < len(words) and words[at].placeholder_text.startswith("-"):
-        at += 2 if words[at].placeholder_text in _GIT_VALUED_OPTIONS else 1
-    return (words[0], *words[at:])
+    index = 1
+    while index < len(words) and words[index].placeholder_text.startswith("-"):
+        index += 2 if words[index].placeholder_text in _GIT_VALUED_OPTIONS else 1
+    return (words[0], *words[index:])
 
 
 _FIND_ACTIONS = FIND_EXEC_ACTIONS | {"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"}
@@ -333,11 +334,11 @@ class CommandRules:
 
     def find_permission_with_assignments(self, simple: SimpleCommand) -> Finding | None:
         """Return the finding of a rule that allows a command together with its variable assignments, word by word."""
-        values = [one.value.value for one in simple.assignments]
-        if not self.allow or not values or None in values or _requires_exact_rule(simple.words):
+        assigned = tuple(map(_assignment_word, simple.assignments))
+        unknown = any(word.value is None for word in assigned)
+        if not self.allow or not assigned or unknown or _requires_exact_rule(simple.words):
             return None
-        names = (literal_word(f"{one.name}={value}") for one, value in zip(simple.assignments, values, strict=True))
-        words = (*names, *simple.words)
+        words = (*assigned, *simple.words)
         for rule, pattern in self.allow:
             if pattern.kind != "any" and pattern.starts_with_assignment and CommandView(words).match(pattern) == "yes":
                 return Finding("allow", rule.text, rule.layer, f"the rule {rule.text} allows it")

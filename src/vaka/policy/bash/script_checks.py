@@ -21,31 +21,31 @@ def find_pattern_end(text: str, start: int, delimiter: str) -> int | None:
     return ends.pop() if len(ends) == 1 else None
 
 
-def _find_end(text: str, at: int, delimiter: str, escapes: bool, first: bool, classes: bool) -> int | None:
+def _find_end(text: str, position: int, delimiter: str, escapes: bool, first: bool, classes: bool) -> int | None:
     """Find the end for one interpretation of backslashes in brackets, a first ``]``, and ``[:alpha:]``."""
     inside = False
-    while at < len(text) and text[at] != "\n":
-        sign = text[at]
+    while position < len(text) and text[position] != "\n":
+        sign = text[position]
         if sign == "\\" and (escapes or not inside):
-            if text[at + 1 : at + 2] == "\n":
+            if text[position + 1 : position + 2] == "\n":
                 return None
-            at += 2
+            position += 2
             continue
         if not inside:
             if sign == delimiter:
-                return at
+                return position
             inside = sign == "["
-            at += inside and text.startswith("^", at + 1)
-            at += inside and first and text.startswith("]", at + 1)
-        elif classes and sign == "[" and text[at + 1 : at + 2] in {":", ".", "="}:
-            found = _BRACKET_CLASS.match(text, at)
+            position += inside and text.startswith("^", position + 1)
+            position += inside and first and text.startswith("]", position + 1)
+        elif classes and sign == "[" and text[position + 1 : position + 2] in {":", ".", "="}:
+            found = _BRACKET_CLASS.match(text, position)
             if found is None:
                 return None
-            at = found.end()
+            position = found.end()
             continue
         elif sign == "]":
             inside = False
-        at += 1
+        position += 1
     return None
 
 

@@ -82,24 +82,24 @@ class Expander:
         if node.type == "$" and len(nodes) > index + 1 and nodes[index + 1].start_byte == end:
             parts = nodes[index : index + 2]  # $"…" is two nodes
         scanner = WordScanner(self.raw, self.read_expansions(parts))
-        at = scanner.scan_word(start, stop=parts[-1].end_byte)
-        if at != parts[-1].end_byte or self._continues(at):
+        offset = scanner.scan_word(start, stop=parts[-1].end_byte)
+        if offset != parts[-1].end_byte or self._continues(offset):
             raise ParseMismatch("a word does not end where the syntax tree ends it")
-        self.require_separate(nodes, index + len(parts), at)
-        if self.raw[at : at + 1] in {"<", ">"} and _DESCRIPTOR_VARIABLE.fullmatch(self.raw, start, at):
+        self.require_separate(nodes, index + len(parts), offset)
+        if self.raw[offset : offset + 1] in {"<", ">"} and _DESCRIPTOR_VARIABLE.fullmatch(self.raw, start, offset):
             raise ParseMismatch("a variable for a descriptor is not understood")
         self._note_payload(scanner.parts)
-        return expand_word(scanner.parts, decode_latin1(self.raw[start:at]), unquoted=scanner.unquoted), at
+        return expand_word(scanner.parts, decode_latin1(self.raw[start:offset]), unquoted=scanner.unquoted), offset
 
-    def require_separate(self, nodes: "Sequence[Node]", index: int, at: int) -> None:
+    def require_separate(self, nodes: "Sequence[Node]", index: int, offset: int) -> None:
         """Raise ``ParseMismatch`` if one word of bash is two nodes of the tree."""
         following = nodes[index] if len(nodes) > index else None
-        touches = following is not None and following.start_byte == at and following.is_named
+        touches = following is not None and following.start_byte == offset and following.is_named
         if following is not None and touches and not following.type.endswith("redirect"):
             raise ParseMismatch("a word continues where the syntax tree ends it")
 
-    def _continues(self, at: int) -> bool:
-        return at < len(self.raw) and self.raw[at] not in WORD_BREAKS
+    def _continues(self, offset: int) -> bool:
+        return offset < len(self.raw) and self.raw[offset] not in WORD_BREAKS
 
     def _note_payload(self, parts: Iterable[WordSegment | WordExpansion]) -> None:
         texts = (part.text.partition("[")[2] for part in parts if isinstance(part, WordSegment))
@@ -121,7 +121,7 @@ class Expander:
             self.has_arithmetic = True
             inside = self.read_expansions(target.children)
             text = self._text_without_expansions(target.start_byte, target.end_byte, inside)
-            self.taint.note_evaluation(text[len(found[0]) :], (one.expansion for one in inside.values()))
+            self.taint.note_evaluation(text[len(found[0]) :], (located.expansion for located in inside.values()))
         if len(children) > 2 and children[2].type == "array":
             self.taint.note_assignment(found[0], self._read_array(children[2], operator.end_byte, node.end_byte))
             source = decode_latin1(self.raw[operator.end_byte : node.end_byte])
@@ -145,16 +145,16 @@ class Expander:
 
     def _read_array(self, node: "Node", start: int, end: int) -> list[Word]:
         words: list[Word] = []
-        at = start
+        offset = start
         for index, child in enumerate(node.children):
-            self.walker.require_blank(at, child.start_byte)
-            at = child.end_byte
+            self.walker.require_blank(offset, child.start_byte)
+            offset = child.end_byte
             if child.type == "comment":
                 raise ParseMismatch("a comment is in an array")
             if child.is_named:
                 words += map(self._read_element, self.read_single_word(child))
-                self.require_separate(node.children, index + 1, at)
-        if at != end or node.start_byte != start:
+                self.require_separate(node.children, index + 1, offset)
+        if offset != end or node.start_byte != start:
             raise ParseMismatch("an array does not end where the syntax tree ends it")
         return words
 
@@ -172,19 +172,19 @@ class Expander:
         """Read the words of ``[ … ]``: an expression for the grammar, a command for bash."""
         expansions = self.read_expansions([node])
         words: list[Word] = []
-        at, end, used = node.start_byte, node.end_byte, 0
-        while at < end:
-            if self.raw[at] in " \t":
-                at += 1
+        offset, end, used = node.start_byte, node.end_byte, 0
+        while offset < end:
+            if self.raw[offset] in " \t":
+                offset += 1
                 continue
-            start = at
+            start = offset
             scanner = WordScanner(self.raw, expansions)
-            at = scanner.scan_word(start, stop=end, partial=True)
-            if at == start:
-                raise ParseMismatch(f"{self.raw[at]!r} is in a test")
+            offset = scanner.scan_word(start, stop=end, partial=True)
+            if offset == start:
+                raise ParseMismatch(f"{self.raw[offset]!r} is in a test")
             used += scanner.used_expansions
             self._note_payload(scanner.parts)
-            words += expand_word(scanner.parts, decode_latin1(self.raw[start:at]), unquoted=scanner.unquoted)
+            words += expand_word(scanner.parts, decode_latin1(self.raw[start:offset]), unquoted=scanner.unquoted)
         if used != len(expansions):
             raise ParseMismatch("bash does not see an expansion of the syntax tree")
         return words
@@ -258,15 +258,15 @@ class Expander:
     ) -> str:
         """Return a text with a blank for each expansion. Raises ``ParseMismatch`` for one outside ``inside``."""
         parts: list[str] = []
-        at = start
+        offset = start
         for place, one in sorted(inside.items()):
-            if place < at:
+            if place < offset:
                 raise ParseMismatch("expansions overlap")
-            parts.append(self.raw[at:place])
-            at = one.end
-        parts.append(self.raw[at:end])
+            parts.append(self.raw[offset:place])
+            offset = one.end
+        parts.append(self.raw[offset:end])
         text = " ".join(parts)
-        if at > end or _EXPANSION_START.search(re.sub(ignored, " ", text)):
+        if offset > end or _EXPANSION_START.search(re.sub(ignored, " ", text)):
             raise ParseMismatch("an expansion is missing in the syntax tree")
         return text
 
@@ -279,7 +279,7 @@ class Expander:
         children = [child for child in node.children if until is None or child.end_byte <= until]
         inside = self.read_expansions(children)
         text = self._text_without_expansions(start, end, inside)
-        self.taint.note_evaluation(text, (one.expansion for one in inside.values()))
+        self.taint.note_evaluation(text, (located.expansion for located in inside.values()))
         body = text.replace(";", " ", 2) if header else text
         if not _ARITHMETIC_TEXT.fullmatch(body) or not _has_balanced_parentheses(text):
             raise ParseMismatch("arithmetic is not understood")
@@ -297,7 +297,7 @@ class Expander:
             raise ParseMismatch("a condition is not understood")
         if _NUMERIC_TESTS.search(bare):
             self.has_arithmetic = True
-            self.taint.note_evaluation(_compared_operands(text), (one.expansion for one in expansions.values()))
+            self.taint.note_evaluation(_compared_operands(text), (located.expansion for located in expansions.values()))
         self._note_payload([WordSegment(decode_latin1(text), quoted=False)])
         body = Word(None, decode_latin1(self.raw[start + 2 : end - 2]).strip(), unquoted=False)
         return [literal_word("[["), body, literal_word("]]")]
@@ -306,33 +306,33 @@ class Expander:
         """Walk over the expansions of an unquoted here-document; return whether there are none."""
         bodies = [child for child in node.children if child.type == "heredoc_body"]
         inside = self.read_expansions(bodies)
-        at, literal, used = start, True, 0
-        while at < end:
-            character = self.raw[at]
+        offset, literal, used = start, True, 0
+        while offset < end:
+            character = self.raw[offset]
             if character == "\\":
-                at += 2
+                offset += 2
             elif character == "`":
-                close = self._find_closing_backquote(at + 1, end)
-                self._read_backquotes(at + 1, close)
-                at, literal = close + 1, False
-            elif at in inside:
-                at, literal, used = inside[at].end, False, used + 1
-            elif character == "$" and re.compile(r"\$[A-Za-z_0-9@*#?$!\-({\[]").match(self.raw, at):
-                if self.raw[at + 1] in "({[":
+                close = self._find_closing_backquote(offset + 1, end)
+                self._read_backquotes(offset + 1, close)
+                offset, literal = close + 1, False
+            elif offset in inside:
+                offset, literal, used = inside[offset].end, False, used + 1
+            elif character == "$" and re.compile(r"\$[A-Za-z_0-9@*#?$!\-({\[]").match(self.raw, offset):
+                if self.raw[offset + 1] in "({[":
                     raise ParseMismatch("an expansion is missing in the syntax tree")
-                at, literal = at + 2, False
+                offset, literal = offset + 2, False
             else:
-                at += 1
+                offset += 1
         if used != len(inside):
             raise ParseMismatch("bash does not see an expansion of the syntax tree")
         return literal
 
-    def _find_closing_backquote(self, at: int, end: int) -> int:
-        while at < end and self.raw[at] != "`":
-            at += 2 if self.raw[at] == "\\" else 1
-        if at >= end:
+    def _find_closing_backquote(self, offset: int, end: int) -> int:
+        while offset < end and self.raw[offset] != "`":
+            offset += 2 if self.raw[offset] == "\\" else 1
+        if offset >= end:
             raise ParseMismatch("backquotes are not closed")
-        return at
+        return offset
 
 
 def _has_balanced_parentheses(text: str) -> bool:

@@ -39,17 +39,17 @@ def find_heredoc_body(raw: str, node: "Node") -> HeredocBody:
         if child.type != "heredoc_body" and child.end_byte > line_end + 1:
             raise ParseMismatch("the first line of a here-document does not end where the syntax tree ends it")
     delimiter = re.sub(r"\\(.)|['\"]", r"\1", word)
-    at = line_end + 1
-    while at < len(raw):
-        stop = raw.find("\n", at)
+    offset = line_end + 1
+    while offset < len(raw):
+        stop = raw.find("\n", offset)
         stop = len(raw) if stop < 0 else stop
-        line = raw[at:stop]
+        line = raw[offset:stop]
         indent = len(line) - len(line.lstrip("\t")) if operator.type == "<<-" else 0
         if line[indent:] == delimiter:
-            if (end.start_byte, end.end_byte) != (at + indent, stop):
+            if (end.start_byte, end.end_byte) != (offset + indent, stop):
                 raise ParseMismatch("a here-document does not end where the syntax tree ends it")
-            return HeredocBody(line_end + 1, at, quoted=word != delimiter)
-        at = stop + 1
+            return HeredocBody(line_end + 1, offset, quoted=word != delimiter)
+        offset = stop + 1
     raise ParseMismatch("a here-document does not end")
 
 
@@ -90,18 +90,18 @@ class RedirectionReader:
                 raise ParseMismatch("a number before a redirection does not belong to it")
             children.pop(0)
         operator = self._read_operator(children.pop(0))
-        at = node.children[-len(children) - 1].end_byte
+        offset = node.children[-len(children) - 1].end_byte
         words: list[Word] = []
         for index, child in enumerate(children):
-            if child.end_byte <= at:
+            if child.end_byte <= offset:
                 continue
-            self.walker.require_blank(at, child.start_byte, _BLANKS)
-            expanded, at = self.walker.expander.read_word(children, index)
+            self.walker.require_blank(offset, child.start_byte, _BLANKS)
+            expanded, offset = self.walker.expander.read_word(children, index)
             words += expanded
         if operator in {">&-", "<&-"}:
             extra += words
             return Redirection(operator, literal_word("-"))
-        if at != node.end_byte or not words or words[0].from_braces:
+        if offset != node.end_byte or not words or words[0].from_braces:
             raise ParseMismatch("a redirection has no target, or several")
         extra += words[1:]
         return Redirection(operator, words[0], words[0].placeholder_text + "\n" if operator == "<<<" else None)
@@ -130,17 +130,17 @@ class RedirectionReader:
         if node.children[0].type == "<<-":
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
         found.append(Redirection(node.children[0].type, Word("" if literal else None), decode_latin1(text)))
-        at = node.children[1].end_byte
+        offset = node.children[1].end_byte
         middle = [child for child in node.children[2:-1] if child.type != "heredoc_body"]
         index = 0
         while index < len(middle) and middle[index].type not in {"pipeline", "&&", "||"}:
             child = middle[index]
-            self.walker.require_blank(at, child.start_byte, _BLANKS)
+            self.walker.require_blank(offset, child.start_byte, _BLANKS)
             if child.type.endswith("redirect"):
                 found.append(self._read_redirection(child, extra))
-                at = child.end_byte
+                offset = child.end_byte
             else:
-                words, at = self.walker.expander.read_word(middle, index)
+                words, offset = self.walker.expander.read_word(middle, index)
                 extra += words
             index += 1
         following += middle[index:]

@@ -1,11 +1,9 @@
-"""The parts of a command line as data: words, redirections, simple commands, scripts; and bash's reserved words."""
+"""The parts of a command line as data: words, redirections, simple commands, scripts."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
-
-from vaka.policy.bash.programs import name_set
 
 ExpansionKind: TypeAlias = Literal["parameter", "command", "process", "arithmetic", "glob", "tilde", "brace", "input"]
 """What bash substitutes when the command runs; ``input`` comes from ``xargs`` or ``find -exec``."""
@@ -170,6 +168,11 @@ class SimpleCommand(msgspec.Struct, frozen=True):
         """The first word, ``None`` when it is unknown, ``""`` when there is none."""
         return self.words[0].value if self.words else ""
 
+    @property
+    def forms(self) -> "tuple[Words, ...]":
+        """Its words, and those of each command that it runs."""
+        return (self.words, *self.wrapped_commands)
+
 
 class ShellScript(msgspec.Struct, frozen=True):
     """Every simple command of a text, in order."""
@@ -193,20 +196,3 @@ class UnreadableScript(msgspec.Struct, frozen=True):
     reason: str
     commands: tuple[SimpleCommand, ...] = ()
     """Commands that may be in it, so that rules can still deny them."""
-
-
-RESERVED_WORDS = name_set("if then else elif fi for while until do done case esac in function select { } ! [[ ]]")
-
-SYNTAX_TOKENS = name_set("; & { } ( ) if then elif else fi while until do done case in esac for select") | name_set(
-    "&& || | |& ! function $( <( >( `"
-)
-
-CASE_TERMINATORS = name_set(";; ;& ;;&")
-
-BLOCK_NODES = name_set(
-    "program subshell compound_statement if_statement elif_clause else_clause while_statement do_group"
-)
-
-
-def reads_file_as_input(simple: SimpleCommand) -> bool:
-    return any(one.operator.startswith("<") for one in simple.redirections)

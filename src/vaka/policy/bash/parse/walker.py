@@ -21,17 +21,12 @@ from vaka.policy.bash.parse.inline_scripts import (
 )
 from vaka.policy.bash.parse.redirections import LOST_DASH, RedirectionReader
 from vaka.policy.bash.parse.syntax import (
-    BLOCK_NODES,
-    CASE_TERMINATORS,
-    RESERVED_WORDS,
-    SYNTAX_TOKENS,
     Assignment,
     ShellScript,
     SimpleCommand,
     Word,
     Words,
     literal_word,
-    reads_file_as_input,
 )
 from vaka.policy.bash.parse.variables import mark_plain_variables
 from vaka.policy.bash.parse.words import WORD_BREAKS, ParseMismatch, decode_latin1
@@ -42,6 +37,7 @@ from vaka.policy.bash.parse.wrappers import (
     find_wrapped_commands,
     strip_wrappers,
 )
+from vaka.policy.bash.programs import name_set
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -49,6 +45,14 @@ if TYPE_CHECKING:
 Nodes: TypeAlias = "Sequence[Node]"
 
 _MAX_DEPTH = 60
+_RESERVED_WORDS = name_set("if then else elif fi for while until do done case esac in function select { } ! [[ ]]")
+_SYNTAX_TOKENS = name_set(
+    "; & { } ( ) if then elif else fi while until do done case in esac for select && || | |& ! function $( <( >( `"
+) | {"\n"}
+_CASE_TERMINATORS = name_set(";; ;& ;;&")
+_BLOCK_NODES = name_set(
+    "program subshell compound_statement if_statement elif_clause else_clause while_statement do_group"
+)
 _EXACT_OR_REMOTE = EXACT_ONLY_WRAPPERS | REMOTE_RUNNERS
 _WHITESPACE, _BLANKS = re.compile(r"[ \t\n]*"), re.compile(r"[ \t]*")
 _ASSIGNMENT_START = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTALL)
@@ -79,13 +83,13 @@ class TreeWalker:
             "variable_assignment": self._walk_assignments, "variable_assignments": self._walk_assignments,
             "test_command": self._walk_test,
             "file_redirect": lambda node, tail: self._add_redirections([node, *tail]),
-            **dict.fromkeys(BLOCK_NODES, self._walk_group),
+            **dict.fromkeys(_BLOCK_NODES, self._walk_group),
         }  # fmt: skip
 
     def build_script(self) -> ShellScript:
         if (self.expander.has_arithmetic and self.expander.has_payload) or self.expander.taint.may_run_tainted:
             self.doubts.append("bash runs commands inside a subscript that it evaluates")
-        commands = tuple(mark_plain_variables(one, self.expander.taint) for one in self.commands)
+        commands = tuple(mark_plain_variables(command, self.expander.taint) for command in self.commands)
         values = tuple(dict.fromkeys(self.expander.taint.assigned_values))
         doubts = tuple(dict.fromkeys(self.doubts))
         return ShellScript(self.text, commands, doubts, self.fork_bomb, assigned_values=values)
@@ -109,18 +113,18 @@ class TreeWalker:
     def walk_block(self, node: "Node", skip: int = 0) -> None:
         """Walk over the statements of a node, from child ``skip`` on."""
         children = node.children
-        at = children[skip].start_byte if len(children) > skip else node.end_byte
+        offset = children[skip].start_byte if len(children) > skip else node.end_byte
         for child in children[skip:]:
-            self.require_blank(at, child.start_byte)
-            at = child.end_byte
+            self.require_blank(offset, child.start_byte)
+            offset = child.end_byte
             if child.is_named:
                 self.walk_statement(child)
             else:
                 self._check_token(child, node)
 
     def _check_token(self, child: "Node", parent: "Node") -> None:
-        in_case = parent.type == "case_item" and child.type in CASE_TERMINATORS
-        if child.type not in SYNTAX_TOKENS and child.type != "\n" and not in_case:
+        in_case = parent.type == "case_item" and child.type in _CASE_TERMINATORS
+        if child.type not in _SYNTAX_TOKENS and not in_case:
             raise ParseMismatch(f"{child.type!r} is where it should not be")
         if child.type != "\n" and self.raw[child.start_byte : child.end_byte] != child.type:
             raise ParseMismatch(f"{child.type!r} is not where the syntax tree has it")
@@ -195,10 +199,10 @@ class TreeWalker:
         before = self.stdin
         children = node.children
         last = max(index for index, child in enumerate(children) if child.is_named)
-        at = node.start_byte
+        offset = node.start_byte
         for index, child in enumerate(children):
-            self.require_blank(at, child.start_byte)
-            at = child.end_byte
+            self.require_blank(offset, child.start_byte)
+            offset = child.end_byte
             if not child.is_named:
                 self._check_token(child, node)
                 continue
@@ -210,7 +214,7 @@ class TreeWalker:
 
     def _output_since(self, count: int, stdin: ScriptText | None) -> ScriptText | None:
         """Return the predicted output of the commands since ``count``; ``tee`` and ``cat`` copy ``stdin``."""
-        commands = [one for one in self.commands[count:] if not one.origin]
+        commands = [command for command in self.commands[count:] if not command.origin]
         if len(commands) != 1:
             return None
         command = commands[0]
@@ -252,7 +256,7 @@ class TreeWalker:
             if child.type == "variable_name":
                 name = self.raw[child.start_byte : child.end_byte]
                 self.expander.note_assignment(name)
-            elif child.type in BLOCK_NODES:
+            elif child.type in _BLOCK_NODES:
                 self._walk_group(child, tail)
             elif child.is_named:
                 self.expander.taint.note_assignment(name, self.expander.read_single_word(child))
@@ -307,7 +311,7 @@ class TreeWalker:
         count, outer = len(self.commands), self.depth == 1
         self.walk_statement(rest[0], [*rest[1:], *tail])
         body = self.raw[rest[0].start_byte : rest[0].end_byte]
-        if any(one.name == name for one in self.commands[count:]) and ("|" in body or "&" in body):
+        if any(command.name == name for command in self.commands[count:]) and ("|" in body or "&" in body):
             self.fork_bomb = True
         if outer:
             self.functions.add(name)
@@ -319,28 +323,28 @@ class TreeWalker:
         assignments: list[Assignment] = []
         redirects: list[Node] = []
         children = node.children
-        at, touching = node.start_byte, False
+        offset, touching = node.start_byte, False
         for index, child in enumerate(children):
             start, end = child.start_byte, child.end_byte
-            if end <= at and index:
+            if end <= offset and index:
                 continue  # part of the previous word
-            self.require_blank(at, start, _BLANKS)
+            self.require_blank(offset, start, _BLANKS)
             kind = child.type
             if kind.endswith("redirect"):
                 redirects.append(child)
-                at, touching = end, True
-            elif touching and start == at:
+                offset, touching = end, True
+            elif touching and start == offset:
                 raise ParseMismatch("a word continues where the syntax tree ends it")
             elif kind == "variable_assignment" and not words:
                 assignments.append(self.expander.read_assignment(child))
-                at, touching = end, True
+                offset, touching = end, True
             else:
-                expanded, at = self.expander.read_word(children, index)
+                expanded, offset = self.expander.read_word(children, index)
                 words += expanded
                 touching = True
-        if at != node.end_byte:
+        if offset != node.end_byte:
             raise ParseMismatch("a command does not end where the syntax tree ends it")
-        if words and words[0].unquoted and words[0].value in RESERVED_WORDS:
+        if words and words[0].unquoted and words[0].value in _RESERVED_WORDS:
             raise ParseMismatch(f"{words[0].value!r} is not a command")
         self._finish_command(node, words, assignments, [*redirects, *tail])
 
@@ -366,10 +370,9 @@ class TreeWalker:
         words = [*words, *extra]
         if words and words[0].unquoted and words[0].value in {"time", "coproc"}:
             words = self._strip_keyword_assignments(words, assignments)
-        end = max([node.end_byte, *(one.end_byte for one in redirects if one.type != "heredoc_redirect")])
-        simple = SimpleCommand(
-            tuple(words), tuple(assignments), tuple(redirections), self._source_text(node.start_byte, end)
-        )
+        end = max([node.end_byte, *(child.end_byte for child in redirects if child.type != "heredoc_redirect")])
+        source = self._source_text(node.start_byte, end)
+        simple = SimpleCommand(tuple(words), tuple(assignments), tuple(redirections), source)
         self._add_command(simple)
         if following:
             self._walk_following(following, predict_output(simple))
@@ -381,24 +384,24 @@ class TreeWalker:
         """Walk over ``export``, ``declare``, ``unset`` and the like, for which the grammar has its own nodes."""
         words: list[Word] = []
         assignments: list[Assignment] = []
-        at = node.start_byte
+        offset = node.start_byte
         for index, child in enumerate(node.children):
-            if child.end_byte <= at and index:
+            if child.end_byte <= offset and index:
                 continue
-            self.require_blank(at, child.start_byte, _BLANKS)
+            self.require_blank(offset, child.start_byte, _BLANKS)
             if child.type == "variable_assignment":
                 assignment = self.expander.read_assignment(child)
                 assignments.append(assignment)
                 value = assignment.value.value
                 text = f"{assignment.name}={value}" if value is not None else None
                 words.append(Word(text, self._source_text(child.start_byte, child.end_byte), unquoted=False))
-                at = child.end_byte
-                self.expander.require_separate(node.children, index + 1, at)
+                offset = child.end_byte
+                self.expander.require_separate(node.children, index + 1, offset)
             elif not child.is_named and index == 0:
                 words.append(literal_word(child.type))
-                at = child.end_byte
+                offset = child.end_byte
             else:
-                expanded, at = self.expander.read_word(node.children, index)
+                expanded, offset = self.expander.read_word(node.children, index)
                 words += expanded
         self.expander.has_arithmetic = True  # bash evaluates a subscript in a name
         self._finish_command(node, words, assignments, list(tail))
@@ -425,19 +428,20 @@ class TreeWalker:
         self.expander.taint.note_read(simple)
         wrapped = find_wrapped_commands(words)
         for command in wrapped if words and words[0].unquoted and words[0].value in {"time", "coproc"} else ():
-            if command[0].unquoted and command[0].value in RESERVED_WORDS | {"("}:
+            if command[0].unquoted and command[0].value in _RESERVED_WORDS | {"("}:
                 raise ParseMismatch(f"{command[0].value!r} is not a command")
-        stdin = input_text_of(simple.redirections) or (self.stdin if not reads_file_as_input(simple) else None)
-        inline = dict.fromkeys(one for command in (words, *wrapped) for one in find_inline_scripts(command, stdin))
-        uncertain = any(not one.text.certain for one in inline)
-        scripts = [(one.origin, self.read_nested(one.text.text)) for one in inline]
+        reads_file = any(redirection.operator.startswith("<") for redirection in simple.redirections)
+        stdin = input_text_of(simple.redirections) or (None if reads_file else self.stdin)
+        found = dict.fromkeys(item for command in (words, *wrapped) for item in find_inline_scripts(command, stdin))
+        uncertain = any(not item.text.certain for item in found)
+        scripts = [(item.origin, self.read_nested(item.text.text)) for item in found]
         if words and (name := base_name(words[0].placeholder_text)) in _EXACT_OR_REMOTE:
             # Only an exact rule allows such a program, or it runs nothing on this machine: its script is not judged as
             # commands of its own.
-            wrapped += tuple(part for _, script in scripts for one in script.commands for part in _forms_of(one))
+            wrapped += tuple(form for _, script in scripts for inner in script.commands for form in inner.forms)
             scripts = []
             if name in REMOTE_RUNNERS:
-                uncertain, wrapped = False, tuple(one for one in wrapped if one and one[0].value is not None)
+                uncertain, wrapped = False, tuple(form for form in wrapped if form and form[0].value is not None)
         for text in dict.fromkeys(text for command in (words, *wrapped) for text in find_option_commands(command)):
             wrapped += self._read_optional_script(text)
         if simple.name in self.functions:
@@ -457,11 +461,11 @@ class TreeWalker:
             commands = self.read_nested(text).commands
         except (ParseMismatch, LookupError, ValueError):
             return ()
-        return tuple(part for one in commands for part in _forms_of(one) if part)
+        return tuple(form for command in commands for form in command.forms if form)
 
     def merge_script(self, script: ShellScript, origin: str) -> None:
         """Add the commands and doubts of a script inside this one."""
-        self.commands += (msgspec.structs.replace(one, origin=one.origin or origin) for one in script.commands)
+        self.commands += (msgspec.structs.replace(inner, origin=inner.origin or origin) for inner in script.commands)
         self.doubts += script.doubts
         self.expander.taint.assigned_values += script.assigned_values
         self.fork_bomb = self.fork_bomb or script.fork_bomb
@@ -474,7 +478,3 @@ class TreeWalker:
                 self._walk_pipeline(node, (), stdin, piped=True)
             elif node.type not in {"&&", "||"}:
                 self.walk_statement(node)
-
-
-def _forms_of(simple: SimpleCommand) -> tuple[Words, ...]:
-    return (simple.words, *simple.wrapped_commands)

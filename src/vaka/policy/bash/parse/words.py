@@ -62,15 +62,15 @@ def decode_ansi(text: str) -> str:
     return _ANSI_ESCAPE.sub(_decode_ansi_escape, text).split("\0", 1)[0]
 
 
-def find_ansi_end(text: str, at: int) -> int:
-    """Return the end of the text of ``$'…'`` that starts at ``at``."""
-    while at < len(text):
-        if text[at] == "\\":
-            at += 2
-        elif text[at] == "'":
-            return at
+def find_ansi_end(text: str, offset: int) -> int:
+    """Return the end of the text of ``$'…'`` that starts at ``offset``."""
+    while offset < len(text):
+        if text[offset] == "\\":
+            offset += 2
+        elif text[offset] == "'":
+            return offset
         else:
-            at += 1
+            offset += 1
     raise ParseMismatch("a quote is not closed")
 
 
@@ -96,97 +96,97 @@ class WordScanner:
         self.parts: list[WordSegment | WordExpansion] = []
         self.unquoted = True
 
-    def scan_word(self, at: int, *, stop: int, partial: bool = False) -> int:
+    def scan_word(self, offset: int, *, stop: int, partial: bool = False) -> int:
         """Read a word and return its end; unless ``partial``, all expansions must be in it."""
         text = self.text
-        while at < stop:
-            character = text[at]
-            if character in WORD_BREAKS and not (character in "<>" and at in self.expansions):
+        while offset < stop:
+            character = text[offset]
+            if character in WORD_BREAKS and not (character in "<>" and offset in self.expansions):
                 break
-            if found := _UNQUOTED_TEXT.match(text, at, stop):
+            if found := _UNQUOTED_TEXT.match(text, offset, stop):
                 self._add_text(found[0], quoted=False)
-                at = found.end()
+                offset = found.end()
             else:
-                at = self._scan_special(character, at)
-        if at > stop:
+                offset = self._scan_special(character, offset)
+        if offset > stop:
             raise ParseMismatch("a word continues after the end of its command")
         if not partial and self.used_expansions != len(self.expansions):
             raise ParseMismatch("bash does not see an expansion of the syntax tree")
-        return at
+        return offset
 
     def _add_text(self, text: str, *, quoted: bool) -> None:
         self.parts.append(WordSegment(decode_latin1(text), quoted))
 
-    def _scan_special(self, character: str, at: int) -> int:
+    def _scan_special(self, character: str, offset: int) -> int:
         if character == "\\":
             self.unquoted = False
-            if at + 1 >= len(self.text):
+            if offset + 1 >= len(self.text):
                 raise ParseMismatch("a backslash at the end escapes nothing")
-            escaped = self.text[at + 1]
+            escaped = self.text[offset + 1]
             if escaped >= "\x80":  # the first byte of a character that is not ASCII
-                return at + 1
+                return offset + 1
             self._add_text(escaped, quoted=True)
-            return at + 2
+            return offset + 2
         if character == "'":
             self.unquoted = False
-            end = self.text.find("'", at + 1)
+            end = self.text.find("'", offset + 1)
             if end < 0:
                 raise ParseMismatch("a quote is not closed")
-            self._add_text(self.text[at + 1 : end], quoted=True)
+            self._add_text(self.text[offset + 1 : end], quoted=True)
             return end + 1
         if character == '"':
-            return self.scan_string(at + 1)
-        return self._scan_dollar(at)
+            return self.scan_string(offset + 1)
+        return self._scan_dollar(offset)
 
-    def _scan_dollar(self, at: int) -> int:
+    def _scan_dollar(self, offset: int) -> int:
         text = self.text
-        if text.startswith("$'", at):
+        if text.startswith("$'", offset):
             self.unquoted = False
-            end = find_ansi_end(text, at + 2)
-            self._add_text(decode_ansi(text[at + 2 : end]), quoted=True)
+            end = find_ansi_end(text, offset + 2)
+            self._add_text(decode_ansi(text[offset + 2 : end]), quoted=True)
             return end + 1
-        if text.startswith('$"', at):
-            return self.scan_string(at + 2)
-        return self.scan_expansion(at, quoted=False)
+        if text.startswith('$"', offset):
+            return self.scan_string(offset + 2)
+        return self.scan_expansion(offset, quoted=False)
 
-    def scan_expansion(self, at: int, *, quoted: bool) -> int:
+    def scan_expansion(self, offset: int, *, quoted: bool) -> int:
         """Read an expansion that starts with a dollar, a backquote or a process substitution."""
         self.unquoted = False
-        known = self.expansions.get(at)
+        known = self.expansions.get(offset)
         if known is not None:
             self.used_expansions += 1
             expansion = known.expansion
             splits = (not quoted or "@" in expansion.name) and expansion.kind != "process" and not expansion.numeric
             self.parts.append(msgspec.structs.replace(expansion, may_split=splits))
             return known.end
-        if found := SIMPLE_PARAMETER.match(self.text, at):
+        if found := SIMPLE_PARAMETER.match(self.text, offset):
             splits = (not quoted or found[1] == "@") and not is_numeric_parameter(found[1])
             self.parts.append(WordExpansion("parameter", found[1], splits))
             return found.end()
-        if self.text[at] != "$" or self.text.startswith(("$(", "${", "$["), at):
+        if self.text[offset] != "$" or self.text.startswith(("$(", "${", "$["), offset):
             raise ParseMismatch("an expansion is missing in the syntax tree")
         self._add_text("$", quoted=True)
-        return at + 1
+        return offset + 1
 
-    def scan_string(self, at: int) -> int:
+    def scan_string(self, offset: int) -> int:
         """Read a double-quoted string after its first quote."""
         text = self.text
         self.unquoted = False
         self._add_text("", quoted=True)
-        while at < len(text):
-            character = text[at]
+        while offset < len(text):
+            character = text[offset]
             if character == '"':
-                return at + 1
-            if found := _STRING_TEXT.match(text, at):
+                return offset + 1
+            if found := _STRING_TEXT.match(text, offset):
                 self._add_text(found[0], quoted=True)
-                at = found.end()
+                offset = found.end()
             elif character == "\\":
-                escaped = text[at + 1 : at + 2]
+                escaped = text[offset + 1 : offset + 2]
                 ascii_only = escaped if escaped < "\x80" else ""
                 self._add_text(escaped if escaped in '$`"\\' else "\\" + ascii_only, quoted=True)
-                at += 2 if escaped < "\x80" else 1
+                offset += 2 if escaped < "\x80" else 1
             else:
-                at = self.scan_expansion(at, quoted=True)
+                offset = self.scan_expansion(offset, quoted=True)
         raise ParseMismatch("a string is not closed")
 
 
@@ -350,11 +350,11 @@ def _expand_unquoted(text: str, *, first: bool) -> list[Piece]:
     if first and "~" in text and (found := _TILDE.match(text)):
         pieces += [found[1], WordExpansion("tilde", found[2])] if found[1] else [WordExpansion("tilde", found[2])]
         text = text[found.end() :]
-    at = 0
+    offset = 0
     for found in _GLOB.finditer(text):
         if found[0] == "[":
             continue
-        pieces += [text[at : found.start()], WordExpansion("glob", found[0], may_split=True)]
-        at = found.end()
-    pieces.append(text[at:])
+        pieces += [text[offset : found.start()], WordExpansion("glob", found[0], may_split=True)]
+        offset = found.end()
+    pieces.append(text[offset:])
     return [piece for piece in pieces if piece != ""]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from vaka.policy.bash.parse.syntax import INPUT_WORD, PLACEHOLDER, Piece, Word, WordExpansion, Words
+from vaka.policy.bash.parse.syntax import INPUT_WORD, PLACEHOLDER, Piece, Word, WordExpansion, Words, literal_word
 from vaka.policy.bash.parse.words import ParseMismatch
 from vaka.policy.bash.programs import name_set, read_table
 
@@ -47,27 +47,25 @@ def _token_pieces(kind: str, text: str) -> Iterator[Piece]:
     elif kind == "single":
         yield re.sub(r"\\(['\\])", r"\1", text)
     elif kind == "double":
-        for at, part in enumerate(re.split(r"\\(.)", text, flags=re.DOTALL)):
-            yield from [_ENV_ESCAPES.get(part, part)] if at % 2 else _expand_variables(part)
+        for index, part in enumerate(re.split(r"\\(.)", text, flags=re.DOTALL)):
+            yield from [_ENV_ESCAPES.get(part, part)] if index % 2 else _expand_variables(part)
     else:
         yield from _expand_variables(text)
 
 
 def _expand_variables(text: str) -> Iterator[Piece]:
-    at = 0
+    index = 0
     for found in _ENV_VARIABLE.finditer(text):
-        yield text[at : found.start()]
+        yield text[index : found.start()]
         yield WordExpansion("parameter", found[1] or "")
-        at = found.end()
-    yield text[at:]
+        index = found.end()
+    yield text[index:]
 
 
 def _build_word(pieces: list[Piece]) -> Word:
-    texts = [piece for piece in pieces if isinstance(piece, str)]
-    if len(texts) == len(pieces):
-        return Word("".join(texts), "".join(texts))
-    shown = "".join(piece if isinstance(piece, str) else f"${{{piece.name}}}" for piece in pieces)
-    return Word(None, shown, tuple(piece for piece in pieces if piece))
+    source = "".join(piece if isinstance(piece, str) else f"${{{piece.name}}}" for piece in pieces)
+    known = all(isinstance(piece, str) for piece in pieces)
+    return literal_word(source) if known else Word(None, source, tuple(piece for piece in pieces if piece))
 
 
 class Wrapper(msgspec.Struct, frozen=True):
@@ -133,11 +131,11 @@ def find_wrapped_commands(words: Words) -> tuple[Words, ...]:
     by_length: dict[int, list[Words]] = {}  # comparing long commands is slow, and few have the same length
     pending = [words]
     while pending:
-        for one in _directly_wrapped(pending.pop()):
-            if one and one not in by_length.setdefault(len(one), []):
-                by_length[len(one)].append(one)
-                commands.append(one)
-                pending.append(one)
+        for command in _directly_wrapped(pending.pop()):
+            if command and command not in by_length.setdefault(len(command), []):
+                by_length[len(command)].append(command)
+                commands.append(command)
+                pending.append(command)
                 if len(commands) > _MAX_COMMANDS:
                     raise ParseMismatch("it runs commands that run commands, too many times")
     return tuple(commands)
@@ -229,55 +227,52 @@ class _WrapperOptions:
                 rest = self.words[position[0] :]
                 yield (*rest, INPUT_WORD) if wrapper.appends else rest
 
-    def _next_positions(self, at: int, before: int) -> tuple[list[_Position], bool]:
+    def _next_positions(self, index: int, before: int) -> tuple[list[_Position], bool]:
         """Return the positions that may follow a word, and whether the word may be the command."""
-        value = self.words[at].guess
+        value = self.words[index].guess
         if value is None:
-            return [(at + 1, before), (at + 1, max(before - 1, 0))], before == 0
+            return [(index + 1, before), (index + 1, max(before - 1, 0))], before == 0
         if value == "--":
-            return [(at + 1 + before, 0)], False
+            return [(index + 1 + before, 0)], False
         if value.startswith("-") and value != "-":
-            return self._positions_after_option(value, at, before), False
+            return self._positions_after_option(value, index, before), False
         if (value == "-" and self.wrapper.splits) or (self.wrapper.assigns and _is_assignment(value)):
-            return [(at + 1, before)], False
-        return ([(at + 1, before - 1)], False) if before else ([], True)
+            return [(index + 1, before)], False
+        return ([(index + 1, before - 1)], False) if before else ([], True)
 
-    def _positions_after_option(self, value: str, at: int, before: int) -> list[_Position]:
-        one, two = (at + 1, before), (at + 2, before)
+    def _positions_after_option(self, value: str, index: int, before: int) -> list[_Position]:
+        flag, valued = (index + 1, before), (index + 2, before)  # after an option without, and with, a value
         wrapper = self.wrapper
         if wrapper.queries and any(letter in value for letter in wrapper.queries) and not value.startswith("--"):
             return []
-        if wrapper.splits and (split := self._split_string_argument(value, at)) is not None:
-            self.words = (*self.words[: at + 1], *split_env_string(split[0]), *self.words[split[1] :])
-            return [one]
+        if wrapper.splits and (split := self._split_string_argument(value, index)) is not None:
+            self.words = (*self.words[: index + 1], *split_env_string(split[0]), *self.words[split[1] :])
+            return [flag]
         if value.startswith("--"):
             name, equals, _ = value[2:].partition("=")
-            return [one] if equals else [two] if name in name_set(wrapper.long_valued) else [one, two]
+            return [flag] if equals else [valued] if name in name_set(wrapper.long_valued) else [flag, valued]
         if wrapper.numbers and value[1:].lstrip("-").isdigit():
-            return [one]
-        return self._positions_after_cluster(value[1:], one, two)
+            return [flag]
+        for position, letter in enumerate(value[1:], 2):
+            if letter in wrapper.valued:
+                return [valued] if position == len(value) else [flag]
+            if letter not in wrapper.flags:
+                return [flag, valued]
+        return [flag]
 
-    def _split_string_argument(self, value: str, at: int) -> tuple[str, int] | None:
+    def _split_string_argument(self, value: str, index: int) -> tuple[str, int] | None:
         """Return the text that ``env -S`` splits, and the index of the words after it."""
         name, equals, text = value.partition("=")
         if len(name) > 2 and "--split-string".startswith(name):  # any unambiguous abbreviation
             if equals:
-                return text, at + 1
+                return text, index + 1
         else:
             letters, found, rest = value[1:].partition("S")
             if not found or letters.strip("i0v"):
                 return None
             if rest:
-                return rest, at + 1
-        return (self.words[at + 1].placeholder_text, at + 2) if at + 1 < len(self.words) else None
-
-    def _positions_after_cluster(self, letters: str, one: _Position, two: _Position) -> list[_Position]:
-        for index, letter in enumerate(letters):
-            if letter in self.wrapper.valued:
-                return [two] if index == len(letters) - 1 else [one]
-            if letter not in self.wrapper.flags:
-                return [one, two]
-        return [one]
+                return rest, index + 1
+        return (self.words[index + 1].placeholder_text, index + 2) if index + 1 < len(self.words) else None
 
 
 def _is_assignment(value: str) -> bool:
@@ -303,25 +298,25 @@ _ATTACHED_VALUES = ("--kill-after=", "--signal=", "--adjustment=", "--input=", "
 
 
 def _strip_wrapper(words: Words, name: str) -> Words:
-    options, at = _TRANSPARENT_WRAPPERS[name], 1
-    while at < len(words):
-        value = words[at].value
-        if value is None or words[at].from_braces:
+    options, index = _TRANSPARENT_WRAPPERS[name], 1
+    while index < len(words):
+        value = words[index].value
+        if value is None or words[index].from_braces:
             return ()
         if not value.startswith("-") or value == "-":
             break
         if value == "--":
-            at += 1
+            index += 1
             break
         size = _option_width(name, value, options)
-        if not size or any(word.value is None or word.from_braces for word in words[at : at + size]):
+        if not size or any(word.value is None or word.from_braces for word in words[index : index + size]):
             return ()
-        at += size
+        index += size
     if name == "timeout":
-        if at >= len(words) or words[at].value is None:
+        if index >= len(words) or words[index].value is None:
             return ()
-        at += 1
-    return words[at:]
+        index += 1
+    return words[index:]
 
 
 def _option_width(name: str, value: str, options: Mapping[str, int]) -> int:
