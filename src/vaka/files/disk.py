@@ -12,38 +12,8 @@ from typing import ParamSpec, TypeVar
 from vaka.core.ports.files import FileBytes, FileInfo, FileKind
 from vaka.core.types.errors import FileError, FileMissing
 from vaka.core.types.ids import Digest
-from vaka.files import atomic_write
-from vaka.files.paths import (
-    check_range,
-    check_size,
-    check_unchanged,
-    check_write,
-    child_path,
-    decode_name,
-    deletable_parts_of,
-    encode_name,
-    join_names,
-    missing_error,
-    normalize_listed_name,
-    not_a_file_error,
-    not_a_folder_error,
-    parts_of,
-    quote_path,
-    translate_os_errors,
-)
-from vaka.files.safe_open import (
-    FOLDER_FLAGS,
-    LIST_FLAGS,
-    LOOK_FLAGS,
-    READ_FLAGS,
-    IdentityGuard,
-    OpenedFile,
-    OpenerName,
-    ProtectedFiles,
-    check_file_kind,
-    open_root,
-    select_opener,
-)
+from vaka.files import atomic_write, paths, safe_open
+from vaka.files.safe_open import IdentityGuard, OpenedFile, OpenerName, ProtectedFiles
 from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, WalkMethod, scan_folders
 
 T = TypeVar("T")
@@ -68,9 +38,9 @@ class DiskFiles(WalkMethod):
     ) -> None:  # fmt: skip
         self.protected = protected if isinstance(protected, ProtectedFiles) else ProtectedFiles(protected)
         self.strict = strict
-        self._root = open_root(root)
+        self._root = safe_open.open_root(root)
         weakref.finalize(self, os.close, self._root.fd)
-        self._opener = select_opener(opener, self._root)
+        self._opener = safe_open.select_opener(opener, self._root)
         self._cleaned_folders: set[tuple[int, int]] = set()
 
     @property
@@ -81,7 +51,7 @@ class DiskFiles(WalkMethod):
     @property
     def spellings(self) -> tuple[tuple[str, ...], ...]:
         """The names from ``/`` to the folder: as given, and with links resolved."""
-        return tuple(tuple(map(decode_name, names)) for names in self._root.spellings)
+        return tuple(tuple(map(paths.decode_name, names)) for names in self._root.spellings)
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -90,7 +60,7 @@ class DiskFiles(WalkMethod):
 
     async def stat(self, path: str) -> FileInfo:
         """Return the information about a path; links inside the root are followed."""
-        return await asyncio.to_thread(self._call, path, self._stat, parts_of(path))
+        return await asyncio.to_thread(self._call, path, self._stat, paths.parts_of(path))
 
     async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
         """Return the information about many paths at once; ``None`` where ``stat`` would fail."""
@@ -98,86 +68,86 @@ class DiskFiles(WalkMethod):
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return the entries of a folder, sorted by name; links are not followed."""
-        return await asyncio.to_thread(self._call, path, self._entries, parts_of(path))
+        return await asyncio.to_thread(self._call, path, self._entries, paths.parts_of(path))
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on."""
-        check_range(start, size)
-        return await asyncio.to_thread(self._call, path, self._read, parts_of(path), start, size)
+        paths.check_range(start, size)
+        return await asyncio.to_thread(self._call, path, self._read, paths.parts_of(path), start, size)
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file atomically, keeping its mode and owner; missing folders are made."""
-        check_write(path, known, new=new)
-        parts = parts_of(path)
+        paths.check_write(path, known, new=new)
+        parts = paths.parts_of(path)
         return await asyncio.to_thread(self._call, path, self._write, parts, bytes(data), known, new)
 
     async def delete(self, path: str) -> None:
         """Remove a file, a link or an empty folder."""
-        await asyncio.to_thread(self._call, path, self._delete, deletable_parts_of(path))
+        await asyncio.to_thread(self._call, path, self._delete, paths.deletable_parts_of(path))
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """List the first of these folders, at least one."""
 
         def list_folder(folder: str) -> FolderListing:
-            return self._call(folder, self._list_folder, folder, parts_of(folder), details=details, links=links)
+            return self._call(folder, self._list_folder, folder, paths.parts_of(folder), details=details, links=links)
 
         return await asyncio.to_thread(scan_folders, folders, list_folder)
 
     def _call(self, path: str, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        with translate_os_errors(path):
+        with paths.translate_os_errors(path):
             if not os.fstat(self._root.fd).st_nlink:
-                raise FileMissing(f"the root {quote_path(self.root)} is no longer there")
+                raise FileMissing(f"the root {paths.quote_path(self.root)} is no longer there")
             return work(*arguments, **keywords)
 
     @contextmanager
     def _open(self, parts: Sequence[str], flags: int, *, links: bool = True) -> Generator[OpenedFile]:
         follow = links and not self.strict
-        opened = self._opener.open(self._root, [encode_name(part) for part in parts], flags, links=follow)
+        opened = self._opener.open(self._root, [paths.encode_name(part) for part in parts], flags, links=follow)
         try:
             yield opened
         finally:
             os.close(opened.fd)
 
     def _stat(self, parts: tuple[str, ...]) -> FileInfo:
-        with self._open(parts, LOOK_FLAGS) as opened:
-            return info_of(join_names(parts), opened.stat)
+        with self._open(parts, safe_open.LOOK_FLAGS) as opened:
+            return info_of(paths.join_names(parts), opened.stat)
 
     def _stat_or_none(self, path: str) -> FileInfo | None:
         try:
-            return self._call(path, self._stat, parts_of(path))
+            return self._call(path, self._stat, paths.parts_of(path))
         except FileError:
             return None
 
     def _read(self, parts: tuple[str, ...], start: int, size: int | None) -> FileBytes:
-        path = join_names(parts)
-        with self._open(parts, READ_FLAGS) as opened:
+        path = paths.join_names(parts)
+        with self._open(parts, safe_open.READ_FLAGS) as opened:
             if stat.S_ISDIR(opened.stat.st_mode):
-                raise not_a_file_error(path)
-            wanted = check_size(path, opened.stat.st_size - start, size)
+                raise paths.not_a_file_error(path)
+            wanted = paths.check_size(path, opened.stat.st_size - start, size)
             return FileBytes(data=_read_range(opened.fd, start, wanted), info=info_of(path, opened.stat))
 
     def _entries(self, parts: tuple[str, ...]) -> list[FileInfo]:
-        return list(self._list_folder(join_names(parts), parts, details=True, links=True).entries)
+        return list(self._list_folder(paths.join_names(parts), parts, details=True, links=True).entries)
 
     def _list_folder(self, path: str, parts: tuple[str, ...], *, details: bool, links: bool) -> FolderListing:
         try:
-            with self._open(parts, LIST_FLAGS, links=links) as opened:
+            with self._open(parts, safe_open.LIST_FLAGS, links=links) as opened:
                 entries, ignore = _list_entries(opened.fd, path, details=details)
                 return FolderListing(path, entries, ignore, _identity_of(opened.stat))
         except NotADirectoryError:
-            with self._open(parts, LOOK_FLAGS, links=links):
-                raise not_a_folder_error(path) from None
+            with self._open(parts, safe_open.LOOK_FLAGS, links=links):
+                raise paths.not_a_folder_error(path) from None
 
     def _write(self, parts: tuple[str, ...], data: bytes, known: Digest | None, new: bool) -> FileInfo:
-        path = join_names(parts)
+        path = paths.join_names(parts)
         if not parts:
-            raise not_a_file_error(path)
+            raise paths.not_a_file_error(path)
         self.protected.check(parts)
         guard = IdentityGuard(self.protected, self._root, self._opener) if self.protected else None
         try:
             folder = self._open_parent(parts[:-1], guard, make=known is None)
         except FileNotFoundError:
-            check_unchanged(path, None, known, new=new)
+            paths.check_unchanged(path, None, known, new=new)
             raise
         try:
             self._remove_stale_files_once(folder)
@@ -192,8 +162,8 @@ class DiskFiles(WalkMethod):
         """Open the folder to write to; with ``make``, create it if it is missing."""
         if guard is None:
             try:
-                names = [encode_name(part) for part in parts]
-                return self._opener.open(self._root, names, FOLDER_FLAGS, links=False).fd
+                names = [paths.encode_name(part) for part in parts]
+                return self._opener.open(self._root, names, safe_open.FOLDER_FLAGS, links=False).fd
             except (FileNotFoundError, NotADirectoryError):
                 pass  # made below, or refused with a better message
         return atomic_write.open_or_make_folder(self._root, parts, guard, make=make)
@@ -209,24 +179,24 @@ class DiskFiles(WalkMethod):
         atomic_write.remove_stale_temp_files(folder)
 
     def _delete(self, parts: tuple[str, ...]) -> None:
-        path = join_names(parts)
+        path = paths.join_names(parts)
         self.protected.check(parts)
-        with self._open(parts[:-1], FOLDER_FLAGS, links=False) as folder:
+        with self._open(parts[:-1], safe_open.FOLDER_FLAGS, links=False) as folder:
             found = atomic_write.lstat_name(folder.fd, parts[-1])
             if found is None:
-                raise missing_error(path)
-            check_file_kind(found, path)
+                raise paths.missing_error(path)
+            safe_open.check_file_kind(found, path)
             if self.protected:
                 IdentityGuard(self.protected, self._root, self._opener).check(found, path)
             self._remove(folder.fd, parts, found)
             atomic_write.sync_folder(folder.fd)
 
     def _remove(self, folder: int, parts: tuple[str, ...], found: os.stat_result) -> None:
-        name = encode_name(parts[-1])
+        name = paths.encode_name(parts[-1])
         if not stat.S_ISDIR(found.st_mode):
             os.unlink(name, dir_fd=folder)
             return
-        with self._open(parts, FOLDER_FLAGS, links=False) as inner:
+        with self._open(parts, safe_open.FOLDER_FLAGS, links=False) as inner:
             atomic_write.remove_stale_temp_files(inner.fd)
         os.rmdir(name, dir_fd=folder)
 
@@ -240,10 +210,10 @@ def info_of(path: str, status: os.stat_result, target: str = "") -> FileInfo:
 def _list_entries(fd: int, path: str, *, details: bool) -> tuple[list[FileInfo], bytes]:
     """Return the entries of an open folder, sorted, and its ``.gitignore``."""
     found: list[FileInfo] = []
-    ignore, prefix = b"", child_path(path, "")
+    ignore, prefix = b"", paths.child_path(path, "")
     with os.scandir(fd) as entries:
         for entry in entries:
-            name = normalize_listed_name(entry.name)
+            name = paths.normalize_listed_name(entry.name)
             if name.startswith(".") and atomic_write.is_temp_name(name):
                 continue
             info = _entry_info(fd, entry, prefix + name, details=details)
@@ -260,7 +230,7 @@ def _entry_info(fd: int, entry: os.DirEntry[str], path: str, *, details: bool) -
     try:
         if entry.is_symlink():
             target = os.readlink(os.fsencode(entry.name), dir_fd=fd)
-            return info_of(path, entry.stat(follow_symlinks=False), decode_name(target))
+            return info_of(path, entry.stat(follow_symlinks=False), paths.decode_name(target))
         if details:
             return info_of(path, entry.stat(follow_symlinks=False))
     except OSError:
@@ -273,7 +243,7 @@ def _entry_info(fd: int, entry: os.DirEntry[str], path: str, *, details: bool) -
 def _read_gitignore(folder: int) -> bytes:
     """Return the ``.gitignore`` of a folder, nothing if it cannot be read or is a link."""
     with suppress(OSError):
-        fd = os.open(GITIGNORE, READ_FLAGS | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        fd = os.open(GITIGNORE, safe_open.READ_FLAGS | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         try:
             return os.pread(fd, MAX_GITIGNORE_BYTES, 0)
         finally:

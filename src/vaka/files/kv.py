@@ -20,22 +20,7 @@ from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.ports.store import KeyValueStore
 from vaka.core.types.errors import Corrupt, FileError
 from vaka.core.types.ids import JSON, Digest
-from vaka.files.paths import (
-    blocked_folder_error,
-    check_range,
-    check_size,
-    check_unchanged,
-    check_write,
-    child_path,
-    deletable_parts_of,
-    encode_name,
-    join_names,
-    missing_error,
-    not_a_file_error,
-    not_a_folder_error,
-    parts_of,
-    quote_path,
-)
+from vaka.files import paths
 from vaka.files.walk import WalkMethod
 
 PART_BYTES = 192 * 1024
@@ -68,68 +53,74 @@ class KeyValueFiles(WalkMethod):
         self._write_lock = asyncio.Lock()
 
     async def stat(self, path: str) -> FileInfo:
-        parts = parts_of(path)
+        parts = paths.parts_of(path)
         if head := await self._load_record(parts):
-            return _info_of(join_names(parts), head)
+            return _info_of(paths.join_names(parts), head)
         if parts and not await self._keys_beneath(parts):
-            raise missing_error(path)
-        return FileInfo(path=join_names(parts), kind="folder", mode=_FOLDER_MODE)
+            raise paths.missing_error(path)
+        return FileInfo(path=paths.join_names(parts), kind="folder", mode=_FOLDER_MODE)
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return the entries of a folder, sorted by name."""
-        parts = parts_of(path)
+        parts = paths.parts_of(path)
         if await self._load_record(parts):
-            raise not_a_folder_error(path)
+            raise paths.not_a_folder_error(path)
         keys = await self._keys_beneath(parts)
         if parts and not keys:
-            raise missing_error(path)
+            raise paths.missing_error(path)
         names: dict[str, bool] = {}
         for name, _, rest in (_decode_key(key).partition("/") for key in keys):
             names[name] = names.get(name, False) or bool(rest)
-        found = [await self._entry_info((*parts, name), folder=folder) for name, folder in sorted(names.items())]
-        return [info for info in found if info]
+        found: list[FileInfo] = []
+        for name, is_folder in sorted(names.items()):
+            inner = paths.join_names((*parts, name))
+            if is_folder:
+                found.append(FileInfo(path=inner, kind="folder", mode=_FOLDER_MODE))
+            elif head := await self._load_record((*parts, name)):
+                found.append(_info_of(inner, head))
+        return found
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on; only the parts that contain them are loaded."""
-        check_range(start, size)
-        parts = parts_of(path)
+        paths.check_range(start, size)
+        parts = paths.parts_of(path)
         while True:
             head = await self._load_record(parts)
             if head is None:
                 info = await self.stat(path)
-                raise not_a_file_error(info.path)
-            wanted = check_size(path, head.size - start, size)
+                raise paths.not_a_file_error(info.path)
+            wanted = paths.check_size(path, head.size - start, size)
             data = await self._read_range(parts, head, start, wanted)
             if data is not None:
-                return FileBytes(data=data, info=_info_of(join_names(parts), head))
+                return FileBytes(data=data, info=_info_of(paths.join_names(parts), head))
             if await self._load_record(parts) == head:
-                raise Corrupt(f"file {quote_path(path)}: a part of it is missing")
+                raise Corrupt(f"file {paths.quote_path(path)}: a part of it is missing")
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file atomically."""
-        check_write(path, known, new=new)
-        parts = parts_of(path)
+        paths.check_write(path, known, new=new)
+        parts = paths.parts_of(path)
         async with self._write_lock:
             old = await self._load_record(parts)
             if old is None and (not parts or await self._keys_beneath(parts)):
-                raise not_a_file_error(path)
+                raise paths.not_a_file_error(path)
             for depth in range(1, len(parts)):
                 if await self._load_record(parts[:depth]):
-                    raise blocked_folder_error(join_names(parts[:depth]))
-            check_unchanged(path, old.digest if old else None, known, new=new)
+                    raise paths.blocked_folder_error(paths.join_names(parts[:depth]))
+            paths.check_unchanged(path, old.digest if old else None, known, new=new)
             head = await self._store_parts(bytes(data))
             await self._values.put(self._key_of(parts), msgspec.to_builtins(head))
             await self._delete_parts(old)
-        return _info_of(join_names(parts), head)
+        return _info_of(paths.join_names(parts), head)
 
     async def delete(self, path: str) -> None:
         """Remove a file; a folder disappears with its last file."""
-        parts = deletable_parts_of(path)
+        parts = paths.deletable_parts_of(path)
         async with self._write_lock:
             old = await self._load_record(parts)
             if old is None:
                 await self.stat(path)
-                raise FileError(f"{quote_path(path)}: the folder is not empty")
+                raise FileError(f"{paths.quote_path(path)}: the folder is not empty")
             await self._values.put(self._key_of(parts), None)
             await self._delete_parts(old)
 
@@ -147,24 +138,18 @@ class KeyValueFiles(WalkMethod):
         return len(unused)
 
     def _key_of(self, parts: Sequence[str]) -> str:
-        return f"{self._prefix}n/{_encode_key(join_names(parts))}"
+        return f"{self._prefix}n/{_encode_key(paths.join_names(parts))}"
 
     def _part_key_of(self, record: _FileRecord, number: int) -> str:
         return f"{self._prefix}d/{record.id}/{number}"
 
     async def _load_record(self, parts: Sequence[str]) -> _FileRecord | None:
-        return _decode_record(join_names(parts), await self._values.get(self._key_of(parts))) if parts else None
+        return _decode_record(paths.join_names(parts), await self._values.get(self._key_of(parts))) if parts else None
 
     async def _keys_beneath(self, parts: Sequence[str]) -> list[str]:
         """Return the keys of the files below a folder, relative to it."""
-        start = child_path(self._key_of(parts), "") if parts else f"{self._prefix}n/"
+        start = paths.child_path(self._key_of(parts), "") if parts else f"{self._prefix}n/"
         return [key[len(start) :] for key in await self._values.keys(start)]
-
-    async def _entry_info(self, parts: Sequence[str], *, folder: bool) -> FileInfo | None:
-        if folder:
-            return FileInfo(path=join_names(parts), kind="folder", mode=_FOLDER_MODE)
-        head = await self._load_record(parts)
-        return _info_of(join_names(parts), head) if head else None
 
     async def _store_parts(self, data: bytes) -> _FileRecord:
         """Store the parts of a large file; return the record for its path."""
@@ -205,21 +190,21 @@ def _decode_record(path: str, value: JSON) -> _FileRecord | None:
     try:
         return None if value is None else msgspec.convert(value, _FileRecord)
     except msgspec.ValidationError as error:
-        raise Corrupt(f"file {quote_path(path)}: its record is not valid: {error}") from error
+        raise Corrupt(f"file {paths.quote_path(path)}: its record is not valid: {error}") from error
 
 
 def _decode_part(parts: Sequence[str], value: JSON) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise Corrupt(f"file {quote_path(join_names(parts))}: a part of it is not valid base64") from error
+        raise Corrupt(f"file {paths.quote_path(paths.join_names(parts))}: a part of it is not valid base64") from error
 
 
 def _encode_key(path: str) -> str:
     """Return a path as a key that every store accepts: bytes that are not UTF-8 become ``%FF``."""
     if path.isascii():
         return path.replace("%", "%25")
-    escaped = encode_name(path).replace(b"%", b"%25").decode("utf-8", "surrogateescape")
+    escaped = paths.encode_name(path).replace(b"%", b"%25").decode("utf-8", "surrogateescape")
     return "".join(f"%{ord(letter) - 0xDC00:02X}" if "\udc80" <= letter <= "\udcff" else letter for letter in escaped)
 
 

@@ -10,21 +10,7 @@ import msgspec
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileMissing
 from vaka.core.types.ids import Digest
-from vaka.files.paths import (
-    blocked_folder_error,
-    check_range,
-    check_size,
-    check_unchanged,
-    check_write,
-    child_path,
-    deletable_parts_of,
-    join_names,
-    missing_error,
-    not_a_file_error,
-    not_a_folder_error,
-    parts_of,
-    quote_path,
-)
+from vaka.files import paths
 from vaka.files.walk import GITIGNORE, MAX_GITIGNORE_BYTES, FolderListing, WalkMethod, scan_folders
 
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
@@ -53,11 +39,11 @@ class MemoryFiles(WalkMethod):
         self._now = now
         self._root_folder = _Folder(now())
         for path, data in (contents or {}).items():
-            self._put(parts_of(path), data)
+            self._put(paths.parts_of(path), data)
 
     async def stat(self, path: str) -> FileInfo:
-        parts = parts_of(path)
-        return _info_of(join_names(parts), self._find(parts))
+        parts = paths.parts_of(path)
+        return _info_of(paths.join_names(parts), self._find(parts))
 
     async def entries(self, path: str) -> Sequence[FileInfo]:
         """Return the entries of a folder, sorted by name."""
@@ -65,34 +51,34 @@ class MemoryFiles(WalkMethod):
 
     async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
         """Return at most ``size`` bytes of a file from ``start`` on."""
-        check_range(start, size)
-        parts = parts_of(path)
+        paths.check_range(start, size)
+        parts = paths.parts_of(path)
         node = self._find(parts)
         if isinstance(node, _Folder):
-            raise not_a_file_error(path)
-        wanted = check_size(path, len(node.data) - start, size)
-        return FileBytes(data=node.data[start : start + wanted], info=_info_of(join_names(parts), node))
+            raise paths.not_a_file_error(path)
+        wanted = paths.check_size(path, len(node.data) - start, size)
+        return FileBytes(data=node.data[start : start + wanted], info=_info_of(paths.join_names(parts), node))
 
     async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
         """Replace a file; missing folders are made."""
-        check_write(path, known, new=new)
-        parts = parts_of(path)
+        paths.check_write(path, known, new=new)
+        parts = paths.parts_of(path)
         try:
             old = self._find(parts)
         except FileMissing:
             old = None
         if isinstance(old, _Folder):
-            raise not_a_file_error(path)
+            raise paths.not_a_file_error(path)
         current = None if old is None else Digest(hashlib.sha256(old.data).hexdigest())
-        check_unchanged(path, current, known, new=new)
-        return _info_of(join_names(parts), self._put(parts, bytes(data)))
+        paths.check_unchanged(path, current, known, new=new)
+        return _info_of(paths.join_names(parts), self._put(parts, bytes(data)))
 
     async def delete(self, path: str) -> None:
         """Remove a file or an empty folder."""
-        parts = deletable_parts_of(path)
+        parts = paths.deletable_parts_of(path)
         node, folder = self._find(parts), self._find(parts[:-1])
         if isinstance(node, _Folder) and node.children:
-            raise FileError(f"{quote_path(path)}: the folder is not empty")
+            raise FileError(f"{paths.quote_path(path)}: the folder is not empty")
         if isinstance(folder, _Folder):
             del folder.children[parts[-1]]
             folder.modified = self._now()
@@ -104,15 +90,18 @@ class MemoryFiles(WalkMethod):
         )
 
     def _list_entries(self, path: str) -> list[FileInfo]:
-        parts = parts_of(path)
+        parts = paths.parts_of(path)
         node = self._find(parts)
         if isinstance(node, _File):
-            raise not_a_folder_error(path)
-        return [_info_of(child_path(join_names(parts), name), held) for name, held in sorted(node.children.items())]
+            raise paths.not_a_folder_error(path)
+        return [
+            _info_of(paths.child_path(paths.join_names(parts), name), held)
+            for name, held in sorted(node.children.items())
+        ]
 
     def _read_gitignore(self, folder: str) -> bytes:
         try:
-            node = self._find((*parts_of(folder), GITIGNORE))
+            node = self._find((*paths.parts_of(folder), GITIGNORE))
         except FileMissing:
             return b""
         return node.data[:MAX_GITIGNORE_BYTES] if isinstance(node, _File) else b""
@@ -122,20 +111,20 @@ class MemoryFiles(WalkMethod):
         for part in parts:
             held = node.children.get(part) if isinstance(node, _Folder) else None
             if held is None:
-                raise missing_error(join_names(parts))
+                raise paths.missing_error(paths.join_names(parts))
             node = held
         return node
 
     def _put(self, parts: Sequence[str], data: bytes) -> _File:
         now, folder = self._now(), self._root_folder
         if not parts:
-            raise not_a_file_error("")
+            raise paths.not_a_file_error("")
         for depth, part in enumerate(parts[:-1], 1):
             if part not in folder.children:
                 folder.modified = now
             inner = folder.children.setdefault(part, _Folder(now))
             if isinstance(inner, _File):
-                raise blocked_folder_error(join_names(parts[:depth]))
+                raise paths.blocked_folder_error(paths.join_names(parts[:depth]))
             folder = inner
         file = folder.children[parts[-1]] = _File(data, now)
         folder.modified = now

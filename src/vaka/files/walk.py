@@ -310,9 +310,9 @@ class _WalkState:
             folder = folder._replace(stack=folder.stack.with_rules(len(folder.names), own, reset=nested))
         rules = folder.stack if self._ignore and folder.stack else None
         for name, info in named:
-            if (name.startswith(".") and self._is_hidden(name)) or (
-                rules and rules.ignores((*folder.names, name), is_folder=info.kind == "folder")
-            ):
+            if name.startswith(".") and (not self._hidden or (self._ignore and name == _GIT)):
+                continue
+            if rules and rules.ignores((*folder.names, name), is_folder=info.kind == "folder"):
                 continue
             self._entries_left -= 1
             if self._entries_left < 0:
@@ -321,9 +321,6 @@ class _WalkState:
             selected.append((folder, info))
             if info.kind == "folder":
                 self._pending_folders.append(_PendingFolder(info.path, (*folder.names, name), folder.stack))
-
-    def _is_hidden(self, name: str) -> bool:
-        return not self._hidden or (self._ignore and name == _GIT)
 
 
 async def _prepare_start(files: Files, start: str, *, ignore: bool) -> _PendingFolder:
