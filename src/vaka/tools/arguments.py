@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from vaka.core.types.errors import InvalidInput
@@ -150,7 +150,7 @@ def _check_value(value: Any, depth: int = 0) -> None:
 def _check_container(value: Any, depth: int) -> None:
     if is_object(value):
         for key, item in value.items():
-            _check_key(key)
+            _check_text(key)
             _check_value(item, depth + 1)
     elif is_array(value):
         for item in value:
@@ -161,13 +161,9 @@ def _check_container(value: Any, depth: int) -> None:
         )
 
 
-def _check_key(key: object) -> None:
-    if not isinstance(key, str):
-        raise _RejectedJson(f"the key {key!r} is not text; keys of JSON objects are")
-    _check_text(key)
-
-
-def _check_text(text: str) -> None:
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise _RejectedJson(f"the key {text!r} is not text; keys of JSON objects are")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -279,7 +275,8 @@ class ArgumentReader:
             return found
         value, repaired = found
         if not is_object(value):
-            return InvalidArguments(f"the arguments must be one JSON object, got {_json_kind_of(value)}")
+            kind = _JSON_KINDS.get(type(value), "a number")
+            return InvalidArguments(f"the arguments must be one JSON object, got {kind}")
         return self._validate_value(value, repaired, nulls=text is None or "null" in text or bool(repaired))
 
     def _validate_value(
@@ -291,19 +288,13 @@ class ArgumentReader:
             return InvalidArguments(f"this tool cannot be called: {error}")
         if nulls:
             value = without_nulls(value, self._schema, self._schema)
-        faults = [*self._report_unknown(value), *self._validator.find_faults(value)]
+        known = self._known_names if self._known_names is not None else value.keys()
+        faults = [f"arguments: unknown {name!r}{suggest_name(name, known)}" for name in value if name not in known]
+        faults += self._validator.find_faults(value)
         return InvalidArguments("\n".join(faults)) if faults else ParsedArguments(value, repaired)
 
-    def _report_unknown(self, value: dict[str, Any]) -> Iterator[str]:
-        if self._known_names is not None:
-            for name in value:
-                if name not in self._known_names:
-                    yield f"arguments: unknown {name!r}{suggest_name(name, self._known_names)}"
 
-
-def _json_kind_of(value: Any) -> str:
-    kinds: dict[Any, str] = {list: "an array", str: "text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "a number")
+_JSON_KINDS: dict[Any, str] = {list: "an array", str: "text", bool: "a boolean", type(None): "null"}
 
 
 def without_nulls(value: Any, schema: Any, root: dict[str, Any]) -> Any:

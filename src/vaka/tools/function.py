@@ -152,7 +152,7 @@ def normalize_output(value: Any) -> ToolReturn:
         )
     if isinstance(value, _PART_TYPES):
         return _clean_part(value)
-    if _is_parts(value):
+    if _is_sequence(value) and value and all(isinstance(item, _PART_TYPES) for item in value):
         return tuple(_clean_part(part) for part in value)
     return _to_json(value)
 
@@ -170,10 +170,6 @@ def failed_result(call: CallId, message: str, *, invalid_arguments: bool = False
 
 def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, list | tuple)
-
-
-def _is_parts(value: Any) -> TypeGuard[Sequence[Any]]:
-    return _is_sequence(value) and len(value) > 0 and all(isinstance(item, _PART_TYPES) for item in value)
 
 
 def _clean_part(part: Any) -> Any:
@@ -262,14 +258,17 @@ class _ToolDefinition:
     def __init__(self, function: Callable[..., Any], name: str, options: ToolOptions) -> None:
         raw = options.parameters
         self.signature: ToolSignature = read_signature(function, name, typed=raw is None)
-        parameters = _schema_from_signature(self.signature, name) if raw is None else _check_given_schema(raw, name)
+        parameters = _parameters_schema(self.signature, raw, name)
         output = output_schema_of(function)
         if options.validate_output and output is None:
             raise InvalidInput(f"tool {name!r} needs a return annotation that JSON can express to validate its output")
+        timeout = options.timeout
+        if timeout is _UNSET:
+            timeout = None if options.effect == "resume" else 60.0
         description = replace_surrogates(options.description or self.signature.description)
         self.spec = ToolSpec(
             name=name, description=description, parameters=parameters, output=output, effect=options.effect,
-            timeout=_timeout_of(options), poll=options.poll, strict=strict_schema(parameters).lossless,
+            timeout=timeout, poll=options.poll, strict=strict_schema(parameters).lossless,
         )  # fmt: skip
         self.is_async = is_async_callable(function)
         self.never_suspends = never_suspends(function)
@@ -390,23 +389,15 @@ def _emit_piece(context: ToolContext, piece: Any) -> str:
     return text
 
 
-def _timeout_of(options: ToolOptions) -> float | None:
-    if options.timeout is _UNSET:
-        return None if options.effect == "resume" else 60.0
-    return options.timeout
-
-
-def _schema_from_signature(signature: ToolSignature, name: str) -> dict[str, Any]:
+def _parameters_schema(signature: ToolSignature, given: dict[str, Any] | None, name: str) -> dict[str, Any]:
+    if given is not None:
+        if given.get("type", "object") != "object":
+            raise InvalidInput(f"tool {name!r}: parameters must be the JSON Schema of an object")
+        return {"type": "object", "properties": {}, **given}
     try:
         return signature.json_schema()
     except UnsupportedType as error:
         raise InvalidInput(f"tool {name!r}: {error}") from error
-
-
-def _check_given_schema(parameters: dict[str, Any], name: str) -> dict[str, Any]:
-    if parameters.get("type", "object") != "object":
-        raise InvalidInput(f"tool {name!r}: parameters must be the JSON Schema of an object")
-    return {"type": "object", "properties": {}, **parameters}
 
 
 @overload

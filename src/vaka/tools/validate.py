@@ -138,32 +138,33 @@ def _rules_out_option(fault: _SchemaError, union: _SchemaError) -> bool:
 
 
 def _describe_expected(error: _SchemaError) -> str:
-    kind = error.kind
-    match kind.name:
-        case "type":
-            return f"expected {' or '.join(kind.types)}"
-        case "enum":
-            return f"expected one of {', '.join(_format_value(option) for option in kind.options)}"
-        case "const":
-            return f"expected {_format_value(kind.expected_value)}"
-        case "format":
-            example = f" such as {_EXAMPLES[kind.format][1]}" if kind.format in _EXAMPLES else ""
-            return f"expected text in the format {kind.format}{example}"
-        case "pattern":
-            return f"expected text that matches {kind.pattern}"
-        case "anyOf" | "oneOf":
-            return _describe_alternatives(kind)
-        case _:
-            return ""
+    describe = _EXPECTED.get(error.kind.name)
+    return f"expected {text}" if describe and (text := describe(error.kind)) else ""
 
 
 def _describe_alternatives(kind: Any) -> str:
-    """Return what the options expect, each once; ``""`` when several options match ``oneOf``."""
+    """Return what the options of a union expect, each once; ``""`` when several options match ``oneOf``."""
     wanted = dict[str, None]()
     for branch in filter(None, kind.context):
         faults = [_describe_expected(error).removeprefix("expected ") or _shorten(error.message) for error in branch]
         wanted[" and ".join(faults[:2])] = None
-    return f"expected {' or '.join(wanted)}" if wanted else ""
+    return " or ".join(wanted)
+
+
+def _describe_format(kind: Any) -> str:
+    example = f" such as {_EXAMPLES[kind.format][1]}" if kind.format in _EXAMPLES else ""
+    return f"text in the format {kind.format}{example}"
+
+
+_EXPECTED: dict[str, Callable[[Any], str]] = {
+    "type": lambda kind: " or ".join(kind.types),
+    "enum": lambda kind: f"one of {', '.join(map(_format_value, kind.options))}",
+    "const": lambda kind: _format_value(kind.expected_value),
+    "format": _describe_format,
+    "pattern": lambda kind: f"text that matches {kind.pattern}",
+    "anyOf": _describe_alternatives,
+    "oneOf": _describe_alternatives,
+}
 
 
 def _format_value(value: Any) -> str:

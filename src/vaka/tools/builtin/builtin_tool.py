@@ -84,32 +84,31 @@ def _decode_object(raw: "str | dict[str, Any]") -> dict[str, Any] | None:
 
 def _convert_integral_floats(parsed: ParsedArguments, schema: dict[str, Any]) -> ParsedArguments:
     """Replace 3.0 by 3 where the schema wants an integer: in JSON both are the same number."""
-    properties: dict[str, Any] = schema.get("properties", {})
+    types = _property_types(schema)
     integers = {
         key: int(item)
         for key, item in parsed.value.items()
-        if isinstance(item, float) and item.is_integer() and _accepts_integer(properties.get(key))
+        if isinstance(item, float) and item.is_integer() and "integer" in types.get(key, ())
     }
     return ParsedArguments({**parsed.value, **integers}, parsed.repaired) if integers else parsed
 
 
-def _accepts_integer(schema: Any) -> bool:
-    return is_object(schema) and "integer" in (kind if is_array(kind := schema.get("type")) else [kind])
+def _property_types(schema: dict[str, Any]) -> dict[str, list[Any]]:
+    kinds = {key: part.get("type") for key, part in schema.get("properties", {}).items() if is_object(part)}
+    return {key: kind if is_array(kind) else [kind] for key, kind in kinds.items()}
 
 
 def _repair_types(value: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Replace ``"3"`` by 3 and ``"yes"`` by true where the schema wants that; also return descriptions of it."""
-    properties: dict[str, Any] = schema.get("properties", {})
-    types = {key: part.get("type") for key, part in properties.items() if is_object(part)}
-    arguments = {key: _repair_value(item, types.get(key)) for key, item in value.items()}
+    types = _property_types(schema)
+    arguments = {key: _repair_value(item, types.get(key, [])) for key, item in value.items()}
     repairs = [
         f"{key} {item!r} read as {arguments[key]!r}" for key, item in value.items() if arguments[key] is not item
     ]
     return arguments, repairs
 
 
-def _repair_value(item: Any, kind: Any) -> Any:
-    kinds: list[Any] = kind if is_array(kind) else [kind]
+def _repair_value(item: Any, kinds: list[Any]) -> Any:
     if "integer" in kinds and isinstance(item, str) and item.strip().lstrip("-").isdecimal() and len(item) < 20:
         return int(item)
     if "boolean" in kinds and isinstance(item, str | int) and not isinstance(item, bool):

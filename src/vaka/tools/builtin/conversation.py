@@ -54,7 +54,8 @@ async def ask_user_question(
             )  # fmt: skip
         several = question.get("multiSelect", False)
         replies[question["question"]] = _match_labels(answer, labels) if several else _match_label(answer, labels)
-    text = "\n".join(f"{asked}\n  {_format_answer(answer)}" for asked, answer in replies.items())
+    texts = {asked: ", ".join(map(str, reply)) if is_array(reply) else reply for asked, reply in replies.items()}
+    text = "\n".join(f"{asked}\n  {reply}" for asked, reply in texts.items())
     return text_result(context, text, {"answers": replies})
 
 
@@ -108,10 +109,6 @@ def _match_labels(answer: JSON, labels: list[str]) -> list[JSON]:
         return [whole]
     parts = [_match_label(part, labels) for part in answer.split(",") if part.strip()]
     return parts if parts and all(part in labels for part in parts) else [whole]
-
-
-def _format_answer(answer: JSON) -> str:
-    return ", ".join(map(str, answer)) if is_array(answer) else str(answer)
 
 
 MAX_MESSAGE_LENGTH = 8_000

@@ -11,29 +11,8 @@ from uuid import UUID
 import msgspec
 
 from vaka.tools.arguments import check_json_data
-from vaka.tools.schema.json_types import (
-    MISSING,
-    NUMERIC_KEYWORDS,
-    PATH_TYPES,
-    AliasType,
-    AnnotatedType,
-    AnyType,
-    ArrayType,
-    EnumType,
-    JsonType,
-    MappingType,
-    PydanticType,
-    RecordType,
-    ScalarType,
-    TupleType,
-    TypeMember,
-    UnionType,
-    UnsupportedType,
-    first_line_of,
-    is_null,
-    is_object,
-    unwrap_type,
-)
+from vaka.tools.schema import json_types
+from vaka.tools.schema.json_types import MISSING, JsonType, TypeMember, UnsupportedType, is_null, is_object, unwrap_type
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -41,7 +20,7 @@ _DECIMAL_SCHEMA = {"type": "string", "pattern": r"^-?[0-9]{1,400}(\.[0-9]{1,400}
 _JSON_TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _FORMAT_NAMES: dict[type, str] = {
     datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid",
-    **dict.fromkeys(PATH_TYPES, "path"),
+    **dict.fromkeys(json_types.PATH_TYPES, "path"),
 }  # fmt: skip
 _SCALAR_SCHEMAS: dict[type, Schema] = {
     **{kind: {"type": name} for kind, name in _JSON_TYPE_NAMES.items()},
@@ -65,10 +44,12 @@ class SchemaWriter:
         self.defs: dict[str, Schema] = {}
         self._def_names: dict[int, tuple[Any, str]] = {}
         self._writers: dict[type, Callable[[Any], Schema]] = {
-            AnyType: lambda _: {}, ScalarType: self._write_scalar, ArrayType: self._write_array,
-            EnumType: lambda enum: enum_schema(plain for plain, _ in enum.values), TupleType: self._write_tuple,
-            MappingType: self._write_mapping, RecordType: self._write_record, UnionType: self._write_union,
-            PydanticType: self._write_pydantic, AliasType: self._write_alias, AnnotatedType: self._write_annotated,
+            json_types.AnyType: lambda _: {}, json_types.ScalarType: self._write_scalar,
+            json_types.EnumType: lambda enum: enum_schema(plain for plain, _ in enum.values),
+            json_types.ArrayType: self._write_array, json_types.TupleType: self._write_tuple,
+            json_types.MappingType: self._write_mapping, json_types.RecordType: self._write_record,
+            json_types.UnionType: self._write_union, json_types.PydanticType: self._write_pydantic,
+            json_types.AliasType: self._write_alias, json_types.AnnotatedType: self._write_annotated,
         }  # fmt: skip
 
     def write(self, json_type: JsonType) -> Schema:
@@ -99,46 +80,52 @@ class SchemaWriter:
             schema["default"] = default
         return schema
 
-    def _write_scalar(self, json_type: ScalarType) -> Schema:
+    def _write_scalar(self, json_type: json_types.ScalarType) -> Schema:
         if self.output and json_type.kind is Decimal:
             return {"type": "string"}
         return dict(_SCALAR_SCHEMAS[json_type.kind])
 
-    def _write_array(self, json_type: ArrayType) -> Schema:
+    def _write_array(self, json_type: json_types.ArrayType) -> Schema:
         schema: Schema = {"type": "array"}
         if item := self.write(json_type.item):
             schema["items"] = item
         return {**schema, "uniqueItems": True} if json_type.unique else schema
 
-    def _write_tuple(self, json_type: TupleType) -> Schema:
+    def _write_tuple(self, json_type: json_types.TupleType) -> Schema:
         items = [self.write(item) for item in json_type.items]
         for item, name in zip(items, json_type.names, strict=False):
             item.setdefault("title", name)
         schema: Schema = {"type": "array", "prefixItems": items} if items else {"type": "array"}
         return {**schema, "minItems": json_type.min_length, "maxItems": len(items)}
 
-    def _write_mapping(self, json_type: MappingType) -> Schema:
+    def _write_mapping(self, json_type: json_types.MappingType) -> Schema:
         schema: Schema = {"type": "object", "additionalProperties": self.write(json_type.value) or True}
         key = unwrap_type(json_type.key)
-        if isinstance(key, EnumType):
+        if isinstance(key, json_types.EnumType):
             schema["propertyNames"] = {"enum": [str(plain) for plain, _ in key.values]}
-        elif isinstance(key, ScalarType) and key.kind is int:
+        elif isinstance(key, json_types.ScalarType) and key.kind is int:
             schema["propertyNames"] = {"pattern": "^-?[0-9]{1,20}$"}
-        elif isinstance(json_type.key, AnnotatedType):
+        elif isinstance(json_type.key, json_types.AnnotatedType):
             schema["propertyNames"] = json_type.key.keywords
         return schema
 
-    def _write_record(self, json_type: RecordType) -> Schema:
-        if (known := self._def_names.get(id(json_type))) is not None:
-            return {"$ref": f"#/$defs/{known[1]}"}
-        name = self._reserve_name(json_type, json_type.name)
+    def _write_record(self, json_type: json_types.RecordType) -> Schema:
+        return self._write_reference(json_type, json_type.name, lambda: self._write_members(json_type))
+
+    def _write_members(self, json_type: json_types.RecordType) -> Schema:
         schema = self.write_object(json_type.members, all_required=self.output and not json_type.sparse)
         if json_type.tag is not None:
             tag, value = json_type.tag
             schema["properties"] = {tag: enum_schema([value]), **schema["properties"]}
             schema["required"] = [tag, *schema.get("required", [])]
-        self.defs[name] = {"description": json_type.description, **schema} if json_type.description else schema
-        return {"$ref": f"#/$defs/{name}"}
+        return {"description": json_type.description, **schema} if json_type.description else schema
+
+    def _write_reference(self, key: Any, wanted: str, write: Callable[[], Schema]) -> Schema:
+        """Return a reference to a definition, which is written the first time."""
+        if id(key) not in self._def_names:
+            name = self._reserve_name(key, wanted)
+            self.defs[name] = write()
+        return {"$ref": f"#/$defs/{self._def_names[id(key)][1]}"}
 
     def _reserve_name(self, key: Any, wanted: str) -> str:
         name, number = wanted, 1
@@ -149,47 +136,43 @@ class SchemaWriter:
         self.defs[name] = {}
         return name
 
-    def _write_union(self, json_type: UnionType) -> Schema:
+    def _write_union(self, json_type: json_types.UnionType) -> Schema:
         options: list[Schema] = drop_duplicates(self.write(option) for option in json_type.options)
         if len(options) == 1:
             return options[0]
         schema: Schema = {"anyOf": options}
         records = [option for option in map(unwrap_type, json_type.options) if not is_null(option)]
-        tags = [option.tag for option in records if isinstance(option, RecordType) and option.tag is not None]
+        tags = [one.tag for one in records if isinstance(one, json_types.RecordType) and one.tag is not None]
         if len(tags) == len(records) > 1 and len({tag for tag, _ in tags}) == 1:
             refs = [self.write(option)["$ref"] for option in records]
             mapping = {str(value): ref for (_, value), ref in zip(tags, refs, strict=True)}
             schema["discriminator"] = {"propertyName": tags[0][0], "mapping": mapping}
         return schema
 
-    def _write_alias(self, json_type: AliasType) -> Schema:
+    def _write_alias(self, json_type: json_types.AliasType) -> Schema:
         if not json_type.recursive:
             return self.write(json_type.target)
-        if (known := self._def_names.get(id(json_type))) is None:
-            name = self._reserve_name(json_type, json_type.name)
-            self.defs[name] = self.write(json_type.target)
-        else:
-            name = known[1]
-        return {"$ref": f"#/$defs/{name}"}
+        return self._write_reference(json_type, json_type.name, lambda: self.write(json_type.target))
 
-    def _write_annotated(self, json_type: AnnotatedType) -> Schema:
+    def _write_annotated(self, json_type: json_types.AnnotatedType) -> Schema:
         schema, keywords = self.write(json_type.inner), json_type.keywords
-        inner = unwrap_type(json_type)
-        if isinstance(inner, ScalarType) and inner.kind is Decimal and NUMERIC_KEYWORDS & keywords.keys():
-            if self.output:
-                keywords = {name: value for name, value in keywords.items() if name not in NUMERIC_KEYWORDS}
-            else:
-                schema = {"type": "number"}
+        inner, numeric = unwrap_type(json_type), json_types.NUMERIC_KEYWORDS
+        if isinstance(inner, json_types.ScalarType) and inner.kind is Decimal and numeric & keywords.keys():
+            if not self.output:
+                return {"type": "number", **keywords}
+            keywords = {name: value for name, value in keywords.items() if name not in numeric}
         return {**schema, **keywords}
 
-    def _write_pydantic(self, json_type: PydanticType) -> Schema:
-        if (known := self._def_names.get(id(json_type.adapter))) is not None:
-            return {"$ref": f"#/$defs/{known[1]}"}
+    def _write_pydantic(self, json_type: json_types.PydanticType) -> Schema:
+        adapter = json_type.adapter
+        if id(adapter) in self._def_names:
+            return self._write_reference(adapter, json_type.name, dict)
         mode = "serialization" if self.output else "validation"
         try:
-            schema: Schema = strip_titles(json_type.adapter.json_schema(ref_template="#/$defs/{model}", mode=mode))
+            schema: Schema = strip_titles(adapter.json_schema(ref_template="#/$defs/{model}", mode=mode))
         except RuntimeError as error:
-            raise UnsupportedType(f"pydantic has no schema for {json_type.name}: {first_line_of(error)}") from error
+            message = f"pydantic has no schema for {json_type.name}: {json_types.first_line_of(error)}"
+            raise UnsupportedType(message) from error
         inner: dict[str, Schema] = schema.pop("$defs", {})
         taken = [name for name in inner if self.defs.get(name, inner[name]) != inner[name]]
         free = {name: self._reserve_name(inner[name], name) for name in taken}
@@ -200,10 +183,8 @@ class SchemaWriter:
         if "properties" not in schema:
             return schema
         if self.defs.get(json_type.name) == schema:
-            self._def_names[id(json_type.adapter)] = json_type.adapter, json_type.name
-        else:
-            self.defs[self._reserve_name(json_type.adapter, json_type.name)] = schema
-        return {"$ref": f"#/$defs/{self._def_names[id(json_type.adapter)][1]}"}
+            self._def_names[id(adapter)] = adapter, json_type.name
+        return self._write_reference(adapter, json_type.name, lambda: schema)
 
 
 def enum_schema(values: Iterable[Any]) -> Schema:
@@ -245,25 +226,23 @@ def encode_unknown(value: Any) -> Any:
 
 def accepts_null(json_type: JsonType) -> bool:
     inner = unwrap_type(json_type)
-    if isinstance(inner, UnionType):
+    if isinstance(inner, json_types.UnionType):
         return any(accepts_null(option) for option in inner.options)
-    if isinstance(inner, EnumType):
+    if isinstance(inner, json_types.EnumType):
         return any(plain is None for plain, _ in inner.values)
-    return is_null(inner) or isinstance(inner, AnyType | PydanticType)
+    return is_null(inner) or isinstance(inner, json_types.AnyType | json_types.PydanticType)
 
 
 def map_subschemas(schema: Schema, convert: Callable[[Any], Any]) -> Schema:
     """Return a schema with ``convert`` applied to its direct subschemas."""
     new: Schema = {**schema}
-    for name in _SUBSCHEMA_KEYWORDS:
-        if name in new:
-            new[name] = convert(new[name])
-    for name in _SUBSCHEMA_LIST_KEYWORDS:
-        if name in new:
-            new[name] = [convert(inner) for inner in new[name]]
-    for name in _SUBSCHEMA_MAP_KEYWORDS:
-        if name in new:
-            new[name] = {key: convert(inner) for key, inner in new[name].items()}
+    for name, value in schema.items():
+        if name in _SUBSCHEMA_KEYWORDS:
+            new[name] = convert(value)
+        elif name in _SUBSCHEMA_LIST_KEYWORDS:
+            new[name] = [convert(inner) for inner in value]
+        elif name in _SUBSCHEMA_MAP_KEYWORDS:
+            new[name] = {key: convert(inner) for key, inner in value.items()}
     return new
 
 

@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
@@ -28,27 +27,24 @@ CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
 """What ``convert`` raises for a value that does not fit: its own error, or those of a type's constructor."""
 
 
-MISSING: Any = msgspec.NODEFAULT
+MISSING: Any = object()
 """The absence of a default."""
-
-SCALAR_TYPES: frozenset[type] = frozenset({
-    str, int, float, bool, NoneType, datetime, date, time, timedelta, UUID, bytes, Decimal,
-    Path, PurePath, PurePosixPath, PureWindowsPath,
-})  # fmt: skip
 
 PATH_TYPES: frozenset[type] = frozenset({Path, PurePath, PurePosixPath, PureWindowsPath})
 
+SCALAR_TYPES: frozenset[type] = PATH_TYPES | {
+    str, int, float, bool, NoneType, datetime, date, time, timedelta, UUID, bytes, Decimal,
+}  # fmt: skip
 
-@dataclass(frozen=True, slots=True)
-class AnyType:
+
+class AnyType(msgspec.Struct, frozen=True):
     """Any JSON value, passed on unchanged."""
 
     def convert(self, value: Any) -> Any:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarType:
+class ScalarType(msgspec.Struct, frozen=True):
     """One of ``SCALAR_TYPES``; ``make`` is the subclass to build, if any."""
 
     kind: type
@@ -59,8 +55,7 @@ class ScalarType:
         return plain if self.make is None else self.make(plain)
 
 
-@dataclass(frozen=True, slots=True)
-class EnumType:
+class EnumType(msgspec.Struct, frozen=True):
     """An enumeration: pairs of a JSON value and its Python value."""
 
     values: tuple[tuple[Any, Any], ...]
@@ -72,8 +67,7 @@ class EnumType:
         raise TypeMismatch(f"{value!r} is not one of {', '.join(repr(plain) for plain, _ in self.values)}")
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayType:
+class ArrayType(msgspec.Struct, frozen=True):
     """An array with items of one type."""
 
     item: "JsonType"
@@ -86,8 +80,7 @@ class ArrayType:
         return self.make([self.item.convert(item) for item in value])
 
 
-@dataclass(frozen=True, slots=True)
-class TupleType:
+class TupleType(msgspec.Struct, frozen=True):
     """An array with one item of each type, in order; at least ``min_length`` of them."""
 
     items: tuple["JsonType", ...]
@@ -101,8 +94,7 @@ class TupleType:
         return self.make([part.convert(item) for part, item in zip(self.items, value, strict=False)])
 
 
-@dataclass(frozen=True, slots=True)
-class MappingType:
+class MappingType(msgspec.Struct, frozen=True):
     """An object with arbitrary keys."""
 
     key: "JsonType"
@@ -123,8 +115,7 @@ class MappingType:
         return int(key) if isinstance(inner, ScalarType) and inner.kind is int else inner.convert(key)
 
 
-@dataclass(frozen=True, slots=True)
-class TypeMember:
+class TypeMember(msgspec.Struct, frozen=True):
     """A member of a record or a parameter of a signature: ``name`` in JSON, ``attribute`` in Python."""
 
     name: str
@@ -137,8 +128,7 @@ class TypeMember:
     """The value passed when the member is absent and has no default of its own."""
 
 
-@dataclass(eq=False, slots=True)
-class RecordType:
+class RecordType(msgspec.Struct, eq=False):
     """An object with known members, which are filled in later so that a record can contain itself."""
 
     name: str
@@ -163,8 +153,7 @@ class RecordType:
         return self.make(**convert_members(self.members, value))
 
 
-@dataclass(frozen=True, slots=True)
-class UnionType:
+class UnionType(msgspec.Struct, frozen=True):
     """A value of any one of several types."""
 
     options: tuple["JsonType", ...]
@@ -183,8 +172,7 @@ class UnionType:
         raise TypeMismatch(f"{value!r} fits no option of its union type")
 
 
-@dataclass(frozen=True, slots=True)
-class PydanticType:
+class PydanticType(msgspec.Struct, frozen=True):
     """A type whose schema and values come from pydantic."""
 
     name: str
@@ -197,20 +185,18 @@ class PydanticType:
             raise TypeMismatch("; ".join(_pydantic_errors(error))) from error
 
 
-@dataclass(eq=False, slots=True)
-class AliasType:
+class AliasType(msgspec.Struct, eq=False):
     """A named type whose target is filled in later; ``recursive`` when it contains itself."""
 
     name: str
-    target: "JsonType" = field(default_factory=AnyType)
+    target: "JsonType" = AnyType()
     recursive: bool = False
 
     def convert(self, value: Any) -> Any:
         return self.target.convert(value)
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotatedType:
+class AnnotatedType(msgspec.Struct, frozen=True):
     """A type with more schema keywords: bounds, a description."""
 
     inner: "JsonType"
@@ -284,15 +270,6 @@ def is_optional(json_type: JsonType) -> bool:
     return is_null(inner) or (isinstance(inner, UnionType) and any(is_optional(option) for option in inner.options))
 
 
-def flatten_unions(options: Iterator[JsonType]) -> Iterator[JsonType]:
-    """Yield options, with the options of inner unions in place of the union."""
-    for option in options:
-        if isinstance(option, UnionType):
-            yield from option.options
-        else:
-            yield option
-
-
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
@@ -307,17 +284,15 @@ _NUMBER_BOUNDS = {
 _STRING_BOUNDS = {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
 _ARRAY_BOUNDS = {"min_length": "minItems", "max_length": "maxItems"}
 _OBJECT_BOUNDS = {"min_length": "minProperties", "max_length": "maxProperties"}
-_BOUND_NAMES = (*_NUMBER_BOUNDS, *_STRING_BOUNDS)
 NUMERIC_KEYWORDS = frozenset(_NUMBER_BOUNDS.values())
 
 
-@dataclass(slots=True)
-class TypeMetadata:
+class TypeMetadata(msgspec.Struct):
     """The description, bounds and extra keywords found in ``Annotated`` metadata."""
 
     description: str = ""
-    bounds: dict[str, Any] = field(default_factory=dict[str, Any])
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    bounds: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
 
 
 def read_metadata(metadata: Iterable[Any]) -> TypeMetadata:
@@ -337,16 +312,14 @@ def _read_metadata_item(item: Any, metadata: TypeMetadata) -> None:
     for text in (getattr(item, "description", None), getattr(item, "documentation", None)):
         if isinstance(text, str):
             metadata.description = metadata.description or text
-    for name in _BOUND_NAMES:
+    for name in (*_NUMBER_BOUNDS, *_STRING_BOUNDS):
         value = getattr(item, name, None)
-        if value is None or (name == "min_length" and value == 0):
-            continue
-        metadata.bounds[name] = getattr(value, "pattern", value)
+        if value is not None and (name, value) != ("min_length", 0):
+            metadata.bounds[name] = getattr(value, "pattern", value)
     _read_extra_keywords(item, metadata)
     inner: Any = getattr(item, "metadata", None)
-    if is_array(inner):
-        for part in inner:
-            _read_metadata_item(part, metadata)
+    for part in inner if is_array(inner) else ():
+        _read_metadata_item(part, metadata)
 
 
 def _read_extra_keywords(item: Any, metadata: TypeMetadata) -> None:
@@ -369,8 +342,6 @@ def apply_metadata(json_type: JsonType, metadata: TypeMetadata) -> JsonType:
 
 def apply_bounds(json_type: JsonType, bounds: dict[str, Any]) -> JsonType:
     """Return the type within bounds; each bound must apply to it, or to an option of a union."""
-    if not bounds:
-        return json_type
     bounded, applied = _bound_type(json_type, bounds)
     if left := [name for name in bounds if name not in applied]:
         raise UnsupportedType(f"the bound {left[0]!r} does not apply to this type")
@@ -407,8 +378,6 @@ def _check_bound(name: str, value: Any) -> Any:
         except (re.error, TypeError) as error:
             raise UnsupportedType(f"the pattern {value!r} is not a regular expression: {error}") from error
         return value
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise UnsupportedType(f"the bound {name!r} must be a number, not {value!r}")
-    return value
+    return float(value) if isinstance(value, Decimal) else value

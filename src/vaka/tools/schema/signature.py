@@ -6,9 +6,11 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from opcode import opmap
 from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
@@ -24,8 +26,7 @@ _STREAM_TYPES = (
 _CONTENT_TYPES = (ToolResult, *typing.get_args(Part))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSignature:
+class ToolSignature(msgspec.Struct, frozen=True):
     """A function's parameters as a model sees them, and how arguments are passed."""
 
     members: tuple[TypeMember, ...]

@@ -18,27 +18,7 @@ import msgspec
 
 from vaka.core.ports.tool import ToolContext
 from vaka.tools.schema import json_types
-from vaka.tools.schema.json_types import (
-    MISSING,
-    SCALAR_TYPES,
-    AliasType,
-    AnyType,
-    ArrayType,
-    EnumType,
-    JsonType,
-    MappingType,
-    PydanticType,
-    RecordType,
-    ScalarType,
-    TupleType,
-    TypeMember,
-    UnionType,
-    UnsupportedType,
-    first_line_of,
-    flatten_unions,
-    is_optional,
-    unwrap_type,
-)
+from vaka.tools.schema.json_types import MISSING, JsonType, TypeMember, UnsupportedType, unwrap_type
 
 _SECTION = re.compile(r"(?:Args|Arguments|Parameters|Params|Attributes|Keyword Arg(?:ument)?s|Other Parameters):\s*$")
 _UNDERLINED = re.compile(r"(?:Parameters|Other Parameters|Attributes)\s*$")
@@ -73,16 +53,16 @@ def _read_section(lines: list[str], start: int, text_lines: list[str], parameter
     """Read the section or line at ``start`` and return the index of the next one."""
     line = lines[start]
     if _SECTION.match(line):
-        block = list(_indented_block(lines, start + 1))
+        block = _indented_block(lines, start + 1)
         if block and block[0].strip():
             parameters.update(_section_entries(_unindent(block), _GOOGLE_ENTRY))
             return start + 1 + len(block)
     if _UNDERLINED.match(line) and start + 1 < len(lines) and _RULE.match(lines[start + 1]):
-        block = list(_numpy_block(lines, start + 2))
+        block = _numpy_block(lines, start + 2)
         parameters.update(_section_entries(block, _NUMPY_ENTRY))
         return start + 2 + len(block)
     if (field := _FIELD.match(line)) or _TYPE_FIELD.match(line):
-        block = list(_indented_block(lines, start + 1))
+        block = _indented_block(lines, start + 1)
         if field:
             parameters[field["sign"].split()[-1].lstrip("*")] = _join_lines([field["text"], *block])
         return start + 1 + len(block)
@@ -90,23 +70,21 @@ def _read_section(lines: list[str], start: int, text_lines: list[str], parameter
     return start + 1
 
 
-def _indented_block(lines: list[str], start: int) -> Iterator[str]:
-    """Yield the indented lines from ``start`` on, with the blank lines between them."""
+def _indented_block(lines: list[str], start: int) -> list[str]:
+    """Return the indented lines from ``start`` on, with the blank lines between them."""
     end = start
     for number in range(start, len(lines)):
         if lines[number][:1].isspace():
             end = number + 1
         elif lines[number]:
             break
-    yield from lines[start:end]
+    return lines[start:end]
 
 
-def _numpy_block(lines: list[str], start: int) -> Iterator[str]:
-    """Yield the lines up to the next underlined heading."""
-    for number in range(start, len(lines)):
-        if number + 1 < len(lines) and lines[number] and _RULE.match(lines[number + 1]):
-            return
-        yield lines[number]
+def _numpy_block(lines: list[str], start: int) -> list[str]:
+    """Return the lines up to the next underlined heading."""
+    headings = (number for number in range(start, len(lines) - 1) if lines[number] and _RULE.match(lines[number + 1]))
+    return lines[start : next(headings, len(lines))]
 
 
 def _unindent(block: list[str]) -> list[str]:
@@ -152,7 +130,7 @@ def record_kind_of(kind: Any) -> str | None:
     return "namedtuple" if tuple in kind.__mro__ and "_fields" in names else None
 
 
-def fill_record(record: RecordType, kind: Any, record_kind: str, read: ReadType) -> None:
+def fill_record(record: json_types.RecordType, kind: Any, record_kind: str, read: ReadType) -> None:
     hints = resolve_hints(kind)
     docs = parse_docstring(_own_docstring(kind))
     record.description = docs.text
@@ -163,16 +141,16 @@ def fill_record(record: RecordType, kind: Any, record_kind: str, read: ReadType)
         record.sparse = config.omit_defaults
     members = tuple(_MEMBER_READERS[record_kind](kind, hints, read))
     record.members = tuple(
-        dataclasses.replace(member, description=docs.parameters.get(member.attribute, "")) for member in members
+        msgspec.structs.replace(member, description=docs.parameters.get(member.attribute, "")) for member in members
     )
 
 
-def read_named_tuple(kind: Any, read: ReadType) -> TupleType:
+def read_named_tuple(kind: Any, read: ReadType) -> json_types.TupleType:
     """Return a NamedTuple as an array type, as msgspec and pydantic do."""
     hints = resolve_hints(kind)
     items = tuple(read(hints.get(name, Any)) for name in kind._fields)
     min_length = len(items) - len(kind._field_defaults)
-    return TupleType(items, min_length, lambda values: kind(*values), kind._fields)
+    return json_types.TupleType(items, min_length, lambda values: kind(*values), kind._fields)
 
 
 def resolve_hints(target: Any, names: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -194,7 +172,7 @@ def make_member(
     name: str, json_type: JsonType, *, attribute: str, default: Any = MISSING, required: bool = True
 ) -> TypeMember:
     """Return a member, ``default`` counting only if not ``required``; a required nullable one is None when absent."""
-    if required and is_optional(json_type):
+    if required and json_types.is_optional(json_type):
         return TypeMember(name, json_type, attribute, required=False, absent=None)
     return TypeMember(name, json_type, attribute, required=required, default=MISSING if required else default)
 
@@ -284,19 +262,19 @@ class TypeReader:
     """Reads annotations; a class that occurs twice has one type."""
 
     def __init__(self) -> None:
-        self._records: dict[Any, RecordType] = {}
-        self._aliases: dict[Any, AliasType] = {}
-        self._open_aliases: list[AliasType] = []
-        self._pydantic_types: dict[Any, PydanticType] = {}
+        self._records: dict[Any, json_types.RecordType] = {}
+        self._aliases: dict[Any, json_types.AliasType] = {}
+        self._open_aliases: list[json_types.AliasType] = []
+        self._pydantic_types: dict[Any, json_types.PydanticType] = {}
 
     def read(self, hint: Any, names: TypeVarMap | None = None) -> JsonType:
         """Return the type of an annotation; raise ``UnsupportedType`` when JSON cannot express it."""
         names = names or {}
         origin = typing.get_origin(hint)
         if hint is None or hint is types.NoneType:
-            return ScalarType(types.NoneType)
+            return json_types.ScalarType(types.NoneType)
         if hint in (Any, object, inspect.Parameter.empty):
-            return AnyType()
+            return json_types.AnyType()
         if origin is None:
             return self._read_name(hint, names)
         if origin is Annotated:
@@ -311,7 +289,7 @@ class TypeReader:
         if isinstance(hint, TypeVar):
             if hint in names:
                 return self.read(names[hint])
-            return self.read(hint.__bound__, names) if hint.__bound__ is not None else AnyType()
+            return self.read(hint.__bound__, names) if hint.__bound__ is not None else json_types.AnyType()
         if hasattr(hint, "__supertype__"):
             return self.read(hint.__supertype__, names)
         if type(hint).__name__ == "TypeAliasType":
@@ -324,7 +302,7 @@ class TypeReader:
         if (found := self._aliases.get(key)) is not None:
             found.recursive = found.recursive or found in self._open_aliases
             return found
-        alias = self._aliases[key] = AliasType(name)
+        alias = self._aliases[key] = json_types.AliasType(name)
         self._open_aliases.append(alias)
         alias.target = make()
         self._open_aliases.pop()
@@ -333,7 +311,9 @@ class TypeReader:
     def _read_annotated(self, hint: Any, names: TypeVarMap) -> JsonType:
         base, *metadata = typing.get_args(hint)
         notes = json_types.read_metadata(metadata)
-        if any(map(_needs_pydantic, metadata)) or isinstance(unwrap_type(self.read(base, names)), PydanticType):
+        if any(map(_needs_pydantic, metadata)) or isinstance(
+            unwrap_type(self.read(base, names)), json_types.PydanticType
+        ):
             json_type: JsonType = self._read_pydantic(hint, describe_type(base))
             notes.bounds, notes.extra = {}, {}
         else:
@@ -345,15 +325,21 @@ class TypeReader:
         some = [argument for argument in arguments if argument is not types.NoneType]
         if len(some) > 1 and all(is_pydantic_type(argument) for argument in some):
             inner: JsonType = self._read_pydantic(typing.Union[tuple(some)], "_".join(map(describe_type, some)))  # noqa: UP007
-            return UnionType((inner, ScalarType(types.NoneType))) if len(some) < len(arguments) else inner
-        return UnionType(tuple(flatten_unions(self.read(argument, names) for argument in arguments)))
+            return (
+                json_types.UnionType((inner, json_types.ScalarType(types.NoneType)))
+                if len(some) < len(arguments)
+                else inner
+            )
+        options = [self.read(argument, names) for argument in arguments]
+        nested = [one.options if isinstance(one, json_types.UnionType) else (one,) for one in options]
+        return json_types.UnionType(tuple(option for inner in nested for option in inner))
 
     def _read_generic(self, hint: Any, origin: Any, names: TypeVarMap) -> JsonType:
         arguments = typing.get_args(hint)
         if origin is tuple:
             return self._read_tuple(arguments, names)
         if origin in _SEQUENCES:
-            return ArrayType(self.read(arguments[0], names), _SEQUENCES[origin], origin in _SET_TYPES)
+            return json_types.ArrayType(self.read(arguments[0], names), _SEQUENCES[origin], origin in _SET_TYPES)
         if origin in _MAPPINGS:
             return self._read_mapping(origin, arguments, names)
         if type(origin).__name__ == "TypeAliasType":
@@ -369,38 +355,38 @@ class TypeReader:
 
     def _read_tuple(self, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return ArrayType(self.read(arguments[0], names), tuple)
-        return TupleType(tuple(self.read(argument, names) for argument in arguments), len(arguments))
+            return json_types.ArrayType(self.read(arguments[0], names), tuple)
+        return json_types.TupleType(tuple(self.read(argument, names) for argument in arguments), len(arguments))
 
     def _read_mapping(self, origin: Any, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
         key = self.read(arguments[0], names)
         inner = unwrap_type(key)
-        if not isinstance(inner, AnyType | EnumType) and not (
-            isinstance(inner, ScalarType) and inner.kind in {str, int}
+        if not isinstance(inner, json_types.AnyType | json_types.EnumType) and not (
+            isinstance(inner, json_types.ScalarType) and inner.kind in {str, int}
         ):
             raise UnsupportedType(
                 "the keys of a JSON object are text; use str, int, Literal or Enum as the key of a dict"
             )
-        return MappingType(key, self.read(arguments[1], names), _MAPPINGS[origin])
+        return json_types.MappingType(key, self.read(arguments[1], names), _MAPPINGS[origin])
 
     def _read_class(self, kind: Any, names: TypeVarMap, arguments: tuple[Any, ...] = ()) -> JsonType:
-        if kind in SCALAR_TYPES:
-            return ScalarType(kind)
+        if kind in json_types.SCALAR_TYPES:
+            return json_types.ScalarType(kind)
         if is_pydantic_type(kind):
             return self._read_pydantic(kind[arguments] if arguments else kind, _generic_name(kind.__name__, arguments))
         if issubclass(kind, Enum):
             return _read_enum(kind)
         if kind is tuple:
-            return ArrayType(AnyType(), tuple)
+            return json_types.ArrayType(json_types.AnyType(), tuple)
         if kind in _SEQUENCES:
-            return ArrayType(AnyType(), _SEQUENCES[kind], kind in _SET_TYPES)
+            return json_types.ArrayType(json_types.AnyType(), _SEQUENCES[kind], kind in _SET_TYPES)
         if kind in _MAPPINGS:
-            return MappingType(ScalarType(str), AnyType(), _MAPPINGS[kind])
+            return json_types.MappingType(json_types.ScalarType(str), json_types.AnyType(), _MAPPINGS[kind])
         if (found := record_kind_of(kind)) is not None:
             return self._read_record(kind, found, names, arguments)
         for base in (str, int, float):
             if issubclass(kind, base):
-                return ScalarType(base, kind)
+                return json_types.ScalarType(base, kind)
         raise UnsupportedType(f"{describe_type(kind)} cannot be read from JSON; {SUPPORTED_TYPES_HINT}")
 
     def _read_record(self, kind: type, record_kind: str, names: TypeVarMap, arguments: tuple[Any, ...]) -> JsonType:
@@ -414,31 +400,31 @@ class TypeReader:
             return self._read_alias(key, name, lambda: read_named_tuple(kind, read))
         if (found := self._records.get(key)) is not None:
             return found
-        record = self._records[key] = RecordType(name, kind)
+        record = self._records[key] = json_types.RecordType(name, kind)
         fill_record(record, kind, record_kind, read)
         return record
 
-    def _read_pydantic(self, hint: Any, name: str) -> PydanticType:
+    def _read_pydantic(self, hint: Any, name: str) -> json_types.PydanticType:
         if hint not in self._pydantic_types:
             self._pydantic_types[hint] = adapt_pydantic(hint, name)
         return self._pydantic_types[hint]
 
 
-def make_enum_type(values: Iterable[tuple[Any, Any]]) -> EnumType:
+def make_enum_type(values: Iterable[tuple[Any, Any]]) -> json_types.EnumType:
     """Return an enumeration; raise ``UnsupportedType`` for values that JSON cannot express."""
     pairs = tuple(values)
     for plain, _ in pairs:
         if not isinstance(plain, _JSON_SCALARS):
             raise UnsupportedType(f"{plain!r} is not a JSON value; use text, numbers, booleans or None in a Literal")
-    return EnumType(pairs)
+    return json_types.EnumType(pairs)
 
 
-def _read_enum(kind: type[Enum]) -> EnumType:
+def _read_enum(kind: type[Enum]) -> json_types.EnumType:
     """Read an enum by its values when all are JSON scalars, else by its names."""
     members = list(kind)
     if all(isinstance(member.value, _JSON_SCALARS) for member in members):
-        return EnumType(tuple((member.value, member) for member in members))
-    return EnumType(tuple((member.name, member) for member in members))
+        return json_types.EnumType(tuple((member.value, member) for member in members))
+    return json_types.EnumType(tuple((member.name, member) for member in members))
 
 
 def is_pydantic_type(hint: Any) -> bool:
@@ -452,13 +438,13 @@ def _needs_pydantic(item: Any) -> bool:
     return hasattr(item, "__get_pydantic_core_schema__") or getattr(item, "discriminator", None) is not None
 
 
-def adapt_pydantic(hint: Any, name: str) -> PydanticType:
+def adapt_pydantic(hint: Any, name: str) -> json_types.PydanticType:
     from pydantic import TypeAdapter  # noqa: PLC0415 - optional; already loaded where the type was defined
 
     try:
-        return PydanticType(name, TypeAdapter(hint))
+        return json_types.PydanticType(name, TypeAdapter(hint))
     except (RuntimeError, NameError, TypeError) as error:
-        raise UnsupportedType(f"pydantic cannot describe {name}: {first_line_of(error)}") from error
+        raise UnsupportedType(f"pydantic cannot describe {name}: {json_types.first_line_of(error)}") from error
 
 
 def describe_type(hint: Any) -> str:

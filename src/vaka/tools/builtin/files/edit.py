@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from typing import Annotated
 from weakref import WeakValueDictionary
@@ -20,7 +20,6 @@ from vaka.text.decoding import LINE_END, DecodedText, decode_text, is_binary
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import encode_like, media_type_of
-from vaka.tools.builtin.search.glob import suggest_file
 
 _MAX_TRIES = 500
 """Possible originals that are hashed to find out whether a change was applied before a crash."""
@@ -31,51 +30,44 @@ _MAX_HASHED_BYTES = 400_000_000
 _LINE_NUMBER = re.compile(r"\s*\d+\t")
 
 
-class TextReplacement(msgspec.Struct, frozen=True, kw_only=True):
-    """A passage to replace; ``every`` replaces all occurrences."""
+class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One passage for another."""
 
-    old: str
-    new: str
-    every: bool = False
-
-
-class ReplacedText(msgspec.Struct, frozen=True, kw_only=True):
-    """A text after a replacement, and the number of occurrences replaced."""
-
-    text: str
-    replaced: int
+    old_string: Annotated[str, msgspec.Meta(description="The passage to replace, letter by letter.")]
+    new_string: Annotated[str, msgspec.Meta(description="What to put in its place.")]
+    replace_all: Annotated[bool, msgspec.Meta(description="Replace every place where the passage is.")] = False
 
 
-def check_replacement(replacement: TextReplacement) -> None:
+def check_replacement(replacement: Replacement) -> None:
     """Raise ``InvalidInput`` for an empty passage or one replaced by itself."""
-    if not replacement.old:
+    if not replacement.old_string:
         raise InvalidInput("old_string is empty; it must be the passage to replace (a new file is made with Write)")
-    if replacement.old == replacement.new:
+    if replacement.old_string == replacement.new_string:
         raise InvalidInput("old_string and new_string are the same, so there is nothing to change")
 
 
-def replace_text(text: str, eol: str, replacement: TextReplacement) -> ReplacedText:
-    """Return the text with a passage replaced; the new lines get the line ends of the file.
+def replace_text(text: str, eol: str, replacement: Replacement) -> tuple[str, int]:
+    """Return the text with a passage replaced, and how often; the new lines get the line ends of the file.
 
     Raises ``InvalidInput`` when the passage is missing, or ambiguous without ``every``.
     """
     check_replacement(replacement)
-    pattern = _pattern_of(replacement.old)
-    new = LINE_END.sub(eol, replacement.new)
-    if replacement.every:
+    pattern = _pattern_of(replacement.old_string)
+    new = LINE_END.sub(eol, replacement.new_string)
+    if replacement.replace_all:
         changed, count = pattern.subn(lambda _: new, text)
         if not count:
-            raise InvalidInput(_missing_message(text, replacement.old))
-        return ReplacedText(text=changed, replaced=count)
+            raise InvalidInput(_missing_message(text, replacement.old_string))
+        return changed, count
     match = pattern.search(text)
     if match is None:
-        raise InvalidInput(_missing_message(text, replacement.old))
+        raise InvalidInput(_missing_message(text, replacement.old_string))
     if pattern.search(text, match.start() + 1):
         raise InvalidInput(_ambiguous_message(text, pattern))
-    return ReplacedText(text=text[: match.start()] + new + text[match.end() :], replaced=1)
+    return text[: match.start()] + new + text[match.end() :], 1
 
 
-def was_applied(text: DecodedText, replacements: Sequence[TextReplacement], known: Digest | None) -> bool:
+def was_applied(text: DecodedText, replacements: Sequence[Replacement], known: Digest | None) -> bool:
     """Return whether a text is certainly the result of the replacements on the text with the digest ``known``."""
     if known is None:
         return False
@@ -90,14 +82,14 @@ def was_applied(text: DecodedText, replacements: Sequence[TextReplacement], know
     return False
 
 
-def _possible_originals(text: str, eol: str, replacements: list[TextReplacement]) -> Iterator[str]:
+def _possible_originals(text: str, eol: str, replacements: list[Replacement]) -> Iterator[str]:
     """Yield the texts from which the replacements, given last first, may have made this text."""
     if not replacements:
         yield text
         return
     last, rest = replacements[0], replacements[1:]
-    old, new = LINE_END.sub(eol, last.old), LINE_END.sub(eol, last.new)
-    if last.every and new:
+    old, new = LINE_END.sub(eol, last.old_string), LINE_END.sub(eol, last.new_string)
+    if last.replace_all and new:
         yield from _possible_originals(text.replace(new, old), eol, rest)
         return
     at = text.find(new)
@@ -112,17 +104,13 @@ def _pattern_of(old: str) -> re.Pattern[str]:
 
 
 def _ambiguous_message(text: str, pattern: re.Pattern[str]) -> str:
-    numbers: list[int] = []
-    count, at = 0, 0
-    while match := pattern.search(text, at):
-        count += 1
-        if len(numbers) < 10:
-            numbers.append(text.count("\n", 0, match.start()) + 1)
-        at = match.start() + 1
-    lines = ", ".join(map(str, numbers)) + (", …" if count > len(numbers) else "")
+    starts: list[int] = []
+    while match := pattern.search(text, starts[-1] + 1 if starts else 0):
+        starts.append(match.start())
+    lines = ", ".join(str(text.count("\n", 0, start) + 1) for start in starts[:10]) + ", …" * (len(starts) > 10)
     return (
-        f"old_string is there {count} times (lines {lines}) and must be unique: give more of what surrounds it, or set "
-        "replace_all"
+        f"old_string is there {len(starts)} times (lines {lines}) and must be unique: give more of what surrounds it, "
+        "or set replace_all"
     )
 
 
@@ -175,11 +163,9 @@ def _diff_hunks(before: Sequence[str], after: Sequence[str], first: int) -> Iter
         (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
         yield f"@@ -{first + a + 1},{b - a} +{first + c + 1},{d - c} @@"
         for kind, start, end, begin, stop in group:
-            if kind == "equal":
-                yield from (_format_line(" ", line) for line in before[start:end])
-                continue
-            yield from (_format_line("-", line) for line in before[start:end])
-            yield from (_format_line("+", line) for line in after[begin:stop])
+            yield from (_format_line(" " if kind == "equal" else "-", line) for line in before[start:end])
+            if kind != "equal":
+                yield from (_format_line("+", line) for line in after[begin:stop])
 
 
 def _common_prefix_length(one: Sequence[str], other: Sequence[str]) -> int:
@@ -197,12 +183,9 @@ _THREAD_BYTES = 1 << 18
 _edit_locks: "WeakValueDictionary[tuple[int, SessionId], asyncio.Lock]" = WeakValueDictionary()
 
 
-@asynccontextmanager
-async def edit_lock(context: ToolContext) -> AsyncGenerator[None]:
-    """Serialize the calls of a session that change files, so that each one sees the record of the one before."""
-    lock = _edit_locks.setdefault((id(context.files), context.session), asyncio.Lock())
-    async with lock:
-        yield
+def edit_lock(context: ToolContext) -> asyncio.Lock:
+    """Return the lock of the calls of a session that change files: each one sees the record of the one before."""
+    return _edit_locks.setdefault((id(context.files), context.session), asyncio.Lock())
 
 
 class KnownFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,20 +197,9 @@ class KnownFile(msgspec.Struct, frozen=True, kw_only=True):
     text: DecodedText
 
 
-class WrittenFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The info, digest and size of a file after writing."""
-
-    info: FileInfo
-    digest: Digest
-    size: int
-
-
 async def open_text_file(context: ToolContext, path: str) -> KnownFile:
     """Read a text file, without checking whether the session has read it. Raises ``FileError``."""
-    try:
-        loaded = await file_content.load_file(context.files, path)
-    except FileMissing as error:
-        raise FileMissing(f"{error}{await suggest_file(context, path)}") from error
+    loaded = await file_content.load_named_file(context, path)
     if loaded.digest is None:
         raise FileError(
             f"{path!r} has {loaded.info.size} bytes; files up to {file_content.MAX_WHOLE_BYTES} bytes can be edited"
@@ -240,17 +212,17 @@ async def open_text_file(context: ToolContext, path: str) -> KnownFile:
 
 async def write_file(
     context: ToolContext, path: str, data: bytes, *, known: Digest | None, new: bool = False
-) -> WrittenFile:
+) -> tuple[FileInfo, Digest]:
     """Write a file atomically if its digest is still ``known``, and record it as read by the session."""
     digest = file_content.digest_of(data)
     if context.world.snapshots is not None:
         await context.set_state_now(CHANGED_FILE_KEY, await context.world.snapshots.back_up(path, becomes=digest))
     info = await context.files.write(path, data, known=known, new=new)
     file_content.save_record(context, info, digest)
-    return WrittenFile(info=info, digest=digest, size=len(data))
+    return info, digest
 
 
-async def replace_in_file(context: ToolContext, path: str, wanted: Sequence[TextReplacement]) -> ToolResult:
+async def replace_in_file(context: ToolContext, path: str, wanted: Sequence[Replacement]) -> ToolResult:
     """Replace passages of a file one after the other, all or none."""
     for number, replacement in enumerate(wanted, 1):
         with _number_errors(number, wanted):
@@ -264,49 +236,47 @@ async def replace_in_file(context: ToolContext, path: str, wanted: Sequence[Text
     text, counts = (
         await asyncio.to_thread(_apply_replacements, file, wanted) if large else _apply_replacements(file, wanted)
     )
-    written = await write_file(context, path, encode_like(file.text, text), known=file.digest)
+    info, digest = await write_file(context, path, encode_like(file.text, text), known=file.digest)
     diff = await asyncio.to_thread(make_diff, file.text.text, text)
-    total, every = sum(counts), any(one.every for one in wanted)
+    total, every = sum(counts), any(one.replace_all for one in wanted)
     value = {
-        "path": written.info.path, "matches": total, "replaced": total, "replace_all": every, "edits": counts,
-        "before": file.digest, "after": written.digest, "diff": diff,
+        "path": info.path, "matches": total, "replaced": total, "replace_all": every, "edits": counts,
+        "before": file.digest, "after": digest, "diff": diff,
     }  # fmt: skip
-    summary = f"{total} {'replacement' if total == 1 else 'replacements'} in {written.info.path}"
+    summary = f"{total} {'replacement' if total == 1 else 'replacements'} in {info.path}"
     return text_result(context, f"{summary}\n{diff}", value)
 
 
-def _apply_replacements(file: KnownFile, wanted: Sequence[TextReplacement]) -> tuple[str, list[int]]:
+def _apply_replacements(file: KnownFile, wanted: Sequence[Replacement]) -> tuple[str, list[int]]:
     """Return the text after all replacements, and the number of occurrences of each."""
     text, counts = file.text.text, list[int]()
     for number, replacement in enumerate(wanted, 1):
         with _number_errors(number, wanted):
-            result = replace_text(text, file.text.eol, replacement)
-        text = result.text
-        counts.append(result.replaced)
+            text, count = replace_text(text, file.text.eol, replacement)
+        counts.append(count)
     return text, counts
 
 
 async def _already_done_result(
-    context: ToolContext, file: KnownFile, wanted: Sequence[TextReplacement], error: FileChanged
+    context: ToolContext, file: KnownFile, wanted: Sequence[Replacement], error: FileChanged
 ) -> ToolResult:
     """Return success for a repeated call whose change is certainly applied; else raise the error."""
-    if context.attempt == 1:
-        raise error
-    known = file_content.find_record(context, file.info.path)
+    known = file_content.find_record(context, file.info.path) if context.attempt > 1 else None
     if known is None or not await asyncio.to_thread(was_applied, file.text, wanted, known.digest):
-        raise maybe_applied_error(error)
+        raise changed_error(context, error)
     file_content.save_record(context, file.info, file.digest)
     value = {"path": file.info.path, "replaced": 0, "before": known.digest, "after": file.digest, "already": True}
     return text_result(context, f"{file.info.path} already has this change: it was made before vaka was stopped", value)
 
 
-def maybe_applied_error(error: FileChanged) -> FileChanged:
-    """Return the error of a repeated call that finds the file changed."""
-    return FileChanged(f"{error}. The change of this very call may be in it, from before vaka was stopped")
+def changed_error(context: ToolContext, error: FileChanged) -> FileChanged:
+    """Return the error of a call that finds the file changed; a repeated call may have changed it itself."""
+    note = ". The change of this very call may be in it, from before vaka was stopped"
+    return FileChanged(f"{error}{note}") if context.attempt > 1 else error
 
 
 @contextmanager
-def _number_errors(number: int, wanted: Sequence[TextReplacement]) -> Generator[None]:
+def _number_errors(number: int, wanted: Sequence[Replacement]) -> Generator[None]:
     """Add the number of the failed replacement to an error when there are several."""
     try:
         yield
@@ -332,7 +302,7 @@ async def _write_content(context: ToolContext, file_path: str, content: str) -> 
         there = await file_content.load_file(context.files, file_path)
     except FileMissing:
         written = await write_file(context, file_path, content.encode("utf-8", "replace"), known=None, new=True)
-        return _written_result(context, written, "created", "")
+        return _written_result(context, *written, "created", "")
     old = decode_text(there.data) if there.whole else None
     data = _encode_like(old, content)
     if there.whole and there.data == data:
@@ -345,10 +315,10 @@ async def _write_content(context: ToolContext, file_path: str, content: str) -> 
         if is_binary(there.data) and not media_type_of(there.data):
             message = f"{there.info.path!r} is binary: Read does not show it, so it is not replaced; remove it first"
             raise FileError(message) from error
-        raise (maybe_applied_error(error) if context.attempt > 1 else error) from error
+        raise changed_error(context, error) from error
     written = await write_file(context, file_path, data, known=there.digest)
     diff = await asyncio.to_thread(make_diff, old.text, content) if old else ""
-    return _written_result(context, written, "replaced", diff)
+    return _written_result(context, *written, "replaced", diff)
 
 
 def _encode_like(old: DecodedText | None, content: str) -> bytes:
@@ -363,10 +333,10 @@ def _encode_like(old: DecodedText | None, content: str) -> bytes:
         return content.encode("utf-8", "replace")  # the old encoding lacks a character, and all content is new anyway
 
 
-def _written_result(context: ToolContext, written: WrittenFile, action: str, diff: str) -> ToolResult:
-    path, created = written.info.path, action == "created"
-    value = {"path": path, "bytes": written.size, "created": created, "after": written.digest, "diff": diff}
-    return text_result(context, f"wrote {written.size} bytes to {path} ({action})\n{diff}".rstrip("\n"), value)
+def _written_result(context: ToolContext, info: FileInfo, digest: Digest, action: str, diff: str) -> ToolResult:
+    created = action == "created"
+    value = {"path": info.path, "bytes": info.size, "created": created, "after": digest, "diff": diff}
+    return text_result(context, f"wrote {info.size} bytes to {info.path} ({action})\n{diff}".rstrip("\n"), value)
 
 
 @builtin_tool("Edit", effect="idempotent")
@@ -379,17 +349,8 @@ async def edit(
 ) -> ToolResult:
     """Exchange a passage of a file."""
     async with edit_lock(context):
-        return await replace_in_file(
-            context, file_path, [TextReplacement(old=old_string, new=new_string, every=replace_all)]
-        )
-
-
-class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One passage for another."""
-
-    old_string: Annotated[str, msgspec.Meta(description="The passage to replace, letter by letter.")]
-    new_string: Annotated[str, msgspec.Meta(description="What to put in its place.")]
-    replace_all: Annotated[bool, msgspec.Meta(description="Replace every place where the passage is.")] = False
+        wanted = Replacement(old_string=old_string, new_string=new_string, replace_all=replace_all)
+        return await replace_in_file(context, file_path, [wanted])
 
 
 @builtin_tool("MultiEdit", effect="idempotent")
@@ -401,6 +362,5 @@ async def multi_edit(
     ],
 ) -> ToolResult:
     """Exchange several passages of a file, all or none."""
-    wanted = [TextReplacement(old=one.old_string, new=one.new_string, every=one.replace_all) for one in edits]
     async with edit_lock(context):
-        return await replace_in_file(context, file_path, wanted)
+        return await replace_in_file(context, file_path, edits)

@@ -2,17 +2,19 @@
 
 import asyncio
 import codecs
+import difflib
 import hashlib
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import msgspec
 
 from vaka.core.ports.files import FileInfo, Files
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.errors import FileChanged, FileError
+from vaka.core.types.errors import FileChanged, FileError, FileMissing
 from vaka.core.types.ids import Digest
+from vaka.core.types.message import replace_surrogates
 from vaka.text.decoding import DecodedText, bom_of, decode_text, is_binary, split_lines
 
 BUCKETS = 256
@@ -153,6 +155,38 @@ async def load_file(files: Files, path: str) -> LoadedFile:
         piece = await files.read(path, size=MAX_WHOLE_BYTES + 1)
     whole = len(piece.data) == piece.info.size or len(piece.data) < HEAD_BYTES  # some files have no size, as in /proc
     return LoadedFile(info=piece.info, data=piece.data, whole=whole, digest=digest_of(piece.data) if whole else None)
+
+
+async def load_named_file(context: ToolContext, path: str) -> LoadedFile:
+    """Read a file; the error about a missing one names a file with a similar name."""
+    try:
+        return await load_file(context.files, path)
+    except FileMissing as error:
+        raise FileMissing(f"{error}{await _suggest_file(context, path)}") from error
+
+
+async def _suggest_file(context: ToolContext, path: str) -> str:
+    """Return ``; did you mean …?`` with a file of the same folder whose name is close, else ``""``."""
+    files = context.files
+    is_visible = visibility_check(files, context.world.may_read)
+    folder, _, name = path.rstrip("/").rpartition("/")
+    try:
+        entries = await files.entries(folder or ("/" if path.startswith("/") else ""))
+    except FileError:
+        return ""
+    paths = [entry.path for entry in entries if entry.kind == "file" and is_visible(entry.path)]
+    names = {path.rpartition("/")[2]: path for path in paths}
+    folded = {known.casefold(): known for known in names}
+    close = [folded[name.casefold()]] if name.casefold() in folded else difflib.get_close_matches(name, names, 1, 0.7)
+    return replace_surrogates(f"; did you mean {names[close[0]]!r}?") if close else ""
+
+
+def visibility_check(files: Files, may_read: "Callable[[str], bool] | None") -> "Callable[[str], bool]":
+    """Return a predicate for paths of the tree: whether the policy lets a file be shown."""
+    if may_read is None:
+        return lambda path: True
+    top = files.root.rstrip("/") + "/"
+    return lambda path: may_read(path if path.startswith("/") else top + path)
 
 
 async def decode_lines(path: str, data: bytes) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,15 +14,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, InvalidInput
 from vaka.core.types.message import Image, Part, Text, ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
-from vaka.tools.builtin.files import file_content
-from vaka.tools.builtin.files.edit import (
-    KnownFile,
-    edit_lock,
-    make_diff,
-    maybe_applied_error,
-    open_text_file,
-    write_file,
-)
+from vaka.tools.builtin.files import edit, file_content
 from vaka.tools.builtin.files.file_content import MAX_IMAGE_BYTES, media_type_of
 from vaka.tools.schema.json_types import is_array, is_object
 
@@ -112,20 +104,13 @@ def _render_cell(cell: dict[str, Any], number: int) -> Iterator[str | Image]:
     source = text_of(cell.get("source"))
     more = len(source) - MAX_CHARACTERS
     yield f"{source[:MAX_CHARACTERS]}… [{more} more characters in this cell]" if more > 0 else source
-    yield from _render_outputs(cell)
+    outputs: Any = cell.get("outputs")
+    for output in filter(is_object, outputs if is_array(outputs) else ()):
+        yield from _render_output(output)
 
 
 def _text_part(words: list[str]) -> Text:
     return Text(text=replace_surrogates("\n".join(words)))
-
-
-def _render_outputs(cell: dict[str, Any]) -> Iterator[str | Image]:
-    outputs: Any = cell.get("outputs")
-    if not is_array(outputs):
-        return
-    for output in outputs:
-        if is_object(output):
-            yield from _render_output(output)
 
 
 def _render_output(output: dict[str, Any]) -> Iterator[str | Image]:
@@ -185,22 +170,15 @@ async def notebook_edit(
     edit_mode: Annotated[EditMode, "What to do."] = "replace",
 ) -> ToolResult:
     """Replace, insert or delete one cell of a notebook."""
-    async with edit_lock(context):
-        file = await open_text_file(context, notebook_path)
-        return await _edit_notebook(context, notebook_path, file, CellEdit(new_source, cell_id, cell_type, edit_mode))
+    async with edit.edit_lock(context):
+        file = await edit.open_text_file(context, notebook_path)
+        return await _edit_notebook(context, notebook_path, file, new_source, cell_id, cell_type, edit_mode)
 
 
-class CellEdit(NamedTuple):
-    """The arguments of NotebookEdit."""
-
-    source: str
-    cell: str | None
-    kind: CellKind | None
-    mode: EditMode
-
-
-async def _edit_notebook(context: ToolContext, notebook_path: str, file: KnownFile, change: CellEdit) -> ToolResult:
-    new_source, cell_id, cell_type, edit_mode = change
+async def _edit_notebook(
+    context: ToolContext, notebook_path: str, file: edit.KnownFile, new_source: str, cell_id: str | None,
+    cell_type: CellKind | None, edit_mode: EditMode,
+) -> ToolResult:  # fmt: skip
     notebook = _read_notebook(notebook_path, file)
     cells: list[dict[str, Any]] = notebook["cells"]
     try:
@@ -211,7 +189,7 @@ async def _edit_notebook(context: ToolContext, notebook_path: str, file: KnownFi
             value = {"path": file.info.path, "edit_mode": edit_mode, "already": True}
             text = f"{file.info.path} already has this change: it was made before vaka was stopped"
             return text_result(context, text, value)
-        raise (maybe_applied_error(error) if context.attempt > 1 else error) from error
+        raise edit.changed_error(context, error) from error
     if edit_mode == "insert":
         before, changed = "", _insert_cell(context, notebook, cell_id, cell_type, new_source)
     else:
@@ -225,22 +203,25 @@ async def _edit_notebook(context: ToolContext, notebook_path: str, file: KnownFi
 
 
 async def _save_notebook(
-    context: ToolContext, path: str, file: KnownFile, notebook: dict[str, Any], change: tuple[EditMode, str, str, str]
+    context: ToolContext,
+    path: str,
+    file: edit.KnownFile,
+    notebook: dict[str, Any],
+    change: tuple[EditMode, str, str, str],
 ) -> ToolResult:
     mode, cell, before, after = change
-    written = await write_file(
-        context, path, file_content.encode_like(file.text, _dump_notebook(file, notebook)), known=file.digest
-    )
-    diff = await asyncio.to_thread(make_diff, before, "" if mode == "delete" else after)
+    data = file_content.encode_like(file.text, _dump_notebook(file, notebook))
+    info, digest = await edit.write_file(context, path, data, known=file.digest)
+    diff = await asyncio.to_thread(edit.make_diff, before, "" if mode == "delete" else after)
     verb = {"replace": "replaced", "insert": "inserted", "delete": "deleted"}[mode]
     value = {
-        "path": written.info.path, "edit_mode": mode, "cell_id": cell, "cells": len(notebook["cells"]),
-        "before": file.digest, "after": written.digest, "diff": diff,
+        "path": info.path, "edit_mode": mode, "cell_id": cell, "cells": len(notebook["cells"]),
+        "before": file.digest, "after": digest, "diff": diff,
     }  # fmt: skip
-    return text_result(context, f"{verb} cell {cell} of {written.info.path}\n{diff}".rstrip("\n"), value)
+    return text_result(context, f"{verb} cell {cell} of {info.path}\n{diff}".rstrip("\n"), value)
 
 
-def _read_notebook(path: str, file: KnownFile) -> dict[str, Any]:
+def _read_notebook(path: str, file: edit.KnownFile) -> dict[str, Any]:
     try:
         parse_notebook(file.text.text.encode("utf-8", "replace"))
         notebook: dict[str, Any] = json.loads(file.text.text)
@@ -249,7 +230,7 @@ def _read_notebook(path: str, file: KnownFile) -> dict[str, Any]:
     return notebook
 
 
-def _dump_notebook(file: KnownFile, notebook: dict[str, Any]) -> str:
+def _dump_notebook(file: edit.KnownFile, notebook: dict[str, Any]) -> str:
     """Return the JSON of a notebook with the indentation and line ends of its file."""
     text = file.text.text
     indent = _INDENT_PATTERN.search(text)
@@ -261,12 +242,11 @@ def _dump_notebook(file: KnownFile, notebook: dict[str, Any]) -> str:
 def _find_cell(cells: list[dict[str, Any]], wanted: str | None) -> int:
     if wanted is None:
         raise InvalidInput("cell_id is missing: which cell? Read shows the ids")
-    for index, cell in enumerate(cells):
-        if wanted == cell_id_of(cell, index):
-            return index
-    known = ", ".join(cell_id_of(cell, index) for index, cell in enumerate(cells[:20]))
+    ids = [cell_id_of(cell, index) for index, cell in enumerate(cells)]
+    if wanted in ids:
+        return ids.index(wanted)
     more = ", …" if len(cells) > 20 else ""
-    raise InvalidInput(f"there is no cell {wanted!r}; there are {known or 'none'}{more}")
+    raise InvalidInput(f"there is no cell {wanted!r}; there are {', '.join(ids[:20]) or 'none'}{more}")
 
 
 def _encode_source(cell: dict[str, Any], source: str) -> "str | list[str]":
@@ -292,17 +272,13 @@ def _insert_cell(
     cells: list[dict[str, Any]] = notebook["cells"]
     index = 0 if after is None else _find_cell(cells, after) + 1
     cell: dict[str, Any] = {"cell_type": kind, "metadata": {}}
-    if _has_ids(notebook):
+    major, minor = notebook.get("nbformat"), notebook.get("nbformat_minor")
+    if isinstance(major, int) and isinstance(minor, int) and (major, minor) >= (4, 5):
         cell["id"] = _new_cell_id(context)
     cell["source"] = _encode_source(cells[0] if cells else {}, source)
     cells.insert(index, cell)
     _replace_cell(cell, source, kind)
     return cell_id_of(cell, index)
-
-
-def _has_ids(notebook: dict[str, Any]) -> bool:
-    major, minor = notebook.get("nbformat"), notebook.get("nbformat_minor")
-    return isinstance(major, int) and isinstance(minor, int) and (major, minor) >= (4, 5)
 
 
 def _new_cell_id(context: ToolContext) -> str:

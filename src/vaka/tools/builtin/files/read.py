@@ -15,7 +15,6 @@ from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX, builtin_tool, output_
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import max_bytes_of, media_type_of
 from vaka.tools.builtin.files.notebook import NotANotebook, render_notebook
-from vaka.tools.builtin.search.glob import suggest_file
 
 DEFAULT_LIMIT = 2_000
 MAX_LINE_LENGTH = 2_000
@@ -34,10 +33,7 @@ async def read(
     """Return a file."""
     if file_path.startswith(OUTPUT_PREFIX):
         return await _read_output(context, file_path, offset, limit)
-    try:
-        loaded = await file_content.load_file(context.files, file_path)
-    except FileMissing as error:
-        raise FileMissing(f"{error}{await suggest_file(context, file_path)}") from error
+    loaded = await file_content.load_named_file(context, file_path)
     kind = media_type_of(loaded.data)
     if kind:
         return await _read_media(context, file_path, kind)

@@ -1,6 +1,5 @@
 """The Glob tool, the wildcard patterns it compiles, and the walk through folders."""
 
-import difflib
 import heapq
 import re
 from collections import deque
@@ -13,9 +12,10 @@ from typing import Annotated, Any
 from vaka.core.ports.files import FileInfo, Files, WalkableFiles
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, FileMissing, InvalidInput
-from vaka.core.types.message import ToolResult, replace_surrogates
+from vaka.core.types.message import ToolResult
 from vaka.matching.globs import NameMatcher, compile_name, is_literal, matches_names
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
+from vaka.tools.builtin.files.file_content import visibility_check
 
 _GIT_FOLDER = ".git"
 
@@ -40,14 +40,6 @@ async def walk(files: Files, start: str, *, details: bool = False) -> AsyncGener
             yield info
 
 
-def visibility_check(files: Files, may_read: "Callable[[str], bool] | None") -> "Callable[[str], bool]":
-    """Return a predicate for paths of the tree: whether the policy lets a file be shown."""
-    if may_read is None:
-        return lambda path: True
-    top = files.root.rstrip("/") + "/"
-    return lambda path: may_read(path if path.startswith("/") else top + path)
-
-
 def join_path(folder: str, path: str) -> str:
     """Join a folder and a path; an absolute path stays as it is."""
     if not folder or path.startswith(("/", "~")):
@@ -58,22 +50,6 @@ def join_path(folder: str, path: str) -> str:
 def relative_path(folder: str, path: str) -> str:
     """Return a path relative to a folder that contains it."""
     return path[len(folder) :].lstrip("/") if folder else path
-
-
-async def suggest_file(context: ToolContext, path: str) -> str:
-    """Return ``; did you mean …?`` with a file of the same folder whose name is close, else ``""``."""
-    files = context.files
-    is_visible = visibility_check(files, context.world.may_read)
-    folder, _, name = path.rstrip("/").rpartition("/")
-    try:
-        entries = await files.entries(folder or ("/" if path.startswith("/") else ""))
-    except FileError:
-        return ""
-    paths = [entry.path for entry in entries if entry.kind == "file" and is_visible(entry.path)]
-    names = {path.rpartition("/")[2]: path for path in paths}
-    folded = {known.casefold(): known for known in names}
-    close = [folded[name.casefold()]] if name.casefold() in folded else difflib.get_close_matches(name, names, 1, 0.7)
-    return replace_surrogates(f"; did you mean {names[close[0]]!r}?") if close else ""
 
 
 MAX_EXPANSIONS = 1_000
@@ -90,7 +66,7 @@ class Wildcard:
             raise InvalidInput(f"a pattern has 1 to {MAX_PATTERN_LENGTH} characters, this one has {len(pattern)}")
         self.text = pattern
         paths = [[name for name in one.split("/") if name not in {"", "."}] for one in expand_braces(pattern)]
-        self.base_folder = _common_prefix_of([_literal_prefix_of(names) for names in paths])
+        self.base_folder = _common_prefix_of([list(takewhile(is_literal, names[:-1])) for names in paths])
         """The folders that every matching path begins with."""
         self._alternatives = [[None if name == "**" else _compile_name(name) for name in names] for names in paths]
 
@@ -160,11 +136,6 @@ def _brace_positions(text: str, at: int) -> Iterator[int]:
 
 def _find_next(text: str, at: int, wanted: str) -> int | None:
     return next((found for found in _brace_positions(text, at) if text[found] == wanted), None)
-
-
-def _literal_prefix_of(names: Sequence[str]) -> list[str]:
-    """Return the leading names without wildcards, except the last name."""
-    return list(takewhile(is_literal, names[:-1]))
 
 
 def _common_prefix_of(paths: Sequence[list[str]]) -> str:

@@ -15,8 +15,9 @@ from vaka.text.decoding import is_binary
 from vaka.tools.builtin import regex_worker
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
+from vaka.tools.builtin.files.file_content import visibility_check
 from vaka.tools.builtin.search import ripgrep
-from vaka.tools.builtin.search.glob import relative_path, visibility_check, walk
+from vaka.tools.builtin.search.glob import relative_path, walk
 from vaka.tools.builtin.search.grep_query import (
     PARAMETERS,
     FileFilter,
@@ -285,7 +286,9 @@ class GrepSearch:
         pending = sorted(self._match_counts)
         while pending and len(found) <= query.needed_results:
             batch, pending = self._split_batch(pending, query.needed_results + 1 - len(found))
-            hits = await self._locate_hits(batch)
+            hits = self._known_hits
+            if self._ripgrep is not None:
+                hits = await self._ripgrep.locate(batch, query.needed_results + 1)
             found += [(path, hit) for path in batch for hit in hits.get(path, ())]
         wanted: dict[str, list[LineRange]] = {}
         for path, hit in found[query.offset : query.needed_results]:
@@ -302,11 +305,6 @@ class GrepSearch:
             if count >= wanted:
                 return paths[: at + 1], paths[at + 1 :]
         return paths, []
-
-    async def _locate_hits(self, paths: list[str]) -> dict[str, list[LineRange]]:
-        if self._ripgrep is None:
-            return self._known_hits
-        return await self._ripgrep.locate(paths, self._query.needed_results + 1)
 
     async def _read_matches(self, path: str, hits: list[LineRange]) -> list[dict[str, Any]]:
         """Return the lines of matches; a file that has disappeared has none."""

@@ -52,16 +52,17 @@ class TranslatedPattern(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def python(self) -> str:
         r"""The pattern for Python, with Python's own ``\w``."""
-        return self.marked.replace(_WORD_MARK, r"\w").replace(_NOT_WORD_MARK, r"\W").replace(_WORD_IN_SET_MARK, r"\w")
+        return self._replace_marks(r"\w", r"\W", r"\w")
 
     def exact_python(self) -> str:
         r"""Return the pattern for Python with ripgrep's ``\w``. Slow the first time."""
-        text = self.marked
-        if _WORD_MARK not in text and _NOT_WORD_MARK not in text and _WORD_IN_SET_MARK not in text:
-            return text
+        if self._replace_marks("", "", "") == self.marked:
+            return self.marked
         letters = _category_ranges("word")
-        text = text.replace(_WORD_MARK, f"[{letters}]").replace(_NOT_WORD_MARK, f"[^{letters}]")
-        return text.replace(_WORD_IN_SET_MARK, letters)
+        return self._replace_marks(f"[{letters}]", f"[^{letters}]", letters)
+
+    def _replace_marks(self, word: str, other: str, in_set: str) -> str:
+        return self.marked.replace(_WORD_MARK, word).replace(_NOT_WORD_MARK, other).replace(_WORD_IN_SET_MARK, in_set)
 
 
 def translate_pattern(pattern: str) -> TranslatedPattern:
@@ -82,12 +83,10 @@ def translate_pattern(pattern: str) -> TranslatedPattern:
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{pattern!r} is not a regular expression: {error}") from error
     # Some versions of ripgrep never end when a pattern can match nothing at the end of a line.
-    endless = translator.matches_line_end and _may_match_empty(compiled)
-    return msgspec.structs.replace(translated, rust=None) if endless else translated
-
-
-def _may_match_empty(pattern: "re.Pattern[str]") -> bool:
-    return any(not match[0] for text in ("", "a", "-", " ") for match in pattern.finditer(text))
+    may_be_empty = any(not match[0] for text in ("", "a", "-", " ") for match in compiled.finditer(text))
+    return (
+        msgspec.structs.replace(translated, rust=None) if translator.matches_line_end and may_be_empty else translated
+    )
 
 
 class _PatternTranslator:

@@ -16,9 +16,9 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import msgspec
 
@@ -126,52 +126,6 @@ _COMMON_FLAGS = (
 _LINE_NUMBER = re.compile(rb"\d+:")
 
 
-class _Text(msgspec.Struct, frozen=True):
-    text: str | None = None
-    bytes: str | None = None
-
-    def data(self) -> "bytearray":
-        return bytearray((self.text or "").encode() if self.bytes is None else base64.b64decode(self.bytes))
-
-    def path(self) -> str:
-        name = self.text if self.text is not None else os.fsdecode(bytes(self.data()))
-        return name.removeprefix("./")
-
-
-class _Span(msgspec.Struct, frozen=True):
-    start: int
-    end: int
-
-
-class _MatchData(msgspec.Struct, frozen=True):
-    path: _Text
-    lines: _Text
-    line_number: int
-    submatches: list[_Span]
-
-
-class _Stats(msgspec.Struct, frozen=True):
-    matched_lines: int
-    matches: int
-
-
-class _EndData(msgspec.Struct, frozen=True):
-    path: _Text
-    stats: _Stats
-    binary_offset: int | None = None
-
-
-class _Match(msgspec.Struct, frozen=True):
-    data: _MatchData
-
-
-class _End(msgspec.Struct, frozen=True):
-    data: _EndData
-
-
-_decode_match = msgspec.json.Decoder(_Match).decode
-_decode_end = msgspec.json.Decoder(_End).decode
-
 MatchCounts: TypeAlias = dict[str, int]
 """The number of matches in each file."""
 
@@ -199,13 +153,13 @@ class Ripgrep:
         self._numbers_only = False
         """Whether the blocks hold only line numbers."""
 
-    async def count_matches(self, start: str) -> "MatchCounts":
+    async def count_matches(self, start: str) -> MatchCounts:
         """Return the number of matches in each file of a folder, or in one file."""
         flags = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
         base, printed = await self._run_search(start, flags, _MAX_OUTPUT_BYTES)
         return await asyncio.to_thread(_parse_counts, printed, "/" if base == "/" else "")
 
-    async def find_matches(self, start: str, kind: FileKind) -> "MatchCounts | None":
+    async def find_matches(self, start: str, kind: FileKind) -> MatchCounts | None:
         """Return the same and remember all matching lines; ``None`` when the output is too large."""
         self._numbers_only = kind == "folder" and not self._query.multiline
         try:
@@ -224,12 +178,15 @@ class Ripgrep:
 
     async def _run_search(self, start: str, flags: list[str], most: int) -> tuple[str, bytes]:
         base, target = self._split_base(start)
-        names = [f"--type-add=vaka:{name}" for name in name_patterns_of(self._query)]
-        flags = [*flags, *names, "--type=vaka"] if names else flags
-        with _ignore_file(await ignore_rules_above(self._files, start)) as ignored:
-            extra = [ignored] if ignored else []
-            flags += [f"--ignore-file={path}" for path in extra]
-            return base, await self._run(base, flags, [target], extra, most=most)
+        if names := [f"--type-add=vaka:{name}" for name in name_patterns_of(self._query)]:
+            flags = [*flags, *names, "--type=vaka"]
+        rules = await ignore_rules_above(self._files, start)
+        if not rules:
+            return base, await self._run(base, flags, [target], most=most)
+        with tempfile.NamedTemporaryFile(prefix="vaka-ignore-") as file:
+            file.write(rules)
+            file.flush()
+            return base, await self._run(base, [*flags, f"--ignore-file={file.name}"], [target], [file.name], most=most)
 
     async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[LineRange]]:
         """Return the lines of the first matches in each file."""
@@ -243,19 +200,19 @@ class Ripgrep:
         return hits
 
     def _locate_in_json(self, printed: bytes, top: str) -> dict[str, list[LineRange]]:
-        return {top + end.path.path(): self._hits_in_json(block) for end, block in _split_blocks(printed)}
+        return {top + _path_of(end): self._hits_in_json(block) for end, block in _split_blocks(printed)}
 
-    def _read_json_blocks(self, printed: bytes, top: str, kind: FileKind) -> "MatchCounts":
+    def _read_json_blocks(self, printed: bytes, top: str, kind: FileKind) -> MatchCounts:
         counts: MatchCounts = {}
         for end, block in _split_blocks(printed):
             # In a folder, binary files are skipped, as with --count.
-            if end.stats.matched_lines and (end.binary_offset is None or kind == "file"):
-                path = top + end.path.path()
+            if end["stats"]["matched_lines"] and (end.get("binary_offset") is None or kind == "file"):
+                path = top + _path_of(end)
                 self._blocks[path] = block
-                counts[path] = end.stats.matches if self._query.multiline else end.stats.matched_lines
+                counts[path] = end["stats"]["matches" if self._query.multiline else "matched_lines"]
         return counts
 
-    def _read_numbered_blocks(self, printed: bytes, top: str) -> "MatchCounts":
+    def _read_numbered_blocks(self, printed: bytes, top: str) -> MatchCounts:
         """Parse ``name NUL lines`` blocks, separated by empty lines."""
         counts: MatchCounts = {}
         start = 0
@@ -273,7 +230,7 @@ class Ripgrep:
         hits: list[LineRange] = []
         for line in block.split(b"\n"):
             if line.startswith(_MATCH_EVENT):
-                _add_hits(hits, _decode_match(line).data, multiline=self._query.multiline)
+                _add_hits(hits, msgspec.json.decode(line)["data"], multiline=self._query.multiline)
         return hits
 
     def _split_base(self, path: str) -> tuple[str, str]:
@@ -290,8 +247,7 @@ class Ripgrep:
         query = self._query
         modes = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE_FLAGS[query.multiline]]
         argv = [self._program, *_COMMON_FLAGS, *modes, *flags, f"--regexp={query.pattern.rust}", "--", *targets]
-        roots: Sequence[str] = getattr(self._files, "roots", ())
-        readable = [self._files.root, *roots, *extra]
+        readable = [self._files.root, *getattr(self._files, "roots", ()), *extra]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             code = await run_confined(argv, readable, cwd=base, output=output, errors=errors, max_output=most + 1)
             if output.seek(0, os.SEEK_END) > most:
@@ -305,22 +261,30 @@ class Ripgrep:
 
 
 def _numbered_hits(block: bytes) -> list[LineRange]:
-    numbers = [int(line.partition(b":")[0]) for line in block.split(b"\n")]
-    return [(number, number) for number in numbers]
+    return [(number, number) for number in (int(line.partition(b":")[0]) for line in block.split(b"\n"))]
 
 
-def _split_blocks(printed: bytes) -> Generator[tuple[_EndData, bytes]]:
+def _bytes_of(part: dict[str, str]) -> bytes:
+    return part["text"].encode() if "text" in part else base64.b64decode(part["bytes"])
+
+
+def _path_of(event: dict[str, Any]) -> str:
+    path: dict[str, str] = event["path"]
+    return (path.get("text") or os.fsdecode(_bytes_of(path))).removeprefix("./")
+
+
+def _split_blocks(printed: bytes) -> Generator[tuple[dict[str, Any], bytes]]:
     """Yield the end event of each file with the events before it; the events of a file are contiguous."""
     start = 0
     while (end := printed.find(_END_EVENT, start)) >= 0:
         line = printed[end + 1 : printed.find(b"\n", end + 1)]
-        yield _decode_end(line).data, printed[start:end]
+        yield msgspec.json.decode(line)["data"], printed[start:end]
         start = end + 1 + len(line)
 
 
-def _parse_counts(printed: bytes, top: str) -> dict[str, int]:
+def _parse_counts(printed: bytes, top: str) -> MatchCounts:
     """Parse ``name NUL number LF`` records; names may contain line ends."""
-    counts: dict[str, int] = {}
+    counts: MatchCounts = {}
     name = ""
     for piece in os.fsdecode(printed).split("\0"):
         if name:
@@ -332,30 +296,19 @@ def _parse_counts(printed: bytes, top: str) -> dict[str, int]:
     return counts
 
 
-def _add_hits(hits: list[LineRange], match: _MatchData, *, multiline: bool) -> None:
+def _add_hits(hits: list[LineRange], match: dict[str, Any], *, multiline: bool) -> None:
+    number: int = match["line_number"]
     if not multiline:
-        hits.append((match.line_number, match.line_number))
+        hits.append((number, number))
         return
-    block = match.lines.data()
-    for span in match.submatches:
-        first = match.line_number + block.count(b"\n", 0, span.start)
-        last = first + block.count(b"\n", span.start, max(span.end - 1, span.start))
+    block = _bytes_of(match["lines"])
+    for start, end in ((span["start"], span["end"]) for span in match["submatches"]):
+        first = number + block.count(b"\n", 0, start)
+        last = first + block.count(b"\n", start, max(end - 1, start))
         if hits and first <= hits[-1][1]:
             hits[-1] = (hits[-1][0], max(last, hits[-1][1]))
         else:
             hits.append((first, last))
-
-
-@contextmanager
-def _ignore_file(rules: bytes) -> Generator[str]:
-    """Yield the path of a temporary file with these rules, ``""`` without rules."""
-    if not rules:
-        yield ""
-        return
-    with tempfile.NamedTemporaryFile(prefix="vaka-ignore-") as file:
-        file.write(rules)
-        file.flush()
-        yield file.name
 
 
 async def ignore_rules_above(files: Files, start: str) -> bytes:
@@ -392,7 +345,8 @@ async def _read_or_empty(files: Files, path: str) -> bytes:
 def _rebase_rules(rules: bytes, folder: str) -> list[bytes]:
     """Return the rules of a ``.gitignore`` rewritten for the root above its folder."""
     moved: list[bytes] = []
-    prefix = b"/" + _escape_glob(folder) if folder else b""
+    escaped = [b"\\%c" % c if c in b"*?[]{}!# \\" else b"%c" % c for c in os.fsencode(folder)]
+    prefix = b"/" + b"".join(escaped) if folder else b""
     for line in rules.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         rule = line.removesuffix(b"\r")
         sign = b"!" if rule.startswith(b"!") else b""
@@ -402,10 +356,6 @@ def _rebase_rules(rules: bytes, folder: str) -> list[bytes]:
         anchored = b"/" in body.rstrip(b" ").removesuffix(b"/")
         moved.append(sign + prefix + (b"/" + body.lstrip(b"/") if anchored else b"/**/" + body))
     return moved
-
-
-def _escape_glob(folder: str) -> bytes:
-    return b"".join(b"\\" + bytes([c]) if c in b"*?[]{}!# \\" else bytes([c]) for c in os.fsencode(folder))
 
 
 _MULTILINE_FLAGS = {True: ["--multiline", "--multiline-dotall", f"--max-filesize={64 * 1024**2}"], False: list[str]()}

@@ -150,13 +150,6 @@ OUTPUT_PARAMETERS = task_parameters(
 )
 
 
-class OutputPiece(msgspec.Struct, frozen=True):
-    """A piece of output, and the offset of its end."""
-
-    text: str
-    end: int
-
-
 @builtin_tool("BashOutput", effect="read", poll=True, parameters=OUTPUT_PARAMETERS)
 async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
     """Return new output."""
@@ -166,33 +159,33 @@ async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
     known = load_records(context).tasks.get(shell.id)
     start, ended = min(known.read if known else 0, shell.spool.size), not shell.running
     pattern: str = given.get("filter", "")
-    piece = await (_read_filtered(shell, start, pattern, ended) if pattern else _read_next(shell, start, ended))
-    save_record(context, shell, bytes_read=piece.end)
-    lines = [f"[{describe_shell(shell)}]", piece.text or "(no new output)", *_describe_rest(shell, piece, ended)]
+    if pattern:
+        result = await filter_lines(shell.spool, start, pattern, max_characters=MAX_CHARACTERS, final=ended)
+        text, end = "\n".join(result.lines), start + result.used
+    else:
+        text, end = await _read_next(shell, start, ended)
+    save_record(context, shell, bytes_read=end)
+    lines = [f"[{describe_shell(shell)}]", text or "(no new output)", *_describe_rest(shell, end, ended)]
     value = _status_value(shell)
-    if len(piece.text) <= MAX_VALUE_CHARACTERS:
-        value["output"] = piece.text
+    if len(text) <= MAX_VALUE_CHARACTERS:
+        value["output"] = text
     return text_result(context, "\n".join(lines), value)
 
 
-async def _read_next(shell: ShellProcess, start: int, ended: bool) -> OutputPiece:
+async def _read_next(shell: ShellProcess, start: int, ended: bool) -> tuple[str, int]:
+    """Return the next piece of output, and where it ends."""
     data = await shell.spool.read(start, 4 * MAX_CHARACTERS)  # no character takes more than four bytes
     text = data.decode("utf-8", "ignore")[:MAX_CHARACTERS]
     if not ended or start + len(text.encode()) < shell.spool.size:
         # An unfinished line is left for the next call unless it is all there is: a secret in it is recognized, and
         # redacted, only as a whole.
         text = text[: text.rfind("\n") + 1] or text
-    return OutputPiece(text.rstrip("\r\n"), start + len(text.encode()))
+    return text.rstrip("\r\n"), start + len(text.encode())
 
 
-async def _read_filtered(shell: ShellProcess, start: int, pattern: str, ended: bool) -> OutputPiece:
-    result = await filter_lines(shell.spool, start, pattern, max_characters=MAX_CHARACTERS, final=ended)
-    return OutputPiece("\n".join(result.lines), start + result.used)
-
-
-def _describe_rest(shell: ShellProcess, piece: OutputPiece, ended: bool) -> Iterator[str]:
+def _describe_rest(shell: ShellProcess, end: int, ended: bool) -> Iterator[str]:
     spool = shell.spool
-    left = spool.size - piece.end
+    left = spool.size - end
     if left and (ended or left > MAX_CHARACTERS):
         yield f"[{left} bytes more were printed; call again for them]"
     if spool.lost_bytes and not left:

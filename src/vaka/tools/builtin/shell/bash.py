@@ -5,7 +5,8 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ _REPOSITORY_COMMAND = re.compile(r"\bgit\b[^;&|\n]*\b(?:init|clone)\b")
 _GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
 
 _DEFAULT_BRANCH = "main"
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def replace_git_init(context: ToolContext, shells: ShellSupervisor, command: str, folder: str) -> str:
@@ -87,43 +90,31 @@ def _is_branch_name(name: str) -> bool:
 
 def _make_repository(folder: str, branch: str) -> bool:
     """Create an empty repository and return whether it was created; links are not followed."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    contents = {"config": _GIT_CONFIG, "HEAD": f"ref: refs/heads/{branch}\n"}
     try:
-        top = os.open(os.path.realpath(folder), flags)
-    except OSError:
-        return False
-    try:
-        return _fill_repository(top, branch)
+        with _open_file(os.path.realpath(folder), _FOLDER_FLAGS) as top:
+            with suppress(FileExistsError):  # an empty placeholder while another command runs
+                os.mkdir(".git", dir_fd=top)
+            with _open_file(".git", _FOLDER_FLAGS, top) as git:
+                if os.listdir(git):  # noqa: PTH208  # by its descriptor
+                    return False
+                for name in ("objects", "refs", "hooks", "info"):
+                    os.mkdir(name, dir_fd=git)
+                for name, text in contents.items():
+                    with _open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, git) as file:
+                        os.write(file, text.encode())
     except OSError:
         return False  # git then reports the error
-    finally:
-        os.close(top)
+    return True
 
 
-def _fill_repository(top: int, branch: str) -> bool:
+@contextmanager
+def _open_file(name: str, flags: int, folder: int | None = None) -> Generator[int]:
+    descriptor = os.open(name, flags, 0o644, dir_fd=folder)
     try:
-        os.mkdir(".git", dir_fd=top)
-    except FileExistsError:
-        pass  # an empty placeholder while another command runs
-    git = os.open(".git", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
-    try:
-        if os.listdir(git):  # noqa: PTH208  # by its descriptor
-            return False
-        for name in ("objects", "refs", "hooks", "info"):
-            os.mkdir(name, dir_fd=git)
-        _write_file(git, "config", _GIT_CONFIG)
-        _write_file(git, "HEAD", f"ref: refs/heads/{branch}\n")
-        return True
+        yield descriptor
     finally:
-        os.close(git)
-
-
-def _write_file(folder: int, name: str, text: str) -> None:
-    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
-    try:
-        os.write(file, text.encode())
-    finally:
-        os.close(file)
+        os.close(descriptor)
 
 
 LIVE_LIMIT = 1024**2

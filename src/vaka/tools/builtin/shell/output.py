@@ -51,7 +51,10 @@ class SpoolStore:
 
     def open_file(self) -> int:
         """Open a new file without a name: the kernel removes it when the process ends, however it ends."""
-        folder = Path(tempfile.mkdtemp(prefix="vaka-", dir=self._folder or _spool_directory()))  # random name, 0700
+        place = self._folder or next(
+            (known for known in _SPOOL_DIRECTORIES if os.access(known, os.W_OK | os.X_OK)), None
+        )
+        folder = Path(tempfile.mkdtemp(prefix="vaka-", dir=place))  # random name, 0700
         path = folder / "output"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -156,10 +159,6 @@ def _read_at(descriptor: int, start: int, size: int) -> bytes:
         pieces.append(piece)
         start, size = start + len(piece), size - len(piece)
     return b"".join(pieces)
-
-
-def _spool_directory() -> str | None:
-    return next((str(folder) for folder in _SPOOL_DIRECTORIES if os.access(folder, os.W_OK | os.X_OK)), None)
 
 
 MAX_CHARACTERS = 30_000

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from vaka.core.ports.files import MultiRootFiles
-from vaka.core.ports.sandbox import Command, Process, ResourceLimits, Sandbox
+from vaka.core.ports.sandbox import Command, Process, ResourceLimits
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput
 from vaka.core.types.ids import SessionId
@@ -306,15 +306,11 @@ class ShellSupervisor:
 
     async def _start_shell(self, context: ToolContext, id: str, command: str, cwd: str) -> ShellProcess:
         self._require_open("nothing more can be started")
-        argv, scope = argv_of(command), self.scope
-        process = await _sandbox_of(context).start(
-            Command(
-                argv=argv, cwd=cwd, env=scope.env,
-                writable=tuple(dict.fromkeys((*workspace_roots_of(context), *scope.writable))),
-                protected=scope.protected, hidden=scope.hidden, network=scope.network, proxy=scope.proxy,
-                bounds=scope.bounds,
-            )
-        )  # fmt: skip
+        argv, scope, sandbox = argv_of(command), msgspec.structs.asdict(self.scope), context.world.sandbox
+        scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(context), *self.scope.writable)))
+        if sandbox is None:
+            raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
+        process = await sandbox.start(Command(argv=argv, cwd=cwd, **scope))
         shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
         try:
             self._require_open("the command was ended while it was being started")
@@ -369,9 +365,3 @@ def workspace_roots_of(context: ToolContext) -> tuple[str, ...]:
     if not roots:
         raise ConfigError("this runtime has no folder for commands to run in; give it one with cwd=…")
     return roots
-
-
-def _sandbox_of(context: ToolContext) -> Sandbox:
-    if context.world.sandbox is None:
-        raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
-    return context.world.sandbox
