@@ -17,18 +17,6 @@ ACCEPT_ENCODING = "gzip, deflate"
 _CHUNK_BYTES = 64 * 1024
 
 
-class Decompressor(Protocol):
-    """Undoes the content coding of a body."""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the output for ``data``, in chunks of limited size."""
-        ...
-
-    def finish(self) -> None:
-        """Raise ``NetworkError`` unless the body is complete."""
-        ...
-
-
 class _ZlibStream(Protocol):
     @property
     def eof(self) -> bool: ...
@@ -39,24 +27,18 @@ class _ZlibStream(Protocol):
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
-class IdentityDecompressor:
-    """A body without a content coding."""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        yield data
-
-    def finish(self) -> None:
-        """Do nothing: the transport knows when the body is complete."""
-
-
-class ZlibDecompressor:
-    """gzip, with one member or several, and deflate with or without the zlib header."""
+class Decompressor:
+    """Undoes the coding of a body: none, gzip with any number of members, deflate with or without the zlib header."""
 
     def __init__(self, coding: str) -> None:
         self.coding = coding
         self._stream: _ZlibStream | None = None
 
     def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the output for ``data``, in chunks of limited size."""
+        if not self.coding:
+            yield data
+            return
         more = False
         while data or more:
             stream = self._stream_for(data)
@@ -71,6 +53,7 @@ class ZlibDecompressor:
                 yield chunk
 
     def finish(self) -> None:
+        """Raise ``NetworkError`` unless the body is complete; one without a coding ends where the transport says."""
         if self._stream is not None and not self._stream.eof:
             raise NetworkError(f"the {self.coding} body ends too early", reason="cut")
 
@@ -93,10 +76,10 @@ def make_decompressor(codings: tuple[str, ...]) -> Decompressor:
     names = [name.strip().lower() for coding in codings for name in coding.split(",")]
     applied = [name.removeprefix("x-") for name in names if name not in ("", "identity")]
     if not applied:
-        return IdentityDecompressor()
+        return Decompressor("")
     if len(applied) > 1 or applied[0] not in ("gzip", "deflate"):
         raise NetworkError(f"the body is packed as {', '.join(names)!r}; expected {ACCEPT_ENCODING}", reason="encoding")
-    return ZlibDecompressor(applied[0])
+    return Decompressor(applied[0])
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
