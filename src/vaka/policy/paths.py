@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TypeAlias
@@ -296,8 +296,5 @@ def may_match_secrets(pattern: str) -> bool:
     dotted = [part for part in parts if part.startswith(".") and part.strip(".*?")]
     if any(fnmatchcase(name, part) for part in dotted for name in _SECRET_NAMES):
         return True
-    return any(_matches_leading_parts(file.split("/"), parts) for file in _SECRET_FILES)
-
-
-def _matches_leading_parts(file: Sequence[str], parts: Sequence[str]) -> bool:
-    return len(parts) >= len(file) and all(map(fnmatchcase, file, parts))
+    files = (file.split("/") for file in _SECRET_FILES)
+    return any(len(parts) >= len(file) and all(map(fnmatchcase, file, parts)) for file in files)

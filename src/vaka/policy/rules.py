@@ -106,8 +106,8 @@ def read_rule(text: str, kind: DecisionKind, layer: Layer, anchors: PathAnchors)
 def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule], list[str]]:
     """Return the rules in force, and notes on the ignored ones.
 
-    Raises ``ConfigError``, or for flags ``InvalidInput``, for an invalid rule. An invalid allow rule of a project is
-    ignored instead: without it less is allowed.
+    Raises ``ConfigError``, or for flags ``InvalidInput``, for an invalid rule. An invalid allow rule of a project, or
+    one of a file that was written for another program, is ignored instead: without it less is allowed.
     """
     layers = list(layers)
     only = next((layer.name for layer in layers if layer.exclusive), "")
@@ -121,8 +121,10 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
                 try:
                     rule = read_rule(text, kind, layer, anchors)
                 except ValueError as error:
-                    if kind != "allow" or not (layer.project or _may_be_skipped(error, layer)):
-                        raise _rule_error(text, kind, layer, str(error)) from error
+                    foreign = isinstance(error, UnsupportedRule) and layer.name != "flag"
+                    if kind != "allow" or not (layer.project or foreign):
+                        message = f"{_describe_layer(layer)}: {kind} rule {text!r}: {error}"
+                        raise (InvalidInput if layer.name == "flag" else ConfigError)(message) from error
                     note = str(error)
                 else:
                     note = note or _no_effect_reason(rule)
@@ -180,18 +182,8 @@ def resolve_directories(layers: Iterable[Layer], cwd: str, home: str, notes: lis
     return list(dict.fromkeys(folders))
 
 
-def _may_be_skipped(error: ValueError, layer: Layer) -> bool:
-    """An allow rule in a settings file that was written for another program is not an error."""
-    return isinstance(error, UnsupportedRule) and layer.name != "flag"
-
-
 def _describe_layer(layer: Layer) -> str:
     return f"{layer.origin} ({layer.name})" if layer.origin else layer.name
-
-
-def _rule_error(text: str, kind: DecisionKind, layer: Layer, reason: str) -> Exception:
-    message = f"{_describe_layer(layer)}: {kind} rule {text!r}: {reason}"
-    return InvalidInput(message) if layer.name == "flag" else ConfigError(message)
 
 
 def _ignored_reason(kind: DecisionKind, layer: Layer, exclusive_layer: str) -> str:
@@ -240,20 +232,17 @@ def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) ->
     """Return the rule with its pattern parsed for the target of the tool."""
     target = targets_of(tool).target_kind
     field = _ARGUMENT_PATTERN.fullmatch(pattern)
-    if (pattern.strip() == "*" and target in ("command", "url", "none")) or (
-        tool == "Bash" and pattern.strip() == "**"
-    ):
+    every = pattern.strip() == "*" and target in ("command", "url", "none")
+    if every or (tool == "Bash" and pattern.strip() == "**"):
         return rule
     if target == "url" and field is not None and field[1] == "domain":
-        return msgspec.structs.replace(
-            rule, match_kind="domain", pattern=pattern, domain=DomainPattern(field[2].strip())
-        )
+        domain = DomainPattern(field[2].strip())
+        return msgspec.structs.replace(rule, match_kind="domain", pattern=pattern, domain=domain)
     if field is not None and _is_argument_pattern(tool, field[1], field[2]):
         return msgspec.structs.replace(rule, match_kind="field", field=field[1], pattern=field[2].strip())
     if tool in READ_TOOLS or tool in EDIT_TOOLS:
-        return msgspec.structs.replace(
-            rule, match_kind="path", pattern=pattern, path=PathPattern(pattern.strip(), rule.kind, anchors)
-        )
+        path = PathPattern(pattern.strip(), rule.kind, anchors)
+        return msgspec.structs.replace(rule, match_kind="path", pattern=pattern, path=path)
     if target == "command":
         return msgspec.structs.replace(rule, match_kind="command", pattern=pattern)
     if target == "words":

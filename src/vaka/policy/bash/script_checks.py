@@ -1,6 +1,7 @@
 """Check that sed, awk and jq scripts only print."""
 
 import re
+from collections.abc import Iterator
 from itertools import product
 
 from vaka.policy.bash.options import NotReadOnly, ParsedOptions
@@ -49,6 +50,14 @@ def _find_end(text: str, position: int, delimiter: str, escapes: bool, first: bo
     return None
 
 
+def _scripts_of(parsed: ParsedOptions, what: str, *options: str) -> Iterator[str]:
+    """Yield the scripts that options give, or else the first operand. Raises ``NotReadOnly`` for an unknown one."""
+    for script in parsed.values(*options) or parsed.operands[:1]:
+        if script.numeric_template is None:
+            raise NotReadOnly(f"the {what} {script.source} is not known beforehand")
+        yield script.numeric_template
+
+
 _SED_ADDRESS = re.compile(r"\d+(?:~\d+)?|\$|\+\d+|~\d+")
 
 _SED_TEXT = re.compile(r"[ \t]*(?:\\\n)?(?:[^\n\\]|\\[^\\\n \t]|\\[ \t]+(?=[^\s\\])|(?<!\\)\\\n)*(?:\n|\\?\Z)")
@@ -59,15 +68,7 @@ _SED_PLAIN_COMMANDS = frozenset("=dDgGhHlnNpPxzFqQ")
 
 def check_sed(parsed: ParsedOptions) -> None:
     """Raise ``NotReadOnly`` unless every script is known and only prints."""
-    scripts = parsed.values("-e", "--expression")
-    if not scripts:
-        if not parsed.operands:
-            return
-        scripts = [parsed.operands[0]]
-    for script in scripts:
-        if script.numeric_template is None:
-            raise NotReadOnly(f"the sed script {script.source} is not known beforehand")
-    _SedScript("\n".join(script.numeric_template or "" for script in scripts)).check()
+    _SedScript("\n".join(_scripts_of(parsed, "sed script", "-e", "--expression"))).check()
 
 
 class _SedScript:
@@ -93,12 +94,17 @@ class _SedScript:
     def _peek(self) -> str:
         return self.text[self.position : self.position + 1]
 
+    def _take(self) -> str:
+        self.position += 1
+        return self.text[self.position - 1 : self.position]
+
     def _skip_addresses(self) -> None:
         while True:
             self._skip(r"[ \t]*")
-            sign = self._peek()
-            if sign in {"/", "\\"} and sign:
-                self._skip_regex()
+            if self._peek() in {"/", "\\"}:
+                sign = self._take()
+                self._skip_past(self._take() if sign == "\\" else sign, regex=True)
+                self._skip(r"[IM]*")
             elif found := _SED_ADDRESS.match(self.text, self.position):
                 self.position = found.end()
             else:
@@ -107,14 +113,6 @@ class _SedScript:
             if self._peek() == ",":
                 self.position += 1
         self._skip(r"[! \t]*")
-
-    def _skip_regex(self) -> None:
-        if self._peek() == "\\":
-            self.position += 1
-        delimiter = self._peek()
-        self.position += 1
-        self._skip_past(delimiter, regex=True)
-        self._skip(r"[IM]*")
 
     def _skip_past(self, delimiter: str, *, regex: bool = False) -> None:
         """Skip to after the next delimiter; a line end before it is an error only for some versions of sed."""
@@ -133,8 +131,7 @@ class _SedScript:
         return found.end() if found is not None and self.text.startswith(delimiter, found.end()) else None
 
     def _check_command(self) -> None:
-        name = self._peek()
-        self.position += 1
+        name = self._take()
         if name == "":
             raise NotReadOnly("an incomplete sed script is not known to only read")
         if name == "{":
@@ -145,8 +142,7 @@ class _SedScript:
         elif name == "s":
             self._check_substitute()
         elif name == "y":
-            delimiter = self._peek()
-            self.position += 1
+            delimiter = self._take()
             self._skip_past(delimiter)
             self._skip_past(delimiter)
             self._require_end()
@@ -171,8 +167,7 @@ class _SedScript:
             raise NotReadOnly(f"the sed command {name!r} is not known to only print")
 
     def _check_substitute(self) -> None:
-        delimiter = self._peek()
-        self.position += 1
+        delimiter = self._take()
         start = self.position
         self._skip_past(delimiter, regex=True)
         if self._find_literal_end(delimiter, start) != self.position - 1:
@@ -219,15 +214,7 @@ _AWK_STREAMS = frozenset({'"/dev/stdout"', '"/dev/stderr"'})
 
 def check_awk(parsed: ParsedOptions) -> None:
     """Raise ``NotReadOnly`` unless every program is known and only prints."""
-    programs = parsed.values("-e", "--source")
-    if not programs:
-        if not parsed.operands:
-            return
-        programs = [parsed.operands[0]]
-    for program in programs:
-        text = program.numeric_template
-        if text is None:
-            raise NotReadOnly(f"the awk program {program.source} is not known beforehand")
+    for text in _scripts_of(parsed, "awk program", "-e", "--source"):
         _AwkProgram(text).check()
 
 

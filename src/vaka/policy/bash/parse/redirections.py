@@ -89,8 +89,11 @@ class RedirectionReader:
             if end != children[1].start_byte or not alone or not self.raw[start:end].isdecimal():
                 raise ParseMismatch("a number before a redirection does not belong to it")
             children.pop(0)
-        operator = self._read_operator(children.pop(0))
-        offset = node.children[-len(children) - 1].end_byte
+        sign = children.pop(0)
+        operator = sign.type
+        if self.raw[sign.start_byte : sign.end_byte] != operator:
+            raise ParseMismatch(f"{operator!r} is not where the syntax tree has it")
+        offset = sign.end_byte
         words: list[Word] = []
         for index, child in enumerate(children):
             if child.end_byte <= offset:
@@ -105,11 +108,6 @@ class RedirectionReader:
             raise ParseMismatch("a redirection has no target, or several")
         extra += words[1:]
         return Redirection(operator, words[0], words[0].placeholder_text + "\n" if operator == "<<<" else None)
-
-    def _read_operator(self, node: "Node") -> str:
-        if self.raw[node.start_byte : node.end_byte] != node.type:
-            raise ParseMismatch(f"{node.type!r} is not where the syntax tree has it")
-        return node.type
 
     def _lost_words(self, node: "Node") -> Iterator[Word]:
         """Yield a word that the grammar drops: ``-`` before a here-document, or ``-n`` directly before its operator."""

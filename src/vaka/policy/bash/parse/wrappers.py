@@ -236,7 +236,8 @@ class _WrapperOptions:
             return [(index + 1 + before, 0)], False
         if value.startswith("-") and value != "-":
             return self._positions_after_option(value, index, before), False
-        if (value == "-" and self.wrapper.splits) or (self.wrapper.assigns and _is_assignment(value)):
+        name, equals, _ = value.partition("=")
+        if (value == "-" and self.wrapper.splits) or (self.wrapper.assigns and equals and name.isidentifier()):
             return [(index + 1, before)], False
         return ([(index + 1, before - 1)], False) if before else ([], True)
 
@@ -273,11 +274,6 @@ class _WrapperOptions:
             if rest:
                 return rest, index + 1
         return (self.words[index + 1].placeholder_text, index + 2) if index + 1 < len(self.words) else None
-
-
-def _is_assignment(value: str) -> bool:
-    name, equals, _ = value.partition("=")
-    return bool(equals) and name.isidentifier()
 
 
 def strip_wrappers(words: Words) -> Words:
