@@ -61,6 +61,11 @@ class RandomIds:
         return f"{prefix}_{time.time_ns() // 1_000_000:011x}{random_bits}"
 
 
+def is_store(value: object) -> bool:
+    """Whether a value has the parts of a ``Store``."""
+    return hasattr(getattr(value, "events", None), "claim") and hasattr(getattr(value, "sessions", None), "find")
+
+
 def policy_from_rules(
     mode: str = "", allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = (), *, cwd: str = "",
     directories: Iterable[str] = (),
@@ -137,6 +142,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What an acknowledged event survives: a ``power`` cut, or only the death of the ``process``, which is faster."""
     namespace: str = ""
     """The namespace of the store; sessions of other namespaces are not visible."""
+    task_store: "Store | str | None" = None
+    """Where the task board is kept that all sessions share: a store, which you close, or a URL. Default: every session
+    has a board of its own in its log."""
     model: "Model | str | None" = None
     """The model of agents that set none: a model, or a name such as ``anthropic/claude-sonnet-5-5``."""
     model_factory: Callable[[], Model] | None = None
@@ -243,6 +251,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The generator of ids; default: ids with a timestamp and random bits."""
 
     def __post_init__(self) -> None:
+        if not (self.task_store is None or isinstance(self.task_store, str) or is_store(self.task_store)):
+            raise TypeError(f"task_store must be a store or a URL, not {type(self.task_store).__name__}")
         for name in _TUPLE_FIELDS:
             value = getattr(self, name)
             if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
@@ -311,6 +321,7 @@ class RuntimeOptions(TypedDict, total=False):
     store: "Store | str"
     durability: "Durability"
     namespace: "str"
+    task_store: "Store | str | None"
     model: "Model | str | None"
     model_factory: "Callable[[], Model] | None"
     model_pool: "Mapping[str, Model | str]"

@@ -12,6 +12,7 @@ from vaka.core.ports.files import Files
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
+from vaka.core.session.values import SharedValues
 from vaka.core.types.control import QuestionAnswered
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 
 _UNSET: Any = object()
+TASK_SESSION = SessionId("_tasks")
+"""The session of ``Options.task_store`` whose log has the board."""
 
 
 def _check_options(options: object) -> Options:
@@ -75,6 +78,7 @@ class Runtime:
         store: "Store | str" = _UNSET,
         durability: "Durability" = _UNSET,
         namespace: "str" = _UNSET,
+        task_store: "Store | str | None" = _UNSET,
         model: "Model | str | None" = _UNSET,
         model_factory: "Callable[[], Model] | None" = _UNSET,
         model_pool: "Mapping[str, Model | str]" = _UNSET,
@@ -135,13 +139,9 @@ class Runtime:
         arguments = {name: value for name, value in locals().items() if value is not _UNSET}
         changes = {name: value for name, value in arguments.items() if name not in ("self", "options")}
         self.options = options = msgspec.structs.replace(_check_options(options), **changes)
-        place = options.store
-        self.store: Store = (
-            lazy.open_store(place, durability=options.durability, namespace=options.namespace)
-            if isinstance(place, str)
-            else place
-        )
-        self._owns_store = isinstance(place, str)
+        self._owned_stores: list[Store] = []
+        self.store: Store = self._open_store(options.store)
+        self._task_store = None if options.task_store is None else self._open_store(options.task_store)
         self.hub = FollowerHub(self.store)
         policy = options.policy or policy_from_rules(
             mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
@@ -291,18 +291,26 @@ class Runtime:
             await self._script_host.close()
         await self.models.close()
         await self.hub.close()
-        if self._owns_store:
-            await self.store.close()
+        for store in self._owned_stores:
+            await store.close()
 
     def is_running(self, session: str) -> bool:
         """Return whether this process runs a turn of a session."""
         driver = self._drivers.active.get(parse_session_id(session))
         return driver is not None and driver.ready.done() and driver.ready.result()
 
+    def _open_store(self, place: "Store | str") -> Store:
+        if not isinstance(place, str):
+            return place
+        store = lazy.open_store(place, durability=self.options.durability, namespace=self.options.namespace)
+        self._owned_stores.append(store)
+        return store
+
     def _create_world(self) -> "World":
         factory = lazy.world_factory()(self.options, self.env.policy, self.models, self.store)
         self._world_factory = factory
-        return factory.create_world()
+        store, clock = self._task_store, self.env.clock
+        return factory.create_world(SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None)
 
     @property
     def _files(self) -> Files:

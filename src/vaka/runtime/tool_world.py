@@ -14,7 +14,7 @@ from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import Command, Process, Sandbox
 from vaka.core.ports.store import Store
-from vaka.core.ports.tool import World
+from vaka.core.ports.tool import SharedState, World
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.files.snapshots import FileSnapshots
 from vaka.files.workspace import Workspace
@@ -43,7 +43,7 @@ class WorldFactory:
         self._options, self._policy, self._models, self._store = options, policy, models, store
         self._resources = AsyncExitStack()
 
-    def create_world(self) -> World:
+    def create_world(self, tasks: SharedState | None = None) -> World:
         """Return the world of the tools. Raises ``SandboxError`` when a required sandbox is not available."""
         options = self._options
         cwd = os.path.realpath(options.working_folder or os.curdir)
@@ -55,7 +55,7 @@ class WorldFactory:
             shells=ShellSupervisor(self._command_scope(folders), options.command_habits),
             reader=self._page_reader(), search=options.search, cwd=_working_folder(cwd, folders),
             snapshots=FileSnapshots(files, self._store.blobs) if options.snapshots else None,
-            may_read=make_read_filter(self._policy), patience=options.question_timeout,
+            may_read=make_read_filter(self._policy), tasks=tasks, patience=options.question_timeout,
         )  # fmt: skip
 
     async def close(self) -> None:

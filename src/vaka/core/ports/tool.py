@@ -1,6 +1,7 @@
 """The tool port: a tool, the context of a running call, and the world it may touch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -50,6 +51,30 @@ class FileBackups(Protocol):
         ...
 
 
+class StateValues(Protocol):
+    """Values that tools keep in the log of the session, by key."""
+
+    def get(self, key: str) -> JSON:
+        """Return a value, ``None`` when there is none."""
+        ...
+
+    def set(self, key: str, value: JSON) -> None:
+        """Set a value, stored together with the result of this call; ``None`` removes it."""
+        ...
+
+    async def set_now(self, key: str, value: JSON) -> None:
+        """Set a value, durable on return: it is known also if the call does not finish."""
+        ...
+
+
+class SharedState(Protocol):
+    """Values that several sessions share."""
+
+    def change(self) -> AbstractAsyncContextManager[StateValues]:
+        """Return the values to one caller at a time; what it sets is stored at the end, all or nothing."""
+        ...
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a tool can use; a part that is ``None`` is missing in this runtime."""
 
@@ -66,26 +91,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Backups of the files that tools change; without it changes cannot be undone."""
     may_read: Callable[[str], bool] | None = None
     """Whether the rules allow reading a file, by its absolute path; other files are not listed either."""
+    tasks: SharedState | None = None
+    """The task board that sessions share; without it every session has its own."""
     patience: float | None = None
     """Seconds a person has to answer a question of a tool; without it there is no limit."""
     cwd: str = ""
     """The absolute path that relative paths start from."""
-
-
-class StateValues(Protocol):
-    """Values that tools keep in the log of the session, by key."""
-
-    def get(self, key: str) -> JSON:
-        """Return a value, ``None`` when there is none."""
-        ...
-
-    def set(self, key: str, value: JSON) -> None:
-        """Set a value, stored together with the result of this call; ``None`` removes it."""
-        ...
-
-    async def set_now(self, key: str, value: JSON) -> None:
-        """Set a value, durable on return: it is known also if the call does not finish."""
-        ...
 
 
 class ToolContext(Protocol[DepsT_co]):

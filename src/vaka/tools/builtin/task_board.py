@@ -1,13 +1,14 @@
-"""The task board of a session, and its storage in the session's state."""
+"""The task board, and its storage in the state of the session or of a store that sessions share."""
 
 import hashlib
 import heapq
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.tool import StateValues, ToolContext
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.tools.validate import suggest_name
 
@@ -246,29 +247,37 @@ class BoardHead(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredBoard(msgspec.Struct, frozen=True):
-    """A board as read from the session's state."""
+    """A board as read from the state."""
 
     head: BoardHead
     board: Board
 
 
-def task_id_for(context: ToolContext) -> str:
+def task_id_for(context: ToolContext, subject: str) -> str:
     """Return the id of the task that a call creates: the same when the call runs again."""
-    return hashlib.sha256(context.key.encode()).hexdigest()[:32]
+    # Sessions that share a board may be in several stores and have equal ids.
+    key = context.key if context.world.tasks is None else f"{context.key}\n{subject}"
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-def load_board(context: ToolContext) -> StoredBoard:
-    head = _read_value(context, _HEAD_KEY, BoardHead) or BoardHead()
+def open_board(context: ToolContext) -> AbstractAsyncContextManager[StateValues]:
+    """Return the state with the board: that of the runtime's task store, else that of the session."""
+    shared = context.world.tasks
+    return shared.change() if shared is not None else nullcontext(context.state)
+
+
+def load_board(state: StateValues) -> StoredBoard:
+    head = _read_value(state, _HEAD_KEY, BoardHead) or BoardHead()
     tasks: dict[str, Task] = {}
     for page in range((head.made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
-        for id in _read_value(context, _page_key(page), list[str]) or []:
-            task = _read_value(context, _task_key(id), Task)
+        for id in _read_value(state, _page_key(page), list[str]) or []:
+            task = _read_value(state, _task_key(id), Task)
             if task is not None:
                 tasks[id] = task
     return StoredBoard(head, Board(tasks))
 
 
-def save_board(context: ToolContext, stored: StoredBoard, board: Board) -> int:
+def save_board(state: StateValues, stored: StoredBoard, board: Board) -> int:
     """Save a changed board, all of it or nothing, and return its revision."""
     before = stored.board.tasks
     changed = {id: task for id, task in board.tasks.items() if before.get(id) != task}
@@ -284,26 +293,26 @@ def save_board(context: ToolContext, stored: StoredBoard, board: Board) -> int:
     for id, task in changed.items():
         if id not in before:
             key = _page_key(made // IDS_PER_PAGE)
-            context.set_state(key, [*(_read_value(context, key, list[str]) or []), id])
+            state.set(key, [*(_read_value(state, key, list[str]) or []), id])
             made += 1
-        context.set_state(_task_key(id), msgspec.to_builtins(task))
+        state.set(_task_key(id), msgspec.to_builtins(task))
     for id in removed:
-        _remove_task(context, stored.head.made, id)
+        _remove_task(state, stored.head.made, id)
     head = BoardHead(stored.head.revision + 1, made)
-    context.set_state(_HEAD_KEY, msgspec.to_builtins(head))
+    state.set(_HEAD_KEY, msgspec.to_builtins(head))
     return head.revision
 
 
-def _remove_task(context: ToolContext, made: int, id: str) -> None:
-    context.set_state(_task_key(id), None)
+def _remove_task(state: StateValues, made: int, id: str) -> None:
+    state.set(_task_key(id), None)
     for page in range((made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
-        ids = _read_value(context, _page_key(page), list[str]) or []
+        ids = _read_value(state, _page_key(page), list[str]) or []
         if id in ids:
-            context.set_state(_page_key(page), [other for other in ids if other != id] or None)
+            state.set(_page_key(page), [other for other in ids if other != id] or None)
 
 
-def _read_value(context: ToolContext, key: str, kind: "type[_T]") -> "_T | None":
-    value = context.get_state(key)
+def _read_value(state: StateValues, key: str, kind: "type[_T]") -> "_T | None":
+    value = state.get(key)
     try:
         return None if value is None else msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

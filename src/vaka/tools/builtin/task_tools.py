@@ -17,6 +17,7 @@ from vaka.tools.builtin.task_board import (
     TaskChange,
     TaskRow,
     load_board,
+    open_board,
     parse_status,
     save_board,
     task_id_for,
@@ -45,9 +46,9 @@ async def todo_write(
     if len(active) > 1:
         raise InvalidInput(f"one item can be in_progress, not {len(active)}: {', '.join(map(repr, active))}")
     key = "/".join((STATE_KEY, *context.path))  # a child agent has a list of its own
-    previous: JSON = context.get_state(key) or []
+    previous: JSON = context.state.get(key) or []
     if current != previous:
-        context.set_state(key, current or None)
+        context.state.set(key, current or None)
     text = "\n".join(f"{_STATUS_MARKS[item['status']]} {item['content']}" for item in current) or "The list is empty."
     return text_result(context, text, {"todos": current, "previous": previous})
 
@@ -108,14 +109,16 @@ async def task_create(
     """Make a task."""
     if not subject.strip():
         raise InvalidInput("a task needs a subject")
-    stored, id = load_board(context), task_id_for(context)
-    if id not in stored.board.tasks:
-        task = Task(
-            id=id, subject=replace_surrogates(subject.strip()), active=replace_surrogates(activeForm),
-            description=replace_surrogates(description),
-        )  # fmt: skip
-        save_board(context, stored, stored.board.create(task))
-    return json_result(context, {"taskId": id})
+    subject = replace_surrogates(subject.strip())
+    task = Task(
+        id=task_id_for(context, subject), subject=subject, active=replace_surrogates(activeForm),
+        description=replace_surrogates(description),
+    )  # fmt: skip
+    async with open_board(context) as state:
+        stored = load_board(state)
+        if task.id not in stored.board.tasks:
+            save_board(state, stored, stored.board.create(task))
+    return json_result(context, {"taskId": task.id})
 
 
 GET_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"taskId": ID_SCHEMA}, "anyOf": ANY_ID_REQUIRED}
@@ -124,7 +127,8 @@ GET_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"taskId": ID_
 @builtin_tool("TaskGet", effect="read", parameters=GET_PARAMETERS)
 async def task_get(context: ToolContext, **given: Any) -> ToolResult:
     """Return a task."""
-    board = load_board(context).board
+    async with open_board(context) as state:
+        board = load_board(state).board
     task = board.get(read_task_id(given))
     refs = {"blocks": task_refs(board, task.blocks), "blockedBy": task_refs(board, task.blocked_by)}
     return json_result(context, {**task_fields(task), **refs})
@@ -142,7 +146,8 @@ async def task_list(
 ) -> ToolResult:
     """Return the tasks."""
     wanted = parse_status(status) if status.strip() else None
-    stored = load_board(context)
+    async with open_board(context) as state:
+        stored = load_board(state)
     rows = [
         row
         for row in stored.board.ordered_rows()
@@ -199,11 +204,14 @@ _DELETE_STATUSES = ("deleted", "delete")
 @builtin_tool("TaskUpdate", effect="idempotent", parameters=UPDATE_PARAMETERS)
 async def task_update(context: ToolContext, **given: Any) -> ToolResult:
     """Change a task."""
-    (change, deleted), id, stored = _parse_change(given), read_task_id(given), load_board(context)
-    update = stored.board.delete(id) if deleted else stored.board.update(id, change)
+    (change, deleted), id = _parse_change(given), read_task_id(given)
+    async with open_board(context) as state:
+        stored = load_board(state)
+        update = stored.board.delete(id) if deleted else stored.board.update(id, change)
+        revision = save_board(state, stored, update.board)
     value = {
-        "task": task_fields(update.task), "revision": save_board(context, stored, update.board),
-        "unblocked": list(update.unblocked), "affected": list(update.affected), "deleted": deleted,
+        "task": task_fields(update.task), "revision": revision, "unblocked": list(update.unblocked),
+        "affected": list(update.affected), "deleted": deleted,
     }  # fmt: skip
     return json_result(context, value)
 
