@@ -12,7 +12,7 @@ from bench.measure import MedianRange, raised_priority
 from bench.row import Row
 from vaka.core.ports.sandbox import Command, Sandbox
 from vaka.sandbox.linux import Bubblewrap, Landlock
-from vaka.sandbox.sensitive_paths import protected_paths
+from vaka.sandbox.sensitive import protected_paths
 from vaka.sandbox.unconfined import Unconfined
 
 MAX_ADDED_MS, MAX_RSS_MB, PAUSE = 10.0, 64.0, 0.02

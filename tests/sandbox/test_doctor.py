@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vaka.sandbox.capabilities import detect_capabilities
-from vaka.sandbox.select import select_sandbox
+from vaka.sandbox.select import detect_capabilities, select_sandbox
 
 
 def run_doctor(folder: Path, before: str = "") -> dict[str, tuple[str, str]]:

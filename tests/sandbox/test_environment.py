@@ -1,6 +1,6 @@
 """The environment variables of a command."""
 
-from vaka.sandbox.environment import build_command_environment, is_secret, scrub_environment
+from vaka.sandbox.sensitive import build_command_environment, is_secret, scrub_environment
 
 SECRET_NAMES = [
     "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "SOME_APIKEY", "GITHUB_TOKEN", "NPM_TOKEN", "token", "CI_JOB_TOKEN_X",

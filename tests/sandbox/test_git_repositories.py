@@ -13,7 +13,7 @@ from tests.sandbox.unprivileged import USER_ID, temporary_home
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.linux import Bubblewrap, Landlock
-from vaka.sandbox.sensitive_paths import protected_paths
+from vaka.sandbox.sensitive import protected_paths
 from vaka.testing.sandboxes import PYTHON, CompletedCommand, run_to_end, shell_command
 
 SANDBOXES = [Bubblewrap, Landlock]

@@ -21,7 +21,7 @@ exec {python} -c "$1"
 RUN_PROGRAM = """
 import asyncio
 from vaka.sandbox.linux import {kind}
-from vaka.sandbox.sensitive_paths import protected_paths
+from vaka.sandbox.sensitive import protected_paths
 from vaka.testing.sandboxes import run_to_end, shell_command
 from pathlib import Path
 

@@ -10,8 +10,8 @@ import pytest
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.linux import Bubblewrap, Landlock
-from vaka.sandbox.sensitive_paths import protected_paths
-from vaka.sandbox.warden import process_tree
+from vaka.sandbox.sensitive import protected_paths
+from vaka.sandbox.warden import processes
 from vaka.sandbox.warden_client import WARDEN
 from vaka.testing.sandboxes import CompletedCommand, run_to_end, shell_command, wait_for_file
 
@@ -79,6 +79,4 @@ async def test_a_refused_command_leaves_no_processes(kind: type[Bubblewrap], tmp
         with pytest.raises(SandboxError, match="writable folder"):
             await sandbox.start(shell_command("true", tmp_path, protected=(f"{tmp_path}/.claude",)))
         assert WARDEN.pid is not None
-        assert [
-            pid for pid in process_tree.list_descendants(WARDEN.pid) if process_tree.parent_of(pid) != WARDEN.pid
-        ] == []
+        assert [pid for pid in processes.list_descendants(WARDEN.pid) if processes.parent_of(pid) != WARDEN.pid] == []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from vaka.core.ports.sandbox import ResourceLimits, Sandbox
-from vaka.sandbox.capabilities import detect_capabilities
 from vaka.sandbox.linux import Bubblewrap, Landlock
+from vaka.sandbox.select import detect_capabilities
 from vaka.sandbox.unconfined import Unconfined
 from vaka.sandbox.warden import resource_limits
 from vaka.testing.sandboxes import CompletedCommand, run_to_end, shell_command

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from vaka.core.types.errors import ConfigError, SandboxError
-from vaka.sandbox.capabilities import detect_capabilities, find_bubblewrap
 from vaka.sandbox.linux import Bubblewrap, Landlock
-from vaka.sandbox.select import select_sandbox
+from vaka.sandbox.select import detect_capabilities, find_bubblewrap, select_sandbox
 from vaka.sandbox.unconfined import Unconfined
 from vaka.testing.sandboxes import run_to_end, shell_command
 

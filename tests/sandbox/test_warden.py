@@ -16,7 +16,7 @@ from vaka.core.ports.sandbox import Command, Process, ResourceLimits, Sandbox
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.unconfined import Unconfined
-from vaka.sandbox.warden import process_tree
+from vaka.sandbox.warden import processes
 from vaka.sandbox.warden_client import WARDEN
 from vaka.testing.sandboxes import run_to_end, shell_command, wait_for_lock
 
@@ -113,7 +113,7 @@ async def test_a_killed_supervisor_ends_its_command(kind: str, tmp_path: Path) -
     sandbox: Sandbox = SANDBOXES[kind]()
     process = await sandbox.start(shell_command(HOLD_LOCK_SCRIPT, tmp_path))
     await wait_until_ready(tmp_path)
-    os.kill(process_tree.parent_of(process.pid), signal.SIGKILL)
+    os.kill(processes.parent_of(process.pid), signal.SIGKILL)
     assert await process.wait() == -signal.SIGKILL
     await asyncio.to_thread(wait_for_lock, tmp_path / "lock")
     assert (await run_to_end(await sandbox.start(shell_command("echo again", tmp_path)))).stdout == "again\n"
@@ -182,7 +182,7 @@ async def test_few_idle_supervisors_are_kept(tmp_path: Path) -> None:
     for process in await asyncio.gather(*runs):
         await run_to_end(process)
     assert WARDEN.pid is not None
-    while len(process_tree.list_descendants(WARDEN.pid)) > 3:  # noqa: ASYNC110  # until only idle ones are left
+    while len(processes.list_descendants(WARDEN.pid)) > 3:  # noqa: ASYNC110  # until only idle ones are left
         await asyncio.sleep(0)
 
 
@@ -193,7 +193,7 @@ async def test_a_supervisor_is_reused_and_keeps_nothing_of_its_last_command(kind
     for number in range(12):
         bounds = ResourceLimits(processes=8) if number % 2 else ResourceLimits(processes=None, memory_bytes=None)
         process = await sandbox.start(shell_command("sleep 600", tmp_path, bounds=bounds))
-        supervisor = process_tree.parent_of(process.pid)
+        supervisor = processes.parent_of(process.pid)
         held.setdefault(supervisor, []).append({path.name for path in Path(f"/proc/{supervisor}/fd").iterdir()})
         await process.stop(0)
     assert len(held) < 12
@@ -279,7 +279,7 @@ def test_a_process_that_may_not_be_killed_does_not_block_stop() -> None:
     words = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill", sys.executable, "-c", UNKILLABLE_PROGRAM]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         left = int(read_first_line(process))
-        assert process_tree.parent_of(left) != 0
+        assert processes.parent_of(left) != 0
         out, _ = process.communicate()
     os.kill(left, signal.SIGKILL)
     assert (out.split(), process.returncode) == (["0"], 0)
@@ -339,14 +339,14 @@ sys.stdin.read()
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter the namespaces of others")
 async def test_a_process_that_cannot_end_does_not_block_stop(tmp_path: Path) -> None:
     process = await Bubblewrap().start(shell_command("sleep 600", tmp_path))
-    inner = process_tree.list_descendants(process.pid)[0]
+    inner = processes.list_descendants(process.pid)[0]
     # A namespace ends when all its processes are reaped, and this one is not reaped.
     words = [sys.executable, "-c", STUCK_PROCESS_PROGRAM, str(inner)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as entered:
         assert int(read_first_line(entered)) > 0
         await process.stop(0)
-        assert process_tree.parent_of(inner) != 0
+        assert processes.parent_of(inner) != 0
         assert (await run_to_end(await Bubblewrap().start(shell_command("echo on", tmp_path)))).stdout == "on\n"
         entered.communicate()
-    while process_tree.parent_of(inner) != 0:  # noqa: ASYNC110  # now it ends
+    while processes.parent_of(inner) != 0:  # noqa: ASYNC110  # now it ends
         await asyncio.sleep(0)

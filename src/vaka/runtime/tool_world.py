@@ -25,7 +25,7 @@ from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
 from vaka.sandbox.proxy import Proxy
 from vaka.sandbox.select import select_sandbox
-from vaka.sandbox.sensitive_paths import protected_paths, secret_paths
+from vaka.sandbox.sensitive import protected_paths, secret_paths
 from vaka.tools.builtin.shell.supervisor import CommandScope, ShellSupervisor
 
 _JOURNAL_SUFFIXES = ("", "-journal")

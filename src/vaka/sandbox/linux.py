@@ -1,17 +1,45 @@
 """The sandboxes for Linux: bubblewrap, and Landlock for systems without it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from vaka.core.ports.sandbox import Command
 from vaka.core.types.errors import SandboxError
-from vaka.sandbox.capabilities import INSTALL_BUBBLEWRAP, detect_capabilities, enforced_limits, find_bubblewrap
-from vaka.sandbox.sensitive_paths import secret_paths
-from vaka.sandbox.warden.landlock import MIN_ABI, SIGNAL_SCOPE_ABI
+from vaka.sandbox.select import INSTALL_BUBBLEWRAP, detect_capabilities, enforced_limits, find_bubblewrap
+from vaka.sandbox.sensitive import secret_paths
 from vaka.sandbox.warden_client import PROXY_URL, SandboxedProcess, build_job, build_seccomp_filter_hex, start_job
+from vaka.system.landlock import SCOPE_ABI
+
+MIN_ABI = 3
+"""Earlier versions of Landlock cannot restrict truncation."""
 
 
-class Bubblewrap:
+class _LinuxSandbox:
+    """What both sandboxes have in common: their commands start through the warden, with limits and hidden secrets."""
+
+    name: str
+
+    def __init__(
+        self, allow_env: Iterable[str], secrets: Iterable[str] | None, user: tuple[int, int] | None, *, cgroups: bool
+    ) -> None:
+        self._allow_env, self._user, self._cgroups = tuple(allow_env), user, cgroups
+        self._secrets = tuple(secrets) if secrets is not None else secret_paths()
+
+    @property
+    def enforces(self) -> frozenset[str]:
+        """What the operating system enforces."""
+        return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
+
+    async def _start_job(self, command: Command, *, has_own_tmp: bool, **fields: Any) -> SandboxedProcess:
+        has_proxy = bool(command.proxy) and not command.network
+        fields |= {"secrets": self._secrets, "user": self._user, "cgroups": self._cgroups, "listen": has_proxy}
+        job = build_job(self.name, command, self._allow_env, fields, proxy=PROXY_URL if has_proxy else "")
+        if has_own_tmp:
+            job.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # a tmpfs of the command
+        return await start_job(job, command.stdin, proxy=command.proxy if has_proxy else "")
+
+
+class Bubblewrap(_LinuxSandbox):
     """Commands see a read-only system, their own writable folders, an empty ``/tmp`` and no network."""
 
     name = "bubblewrap"
@@ -30,25 +58,18 @@ class Bubblewrap:
         self._program, problem = find_bubblewrap()
         if not self._program:
             raise SandboxError(problem)
-        self._allow_env = tuple(allow_env)
-        self._secrets = tuple(secrets) if secrets is not None else secret_paths()
-        self._user, self._cgroups, self._mount_trees = user, cgroups, mount_trees
-
-    @property
-    def enforces(self) -> frozenset[str]:
-        """What the operating system enforces."""
-        return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
+        super().__init__(allow_env, secrets, user, cgroups=cgroups)
+        self._mount_trees = mount_trees
 
     async def start(self, command: Command) -> SandboxedProcess:
         """Start a command. Raises ``SandboxError`` when it cannot be confined as requested."""
-        fields = {
-            "program": self._program, "secrets": self._secrets, "user": self._user, "cgroups": self._cgroups,
-            "filter": build_seccomp_filter_hex(), "trees": self._mount_trees,
-        }  # fmt: skip
-        return await _start_job(self.name, command, self._allow_env, fields, has_own_tmp=True)
+        return await self._start_job(
+            command, has_own_tmp=True, program=self._program, filter=build_seccomp_filter_hex(),
+            trees=self._mount_trees,
+        )  # fmt: skip
 
 
-class Landlock:
+class Landlock(_LinuxSandbox):
     """Commands write to their own folders only, read no secrets and open no sockets.
 
     With namespaces it enforces what ``Bubblewrap`` does, except that commands see other processes. Without them it
@@ -69,19 +90,12 @@ class Landlock:
         if machine.landlock_abi < MIN_ABI or not machine.has_seccomp_filter:
             has = f"version {machine.landlock_abi}" if machine.landlock_abi else "none"
             raise SandboxError(
-                f"this kernel has no Landlock of version {MIN_ABI} or later (it has {has}); use Linux 6.2 or later "
-                f"with Landlock among its security modules, or {INSTALL_BUBBLEWRAP}"
+                f"this kernel has no Landlock of version {MIN_ABI} or later (it has {has}); use Linux 6.2 or "
+                f"later with Landlock among its security modules, or {INSTALL_BUBBLEWRAP}"
             )
+        super().__init__(allow_env, secrets, user, cgroups=cgroups)
         self._use_namespaces = machine.has_namespaces if namespaces is None else namespaces and machine.has_namespaces
-        self._allow_env = tuple(allow_env)
-        self._secrets = tuple(secrets) if secrets is not None else secret_paths()
-        self._strict, self._user, self._cgroups = strict, user, cgroups
-        self._scopes_signals = machine.landlock_abi >= SIGNAL_SCOPE_ABI
-
-    @property
-    def enforces(self) -> frozenset[str]:
-        """What the operating system enforces."""
-        return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
+        self._strict, self._scopes_signals = strict, machine.landlock_abi >= SCOPE_ABI
 
     @property
     def limitations(self) -> tuple[str, ...]:
@@ -101,19 +115,7 @@ class Landlock:
     async def start(self, command: Command) -> SandboxedProcess:
         """Start a command. Raises ``SandboxError`` when it cannot be confined as requested."""
         sockets = build_seccomp_filter_hex(sockets="network" if self._use_namespaces or command.network else "none")
-        fields = {
-            "secrets": self._secrets, "user": self._user, "cgroups": self._cgroups, "filter": sockets,
-            "strict": self._strict, "spaces": self._use_namespaces,
-        }  # fmt: skip
-        return await _start_job(self.name, command, self._allow_env, fields, has_own_tmp=self._use_namespaces)
-
-
-async def _start_job(
-    kind: str, command: Command, allow_env: tuple[str, ...], fields: Mapping[str, Any], *, has_own_tmp: bool
-) -> SandboxedProcess:
-    has_proxy = bool(command.proxy) and not command.network
-    fields = {**fields, "listen": has_proxy}
-    job = build_job(kind, command, allow_env, fields, proxy=PROXY_URL if has_proxy else "")
-    if has_own_tmp:
-        job.env["TMPDIR"] = command.env.get("TMPDIR", "/tmp")  # noqa: S108  # nosec B108  # a tmpfs of the command
-    return await start_job(job, command.stdin, proxy=command.proxy if has_proxy else "")
+        return await self._start_job(
+            command, has_own_tmp=self._use_namespaces, filter=sockets, strict=self._strict,
+            spaces=self._use_namespaces,
+        )  # fmt: skip

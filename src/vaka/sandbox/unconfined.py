@@ -11,8 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 
 from vaka.core.ports.sandbox import Command, OutputStream, Process
 from vaka.core.types.errors import SandboxError
-from vaka.sandbox.capabilities import IS_LINUX
-from vaka.sandbox.environment import build_command_environment
+from vaka.sandbox.sensitive import build_command_environment
 
 CHUNK_BYTES = 64 * 1024
 
@@ -117,7 +116,7 @@ class Unconfined:
     name = "none"
     enforces: frozenset[str] = frozenset()
 
-    def __init__(self, *, allow_env: Iterable[str] = (), portable: bool = not IS_LINUX) -> None:
+    def __init__(self, *, allow_env: Iterable[str] = (), portable: bool = sys.platform != "linux") -> None:
         """``portable``: use process groups only; processes that leave their group are then not found."""
         self._allow_env = tuple(allow_env)
         self._portable = portable

@@ -17,16 +17,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from vaka.core.ports.sandbox import Command, OutputStream
 from vaka.core.types.errors import SandboxError
-from vaka.sandbox.environment import build_command_environment, scrub_environment
 from vaka.sandbox.proxy import ProxyBridge
-from vaka.sandbox.sensitive_paths import PLACEHOLDER_FOLDERS
+from vaka.sandbox.select import IMPORT_STUBS, PACKAGE_ROOT
+from vaka.sandbox.sensitive import PLACEHOLDER_FOLDERS, build_command_environment, scrub_environment
 from vaka.sandbox.warden import seccomp
-from vaka.sandbox.warden.job_spec import JobSpec, encode_job
+from vaka.sandbox.warden.job_spec import JobSpec, encode_job, encode_report
 from vaka.system import syscalls
 
 PROXY_URL = "http://127.0.0.1:3128"
@@ -58,15 +57,9 @@ _CLOSE_TIMEOUT = 10.0
 
 _MAX_REPORT_BYTES = 4096
 
-# The warden must be small and start fast: stub packages keep ``vaka/__init__`` and its imports out of it.
-_WARDEN_BOOT_CODE = """
-import sys, types
-root, descriptor, owner = sys.argv[1:]
-for name, path in (("vaka", root), ("vaka.sandbox", root + "/sandbox")):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [path]
+_WARDEN_BOOT_CODE = f"""{IMPORT_STUBS}
 from vaka.sandbox.warden.main import main
-main(int(descriptor), int(owner))
+main(int(sys.argv[2]), int(sys.argv[3]))
 """
 
 
@@ -116,8 +109,8 @@ class WardenClient:
             if not sys.executable:
                 raise SandboxError("commands cannot be started: sys.executable is empty")
             own_end, warden_end = socket.socketpair()
-            root = str(Path(__file__).resolve().parents[1])
-            argv = [sys.executable, "-I", "-c", _WARDEN_BOOT_CODE, root, str(warden_end.fileno()), str(os.getpid())]
+            words = [PACKAGE_ROOT, str(warden_end.fileno()), str(os.getpid())]
+            argv = [sys.executable, "-I", "-c", _WARDEN_BOOT_CODE, *words]
             try:
                 with warden_end:
                     self._child = subprocess.Popen(
@@ -263,7 +256,7 @@ class SandboxedProcess:
     def _send_message(self, **fields: Any) -> None:
         if not self._end_future.done():
             with contextlib.suppress(OSError):
-                self._control.send(json.dumps(fields).encode() + b"\n")
+                self._control.send(encode_report(**fields))
 
     def _on_control_readable(self) -> None:
         try:

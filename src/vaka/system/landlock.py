@@ -10,7 +10,8 @@ from vaka.system.libc import PR_SET_NO_NEW_PRIVS, check_result, libc, prctl
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1, 2
+SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS, SCOPE_ABI = 1, 2, 6
+"""Scopes, and the first version of the interface that has them."""
 
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446

@@ -23,8 +23,7 @@ from vaka.config.model_tables import hide_password
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, load_settings, unknown_variables
 from vaka.core.types.errors import VakaError
-from vaka.sandbox.capabilities import detect_capabilities
-from vaka.sandbox.select import select_sandbox
+from vaka.sandbox.select import detect_capabilities, select_sandbox
 
 CheckState: TypeAlias = Literal["ok", "note", "fail"]
 

@@ -7,13 +7,16 @@ import re
 import resource
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from vaka.sandbox.warden import child_process, landlock, mounts, process_tree, resource_limits
+from vaka.sandbox.warden import mounts, processes, resource_limits
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec
-from vaka.system import syscalls
+from vaka.system import landlock, syscalls
+from vaka.system.landlock import IOCTL_DEV, READ_DIR, TRUNCATE, WRITE_FILE
 
+_READ_RIGHTS = landlock.EXECUTE | landlock.READ_FILE | READ_DIR
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "fd", "stdin", "stdout", "stderr")
 SHELL = "/bin/sh"
 _MAX_TRIES = 5
 _CHILD_PID = re.compile(rb'"child-pid"\s*:\s*(\d+)\s*[,}]')
@@ -70,7 +73,7 @@ def user_of(job: JobSpec) -> tuple[int, int] | None:
 
 
 def _build_layout(job: JobSpec, *, protect: bool = True) -> mounts.MountLayout:
-    with child_process.act_as_user(user_of(job)):
+    with processes.act_as_user(user_of(job)):
         layout = mounts.MountLayout(job)
         try:
             layout.complete(job, protect=protect)
@@ -84,9 +87,9 @@ def _build_layout(job: JobSpec, *, protect: bool = True) -> mounts.MountLayout:
 
 
 def _launch_bubblewrap(job: JobSpec, streams: Streams) -> StartedJob:
-    program = child_process.find_program(job)
+    program = processes.find_program(job)
     for _ in range(_MAX_TRIES):
-        with child_process.act_as_user(user_of(job)):
+        with processes.act_as_user(user_of(job)):
             layout = mounts.MountLayout(job)
         try:
             if not (job.trees and syscalls.has_mount_trees()):
@@ -103,16 +106,16 @@ def _launch_bubblewrap(job: JobSpec, streams: Streams) -> StartedJob:
 
 
 def _complete_layout(job: JobSpec, layout: mounts.MountLayout) -> None:
-    with child_process.act_as_user(user_of(job)):
+    with processes.act_as_user(user_of(job)):
         layout.complete(job)
 
 
 def _start_bubblewrap(job: JobSpec, layout: mounts.MountLayout, program: str, streams: Streams) -> StartedJob:
-    code_read, code_write = child_process.make_pipe()
-    release_read, release_write = child_process.make_pipe()
-    errors_read, errors_write = child_process.make_pipe()
-    info_read, info_write = child_process.make_pipe()
-    block_read, block_write = child_process.make_pipe()
+    code_read, code_write = processes.make_pipe()
+    release_read, release_write = processes.make_pipe()
+    errors_read, errors_write = processes.make_pipe()
+    info_read, info_write = processes.make_pipe()
+    block_read, block_write = processes.make_pipe()
     own_fds = [info_write, block_read]
     words = [*_namespace_arguments(job), "--info-fd", str(info_write), "--block-fd", str(block_read)]
     if job.filter:
@@ -129,10 +132,10 @@ def _start_bubblewrap(job: JobSpec, layout: mounts.MountLayout, program: str, st
     inherited = [*own_fds, *layout.descriptors]
     try:
         if user is None:
-            pid = child_process.spawn(argv, job.env, fd_map, inherited)
+            pid = processes.spawn(argv, job.env, fd_map, inherited)
         else:
-            pid = child_process.fork_exec(
-                argv, job.env, fd_map, lambda: child_process.switch_user(user), inherited_fds=inherited
+            pid = processes.fork_exec(
+                argv, job.env, fd_map, lambda: processes.switch_user(user), inherited_fds=inherited
             )
     finally:
         for descriptor in (code_write, release_read, errors_write, *own_fds):
@@ -153,16 +156,14 @@ def _finish_bubblewrap_setup(
             _complete_layout(job, layout)
         started.init_pid = _read_init_pid(info)
         if job.listen:
-            started.listener = child_process.make_socket_in_child(
-                lambda: _open_listener_in_network_of(started.init_pid)
-            )
-        child_process.run_in_child(lambda: _unblock_command(job, layout, started, block), user_of(job))
+            started.listener = processes.make_socket_in_child(lambda: _open_listener_in_network_of(started.init_pid))
+        processes.run_in_child(lambda: _unblock_command(job, layout, started, block), user_of(job))
     except (OSError, JobRefused) as error:
         raise JobRefused(_read_failure(started, errors, str(error))) from error
     finally:
         for descriptor in pipes:
             os.close(descriptor)
-    started.helper_pids = {started.init_pid, *process_tree.list_descendants(started.init_pid)[:1]}
+    started.helper_pids = {started.init_pid, *processes.list_descendants(started.init_pid)[:1]}
 
 
 def _unblock_command(job: JobSpec, layout: mounts.MountLayout, started: StartedJob, block: int) -> None:
@@ -200,7 +201,7 @@ def _read_init_pid(info: int) -> int:
 
 def _open_listener_in_network_of(pid: int) -> socket.socket:
     mounts.join_network_of(pid)
-    return child_process.open_listener()
+    return processes.open_listener()
 
 
 def _read_failure(started: StartedJob, errors: int, default: str) -> str:
@@ -222,7 +223,7 @@ def _private_memory_file(content: bytes) -> int:
 
 
 def _launch_landlock(job: JobSpec, streams: Streams) -> StartedJob:
-    program = child_process.find_program(job)
+    program = processes.find_program(job)
     if job.spaces and namespaces_work():
         layout = _build_layout(job)
         try:
@@ -242,24 +243,22 @@ def _launch_in_namespaces(job: JobSpec, layout: mounts.MountLayout, program: str
 
     def setup() -> None:
         resource_limits.lower_rlimits(resource_limits.rlimits_of(job, processes=None))
-        child_process.switch_user(user)
+        processes.switch_user(user)
         mounts.enter_namespaces(job, layout)
         if job.listen:
-            child_process.send_socket(child_end, child_process.open_listener())
+            processes.send_socket(child_end, processes.open_listener())
         if unprivileged and job.processes is not None:
             resource_limits.lower_rlimits({resource.RLIMIT_NPROC: job.processes})
         os.chdir(layout.cwd)
         syscalls.drop_capabilities()
-        landlock.restrict_self([*layout.writable, *mounts.MASKED_FOLDERS], [], shared_memory=True)
+        _restrict_with_landlock([*layout.writable, *mounts.MASKED_FOLDERS], [], shared_memory=True)
         _install_filter(job)
 
     with parent_end, child_end:
         pid = _fork_exec_job(job, program, streams, setup)
         started = StartedJob(pid, os.getpid(), layout.release_held_paths)
         if job.listen:
-            _, descriptors, _, _ = socket.recv_fds(parent_end, 16, 1)
-            os.set_inheritable(descriptors[0], False)
-            started.listener = socket.socket(fileno=descriptors[0])
+            started.listener = processes.receive_socket(parent_end)
     return started
 
 
@@ -284,11 +283,11 @@ def _launch_with_landlock_only(job: JobSpec, program: str, streams: Streams) -> 
 
     def setup() -> None:
         resource_limits.lower_rlimits(resource_limits.rlimits_of(job, processes=_process_limit_of(job, user)))
-        child_process.switch_user(user)
+        processes.switch_user(user)
         os.chdir(layout.cwd)
         if os.geteuid() == 0:
             syscalls.drop_capabilities()
-        landlock.restrict_self([*layout.writable, folder], layout.hidden, shared_memory=False)
+        _restrict_with_landlock([*layout.writable, folder], layout.hidden, shared_memory=False)
         _install_filter(job)
 
     def remove_folder() -> None:
@@ -304,12 +303,46 @@ def _launch_with_landlock_only(job: JobSpec, program: str, streams: Streams) -> 
     return StartedJob(pid, os.getpid(), remove_folder)
 
 
+def _restrict_with_landlock(writable: list[str], hidden: list[str], *, shared_memory: bool) -> None:
+    """Restrict this process: it reads all but other devices and ``hidden``, and writes to ``writable`` only."""
+    abi = landlock.abi_version()
+    rights = landlock.all_file_rights(abi)
+    scopes = landlock.SCOPE_ABSTRACT_SOCKETS | landlock.SCOPE_SIGNALS if abi >= landlock.SCOPE_ABI else 0
+    ruleset = landlock.create_ruleset(rights, scopes=scopes, abi=abi)
+
+    def allow(path: str, access: int) -> None:  # what is missing or out of reach needs no rule
+        landlock.allow_path(ruleset, path, access, follow=False, ignored=(OSError,))
+
+    allow("/", READ_DIR)
+    for path in _list_readable_paths("/", [*hidden, "/dev"]):
+        allow(path, _READ_RIGHTS & rights)
+    for name in _DEVICES:
+        allow(f"/dev/{name}", (_READ_RIGHTS | WRITE_FILE | TRUNCATE | IOCTL_DEV) & rights)
+    for path in [*writable, *(["/dev/shm"] if shared_memory else [])]:  # noqa: S108  # nosec B108  # its own by then
+        allow(path, rights)
+    landlock.restrict_self(ruleset)
+    os.close(ruleset)
+
+
+def _list_readable_paths(top: str, hidden: list[str]) -> Iterator[str]:
+    """Yield paths that together cover everything below ``top`` except ``hidden``."""
+    if top in hidden:
+        return
+    if not any(path.startswith(top.rstrip("/") + "/") for path in hidden):
+        yield top
+        return
+    with contextlib.suppress(OSError), os.scandir(top) as entries:
+        for entry in entries:
+            if not entry.is_symlink():
+                yield from _list_readable_paths(entry.path, hidden)
+
+
 def _launch_unconfined(job: JobSpec, streams: Streams) -> StartedJob:
-    program = child_process.find_program(job)
+    program = processes.find_program(job)
 
     def setup() -> None:
         resource_limits.lower_rlimits(resource_limits.rlimits_of(job, processes=_process_limit_of(job, job.user)))
-        child_process.switch_user(job.user)
+        processes.switch_user(job.user)
         os.chdir(job.cwd)
 
     return StartedJob(_fork_exec_job(job, program, streams, setup), os.getpid())
@@ -319,7 +352,7 @@ def _fork_exec_job(
     job: JobSpec, program: str, streams: Streams, setup: Callable[[], None], extra_env: dict[str, str] | None = None
 ) -> int:
     env = {**job.env, **(extra_env or {})}
-    return child_process.fork_exec([program, *job.argv[1:]], env, dict(enumerate(streams)), setup)
+    return processes.fork_exec([program, *job.argv[1:]], env, dict(enumerate(streams)), setup)
 
 
 def _install_filter(job: JobSpec) -> None:
@@ -337,14 +370,13 @@ def _process_limit_of(job: JobSpec, user: tuple[int, int] | None) -> int | None:
 @functools.cache
 def namespaces_work() -> bool:
     """Return whether this process may make namespaces; tried in a child process."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        with contextlib.suppress(OSError):
-            syscalls.unshare(
-                syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC
-            )
-            syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
-            code = 0
-        os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def make_namespaces() -> None:
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET | syscalls.CLONE_NEWIPC)
+        syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+
+    try:
+        processes.run_in_child(make_namespaces, None)
+    except JobRefused:
+        return False
+    return True

@@ -13,7 +13,7 @@ import signal
 import socket
 from types import FrameType
 
-from vaka.sandbox.warden import launchers, process_tree, resource_limits, supervisor
+from vaka.sandbox.warden import launchers, processes, resource_limits, supervisor
 from vaka.system import libc
 
 _MAX_TRIES = 3
@@ -186,9 +186,9 @@ class Warden:
 
     def _kill_orphans(self) -> None:
         """Kill the processes of a supervisor that was itself killed."""
-        for pid in process_tree.list_descendants(os.getpid()):
-            if process_tree.parent_of(pid) == os.getpid() and pid not in self._supervisors:
-                process_tree.kill_descendants(pid)
+        for pid in processes.list_descendants(os.getpid()):
+            if processes.parent_of(pid) == os.getpid() and pid not in self._supervisors:
+                processes.kill_descendants(pid)
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -202,7 +202,7 @@ class Warden:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, 0)
             resource_limits.remove_cgroups(self._bases, str(pid))
-        process_tree.end_descendants()
+        processes.end_descendants()
 
 
 def _on_wakeup_signal(_number: int, _frame: FrameType | None) -> None:

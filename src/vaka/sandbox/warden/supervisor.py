@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from vaka.sandbox.warden import launchers, process_tree
+from vaka.sandbox.warden import launchers, processes
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec, encode_report, receive_job
 from vaka.sandbox.warden.resource_limits import CgroupBase, Cgroups
 from vaka.system import libc, syscalls
@@ -101,7 +101,7 @@ def _run_job(
     try:
         started = launchers.launch_job(job, streams)
     except JobRefused as error:
-        all_ended = process_tree.end_descendants()  # bubblewrap may be half started
+        all_ended = processes.end_descendants()  # bubblewrap may be half started
         _send_report(control, refused=str(error))
         return all_ended
     finally:
@@ -174,7 +174,7 @@ class Supervisor:
             for pid in (self._started.init_pid, self._started.pid):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-        self.all_ended = process_tree.end_descendants()
+        self.all_ended = processes.end_descendants()
         if not self._code_sent:
             self._send_code(-signal.SIGKILL)
         self._started.clean_up()
@@ -193,7 +193,7 @@ class Supervisor:
             message = json.loads(line)
             if "stop" in message and self._deadline is None:
                 self._deadline = time.monotonic() + float(message["stop"])
-                process_tree.terminate(self._job_pids())
+                processes.terminate(self._job_pids())
             elif "end" in message:
                 self._is_finished = True
 
@@ -208,7 +208,7 @@ class Supervisor:
     def _reap_children(self) -> None:
         """Reap children that have ended, and report the code of the command if it is among them."""
         _drain_pipe(self._wake)
-        status = process_tree.reap_children(self._started.pid)
+        status = processes.reap_children(self._started.pid)
         if status is None:
             return
         code = os.waitstatus_to_exitcode(status)
@@ -237,7 +237,7 @@ class Supervisor:
 
     def _job_pids(self) -> list[int]:
         helpers = {self._started.pid, *self._started.helper_pids} if self._started.init_pid else set[int]()
-        return [pid for pid in process_tree.list_descendants(self._started.tree_root_pid) if pid not in helpers]
+        return [pid for pid in processes.list_descendants(self._started.tree_root_pid) if pid not in helpers]
 
     def _poll_timeout(self) -> float | None:
         if self._deadline is not None:
@@ -258,13 +258,13 @@ class Supervisor:
 
     def _find_excess(self) -> str:
         pids = self._job_pids()
-        use = process_tree.measure_use(pids)
+        use = processes.measure_use(pids)
         memory = self._watched_limits.get("memory")
-        if memory is not None and use.memory > memory and process_tree.proportional_memory_of(pids) > memory:
+        if memory is not None and use.memory > memory and processes.proportional_memory_of(pids) > memory:
             return f"it used more than {memory} bytes of memory"
-        processes = self._watched_limits.get("processes")
-        if processes is not None and use.processes > processes:
-            return f"it had more than {processes} processes"
+        count = self._watched_limits.get("processes")
+        if count is not None and use.processes > count:
+            return f"it had more than {count} processes"
         seconds = self._watched_limits.get("cpu")
         if seconds is not None and use.cpu > seconds:
             return f"it used more than {seconds} seconds of processor time"

@@ -10,7 +10,7 @@ import pytest
 from tests.tools.builtin.shell_harness import ShellHarness
 from vaka.sandbox.linux import Landlock
 from vaka.sandbox.select import select_sandbox
-from vaka.sandbox.sensitive_paths import protected_paths
+from vaka.sandbox.sensitive import protected_paths
 from vaka.sandbox.unconfined import Unconfined
 from vaka.tools.builtin.shell.supervisor import CommandScope
 
