@@ -111,7 +111,6 @@ class TestDefinition:
         [
             ({"name": ""}, "needs a name"),
             ({"name": "a b"}, "needs a name"),
-            ({"name": "x", "colour": 1}, "no setting 'colour'"),
             ({"name": "x", "params": {"city": "string"}}, "'city' must be a JSON Schema"),
         ],
     )

@@ -4,7 +4,7 @@ A script with ``run`` is replayed from its start when its next turn begins. A sc
 each input and stores what it needs in ``ctx.agent.state``.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 
 from vaka.core.decisions.wait import DecisionPending
@@ -21,8 +21,8 @@ from vaka.core.messages.prompt import turn_input_content
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
-from vaka.core.types.event import Body
-from vaka.core.types.ids import JSON, MessageId
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import JSON, Digest, MessageId
 from vaka.core.types.message import Content, Part, Text, ToolResult, text_of
 from vaka.core.types.monitor import Logged, ScriptAnswered
 from vaka.core.types.progress import MessageCompleted, MessageStarted, TextDelta
@@ -53,28 +53,27 @@ class ScriptBody:
         script_events, how = unfinished_script(events)
         if how not in (None, "input", "closed") and not script_events:
             raise Closed("the script of this agent has ended; it accepts no more input")
-        journal = ScriptJournal(turn, script_events, program.digest)
+        journal = _AgentJournal(turn, script_events, program.digest)
         content = await restore_content(turn.log.store.blobs, turn_input_content(events, turn.path, turn.id))
-        turn_output, turn_input = _TurnOutput(turn, journal), _TurnInput(turn, content)
+        turn_input = _TurnInput(turn, content)
         startup_info = self._source.startup_info("agent", journal) | {"begin": how != "input"}
         try:
-            how = await self._run(program, journal, turn_output, turn_input, startup_info)
+            how = await self._run(program, journal, turn_input, startup_info)
         except (TurnStopped, ScriptError) as error:
-            await turn_output.close_truncated()
+            await journal.output.close_truncated()
             if turn_input.style == "input":  # the script starts again with the next input
                 journal.record_end("input" if turn_input.was_delivered else "closed")
             elif isinstance(error, ScriptError) and not isinstance(error, ReplayError):
                 journal.record_end("failed")
             raise
-        await turn_output.close()
+        await journal.output.close()
         if how is not None:
             journal.record_end(how)
         return Ending(text=turn.last_text)
 
     async def _run(
-        self, program: Program, journal: ScriptJournal, turn_output: "_TurnOutput", turn_input: "_TurnInput",
-        startup_info: JSON,
-    ) -> JSON:  # fmt: skip
+        self, program: Program, journal: "_AgentJournal", turn_input: "_TurnInput", startup_info: JSON
+    ) -> JSON:
         """Drive the script until it has ended, and return how; ``None`` when it waits for the next input."""
         turn = journal.turn
 
@@ -84,11 +83,11 @@ class ScriptBody:
 
         try:
             async with AsyncExitStack() as exit_stack:
-                io = ScriptIo(recv=turn_input.recv, emit=turn_output.emit, set_style=turn_input.set_style)
+                io = ScriptIo(recv=turn_input.recv, emit=journal.output.emit, set_style=turn_input.set_style)
                 host = surface_functions(build_host_services(self._services, journal, turn.path, exit_stack, io))
                 script = self._services.runner.open(program, log_line)
                 with turn.stop.cancellable():
-                    values = await drive(script, host, _AgentJournal(journal, turn_output), [startup_info, None])
+                    values = await drive(script, host, journal, [startup_info, None])
         except DecisionPending as pending:
             if pending.decisions:
                 raise Suspended(pending.decisions) from pending
@@ -195,28 +194,23 @@ class _TurnOutput:
             self._turn.log.publish_live(self._turn.scope, delta)
 
 
-class _AgentJournal:
+class _AgentJournal(ScriptJournal):
     """The journal of an agent, which ends the open message before each input."""
 
-    def __init__(self, journal: ScriptJournal, turn_output: _TurnOutput) -> None:
-        self._journal, self._turn_output = journal, turn_output
-
-    def record_start(self, detail: JSON) -> ScriptAnswer:
-        return self._journal.record_start(detail)
+    def __init__(self, turn: Turn, events: Sequence[Event], code_digest: Digest) -> None:
+        super().__init__(turn, events, code_digest)
+        self.output = _TurnOutput(turn, self)
 
     async def replay(self) -> AsyncGenerator[ScriptAnswer]:
-        async with aclosing(self._journal.replay()) as answers:
+        async with aclosing(super().replay()) as answers:
             async for answer in answers:
                 if answer.request.name == RECV:
-                    self._turn_output.reset()
+                    self.output.reset()
                 yield answer
 
     async def record_answer(
         self, request: ScriptRequest, value: JSON, error: str = "", result: ToolResult | None = None
     ) -> ScriptAnswer:
         if request.name == RECV:
-            await self._turn_output.close()
-        return await self._journal.record_answer(request, value, error, result)
-
-    async def commit(self) -> None:
-        await self._journal.commit()
+            await self.output.close()
+        return await super().record_answer(request, value, error, result)

@@ -1,5 +1,7 @@
 """What scripts run with: the engine, the runtime's services, and the services of one script's host functions."""
 
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -16,7 +18,7 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.tool import InvalidArguments, ParsedArguments
 from vaka.luau.program import Program
-from vaka.luau.protocol import HostFunction, Script
+from vaka.luau.protocol import HostFunction, Script, pack, unpack
 from vaka.luau.vm import PrintLine, VmRunner
 from vaka.luau.worker import WorkerPool
 
@@ -57,16 +59,36 @@ class AgentMemory(Protocol):
     async def set_summary(self, text: str) -> None: ...
 
 
-class ScriptCache(Protocol):
-    """Values that may be evicted at any time."""
+MAX_CACHE_ENTRIES = 10_000
+
+
+class MemoryCache:
+    """Values that may be evicted at any time, the least recently used first; each script gets a copy of a value."""
+
+    def __init__(self, max_entries: int = MAX_CACHE_ENTRIES, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_entries, self._clock = max_entries, clock
+        self._entries: OrderedDict[str, tuple[JSON, float | None]] = OrderedDict()
 
     def get(self, key: str) -> JSON:
-        """Return a value, ``None`` if it is missing."""
-        ...
+        """Return a value, ``None`` if it is missing or expired."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, expires = entry
+        if expires is not None and self._clock() >= expires:
+            del self._entries[key]
+            return None
+        self._entries.move_to_end(key)
+        return unpack(value)
 
     def set(self, key: str, value: JSON, ttl: float | None = None) -> None:
         """Store a value for at most ``ttl`` seconds; ``None`` removes it."""
-        ...
+        self._entries.pop(key, None)
+        if value is None or (ttl is not None and ttl <= 0):
+            return
+        self._entries[key] = (pack(value), None if ttl is None else self._clock() + ttl)
+        while len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +160,7 @@ class ScriptServices:
     """Finds a model by name, ``default`` is the agent's own; raises a ``VakaError`` when there is none."""
     network: Network
     values: KeyValueStore
-    cache: ScriptCache
+    cache: MemoryCache
     argument_parser: Callable[[dict[str, Any]], ToolArgumentParser]
     """Makes a parser from a JSON Schema."""
     find_schema_problem: Callable[[JSON, JSON], str]

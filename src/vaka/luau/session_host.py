@@ -93,7 +93,7 @@ class LoggedMemory:
     async def _logged_messages(self) -> list[dict[str, JSON]]:
         log = self._journal.turn.log
         messages = await restore_messages(log.store.blobs, build_messages(log.window.events_at(self._path), self._path))
-        return [{"role": _role_of(message), "content": _text_of_message(message)} for message in messages]
+        return [_history_entry(message) for message in messages]
 
     def _record_change(self, request: ScriptRequest | None, change: JSON) -> None:
         start, path = self._journal.answers[0], "/".join(self._journal.turn.path)
@@ -151,16 +151,10 @@ def build_host_services(
     )  # fmt: skip
 
 
-def _role_of(message: Message) -> str:
+def _history_entry(message: Message) -> dict[str, JSON]:
     if isinstance(message, ToolMessage):
-        return "tool"
-    return "user" if isinstance(message, UserMessage) else "assistant"
-
-
-def _text_of_message(message: Message) -> str:
-    if isinstance(message, ToolMessage):
-        return "\n".join(result.text for result in message.results)
-    return text_of(message.content)
+        return {"role": "tool", "content": "\n".join(result.text for result in message.results)}
+    return {"role": "user" if isinstance(message, UserMessage) else "assistant", "content": text_of(message.content)}
 
 
 def _agent_prompt(history: Sequence[JSON], new_message: str) -> str:

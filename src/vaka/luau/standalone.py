@@ -5,6 +5,7 @@ import re
 import sys
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -37,14 +38,6 @@ from vaka.luau.worker import WorkerPool
 
 
 @dataclass(slots=True)
-class CallStats:
-    """The number of calls of one host function, and their total time."""
-
-    count: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
 class ScriptProfile:
     """Time and memory of one run. Concurrent calls are counted separately: their total may exceed the run time."""
 
@@ -54,10 +47,8 @@ class ScriptProfile:
     steps: int = 0
     peak_memory: int | None = None
     """The largest size of the VM at the end of a step, in bytes; ``None`` for a VM in another process."""
-    calls: dict[str, CallStats] = field(default_factory=dict[str, CallStats])
-
-    def record_memory(self, memory: int) -> None:
-        self.peak_memory = max(self.peak_memory or 0, memory)
+    calls: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list[float]))
+    """The seconds of each call of a host function, by its name."""
 
     def format_lines(self) -> list[str]:
         """Return the profile as text; the host functions that took longest come first."""
@@ -67,11 +58,10 @@ class ScriptProfile:
             f"run      {self.run_seconds * 1e3:.2f} ms",
             f"vm       {self.vm_seconds:.6f} s in {self.steps} step{'' if self.steps == 1 else 's'}",
             f"memory   {memory}",
-            f"calls    {sum(calls.count for calls in self.calls.values())}",
+            f"calls    {sum(map(len, self.calls.values()))}",
         ]
-        for name, calls in sorted(self.calls.items(), key=lambda item: (-item[1].seconds, item[0])):
-            lines.append(f"  {name}  {calls.count} in {calls.seconds * 1e3:.2f} ms")
-        return lines
+        totals = sorted((-sum(calls), name, len(calls)) for name, calls in self.calls.items())
+        return lines + [f"  {name}  {count} in {seconds * -1e3:.2f} ms" for seconds, name, count in totals]
 
 
 class ProfiledExecution(ScriptExecution):
@@ -86,7 +76,7 @@ class ProfiledExecution(ScriptExecution):
             return super().run_step(action)
         finally:
             if self.vm is not None:
-                self._profile.record_memory(self.vm.state.memory_used)
+                self._profile.peak_memory = max(self._profile.peak_memory or 0, self.vm.state.memory_used)
 
 
 class ProfiledScript:
@@ -128,9 +118,7 @@ class ProfiledScript:
     def _record_call(self, number: int) -> None:
         if number in self._open_calls:
             name, began = self._open_calls.pop(number)
-            calls = self._profile.calls.setdefault(name, CallStats())
-            calls.count += 1
-            calls.seconds += time.perf_counter() - began
+            self._profile.calls[name].append(time.perf_counter() - began)
 
 
 AskCaller = Callable[[JSON], Awaitable[JSON]]
@@ -202,8 +190,7 @@ class ProfilingRunner:
     """
 
     def __init__(self, profile: ScriptProfile) -> None:
-        self._profile, self._pool = profile, _ThreadedVmPool(max_vms=1)
-        self._workers: WorkerPool | None = None
+        self._profile, self._pool, self._workers = profile, _ThreadedVmPool(max_vms=1), WorkerPool(1)
 
     def open(self, program: Program, print_line: PrintLine | None = None) -> Script:
         """Return a script that can be started once; ``print_line`` is called at once, from any thread."""
@@ -211,14 +198,12 @@ class ProfilingRunner:
             self._pool.print_line = print_line
             script: Script = LocalScript(ProfiledExecution(self._pool, program, self._profile), None)
         else:
-            self._workers = self._workers or WorkerPool(1)
             script = self._workers.open(program, print_line)
         return ProfiledScript(script, self._profile)
 
     async def close(self) -> None:
         self._pool.close()
-        if self._workers is not None:
-            await self._workers.close()
+        await self._workers.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,15 +72,13 @@ class LuauTool:
     ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self, script: "str | Path", *, name: str = "", description: str = "", params: dict[str, Any] | None = None,
-        libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, **more: Any,
+        libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, trusted: bool = True,
+        timeout: float | None = None, layer: str = "code",
     ) -> None:  # fmt: skip
-        """Read and compile a script. Also takes ``trusted``, ``timeout`` and ``layer``."""
-        timeout, layer = more.pop("timeout", None), more.pop("layer", "code")
-        self.source = ScriptSource(script, libs, limits, trusted=more.pop("trusted", True))
-        if more:
-            raise InvalidInput(f"a Luau tool has no setting {next(iter(more))!r}")
+        """Read and compile a script."""
+        self.source = ScriptSource(script, libs, limits, trusted=trusted)
         self.name = name or (self.source.path.stem if self.source.path else "")
         if not _NAME.fullmatch(self.name):
             raise InvalidInput(f"a Luau tool needs a name of letters, digits, - and _, got {self.name!r}")

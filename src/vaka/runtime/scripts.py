@@ -14,9 +14,8 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.luau.agent import ScriptBody
-from vaka.luau.host.storage import MemoryCache
 from vaka.luau.program import ScriptLimits
-from vaka.luau.services import ScriptEngine, ScriptServices
+from vaka.luau.services import MemoryCache, ScriptEngine, ScriptServices
 from vaka.luau.tool import ScriptSource
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules

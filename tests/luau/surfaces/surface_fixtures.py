@@ -11,11 +11,11 @@ from vaka.core.types.errors import ConfigError, NetworkUnreachable
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult
 from vaka.luau.host import surface_functions
-from vaka.luau.host.storage import MemoryCache, StoredMemory
+from vaka.luau.host.storage import StoredMemory
 from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.protocol import ReplayJournal
 from vaka.luau.scheduler import NullJournal, drive
-from vaka.luau.services import HostServices, ScriptIo, ScriptServices
+from vaka.luau.services import HostServices, MemoryCache, ScriptIo, ScriptServices
 from vaka.luau.vm import VmRunner
 
 

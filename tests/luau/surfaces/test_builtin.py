@@ -4,7 +4,7 @@ import pytest
 
 from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, make_services, run_for_result, run_script
 from vaka.core.ports.net import NetResponse
-from vaka.luau.host.storage import MemoryCache
+from vaka.luau.services import MemoryCache
 from vaka.testing.clock import FakeClock
 
 PLAIN = NetResponse(status=404, headers=(("Content-Type", "text/plain"), ("X-A", "1"), ("X-A", "2")), body=b"no")

@@ -16,9 +16,8 @@ from vaka.core.types.tool import InvalidArguments, ParsedArguments
 from vaka.luau.host import surface_functions
 from vaka.luau.host.http import http_tools
 from vaka.luau.host.io import EmittedChunk, chunk_of_content, parse_chunk
-from vaka.luau.host.storage import MemoryCache
 from vaka.luau.program import prelude_source, surfaces_of
-from vaka.luau.services import HostServices, ScriptIo
+from vaka.luau.services import HostServices, MemoryCache, ScriptIo
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, say
 
@@ -69,8 +68,8 @@ def test_an_emitted_chunk_becomes_content() -> None:
         Document(media_type="application/octet-stream", data=base64_text(b"y")),
         Text(text='{"type":"function_call","name":"f"}'),
     )
-    assert parse_chunk(chunk) == EmittedChunk(content, True, "s")
-    assert parse_chunk({}) == EmittedChunk((), False, "")
+    assert parse_chunk(chunk) == EmittedChunk(content, True)
+    assert parse_chunk({}) == EmittedChunk((), False)
 
 
 @pytest.mark.parametrize("chunk", [1, "x", [1], {"parts": 1}, {"parts": [1]}, {"parts": [{"type": "blob", "data": 1}]}])

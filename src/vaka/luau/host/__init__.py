@@ -2,14 +2,14 @@
 
 from vaka.luau.host.generate import agent_functions, generate_functions, invoke_functions
 from vaka.luau.host.http import http_functions
-from vaka.luau.host.io import env_functions, io_functions, log_functions, time_functions
+from vaka.luau.host.io import io_functions, system_functions
 from vaka.luau.host.storage import cache_functions, kvs_functions, memory_functions
 from vaka.luau.protocol import HostFunctions
 from vaka.luau.services import HostServices
 
 _FACTORIES = (
-    http_functions, generate_functions, invoke_functions, agent_functions, memory_functions, log_functions,
-    io_functions, time_functions, kvs_functions, cache_functions, env_functions,
+    http_functions, generate_functions, invoke_functions, agent_functions, memory_functions, io_functions,
+    system_functions, kvs_functions, cache_functions,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.budget import Reservation, estimate_partial_usage
-from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.model import (
     Model,
     NoticeChunk,
@@ -154,35 +154,15 @@ _ROLES = {"user": "user", "assistant": "assistant", "model": "assistant", "syste
 
 _PROMPT_FIELDS = {"system", "messages", "prompt"}
 
-_RoleText = tuple[str, str]  # a role, and what it said
 
-
-class PromptArgs(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages, system prompt and options of a model call."""
-
-    messages: tuple[Message, ...]
-    system: str = ""
-    options: dict[str, Any] = {}
-
-    def with_schema(self, schema: JSON) -> "PromptArgs":
-        """Return the prompt with an instruction to answer with JSON that fits a schema."""
-        instruction = _SCHEMA_INSTRUCTION.format(schema=msgspec.json.encode(schema).decode())
-        return msgspec.structs.replace(self, system=f"{self.system}\n\n{instruction}".strip())
-
-    def with_retry(self, answer: str, problem: str) -> "PromptArgs":
-        """Return the prompt extended by a rejected answer and the reason."""
-        more = _make_message(("assistant", answer)), _make_message(("user", _RETRY_INSTRUCTION.format(problem=problem)))
-        return msgspec.structs.replace(self, messages=(*self.messages, *more))
-
-
-def parse_prompt_args(prompt: JSON, options: JSON = None) -> PromptArgs:
+def parse_prompt(prompt: JSON, options: JSON = None) -> Prompt:
     """Return the prompt of a script's arguments; raise ``ScriptError`` for invalid ones.
 
     ``prompt`` is a text, a list of messages, or a table with ``system``, ``messages`` and ``prompt``; ``options`` may
     have ``system`` and ``messages`` that come before it, and settings of the model.
     """
     settings = as_table(options, "generate: options")
-    texts: list[_RoleText] = []
+    texts: list[tuple[str, str]] = []  # roles, and what they said
     for fields in ({field: settings.pop(field, None) for field in ("system", "messages")}, _prompt_fields(prompt)):
         if fields.get("system") is not None:
             texts.append(("system", as_string(fields["system"], "generate: system")))
@@ -190,10 +170,10 @@ def parse_prompt_args(prompt: JSON, options: JSON = None) -> PromptArgs:
         if fields.get("prompt") is not None:
             texts.append(("user", as_string(fields["prompt"], "generate: prompt")))
     system = "\n\n".join(text for role, text in texts if role == "system" and text)
-    messages = tuple(_make_message(item) for item in texts if item[0] != "system")
+    messages = tuple(_make_message(role, text) for role, text in texts if role != "system")
     if not messages:
         raise ScriptError("generate: the prompt has no message")
-    return PromptArgs(messages=messages, system=system, options=settings)
+    return Prompt(messages=messages, system=system, options=settings)
 
 
 def _prompt_fields(prompt: JSON) -> dict[str, Any]:
@@ -210,7 +190,7 @@ def _prompt_fields(prompt: JSON) -> dict[str, Any]:
     return fields
 
 
-def _parse_message(value: JSON) -> _RoleText:
+def _parse_message(value: JSON) -> tuple[str, str]:
     fields = as_table(value, "generate: a message")
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
@@ -218,8 +198,7 @@ def _parse_message(value: JSON) -> _RoleText:
     return role, as_string(fields.get("content"), "generate: the content of a message")
 
 
-def _make_message(role_text: _RoleText) -> Message:
-    role, text = role_text
+def _make_message(role: str, text: str) -> Message:
     if role == "user":
         return UserMessage(content=as_content(text))
     return AssistantMessage(id=MessageId(""), content=as_content(text))
@@ -242,9 +221,8 @@ class ModelCaller:
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
-    def make_prompt(self, request: ScriptRequest, prompt_args: PromptArgs) -> Prompt:
-        """Return a model's prompt, numbered among the model calls of this agent."""
-        prompt = Prompt(messages=prompt_args.messages, system=prompt_args.system, options=prompt_args.options)
+    def number_prompt(self, request: ScriptRequest, prompt: Prompt) -> Prompt:
+        """Return a prompt numbered among the model calls of this agent."""
         if self._journal is None:
             return msgspec.structs.replace(prompt, number=next(self._call_numbers))
         turn = self._journal.turn
@@ -263,7 +241,10 @@ class ModelCaller:
         journal = self._journal
         reservation = Reservation(prompt)
         if journal is not None:
-            reservation = await _reserve_budget(journal, model, prompt, without_pause=without_pause)
+            try:
+                reservation = await journal.turn.budget.reserve(model, prompt, waitable=without_pause)
+            except ConfigError as error:
+                raise ScriptError(str(error)) from error
         try:
             async with aclosing(self._stream_pieces(model, reservation)) as pieces:
                 async for piece in pieces:
@@ -324,25 +305,18 @@ class ModelCaller:
         return "".join(pieces)
 
 
-async def _reserve_budget(journal: ScriptJournal, model: Model, prompt: Prompt, *, without_pause: bool) -> Reservation:
-    try:
-        return await journal.turn.budget.reserve(model, prompt, waitable=without_pause)
-    except ConfigError as error:
-        raise ScriptError(str(error)) from error
-
-
 def generate_functions(services: HostServices) -> HostFunctions:
     """``generate``, ``generate_json``, and ``generate.open``, ``.next`` and ``.close`` for an answer in pieces."""
     caller = ModelCaller(services)
     streams: dict[int, ModelAnswerStream] = {}
 
     async def generate(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
-        chosen, prompt_args = caller.find_model(model), parse_prompt_args(prompt, options)
-        return await caller.read_answer(chosen, caller.make_prompt(request, prompt_args))
+        chosen, parsed = caller.find_model(model), parse_prompt(prompt, options)
+        return await caller.read_answer(chosen, caller.number_prompt(request, parsed))
 
     async def open(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
         chosen = caller.find_model(model)
-        full_prompt = caller.make_prompt(request, parse_prompt_args(prompt, options))
+        full_prompt = caller.number_prompt(request, parse_prompt(prompt, options))
         stream = streams[request.number] = ModelAnswerStream(lambda: caller.stream_answer(chosen, full_prompt))
         services.exit_stack.push_async_callback(stream.close)
         return request.number
@@ -376,10 +350,14 @@ def _generate_json_function(find_schema_problem: Callable[[JSON, JSON], str], ca
         problem: JSON = None,
     ) -> JSON:  # fmt: skip
         wanted = restore_empty_lists(as_table(schema, "generate_json: schema"))
-        prompt_args = parse_prompt_args(prompt, options).with_schema(wanted)
+        parsed = parse_prompt(prompt, options)
+        system = f"{parsed.system}\n\n{_SCHEMA_INSTRUCTION.format(schema=msgspec.json.encode(wanted).decode())}".strip()
+        messages = [*parsed.messages]
         if isinstance(rejected, str) and isinstance(problem, str):
-            prompt_args = prompt_args.with_retry(rejected, problem)
-        answer = await caller.read_answer(caller.find_model(model), caller.make_prompt(request, prompt_args))
+            retry = _RETRY_INSTRUCTION.format(problem=problem)
+            messages += [_make_message("assistant", rejected), _make_message("user", retry)]
+        parsed = msgspec.structs.replace(parsed, system=system, messages=tuple(messages))
+        answer = await caller.read_answer(caller.find_model(model), caller.number_prompt(request, parsed))
         value, fault = _parse_json_answer(answer)
         fault = fault or find_schema_problem(wanted, value)
         return MultipleResults((None, fault, answer)) if fault else MultipleResults((value,))

@@ -17,11 +17,10 @@ _BLOB_TYPES: dict[str, type[Audio] | type[Image]] = {"audio/": Audio, "image/": 
 
 
 class EmittedChunk(NamedTuple):
-    """Content that an agent emits, whether it ends a message, and the stream it belongs to."""
+    """Content that an agent emits, and whether it ends a message."""
 
     content: Content
     eof: bool
-    stream: str
 
 
 def chunk_of_content(content: Content) -> JSON:
@@ -33,7 +32,7 @@ def parse_chunk(chunk: JSON) -> EmittedChunk:
     """Return the chunk of an ``emit`` call; raise ``ScriptError`` for an invalid one."""
     fields = as_table(chunk, "emit: a chunk")
     content = tuple(map(_parse_part, as_list(fields.get("parts"), "emit: parts")))
-    return EmittedChunk(content, bool(fields.get("eof")), str(fields.get("stream_id") or ""))
+    return EmittedChunk(content, bool(fields.get("eof")))
 
 
 def _part_table(part: Part) -> JSON:
@@ -79,20 +78,14 @@ def io_functions(services: HostServices) -> HostFunctions:
         if io.output is not None:
             await io.output(value, error)
 
-    functions: dict[str, HostFunction] = {
-        "input": unavailable_function("input", "this script has no caller that could answer"),
-        "recv": unavailable_function("recv", "this script is not an agent"),
-        "emit": unavailable_function("emit", "this script is not an agent"),
+    no_caller, no_agent = "this script has no caller that could answer", "this script is not an agent"
+    return {
+        "input": HostFunction(io.input, wants_request=True) if io.input else unavailable_function("input", no_caller),
+        "recv": HostFunction(io.recv, wants_request=True) if io.recv else unavailable_function("recv", no_agent),
+        "emit": HostFunction(io.emit, local=True) if io.emit else unavailable_function("emit", no_agent),
         "agent.style": HostFunction(set_style, local=True),
         "output": HostFunction(write_output, local=True),
     }
-    if io.input is not None:
-        functions["input"] = HostFunction(io.input, wants_request=True)
-    if io.recv is not None:
-        functions["recv"] = HostFunction(io.recv, wants_request=True)
-    if io.emit is not None:
-        functions["emit"] = HostFunction(io.emit, local=True)
-    return functions
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -100,8 +93,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_LOG_CHARS = 100_000
 
 
-def log_functions(services: HostServices) -> HostFunctions:
-    """``log``: a level and a line. It is not recorded: a replayed script logs the same lines again."""
+def system_functions(services: HostServices) -> HostFunctions:
+    """``log``, ``sleep``, ``uuid`` and ``env``. Logs are not recorded: a replayed script logs the same lines again."""
+    wait = asyncio.sleep if services.clock is None else services.clock.sleep
 
     async def log(level: JSON, line: JSON) -> None:
         if level not in LOG_LEVELS:
@@ -109,13 +103,6 @@ def log_functions(services: HostServices) -> HostFunctions:
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
         if services.log is not None:
             services.log(level, text if len(text) <= MAX_LOG_CHARS else f"{text[:MAX_LOG_CHARS]}…")
-
-    return {"log": HostFunction(log, local=True)}
-
-
-def time_functions(services: HostServices) -> HostFunctions:
-    """``sleep`` and ``uuid``."""
-    wait = asyncio.sleep if services.clock is None else services.clock.sleep
 
     async def sleep(seconds: JSON) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -125,13 +112,13 @@ def time_functions(services: HostServices) -> HostFunctions:
     async def new_uuid() -> JSON:
         return str(uuid.uuid4())
 
-    return {"sleep": HostFunction(sleep), "uuid": HostFunction(new_uuid)}
-
-
-def env_functions(services: HostServices) -> HostFunctions:
-    """``env``: the value of an environment variable that scripts may read; nil for any other, and for an empty one."""
-
     async def env(key: JSON) -> JSON:
+        """Return an environment variable that scripts may read; nil for any other, and for an empty one."""
         return services.runtime.env.get(as_string(key, "key")) or None
 
-    return {"env": HostFunction(env, local=True)}
+    return {
+        "log": HostFunction(log, local=True),
+        "sleep": HostFunction(sleep),
+        "uuid": HostFunction(new_uuid),
+        "env": HostFunction(env, local=True),
+    }

@@ -1,9 +1,7 @@
 """What scripts store: ``ctx.agent.state``, ``.history`` and ``.memory``; ``kvs_*`` and ``cache_*``."""
 
 import re
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.store import KeyValueStore
@@ -147,38 +145,6 @@ def kvs_functions(services: HostServices) -> HostFunctions:
         "kvs.set": HostFunction(put, durable=True),
         "kvs.del": HostFunction(remove, durable=True),
     }
-
-
-MAX_CACHE_ENTRIES = 10_000
-
-
-class MemoryCache:
-    """An LRU cache in memory; each script gets a copy of a value."""
-
-    def __init__(self, max_entries: int = MAX_CACHE_ENTRIES, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_entries, self._clock = max_entries, clock
-        self._entries: OrderedDict[str, tuple[JSON, float | None]] = OrderedDict()
-
-    def get(self, key: str) -> JSON:
-        """Return a value, ``None`` if it is missing or expired."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        value, expires = entry
-        if expires is not None and self._clock() >= expires:
-            del self._entries[key]
-            return None
-        self._entries.move_to_end(key)
-        return unpack(value)
-
-    def set(self, key: str, value: JSON, ttl: float | None = None) -> None:
-        """Store a value for at most ``ttl`` seconds; ``None`` removes it."""
-        self._entries.pop(key, None)
-        if value is None or (ttl is not None and ttl <= 0):
-            return
-        self._entries[key] = (pack(value), None if ttl is None else self._clock() + ttl)
-        while len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
 
 
 def cache_functions(services: HostServices) -> HostFunctions:

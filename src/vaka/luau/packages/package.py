@@ -16,7 +16,6 @@ from vaka.luau.packages.files import (
     PackageLimits,
     check_path,
     pack_files,
-    read_file,
     read_folder,
     run_in_thread,
     unpack_archive,
@@ -156,18 +155,6 @@ def read_package(data: bytes, limits: PackageLimits = DEFAULT_LIMITS) -> Package
 def read_package_folder(folder: Path, limits: PackageLimits = DEFAULT_LIMITS, *, hidden: bool = False) -> Package:
     """Read a folder, blocking; with ``hidden`` also the files that ``pack_folder`` leaves out."""
     return _verify_checksum(_make_package(read_folder(folder, limits, hidden=hidden), str(folder)))
-
-
-async def open_package(path: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> Package:
-    """Read a package from a folder or an archive on disk. Raises ``NotFound``, ``PackageError`` and ``Corrupt``."""
-    path = Path(path)
-
-    def read_path() -> Package:
-        if path.is_file():
-            return read_package(read_file(path, limits.packed), limits)
-        return read_package_folder(path, limits)
-
-    return await run_in_thread(read_path)
 
 
 async def pack_folder(folder: Path | str, limits: PackageLimits = DEFAULT_LIMITS) -> bytes:
