@@ -3,7 +3,7 @@
 import pytest
 
 from vaka.files.walk import compile_name_pattern
-from vaka.matching.globs import compile_name, matches_names, matches_wildcards, parse_git_bracket
+from vaka.matching.globs import compile_name, matches_names, matches_wildcards, parse_bracket
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_a_pattern_with_many_stars_takes_linear_time() -> None:
 def test_an_invalid_pattern_is_an_error_or_literal() -> None:
     for pattern, message in (("a[b", "never closed"), ("a\\", "backslash")):
         with pytest.raises(ValueError, match=message):
-            compile_name(pattern, parse_git_bracket)
-        assert compile_name(pattern, parse_git_bracket, lenient=True)(pattern)
+            compile_name(pattern, parse_bracket)
+        assert compile_name(pattern, parse_bracket, lenient=True)(pattern)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_an_invalid_pattern_is_an_error_or_literal() -> None:
     ],
 )  # fmt: skip
 def test_two_stars_stand_for_any_number_of_names(pattern: str, path: str, matches: bool, matches_inside: bool) -> None:
-    patterns = [None if name == "**" else compile_name(name, parse_git_bracket) for name in pattern.split("/")]
+    patterns = [None if name == "**" else compile_name(name, parse_bracket) for name in pattern.split("/")]
     assert matches_names(patterns, path.split("/")) is matches
     assert matches_names(patterns, path.split("/"), inside=True) is matches_inside
 

@@ -12,14 +12,14 @@ import msgspec
 from vaka.core.ports.files import FileInfo, Files
 from vaka.core.types.errors import FileError, FileMissing
 from vaka.files.paths import child_path, not_a_folder_error, quote_path
-from vaka.matching.globs import NameMatcher, compile_name, matches_names, parse_git_bracket
+from vaka.matching.globs import NameMatcher, compile_name, matches_names, parse_bracket
 
 
 @lru_cache(maxsize=4096)
 def compile_name_pattern(pattern: str) -> NameMatcher:
     """Return a function that matches a name; an invalid pattern matches nothing, as in git."""
     try:
-        return compile_name(pattern, parse_git_bracket)
+        return compile_name(pattern, parse_bracket)
     except ValueError:
         return lambda _: False
 

@@ -94,17 +94,18 @@ def _split_at_stars(pattern: str, parse_bracket: BracketParser, *, lenient: bool
     return pieces
 
 
-def parse_git_bracket(pattern: str, at: int) -> tuple[str, int] | None:
-    """Parse a bracket as git does, with ``[:alpha:]``; ``None`` for one that is not closed or not valid.
+def parse_bracket(pattern: str, at: int, *, git: bool = True) -> tuple[str, int] | None:
+    """Parse a bracket; ``None`` for one that is not closed or not valid.
 
-    In a range that runs backwards only its first character matches.
+    As git does: with ``[:alpha:]``, and of a range that runs backwards only the first character matches. Without
+    ``git`` there are no such classes, and a range that runs backwards is empty.
     """
     negated = pattern[at : at + 1] in {"!", "^"}
     at += negated
     body, first = "", True
     while at < len(pattern) and (first or pattern[at] != "]"):
         first = False
-        if pattern.startswith("[:", at) and (end := pattern.find(":]", at)) > 0:
+        if git and pattern.startswith("[:", at) and (end := pattern.find(":]", at)) > 0:
             if pattern[at + 2 : end] not in _POSIX_CLASSES:
                 return None
             body, at = body + _POSIX_CLASSES[pattern[at + 2 : end]], end + 2
@@ -113,7 +114,8 @@ def parse_git_bracket(pattern: str, at: int) -> tuple[str, int] | None:
         high = low
         if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] not in {"", "]"}:
             high, at = _read_character(pattern, at + 1)
-        body += f"\\U{ord(low):08x}-\\U{ord(max(low, high)):08x}"
+        if git or low <= high:
+            body += f"\\U{ord(low):08x}-\\U{ord(max(low, high)):08x}"
     if at >= len(pattern):
         return None
     if not body:

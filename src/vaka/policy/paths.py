@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from vaka.matching.globs import compile_name, is_literal, matches_names, matches_parts
+from vaka.matching.globs import compile_name, is_literal, matches_names, matches_parts, parse_bracket
 from vaka.policy.decision import DecisionKind
 
 PathSegments: TypeAlias = tuple[str, ...]
@@ -203,27 +203,10 @@ def _compile_name_pattern(part: str) -> NamePredicate:
 
 
 def _parse_bracket(part: str, index: int) -> tuple[str, int]:
-    """Parse ``[a-z]`` or ``[!a-z]`` after its bracket as a regular expression; a backwards range is empty."""
-    negated = part[index : index + 1] in ("!", "^")
-    index += negated
-    body, first = "", True
-    while first or part[index : index + 1] != "]":
-        first = False
-        low, index = _parse_class_member(part, index)
-        high = low
-        if part[index : index + 1] == "-" and part[index + 1 : index + 2] not in ("]", ""):
-            high, index = _parse_class_member(part, index + 1)
-        body += f"\\U{ord(low):08x}-\\U{ord(high):08x}" if low <= high else ""
-    if not body:
-        return ("." if negated else "(?!)"), index + 1
-    return f"[{'^' if negated else ''}{body}]", index + 1
-
-
-def _parse_class_member(part: str, index: int) -> tuple[str, int]:
-    index += part[index : index + 1] == "\\"
-    if index >= len(part):
+    bracket = parse_bracket(part, index, git=False)
+    if bracket is None:
         raise ValueError("'[' is never closed; write \\[ for the bracket itself")
-    return part[index], index + 1
+    return bracket
 
 
 _PROTECTED_FOLDERS = frozenset({".git", ".vscode", ".idea", ".husky", ".devcontainer", ".vaka"})
