@@ -50,7 +50,7 @@ def save_record(context: ToolContext, info: FileInfo, digest: Digest | None) -> 
     record, bucket = ReadRecord(name, info.modified, info.size, digest), _load_bucket(context, name)
     if record not in bucket:
         others = [other for other in bucket if other.path != name]
-        context.set_state(_bucket_key(name), msgspec.to_builtins([*others, record][-RECORDS_PER_BUCKET:]))
+        context.state.set(_bucket_key(name), msgspec.to_builtins([*others, record][-RECORDS_PER_BUCKET:]))
 
 
 def check_unchanged(context: ToolContext, info: FileInfo, digest: Digest | None) -> None:
@@ -64,7 +64,7 @@ def check_unchanged(context: ToolContext, info: FileInfo, digest: Digest | None)
 
 def _load_bucket(context: ToolContext, name: str) -> list[ReadRecord]:
     try:
-        return msgspec.convert(context.get_state(_bucket_key(name)) or [], list[ReadRecord])
+        return msgspec.convert(context.state.get(_bucket_key(name)) or [], list[ReadRecord])
     except msgspec.ValidationError:
         return []  # not a value of this module; the file must be read again
 

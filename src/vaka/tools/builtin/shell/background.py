@@ -38,7 +38,7 @@ class TaskRecords(msgspec.Struct, frozen=True, omit_defaults=True):
 def load_records(context: ToolContext) -> TaskRecords:
     """Return the records in the session's state."""
     try:
-        return msgspec.convert(context.get_state(STATE_KEY) or {}, TaskRecords)
+        return msgspec.convert(context.state.get(STATE_KEY) or {}, TaskRecords)
     except msgspec.ValidationError:
         return TaskRecords()  # not a value of this module
 
@@ -56,7 +56,7 @@ def save_record(context: ToolContext, shell: ShellProcess, bytes_read: int | Non
         del tasks[old]
     number = shell.id.removeprefix(TASK_ID_PREFIX)
     last = max(known.number, int(number)) if number.isdecimal() and number != shell.id else known.number
-    context.set_state(STATE_KEY, msgspec.to_builtins(TaskRecords(last, tasks)))
+    context.state.set(STATE_KEY, msgspec.to_builtins(TaskRecords(last, tasks)))
 
 
 class RecordedTask(msgspec.Struct, frozen=True):

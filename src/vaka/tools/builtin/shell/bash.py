@@ -279,9 +279,10 @@ def _live_listener(context: ToolContext) -> Callable[[str], None]:
 def _start_directory(context: ToolContext, wanted: str) -> str:
     """Return the folder in which a command starts: the one the permission rules judged it in."""
     home = workspace_roots_of(context)[0]
-    current = context.folder or home
+    folder = context.folder if context.folder is not None else context.state.get(shell_folder_key(context.path))
+    current = folder if folder and isinstance(folder, str) else home
     if current != home and not (Path(current).is_dir() and _is_inside_workspace(context, current)):
-        context.set_state(shell_folder_key(context.path), None)
+        context.state.set(shell_folder_key(context.path), None)
         raise InvalidInput(
             f"the working folder {current} is not there any more, so nothing was run; the next command begins in {home}"
         )
@@ -301,10 +302,10 @@ def _update_directory(context: ToolContext, shell: ShellProcess) -> list[str]:
     home, is_text = workspace_roots_of(context)[0], ended == replace_surrogates(ended)
     if not is_text or not _is_inside_workspace(context, ended):
         if shell.cwd != home:
-            context.set_state(shell_folder_key(context.path), None)
+            context.state.set(shell_folder_key(context.path), None)
         why = "is outside of the workspace" if is_text else "has a name that is not valid UTF-8"
         return [f"{replace_surrogates(ended)} {why}: the working folder is {home} again"]
-    context.set_state(shell_folder_key(context.path), None if Path(ended) == Path(home).resolve() else ended)
+    context.state.set(shell_folder_key(context.path), None if Path(ended) == Path(home).resolve() else ended)
     return [f"the working folder is now {ended}"]
 
 
