@@ -3,7 +3,7 @@
 import heapq
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import lru_cache
 from itertools import takewhile
@@ -57,6 +57,8 @@ MAX_EXPANSIONS = 1_000
 
 MAX_PATTERN_LENGTH = 1_000
 
+_BRACE_OR_ESCAPE = re.compile(r"\\.|[{},]", re.DOTALL)
+
 
 class Wildcard:
     """A pattern for relative paths, with ``**`` and braces. Raises ``InvalidInput``."""
@@ -106,36 +108,20 @@ def expand_braces(pattern: str) -> list[str]:
 
 def _find_braces(text: str) -> tuple[int, int, list[str]] | None:
     """Return the first braces with a comma in them: their start, their end and their options."""
-    start = _find_next(text, 0, "{")
-    while start is not None:
+    positions = [found.start() for found in _BRACE_OR_ESCAPE.finditer(text) if found[0] in "{},"]
+    for index, start in enumerate(positions):
         options, depth, begun = list[str](), 0, start + 1
-        for at in _brace_positions(text, start):
+        for at in positions[index:] if text[start] == "{" else ():
             letter = text[at]
             depth += (letter == "{") - (letter == "}")
             if depth == 0 or (depth == 1 and letter == ","):
                 options.append(text[begun:at])
                 begun = at + 1
             if depth == 0:
-                if len(options) > 1:
-                    return start, at + 1, options
                 break
-        start = _find_next(text, start + 1, "{")
+        if depth == 0 and len(options) > 1:
+            return start, begun, options
     return None
-
-
-def _brace_positions(text: str, at: int) -> Iterator[int]:
-    """Yield the positions of braces and commas that are not escaped."""
-    while at < len(text):
-        if text[at] == "\\":
-            at += 2
-            continue
-        if text[at] in "{},":
-            yield at
-        at += 1
-
-
-def _find_next(text: str, at: int, wanted: str) -> int | None:
-    return next((found for found in _brace_positions(text, at) if text[found] == wanted), None)
 
 
 def _common_prefix_of(paths: Sequence[list[str]]) -> str:

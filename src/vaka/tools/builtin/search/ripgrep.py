@@ -14,8 +14,8 @@ import resource
 import shutil
 import subprocess
 import tempfile
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -49,7 +49,15 @@ async def run_confined(
     It prints into files, so that no reader is needed meanwhile. A program that prints more than ``max_output`` bytes is
     killed where the system supports that. The program is killed when this call is cancelled.
     """
-    process = await _start_confined(argv, readable, cwd, output, errors)
+    # A thread of its own, since a restriction is irrevocable; it ends with the executor.
+    executor = ThreadPoolExecutor(1)
+    starting = executor.submit(_start_confined, argv, readable, cwd, output, errors)
+    executor.shutdown(wait=False)
+    try:
+        process = await asyncio.wrap_future(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_kill_started)
+        raise
     with suppress(AttributeError, OSError):  # only on Linux, and the process may have ended
         if max_output is not None:
             resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))  # no core dump when the limit kills it
@@ -62,27 +70,22 @@ async def run_confined(
             process.wait()
 
 
-async def _start_confined(
+def _start_confined(
     argv: Sequence[str], readable: Sequence[str], cwd: str, output: IO[bytes], errors: IO[bytes]
 ) -> HelperProcess:
-    loop = asyncio.get_running_loop()
-    started: asyncio.Future[HelperProcess] = loop.create_future()
+    with Path(os.devnull).open("rb") as nothing:  # opened before the thread is restricted
+        if is_supported():
+            restrict_thread([*readable, argv[0], *_SYSTEM_PATHS])
+        return subprocess.Popen(
+            argv, cwd=cwd, env={}, stdin=nothing, stdout=output, stderr=errors, start_new_session=True
+        )
 
-    def begin() -> None:
-        try:
-            with Path(os.devnull).open("rb") as nothing:  # opened before the thread is restricted
-                if is_supported():
-                    restrict_thread([*readable, argv[0], *_SYSTEM_PATHS])
-                process = subprocess.Popen(
-                    argv, cwd=cwd, env={}, stdin=nothing, stdout=output, stderr=errors, start_new_session=True
-                )
-        except (OSError, ValueError) as error:
-            loop.call_soon_threadsafe(_deliver, started, lambda error=error: started.set_exception(error))
-        else:
-            loop.call_soon_threadsafe(_deliver, started, lambda: started.set_result(process), process)
 
-    threading.Thread(target=begin, daemon=True).start()
-    return await started
+def _kill_started(starting: "Future[HelperProcess]") -> None:
+    """Kill the process of a call that was cancelled while the process was being started."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().kill()
+        starting.result().wait()
 
 
 def restrict_thread(readable: Sequence[str]) -> None:
@@ -94,17 +97,6 @@ def restrict_thread(readable: Sequence[str]) -> None:
         landlock.restrict_self(ruleset)
     finally:
         os.close(ruleset)
-
-
-def _deliver(
-    started: "asyncio.Future[HelperProcess]", deliver_outcome: Callable[[], None], process: HelperProcess | None = None
-) -> None:
-    """Resolve the future; if its waiter was cancelled, kill the process."""
-    if not started.done():
-        deliver_outcome()
-    elif process is not None:
-        process.kill()
-        process.wait()
 
 
 _MAX_OUTPUT_BYTES = 256 << 20

@@ -54,14 +54,8 @@ class SpoolStore:
         place = self._folder or next(
             (known for known in _SPOOL_DIRECTORIES if os.access(known, os.W_OK | os.X_OK)), None
         )
-        folder = Path(tempfile.mkdtemp(prefix="vaka-", dir=place))  # random name, 0700
-        path = folder / "output"
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            path.unlink()
-        finally:
-            folder.rmdir()
-        return descriptor
+        with tempfile.TemporaryFile(dir=place) as file:
+            return os.dup(file.fileno())
 
 
 class Spool:
