@@ -86,13 +86,14 @@ def _parse_network(host: str) -> IPNetwork | None:
 
 # ------------------------------------------------------------------------------------------ domains of permission rules
 
-# Parsers of URLs disagree on controls, blanks and backslashes, which an attacker could use.
-_AMBIGUOUS_CHARACTERS = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff]")
+AMBIGUOUS_CHARACTERS = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff]")
+"""Controls, blanks and backslashes: parsers of URLs disagree on them, which an attacker could use."""
 _URL = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?(\[[^\]/?#@]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?(?:[/?#].*)?", re.DOTALL
 )
 _LABEL = re.compile(r"[a-z0-9_*](?:[a-z0-9_*-]{0,61}[a-z0-9_*])?")
-_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""The last label of a name that programs may read as an IPv4 address."""
 _AMBIGUOUS_LETTERS = re.compile("[ßẞς\u200c\u200d]")
 """Letters that IDNA 2003 and IDNA 2008 map to different names."""
 
@@ -128,7 +129,7 @@ class DomainPattern:
 
 def host_of(url: str) -> str:
     """Return the host of a URL, in ASCII and lower case. Raises ``ValueError`` if it is not unambiguous."""
-    if _AMBIGUOUS_CHARACTERS.search(url):
+    if AMBIGUOUS_CHARACTERS.search(url):
         raise ValueError("the URL holds blanks, controls or backslashes")
     match = _URL.fullmatch(url)
     if match is None or not match[1]:
@@ -146,7 +147,7 @@ def _normalize_host(text: str) -> str:
     if not text.isascii():
         text = _encode_idna(text)
     name = text.lower().removesuffix(".")
-    if _NUMERIC_LABEL.fullmatch(name.rpartition(".")[2]):
+    if NUMERIC_LABEL.fullmatch(name.rpartition(".")[2]):
         return _normalize_ipv4(name)
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
         raise ValueError(f"{text!r} is not the name of a host")

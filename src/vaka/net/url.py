@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 import msgspec
 
 from vaka.core.types.errors import ConfigError, NetworkRefused
-from vaka.matching.hosts import IPAddress, unmap_ipv4
+from vaka.matching.hosts import AMBIGUOUS_CHARACTERS, NUMERIC_LABEL, IPAddress, unmap_ipv4
 
 MAX_URL_LENGTH = 16 * 1024
 
@@ -19,11 +19,6 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(/[^?#]*)?(\?[^#]*)?(#.
 _AUTHORITY = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]{0,5}))?")
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-
-# Parsers of URLs disagree on controls, blanks and backslashes, which an attacker could use.
-_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff]")
 
 _SAFE_CHARACTERS = "!$%&'()*+,-./:;=?@_~[]|"
 
@@ -60,7 +55,7 @@ def parse_url(url: str) -> ParsedURL:
     """Parse ``url``. Raises ``NetworkRefused``, whose message never quotes parts that may be secret."""
     if len(url) > MAX_URL_LENGTH:
         refuse("url", f"the URL has {len(url)} characters, at most {MAX_URL_LENGTH} are allowed")
-    if match := _FORBIDDEN.search(url):
+    if match := AMBIGUOUS_CHARACTERS.search(url):
         refuse("url", f"the URL contains {match[0]!r}; blanks, controls and backslashes must be percent-encoded")
     match = _URL.fullmatch(url)
     if match is None:
@@ -77,7 +72,7 @@ def parse_url(url: str) -> ParsedURL:
 
 def join_url(base: ParsedURL, location: str) -> ParsedURL:
     """Parse the location of a redirect from ``base``. Raises ``NetworkRefused``."""
-    if match := _FORBIDDEN.search(location):
+    if match := AMBIGUOUS_CHARACTERS.search(location):
         refuse("url", f"the redirect's target contains {match[0]!r}")
     try:
         joined = urljoin(base.url, location)
@@ -101,7 +96,7 @@ def parse_host(text: str) -> tuple[str, IPAddress | None]:
             refuse("host", f"{text!r} names a network interface; an address may not")
         return str(address), address
     name = normalize_host_name(text)
-    if not _NUMBER.fullmatch(name.rpartition(".")[2]):
+    if not NUMERIC_LABEL.fullmatch(name.rpartition(".")[2]):
         return name, None
     try:
         address = IPv4Address(name)
