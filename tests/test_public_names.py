@@ -1,5 +1,6 @@
 """What ``import vaka`` offers, and what it costs."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -47,3 +48,11 @@ def test_importing_vaka_loads_nothing_it_does_not_need() -> None:
 
 def test_making_an_agent_loads_no_model_store_or_schema_library() -> None:
     assert (HEAVY - {"msgspec"}) & modules("import vaka; vaka.Agent('a', tools=[])") == set()
+
+
+@pytest.mark.parametrize("face", ["files", "middleware", "models", "net", "policy", "sandbox"])
+def test_every_name_of_a_lazy_module_can_be_imported(face: str) -> None:
+    module = importlib.import_module(f"vaka.{face}")
+    assert [name for name in module.__all__ if getattr(module, name) is None] == []
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        module.missing  # noqa: B018  # the access is the test

@@ -1,4 +1,4 @@
-"""Permission rules: whether a tool call runs, is asked about or is denied. The names below are loaded on first use."""
+"""Permission rules: whether a tool call runs, is asked about or is denied. Loaded on first use."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
