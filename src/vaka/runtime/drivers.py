@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import msgspec
 
 from vaka.core.messages.blobs import offload_parts
+from vaka.core.ports.clock import format_timestamp
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
-from vaka.core.session.log import format_timestamp
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.control import InputAdded, InterruptRequested, OfferedBody, SessionOpened
 from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
@@ -25,6 +25,7 @@ from vaka.runtime.options import ApprovalAnswer
 from vaka.runtime.session_driver import SessionDriver, SyncStarter
 from vaka.runtime.session_edits import write_event
 from vaka.runtime.turn_stream import TurnCollector
+from vaka.runtime.warm_sessions import WarmSessions
 
 if TYPE_CHECKING:
     from vaka.runtime.session import Session
@@ -49,7 +50,7 @@ class SessionDrivers:
         self.active: dict[SessionId, SessionDriver] = {}
         self._observers = observers
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sync_starter = SyncStarter()
+        self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()
         self._closed = False
 
     async def close(self, *, cancel: bool) -> bool:
@@ -73,6 +74,7 @@ class SessionDrivers:
             await asyncio.gather(*(driver.wait() for driver in drivers))
             await asyncio.sleep(0)
         self._sync_starter.close()
+        self.warm_sessions.clear()
         return True
 
     def require_open(self) -> None:
@@ -238,6 +240,7 @@ class SessionDrivers:
             self.hub,
             self.secrets,
             self._sync_starter,
+            self.warm_sessions,
         )
         driver.metadata, driver.deps = session.metadata, session.deps
         if self._observers.active:

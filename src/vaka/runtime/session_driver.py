@@ -17,13 +17,14 @@ from vaka.core.session.fanout import Fanout, Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
-from vaka.core.session.snapshot import empty_session, reopen
+from vaka.core.session.snapshot import OpenedSession, empty_session, reopen, reopen_warm
 from vaka.core.session.stop import StopKind, StopSignal
 from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.progress import TurnQueued, TurnStarted
+from vaka.runtime.warm_sessions import WarmSessions
 
 SYNC_DELAY = 0.02
 """Seconds that a turn runs before its driver starts to read events offered by other processes."""
@@ -72,10 +73,11 @@ class SessionDriver:
         hub: FollowerHub,
         secrets: Secrets,
         sync_starter: SyncStarter,
+        warm_sessions: WarmSessions,
     ) -> None:
         self.session, self.recipe_for, self.env, self.hub = session, recipe_for, env, hub
         self.store: Store = hub.store
-        self._sync_starter = sync_starter
+        self._sync_starter, self._warm_sessions = sync_starter, warm_sessions
         self.log = Log(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
         self.error: BaseException | None = None
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -103,7 +105,7 @@ class SessionDriver:
         """Become the writer of the session and load its state. Raises ``Busy`` while another process is the writer."""
         term = await self.store.events.claim(self.session)
         try:
-            opened = await reopen(self.store, self.session) if term > 1 else empty_session()
+            opened = await self._open_session() if term > 1 else empty_session()
             if opened.too_new:
                 raise TooNew(
                     f"session {self.session!r} holds events of version {opened.too_new}, this vaka knows {VERSION}; "
@@ -117,6 +119,11 @@ class SessionDriver:
             self.log.fanout = self.hub.attach_writer(self.session)
         self.log.begin_writing(term, opened)
         self.log.listeners = [self._on_events, *self.observers]
+
+    async def _open_session(self) -> OpenedSession:
+        warm = self._warm_sessions.take(self.session) or (self.log.hand_over() if self._attached else None)
+        opened = await reopen_warm(self.store, self.session, warm) if warm is not None else None
+        return opened or await reopen(self.store, self.session)
 
     def start(self, done: "Callable[[SessionDriver], None]") -> None:
         """Run turns in a task until no work is left; then call ``done``."""
@@ -232,13 +239,20 @@ class SessionDriver:
 
     def _queued_inputs(self) -> list[InputAdded]:
         """Return the inputs that no turn has taken yet, those with the policy ``interrupt`` first."""
+        if not self.log.state.inputs:
+            return []
         queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
         return sorted((queued[key] for key in self.log.state.inputs), key=lambda added: added.policy != "interrupt")
 
     def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
         """Return the last of some inputs that sets a model or options."""
-        known = fresh or [e.data for e in self.log.window.events if isinstance(e.data, InputAdded)]
-        return next((i for i in reversed(known) if i.key in keys and (i.model or i.options)), None)
+        found = list(fresh)
+        for event in reversed(self.log.window.events if not fresh else ()):
+            if len(found) == len(keys):
+                break
+            if isinstance(event.data, InputAdded) and event.data.key in keys:
+                found.insert(0, event.data)
+        return next((added for added in reversed(found) if added.model or added.options), None)
 
     async def _run_turn(self, opening: TurnInput | None) -> None:
         answering = opening.keys if opening else self._unfinished_inputs()
@@ -302,6 +316,9 @@ class SessionDriver:
             self.error = task.exception()
         self.detach()
         self._ended = True
+        opened = self.log.hand_over() if self.error is None or isinstance(self.error, Suspended) else None
+        if opened is not None:
+            self._warm_sessions.put(self.session, opened)
         done(self)
         self.log.listeners = []  # no reference cycle is left to the garbage collector
         for follower in self._followers:

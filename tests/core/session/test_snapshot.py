@@ -333,4 +333,4 @@ async def test_an_event_of_a_newer_version_is_reported() -> None:
 
 async def test_a_session_without_events_is_empty() -> None:
     opened = await reopen(LogHarness().store, S)
-    assert (opened.last, opened.base, opened.window.events, opened.state.seq) == (None, 0, [], 0)
+    assert (opened.last, opened.window.events, opened.state.seq) == (None, [], 0)

@@ -5,10 +5,11 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from vaka.core.messages.tool_result import failed_result
+from vaka.core.ports.clock import format_timestamp
 from vaka.core.ports.env import Env
 from vaka.core.ports.policy import GrantingPolicy, Policy, SessionPolicy
 from vaka.core.ports.tool import Tool
-from vaka.core.session.log import Log, format_timestamp
+from vaka.core.session.log import Log
 from vaka.core.session.state import DecisionRecord
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved
 from vaka.core.types.event import Body

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
 from vaka.core.budget import Reservation, estimate_partial_usage
 from vaka.core.loop.context import ToolMenu, Turn
 from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_refs
-from vaka.core.messages.blobs import DigestedText, offload, restore_messages, store_prompt_text
-from vaka.core.messages.prompt import build_messages
+from vaka.core.messages.blobs import DigestedText, offload, store_prompt_text
+from vaka.core.messages.prompt import Conversation
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import AgentProgress, OpenCall, call_id, count_repeats
 from vaka.core.session.stop import TurnStopped
@@ -87,9 +88,9 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
 
 async def _build_prompt(turn: Turn) -> Prompt:
     recipe, settings, agent_progress = turn.recipe, turn.recipe.settings, turn.agent_progress
-    messages = build_messages(turn.log.window.events_at(turn.path), turn.path)
+    conversation = turn.log.window.view(turn.path, partial(Conversation, turn.path))
     return Prompt(
-        messages=await restore_messages(turn.log.store.blobs, messages), system=turn.system.text,
+        messages=await conversation.load_messages(turn.log.store.blobs), system=turn.system.text,
         tools=recipe.tool_menu(turn.env.policy).specs,
         tool_choice=_effective_tool_choice(settings.tool_choice, agent_progress), options=dict(settings.options),
         agent=turn.agent, path=turn.path, number=agent_progress.number, session=turn.session,

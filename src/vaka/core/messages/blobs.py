@@ -12,7 +12,6 @@ from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import (
-    AssistantMessage,
     Audio,
     Content,
     Document,
@@ -24,7 +23,6 @@ from vaka.core.types.message import (
     Text,
     ToolMessage,
     ToolResult,
-    UserMessage,
     replace_surrogates,
 )
 
@@ -114,41 +112,31 @@ async def offload_result(log: Log, result: ToolResult) -> ToolResult:
 
 async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return ``messages`` with the content of their blobs."""
-    for message in messages:
-        if type(message) is ToolMessage or not _is_plain_text(message.content):  # type: ignore[union-attr]  # noqa: SIM102  # the rest have content
-            if _has_blobs(message):
-                return tuple([await _restore_message(blobs, message) for message in messages])
-    return messages
+    return tuple([await restore_message(blobs, m) if names_blobs(m) else m for m in messages])
 
 
-def _is_plain_text(content: Content) -> bool:
-    return len(content) == 1 and type(content[0]) is Text
-
-
-def _has_blobs(message: Message) -> bool:
-    if isinstance(message, ToolMessage):
+def names_blobs(message: Message) -> bool:
+    """Whether a part of the message is in a blob."""
+    if type(message) is ToolMessage:
         return any(_names_blobs(result.content) for result in message.results)
-    return _names_blobs(message.content)
+    content: Content = message.content  # type: ignore[union-attr]  # all other messages have content
+    return (len(content) != 1 or type(content[0]) is not Text) and _names_blobs(content)
 
 
-async def _restore_message(blobs: BlobStore, message: Message) -> Message:
+async def restore_message(blobs: BlobStore, message: Message) -> Message:
+    """Return a message with the content of its blobs."""
     if isinstance(message, ToolMessage):
-        if not any(_names_blobs(result.content) for result in message.results):
-            return message
         contents = [await restore_content(blobs, result.content) for result in message.results]
         pairs = zip(message.results, contents, strict=True)
         return ToolMessage(results=tuple(msgspec.structs.replace(result, content=content) for result, content in pairs))
-    return await _restore_spoken_message(blobs, message)
-
-
-async def _restore_spoken_message(blobs: BlobStore, message: UserMessage | AssistantMessage) -> Message:
-    if not _names_blobs(message.content):
-        return message
     return msgspec.structs.replace(message, content=await restore_content(blobs, message.content))
 
 
 def _names_blobs(content: Content) -> bool:
-    return bool([part for part in content if type(part) is not Text and getattr(part, "blob", None)])
+    for part in content:  # noqa: SIM110  # faster than a generator, and this runs for every message
+        if type(part) is not Text and getattr(part, "blob", None):
+            return True
+    return False
 
 
 async def restore_content(blobs: BlobStore, content: Content) -> Content:

@@ -1,4 +1,4 @@
-"""Build the messages of a prompt from the events of the log. No I/O.
+"""Build the messages of a prompt from the events of the log.
 
 The results of a message's calls directly follow it, in the order of the calls and not of their completion; inputs that
 were added meanwhile follow the results.
@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.messages.blobs import names_blobs, restore_message
+from vaka.core.ports.store import BlobStore
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, TurnId
@@ -23,14 +25,13 @@ from vaka.core.types.message import (
     UserMessage,
 )
 
+MAX_KEPT_CHARACTERS = 1024 * 1024
+"""A message with a longer text from blobs is loaded for each prompt of a turn instead of being kept in memory."""
+
 
 def build_messages(events: Iterable[Event], path: AgentPath = ()) -> tuple[Message, ...]:
     """Return the conversation of the agent at ``path``."""
-    builder = _MessageBuilder(path)
-    for event in _since_compaction(list(events), path):
-        builder.add(event)
-    builder.finish_answer()
-    return tuple(builder.messages)
+    return Conversation(path, events).messages()
 
 
 def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -> Content:
@@ -61,22 +62,48 @@ def _is_input(event: Event) -> bool:
     return isinstance(event.data, control.InputAdded)
 
 
-class _MessageBuilder:
-    """Collects messages; each public method but ``add`` and ``finish_answer`` handles one type of event."""
+class Conversation:
+    """The messages of the agent at ``path``, extended by each event; implements ``WindowView``."""
 
-    def __init__(self, path: AgentPath) -> None:
+    def __init__(self, path: AgentPath, events: Iterable[Event] = ()) -> None:
         self.path = path
-        self.messages: list[Message] = []
+        self._messages: list[Message] = []
+        self._with_blobs: list[int] = []
+        """The positions of messages that name blobs."""
+        self._loaded: dict[int, Message] = {}
+        """Messages with the content of their blobs, by position."""
         self._inputs: dict[str, Content] = {}
         self._answer: AssistantMessage | None = None
+        self._answer_messages: tuple[Message, ...] | None = None
         self._calls: list[ToolCall] = []
         self._results: dict[CallId, ToolResult] = {}
         self._turn_start = 0
+        for event in _since_compaction(list(events), path):
+            self.add(event)
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return all messages; large parts may still be in blobs."""
+        return (*self._messages, *self._open_answer())
+
+    async def load_messages(self, blobs: BlobStore) -> tuple[Message, ...]:
+        """Return all messages with the content of their blobs."""
+        messages, first_open = [*self._messages, *self._open_answer()], len(self._messages)
+        positions = [at for at in range(first_open, len(messages)) if names_blobs(messages[at])]
+        for position in (*self._with_blobs, *positions):
+            message = self._loaded.get(position) or await restore_message(blobs, messages[position])
+            if _length_of(message) <= MAX_KEPT_CHARACTERS:
+                self._loaded[position] = message
+            messages[position] = message
+        return tuple(messages)
+
+    def forget_loaded(self) -> None:
+        """Forget the content of blobs, so that the next prompt loads it again: a blob may be erased meanwhile."""
+        self._loaded.clear()
 
     def add(self, event: Event) -> None:
         """Handle the next event of the log; ``subagent.started`` is written under the path of the parent."""
         handler = _HANDLERS.get(type(event.data))
-        if handler is not None and (event.path == self.path or handler is _MessageBuilder.subagent_started):
+        if handler is not None and (event.path == self.path or handler is Conversation.subagent_started):
             handler(self, event, event.data)
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
@@ -87,26 +114,29 @@ class _MessageBuilder:
         """Keep the call for the current answer."""
         if body.message_id:  # calls of scripts are not part of a message
             self._calls.append(body.call)
+            self._reset_open_answer()
 
     def tool_ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
         """Keep the result for the current answer."""
         self._results[body.result.call] = body.result
+        self._reset_open_answer()
 
     def message_completed(self, event: Event, body: progress.MessageCompleted) -> None:
         """Begin a new answer."""
-        self.finish_answer()
+        self._finish_answer()
         self._answer = AssistantMessage(id=body.message_id, content=body.content, model=body.model, stop=body.stop)
 
     def turn_started(self, event: Event, body: progress.TurnStarted) -> None:
         """Add the inputs of the turn, or the content that ``before_agent`` has put in their place."""
-        self.finish_answer()
-        self._turn_start = len(self.messages)
-        self._add_user_message(body.content if body.content is not None else self._input_content(body.inputs))
+        self._finish_answer()
+        self._turn_start = len(self._messages)
+        content = self._take_inputs(body.inputs)
+        self._add_user_message(body.content if body.content is not None else content)
 
     def step_started(self, event: Event, body: progress.StepStarted) -> None:
         """Add the steered inputs that join the turn with this step."""
-        self.finish_answer()
-        self._add_user_message(self._input_content(body.inputs))
+        self._finish_answer()
+        self._add_user_message(self._take_inputs(body.inputs))
 
     def subagent_started(self, event: Event, body: progress.SubagentStarted) -> None:
         """Add the input that the parent has given to this agent."""
@@ -116,8 +146,10 @@ class _MessageBuilder:
     def turn_failed(self, event: Event, body: progress.TurnFailed) -> None:
         """Remove the messages of a turn whose input was rejected."""
         if body.withdrawn:
-            self.finish_answer()
-            del self.messages[self._turn_start :]
+            self._finish_answer()
+            del self._messages[self._turn_start :]
+            self._with_blobs = [position for position in self._with_blobs if position < self._turn_start]
+            self._loaded.clear()
 
     def context_compacted(self, event: Event, body: control.ContextCompacted) -> None:
         """Add the summary that replaces the messages before it."""
@@ -125,37 +157,60 @@ class _MessageBuilder:
 
     def checkpoint_saved(self, event: Event, body: control.CheckpointSaved) -> None:
         """Add the text that names the checkpoint, and the D-Mail that was sent to it."""
-        self.finish_answer()
+        self._finish_answer()
         self._add_user_message(body.told)
 
-    def finish_answer(self) -> None:
-        """Append the current answer, with those of its calls that have a result, and the results."""
+    def _open_answer(self) -> tuple[Message, ...]:
+        """Return the current answer with those of its calls that have a result, and the results."""
         if self._answer is None:
-            return
-        calls = tuple([call for call in self._calls if call.id in self._results])
-        self.messages.append(msgspec.structs.replace(self._answer, calls=calls))
-        if calls:
-            self.messages.append(ToolMessage(results=tuple([self._results[call.id] for call in calls])))
-        self._answer, self._calls, self._results = None, [], {}
+            return ()
+        if self._answer_messages is None:
+            calls = tuple([call for call in self._calls if call.id in self._results])
+            answer = msgspec.structs.replace(self._answer, calls=calls) if calls else self._answer
+            results = (ToolMessage(results=tuple([self._results[call.id] for call in calls])),) if calls else ()
+            self._answer_messages = (answer, *results)
+        return self._answer_messages
+
+    def _reset_open_answer(self) -> None:
+        self._answer_messages = None
+        for position in [position for position in self._loaded if position >= len(self._messages)]:
+            del self._loaded[position]
+
+    def _finish_answer(self) -> None:
+        if self._answer is not None:
+            for message in self._open_answer():
+                self._append(message)
+            self._answer, self._answer_messages, self._calls, self._results = None, None, [], {}
+
+    def _append(self, message: Message) -> None:
+        if names_blobs(message):
+            self._with_blobs.append(len(self._messages))
+        self._messages.append(message)
 
     def _add_user_message(self, content: Content) -> None:
         if content:
-            self.messages.append(UserMessage(content=content))
+            self._append(UserMessage(content=content))
 
-    def _input_content(self, keys: Iterable[str]) -> Content:
+    def _take_inputs(self, keys: Iterable[str]) -> Content:
         return tuple([part for key in keys for part in self._inputs.get(key, ())])
 
 
-_HANDLERS: dict[type[Body], Callable[[_MessageBuilder, Event, Any], None]] = {
-    control.InputAdded: _MessageBuilder.input_added,
-    control.ContextCompacted: _MessageBuilder.context_compacted,
-    control.CheckpointSaved: _MessageBuilder.checkpoint_saved,
-    progress.ToolCalled: _MessageBuilder.tool_called,
-    progress.ToolCompleted: _MessageBuilder.tool_ended,
-    progress.ToolFailed: _MessageBuilder.tool_ended,
-    progress.MessageCompleted: _MessageBuilder.message_completed,
-    progress.TurnStarted: _MessageBuilder.turn_started,
-    progress.TurnFailed: _MessageBuilder.turn_failed,
-    progress.StepStarted: _MessageBuilder.step_started,
-    progress.SubagentStarted: _MessageBuilder.subagent_started,
+def _length_of(message: Message) -> int:
+    contents = [r.content for r in message.results] if isinstance(message, ToolMessage) else [message.content]
+    texts = [getattr(part, "text", "") or getattr(part, "data", "") for content in contents for part in content]
+    return sum(map(len, texts))
+
+
+_HANDLERS: dict[type[Body], Callable[[Conversation, Event, Any], None]] = {
+    control.InputAdded: Conversation.input_added,
+    control.ContextCompacted: Conversation.context_compacted,
+    control.CheckpointSaved: Conversation.checkpoint_saved,
+    progress.ToolCalled: Conversation.tool_called,
+    progress.ToolCompleted: Conversation.tool_ended,
+    progress.ToolFailed: Conversation.tool_ended,
+    progress.MessageCompleted: Conversation.message_completed,
+    progress.TurnStarted: Conversation.turn_started,
+    progress.TurnFailed: Conversation.turn_failed,
+    progress.StepStarted: Conversation.step_started,
+    progress.SubagentStarted: Conversation.subagent_started,
 }

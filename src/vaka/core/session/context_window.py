@@ -1,6 +1,7 @@
-"""The events from which prompts are built, from the last compaction on."""
+"""The events from which prompts are built, from the last compaction on, and views that follow them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 from vaka.core.session.state import SessionState
 from vaka.core.types import control, monitor, progress
@@ -24,9 +25,27 @@ _SPECIAL_BODIES = frozenset(
 )
 
 
+class WindowView(Protocol):
+    """Something that is made from the events of one agent, and extended by each new one."""
+
+    def add(self, event: Event) -> None:
+        """Take the next event of the window."""
+        ...
+
+    def forget_loaded(self) -> None:
+        """Drop what was loaded from elsewhere than the log."""
+        ...
+
+
+V = TypeVar("V", bound=WindowView)
+
+
 class ContextWindow:
     def __init__(self, events: Iterable[Event], state: SessionState) -> None:
         self.events: list[Event] = []
+        self.size = 0
+        """Bytes of the events."""
+        self._views: dict[AgentPath, WindowView] = {}
         self.add(events, state)
         self._trim(state)
 
@@ -40,8 +59,33 @@ class ContextWindow:
             if kind in _SPECIAL_BODIES and not self._add_special(event):
                 continue
             self.events.append(event)
+            self.size += len(event.stored)
             if kind is control.ContextCompacted:
+                self._views.pop(event.path, None)
                 self._trim(state)
+            elif self._views:
+                self._extend_views(event)
+
+    def view(self, path: AgentPath, make: Callable[[Iterable[Event]], V]) -> V:
+        """Return the view of the agent at ``path``; ``make`` makes it from the events so far, later ones are added."""
+        view: Any = self._views.get(path)
+        if view is None:
+            view = self._views[path] = make(self.events_at(path))
+        return view  # type: ignore[no-any-return]  # one kind of view exists for a path
+
+    def forget_loaded(self) -> None:
+        """Drop what the views have loaded besides the events."""
+        for view in self._views.values():
+            view.forget_loaded()
+
+    def _extend_views(self, event: Event) -> None:
+        view = self._views.get(event.path)
+        if view is not None:
+            view.add(event)
+        if type(event.data) is progress.SubagentStarted:
+            child = self._views.get((*event.path, event.data.child))
+            if child is not None:
+                child.add(event)
 
     def _add_special(self, event: Event) -> bool:
         """Apply what an event ends; return whether the event itself is visible."""
@@ -78,7 +122,8 @@ class ContextWindow:
 
     def _drop_child(self, child: AgentPath) -> None:
         """Drop the events of a finished child: no prompt needs them again."""
-        self.events = [event for event in self.events if event.path[: len(child)] != child]
+        self._set_events([event for event in self.events if event.path[: len(child)] != child])
+        self._views = {path: view for path, view in self._views.items() if path[: len(child)] != child}
 
     def _drop_script(self, end: Event) -> None:
         """Drop the requests and calls of a finished script: no replay needs them again; its end stays."""
@@ -93,9 +138,13 @@ class ContextWindow:
                 return body.result.call in calls
             return type(body) in _SCRIPT_BODIES or (isinstance(body, progress.ToolCalled) and body.call.id in calls)
 
-        self.events = [*(event for event in self.events if not is_dropped(event)), end]
+        self._set_events([*(event for event in self.events if not is_dropped(event)), end])
+        self._views.pop(end.path, None)
 
     def _trim(self, state: SessionState) -> None:
         if self.events and self.events[0].seq < state.window:
             early = set(state.early_input_seqs)
-            self.events = [event for event in self.events if event.seq >= state.window or event.seq in early]
+            self._set_events([event for event in self.events if event.seq >= state.window or event.seq in early])
+
+    def _set_events(self, events: list[Event]) -> None:
+        self.events, self.size = events, sum(len(event.stored) for event in events)

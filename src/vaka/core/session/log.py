@@ -7,11 +7,9 @@ invariants, sealed, stored, and only then folded and published. Appends made at 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.clock import Clock, format_milliseconds
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
@@ -19,7 +17,7 @@ from vaka.core.session.group_commit import AppendGroup, Entry, WriteAttempt, sea
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.pending import NOTHING_PENDING, PendingView
 from vaka.core.session.redaction import LiveRedactor, Secrets
-from vaka.core.session.snapshot import OpenedSession, SnapshotTail, reopen
+from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, Unknown
@@ -27,21 +25,6 @@ from vaka.core.types.ids import JSON, AgentPath, EventScope, SessionId, Term
 
 STORE_RETRY_SECONDS = 60.0
 """Seconds of retries while the store cannot be reached."""
-
-
-def format_timestamp(seconds: float) -> str:
-    """Return a time as RFC 3339 in UTC with milliseconds."""
-    return _format_milliseconds(int(seconds * 1000))
-
-
-def _format_milliseconds(milliseconds: int) -> str:
-    seconds, rest = divmod(milliseconds, 1000)
-    return f"{_format_second(seconds)}.{rest:03}Z"
-
-
-@lru_cache(maxsize=64)
-def _format_second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
 class Log:
@@ -63,6 +46,7 @@ class Log:
         self._cached_now = (0, "")
         self._is_reverting = False
         """True while a rewind is being written: the state is then not that of the log."""
+        self._handed_over = False
         self._live_redactor = LiveRedactor()
 
     def begin_writing(self, term: Term, opened: OpenedSession) -> None:
@@ -70,9 +54,21 @@ class Log:
         self.term = term
         self.state, self.window = opened.state, opened.window
         self._last = opened.last
-        self._tail = SnapshotTail(self.head - opened.base, opened.size)
-        self._attempts = []
+        self._tail = opened.tail
+        self._attempts, self._handed_over = [], False
         self.fanout.advance_head(self.head)
+
+    def hand_over(self) -> OpenedSession | None:
+        """Return the session as of the last event, for another log to go on with; this one must not be used again.
+
+        ``None`` when this log has not released its claim, or does not know what the stored log has.
+        """
+        uncertain = self._attempts or self._groups or self._deferred_entries or self._is_reverting
+        if not self.released or uncertain or self._lock.locked() or self._last is None:
+            return None
+        self._handed_over = True
+        self.window.forget_loaded()
+        return OpenedSession(self.state, self.window, self._last, self._tail)
 
     @property
     def released(self) -> bool:
@@ -131,6 +127,8 @@ class Log:
         With ``release`` the claim ends with them. Deferred entries are written first, and stay deferred when this is
         cancelled before the write.
         """
+        if self._handed_over:
+            raise ConflictError(f"session {self.session!r}: this log has been handed over")
         deferred, self._deferred_entries, self._pending = self._deferred_entries, [], None
         group = AppendGroup([*deferred, *[(scope, body) for body in bodies]], len(deferred), release=release)
         self._groups.append(group)
@@ -155,7 +153,7 @@ class Log:
             opened = await reopen(self.store, self.session, upto=self.head)
             self.state.replace_with(opened.state)
             self.window, self._is_reverting = opened.window, False
-            self._tail = SnapshotTail(self.head - opened.base, opened.size)
+            self._tail = opened.tail
 
     def publish_live(self, scope: EventScope, body: Body) -> None:
         """Publish an event that is not stored, with secrets redacted."""
@@ -175,8 +173,9 @@ class Log:
 
     async def sync(self) -> None:
         """Read the events that other processes have offered."""
-        async with self._lock:
-            await self._catch_up()
+        if not self._handed_over:
+            async with self._lock:
+                await self._catch_up()
 
     def wait_for_change(self) -> Coroutine[Any, Any, bool]:
         """Return a coroutine that ends after the next event, counted from this call and not from its first await."""
@@ -237,7 +236,7 @@ class Log:
         """Return the timestamp of an event; cached, since many happen in one millisecond."""
         now = int(self.clock.time() * 1000)
         if now != self._cached_now[0]:
-            self._cached_now = (now, _format_milliseconds(now))
+            self._cached_now = (now, format_milliseconds(now))
         return self._cached_now[1]
 
     def _finish_attempt(self, attempt: WriteAttempt) -> None:

@@ -13,6 +13,7 @@ from vaka.core.session.branches import LiveBranch
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fold import fold
 from vaka.core.session.state import FOLD_VERSION, SessionState, decode_state, encode_state
+from vaka.core.types.control import SessionReverted
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import SessionId
@@ -27,17 +28,39 @@ class OpenedSession(NamedTuple):
     state: SessionState
     window: ContextWindow
     last: Event | None
-    base: int
-    """The seq of the snapshot it was read from."""
-    size: int
-    """The size of the snapshot in bytes."""
+    tail: "SnapshotTail"
+    """The events after the last snapshot."""
     too_new: int = 0
     """The highest version of an event that this code must not act on."""
 
 
 def empty_session() -> OpenedSession:
     """Return a session without events."""
-    return OpenedSession(SessionState(), ContextWindow((), SessionState()), None, 0, 0)
+    return OpenedSession(SessionState(), ContextWindow((), SessionState()), None, SnapshotTail())
+
+
+async def reopen_warm(store: Store, session: SessionId, warm: OpenedSession) -> OpenedSession | None:
+    """Bring a session that was read before up to date, which reads only what is new; ``None`` to read it whole.
+
+    The head of the index must be the last event known, or events that directly follow it must lead there. A rewind, a
+    new epoch and events of a newer version need the whole log. Events that are known already are not read again.
+    """
+    info, last = await store.sessions.find(session), warm.last
+    if info is None or last is None or info.epoch != last.epoch or info.head < last.seq:
+        return None
+    if info.head == last.seq:
+        return warm if info.hash == last.hash else None
+    new = await _read_events(store, session, last.seq, None)
+    if not new or new[0].prev != last.hash or any(_needs_whole_log(event, last) for event in new):
+        return None
+    fold(warm.state, new)
+    warm.window.add(new, warm.state)
+    warm.tail.add(new)
+    return warm._replace(last=new[-1])
+
+
+def _needs_whole_log(event: Event, last: Event) -> bool:
+    return isinstance(event.data, SessionReverted) or event.epoch != last.epoch or event.v > VERSION
 
 
 async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -> OpenedSession:
@@ -64,7 +87,8 @@ async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -
         state.seq, state.epoch = last.seq, last.epoch
     older = await _read_before_snapshot(store, session, state, base)
     too_new = max([0, *(event.v for event in (*older, *events) if event.v > VERSION)])
-    return OpenedSession(state, ContextWindow([*older, *tail], state), last, base, snapshot.size, too_new)
+    snapshot_tail = SnapshotTail((last.seq if last is not None else 0) - base, snapshot.size)
+    return OpenedSession(state, ContextWindow([*older, *tail], state), last, snapshot_tail, too_new)
 
 
 async def _read_events(store: Store, session: SessionId, after: int, upto: int | None) -> list[Event]:

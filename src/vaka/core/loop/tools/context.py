@@ -9,10 +9,10 @@ from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
 from vaka.core.messages.ask_model import ask_model
 from vaka.core.messages.blobs import store_text
+from vaka.core.ports.clock import format_timestamp
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import World
-from vaka.core.session.log import format_timestamp
 from vaka.core.session.state import OpenCall, child_name
 from vaka.core.session.stop import StopSignal, Timer
 from vaka.core.session.values import SessionValues
