@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import vaka
-from vaka.models.scripted import Scripted
+from vaka.models import Scripted
 
 HERE = Path(__file__).parent
 

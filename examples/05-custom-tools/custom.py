@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import vaka
-from vaka.models.scripted import Scripted
+from vaka.models import Scripted
 
 STORY = "The vaka left Hilo before dawn.\nBy noon the vaka was out of sight.\n"
 MODEL = Scripted(

@@ -5,8 +5,7 @@ import sys
 from typing import Any
 
 import vaka
-from vaka.models.scripted import Scripted
-from vaka.tools.builtin import builtin_tools
+from vaka.models import Scripted
 
 QUESTIONS = [
     {
@@ -30,7 +29,7 @@ MODEL = Scripted(
         {"text": "Thank you. I know what to build now."},
     ]
 )
-AGENT = vaka.Agent("planner", model=MODEL, tools=builtin_tools(["AskUserQuestion"]))
+AGENT = vaka.Agent("planner", model=MODEL, tools=["AskUserQuestion"])
 
 
 async def answer(text: str, options: tuple[str, ...]) -> str:

@@ -6,10 +6,9 @@ import os
 import sys
 
 import vaka
-from vaka.core.types.message import AssistantMessage, Reasoning
-from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolCompleted
-from vaka.models.scripted import Scripted
+from vaka.content import AssistantMessage, Reasoning
+from vaka.events import ReasoningDelta, TextDelta, ToolCompleted, UsageRecorded
+from vaka.models import Scripted
 
 QUESTION = "We paddle at 5 knots from Hilo to Maui for 3 hours. How far do we get?"
 STAND_IN = Scripted(

@@ -9,9 +9,8 @@ import zlib
 from typing import Any
 
 import vaka
-from vaka.core.types.message import Document, Image, Part, Text
-from vaka.models.openai_chat.model import OpenAIChat
-from vaka.models.transport.client import Account
+from vaka.content import Document, Image, Part, Text
+from vaka.models import Account, OpenAIChat
 from vaka.testing.fake_provider import FakeProvider, ProviderRequest
 from vaka.testing.models import ScriptLine, say
 

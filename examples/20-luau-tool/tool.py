@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 
 import vaka
-from vaka.core.types.progress import TextDelta, ToolCompleted, ToolFailed
-from vaka.models.scripted import Scripted
-from vaka.net.connector import Connector
-from vaka.net.rules import NetworkRules
+from vaka.events import TextDelta, ToolCompleted, ToolFailed
+from vaka.models import Scripted
+from vaka.net import Connector, NetworkRules
 
 HERE = Path(__file__).parent
 SKY = {"Hilo": {"celsius": 24, "rain": True}, "Lima": {"celsius": 19, "rain": False}}

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import vaka
-from vaka.core.types.message import text_of
-from vaka.core.types.progress import MessageCompleted
-from vaka.models.scripted import Scripted
+from vaka.content import text_of
+from vaka.events import MessageCompleted
+from vaka.models import Scripted
 
 HERE = Path(__file__).parent
 MODEL = Scripted(

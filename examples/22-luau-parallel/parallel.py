@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import vaka
-from vaka.core.types.progress import ToolCompleted
-from vaka.models.scripted import Scripted
+from vaka.events import ToolCompleted
+from vaka.models import Scripted
 
 HERE = Path(__file__).parent
 TIDES = {"Hilo": 0.4, "Papeete": 0.2, "Lima": 1.1, "Far away": 0.0}

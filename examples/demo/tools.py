@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import vaka
-from vaka.core.ports.tool import ToolContext
 
 HOME = Path(os.environ.get("VAKA_DEMO_HOME", "vaka-demo"))
 SKIPPED = {"vaka-demo", ".git", ".venv", ".venv-peers", "node_modules", "__pycache__", "target"}
@@ -36,15 +35,15 @@ def look_around(folder: Annotated[str, "The folder to look at."] = ".") -> dict[
 
 @vaka.tool(effect="once", timeout=5)
 async def sign_guest_book(name: Annotated[str, "Who was here."]) -> str:
-    """Add one line to the guest book. Signing twice would be embarrassing."""
+    """Add one line to the guest book. It must not be signed twice."""
     with (HOME / "guests.txt").open("a", encoding="utf-8") as book:
         book.write(f"{datetime.now(UTC):%H:%M:%S} {name}\n")
     return "signed"
 
 
 @vaka.tool(effect="idempotent", timeout=30)
-async def write_report(context: ToolContext, folder: str = ".") -> str:
-    """Write a report of a folder to report.md, taking its time; writing it again under the same key changes nothing."""
+async def write_report(context: vaka.ToolContext, folder: str = ".") -> str:
+    """Write a report of a folder to report.md, in ten slow steps; writing it again under the same key changes nothing."""
     kinds, largest = _survey(Path(folder))
     lines = ["# What is here", "", *(f"- {count} × `{kind}`" for kind, count in kinds.most_common(8)), ""]
     lines += ["Largest files:", "", *(f"- {name} ({size:,} bytes)" for size, name in largest), ""]
