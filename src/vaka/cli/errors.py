@@ -5,8 +5,7 @@ import asyncio
 import click
 import msgspec
 
-from vaka.core.types.errors import VakaError
-from vaka.core.types.exit_codes import EXIT_CODES
+from vaka.core.types.errors import EXIT_CODES, VakaError
 from vaka.core.types.message import replace_surrogates
 
 OK, FAILED, USAGE = 0, 1, 2  # 3 is ConfigError's

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from vaka.core.types import errors
-from vaka.core.types.errors import ModelUnavailable, Suspended, TurnError, VakaError
-from vaka.core.types.exit_codes import EXIT_CODES
+from vaka.core.types.errors import EXIT_CODES, ModelUnavailable, Suspended, TurnError, VakaError
 
 
 def parse_error_tree() -> list[tuple[str, str, int | None]]:

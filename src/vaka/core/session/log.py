@@ -13,9 +13,8 @@ from vaka.core.ports.clock import Clock, format_milliseconds
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
-from vaka.core.session.group_commit import AppendGroup, Entry, WriteAttempt, seal_groups
+from vaka.core.session.group_commit import NOTHING_PENDING, AppendGroup, Entry, PendingView, WriteAttempt, seal_groups
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.session.pending import NOTHING_PENDING, PendingView
 from vaka.core.session.redaction import LiveRedactor, Secrets
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import OfferedBody

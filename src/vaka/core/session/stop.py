@@ -2,12 +2,19 @@
 
 Work that may be cancelled runs inside ``cancellable()``; a stop cancels the tasks that are in such a region, or takes
 effect at the next one. One ``StopSignal`` serves a turn; a child has its own, which the signal of its parent triggers.
+A tool that blocks the event loop cannot be stopped: ``measure_steps`` reports it.
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, nullcontext
-from typing import Literal, TypeAlias
+from inspect import iscoroutine
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+MAX_STEP_SECONDS = 1.0
+"""Seconds a tool may block the event loop before a warning is logged."""
 
 StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
 
@@ -134,3 +141,43 @@ class Timer:
 
 def _do_nothing() -> None:
     return
+
+
+async def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None]) -> Any:
+    """Await ``work``; call ``on_blocked`` with the time of each step in which it held the event loop for too long."""
+    return await (_MeasuredSteps(work, on_blocked) if iscoroutine(work) else work)
+
+
+class _MeasuredSteps(Generator[Any, Any, Any]):
+    """A coroutine, whose every step is timed."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], on_blocked: Callable[[float], None]) -> None:
+        self._work, self._on_blocked = work, on_blocked
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self
+
+    def send(self, value: Any) -> Any:
+        """Resume the coroutine with a value."""
+        start = time.perf_counter()
+        try:
+            return self._work.send(value)
+        finally:
+            self._measure(start)
+
+    def throw(self, kind: Any, error: BaseException | object = None, trace: TracebackType | None = None) -> Any:
+        """Resume the coroutine with an error, such as its cancellation."""
+        start = time.perf_counter()
+        try:
+            return self._work.throw(error if isinstance(error, BaseException) else kind)
+        finally:
+            self._measure(start)
+
+    def close(self) -> None:
+        """Close the coroutine; it may be closed already."""
+        self._work.close()
+
+    def _measure(self, start: float) -> None:
+        took = time.perf_counter() - start
+        if took > MAX_STEP_SECONDS:
+            self._on_blocked(took)

@@ -14,9 +14,8 @@ from vaka.core.loop.tools.context import CallContext, idempotency_key
 from vaka.core.messages.blobs import offload_result
 from vaka.core.messages.tool_result import as_result, failed_result
 from vaka.core.ports.clock import format_timestamp
-from vaka.core.session.event_loop import measure_steps
 from vaka.core.session.state import OpenCall
-from vaka.core.session.stop import TurnStopped
+from vaka.core.session.stop import TurnStopped, measure_steps
 from vaka.core.types.errors import MiddlewareError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult
