@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tests.unmeasured import without_coverage
+
 TIMEOUT = 60
 """Seconds after which a command counts as hanging. Nothing else here depends on time."""
 
@@ -150,6 +152,20 @@ class RunningCommand:
         return CommandResult(self.process.returncode, before + out, err)
 
 
+_measured: set[tuple[str, ...]] = set()
+
+
+def measure_once(env: dict[str, str], words: Sequence[str], place: str = "") -> dict[str, str]:
+    """Return the environment of a command; in each file of tests, the first command of its kind is measured."""
+    names = [word for word in words[:2] if word.isidentifier()]
+    options = sorted({word.partition("=")[0] for word in words if word.startswith("-")})
+    kind = (os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0], place, *names, *options)
+    if kind in _measured:
+        return without_coverage(env)
+    _measured.add(kind)
+    return env
+
+
 class Shell:
     """Runs commands in one folder, with a home of its own."""
 
@@ -182,7 +198,8 @@ class Shell:
     def vaka(self, *words: str, input: bytes | None = None, **env: str) -> CommandResult:
         """Run a command without a terminal."""
         source: Any = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
-        command, env = [sys.executable, "-m", "vaka", *words], self.env | env
+        command = [sys.executable, "-m", "vaka", *words]
+        env = measure_once(self.env | env, words, "" if input is None else "stdin")
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
             command, cwd=self.folder, env=env, timeout=TIMEOUT, capture_output=True, check=False, **source
         )
@@ -201,9 +218,9 @@ class Shell:
         """Start a turn in the background."""
         command = [sys.executable, "-m", "vaka", "run", *words, "--agent", agent, "--model", model]
         command += ["--output", "stream-json"]
-        pipe = subprocess.PIPE
+        pipe, env = subprocess.PIPE, measure_once(self.env, command[3:], "background")
         return RunningCommand(
-            subprocess.Popen(command, cwd=self.folder, env=self.env, stdin=stdin, stdout=pipe, stderr=pipe)
+            subprocess.Popen(command, cwd=self.folder, env=env, stdin=stdin, stdout=pipe, stderr=pipe)
         )
 
     def bash(self, line: str) -> CommandResult:
@@ -216,7 +233,8 @@ class Shell:
 
     def terminal(self, *words: str, **env: str) -> "Terminal":
         """Run a command at a terminal."""
-        return Terminal([sys.executable, "-m", "vaka", *words], self.folder, self.env | env)
+        command = [sys.executable, "-m", "vaka", *words]
+        return Terminal(command, self.folder, measure_once(self.env | env, words, "terminal"))
 
     def pending_decisions(self) -> list[Any]:
         decisions: list[Any] = self.vaka("approvals", "list", "--json").json["decisions"]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unmeasured import without_coverage
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -22,7 +24,9 @@ def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n\n".join(BLOCK.findall(page.read_text("utf-8"))), "utf-8")
     command = [sys.executable, "-W", "error", str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, env=without_coverage()
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unmeasured import without_coverage
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted(path for path in (ROOT / "examples").glob("[0-9]*/*.py"))
 
@@ -14,13 +16,15 @@ PROGRAMS = sorted(path for path in (ROOT / "examples").glob("[0-9]*/*.py"))
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_an_example_runs_from_anywhere(program: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, env=without_coverage()
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
 
 
 def run_example(example: str, folder: Path) -> str:
-    environ = {name: value for name, value in os.environ.items() if name != "VAKA_MODEL"}
+    environ = {name: value for name, value in without_coverage().items() if name != "VAKA_MODEL"}
     command = [sys.executable, str(ROOT / "examples" / example)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env=environ).stdout
 
@@ -43,7 +47,7 @@ def test_a_picture_and_a_document_reach_the_provider_as_they_were_made(tmp_path:
 def run_demo(folder: Path, *hidden: Path) -> str:
     """Run the demonstration with modules that shadow others; return its output."""
     command = [sys.executable, str(ROOT / "examples" / "demo.py")]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, hidden))}
+    environ = without_coverage() | {"PYTHONPATH": os.pathsep.join(map(str, hidden))}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -1,7 +1,6 @@
 """Child processes: started, read line by line, stopped, continued and killed; none outlives its test."""
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -9,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+
+from tests.unmeasured import without_coverage
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 60.0
@@ -97,6 +98,6 @@ async def start_program(program: str, plan: msgspec.Struct, **environment: str) 
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", f"tests.faults.programs.{program}", msgspec.json.encode(plan).decode(),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, start_new_session=True,
-        env={**os.environ, **environment}, limit=1 << 24,
+        env=without_coverage() | environment, limit=1 << 24,
     )  # fmt: skip
     return ChildProcess(process)

@@ -11,6 +11,7 @@ import pytest
 
 import vaka
 from tests.cli.shell import RunningCommand, Shell, call_line, say_line
+from tests.unmeasured import without_coverage
 from vaka.config.claude_settings import add_allow_rules
 from vaka.core.types.errors import Suspended
 from vaka.testing.clock import FakeClock
@@ -35,7 +36,7 @@ def ask_and_die(shell: Shell) -> str:
     command += ["--output", "stream-json"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        command, cwd=shell.folder, env=without_coverage(shell.env), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )
     running = RunningCommand(process)
     approval: str = running.read_until("approval.requested")["data"]["approval"]

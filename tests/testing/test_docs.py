@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unmeasured import without_coverage
 from vaka.models.scripted import Scripted
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,7 +23,7 @@ def test_the_testing_guide_is_a_test_file_that_passes(tmp_path: Path) -> None:
     file = tmp_path / "test_guide.py"
     file.write_text("\n\n".join(code_blocks(GUIDE, "python")), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", str(file)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=without_coverage())
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unmeasured import without_coverage
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("wrong_arguments.py.txt")
 
@@ -25,7 +27,7 @@ def expected_lines() -> list[int]:
 
 def test_mypy_reports_wrong_arguments_at_exactly_the_marked_lines(program: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(program)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=without_coverage())
     found = re.findall(rf"^{re.escape(str(program))}:(\d+): error", done.stdout, re.MULTILINE)
     assert sorted({int(line) for line in found}) == expected_lines(), done.stdout
 
@@ -35,6 +37,6 @@ def test_pyright_reports_wrong_arguments_at_exactly_the_marked_lines(program: Pa
     project = program.with_name("pyrightconfig.json")
     project.write_text(json.dumps(settings | {"venvPath": str(Path(sys.prefix).parent), "venv": Path(sys.prefix).name}))
     command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(project)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=without_coverage())
     found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
     assert sorted({each["range"]["start"]["line"] + 1 for each in found}) == expected_lines(), found

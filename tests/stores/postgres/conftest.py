@@ -1,7 +1,6 @@
 """Stores on one database, and child processes with their own stores."""
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unmeasured import without_coverage
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import Busy
 from vaka.core.types.ids import SessionId, Term
@@ -69,7 +69,7 @@ async def spawn(postgres_dsn: str) -> AsyncIterator[Spawn]:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.stores.postgres.child", postgres_dsn, str(lease),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
-            env={**os.environ, "VAKA_FAILPOINT": failpoint},
+            env=without_coverage() | {"VAKA_FAILPOINT": failpoint},
         )  # fmt: skip
         children.append(Child(process))
         return children[-1]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unmeasured import without_coverage
 from vaka.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +63,8 @@ async def spawn(path: Path) -> AsyncIterator[Spawn]:
     async def start(command: str, *arguments: object, **environment: str) -> Child:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.stores.sqlite.child", command, str(path), *map(str, arguments),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, **environment},
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
+            env=without_coverage() | environment,
         )  # fmt: skip
         children.append(Child(process))
         return children[-1]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unmeasured import without_coverage
 from vaka.core.types.errors import FileRefused
 from vaka.files.disk import DiskFiles
 from vaka.files.safe_open import OpenerName
@@ -35,7 +36,7 @@ def test_opening_waits_while_the_schema_is_created(tmp_path: Path) -> None:
         path = tmp_path / f"{attempt}.db"
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         commands = [[sys.executable, "-c", OPEN_PROGRAM, str(path), str(number)] for number in range(5)]
-        processes = [subprocess.Popen(command, text=True, **pipes) for command in commands]  # type: ignore[call-overload]  # three pipes
+        processes = [subprocess.Popen(command, text=True, env=without_coverage(), **pipes) for command in commands]  # type: ignore[call-overload]  # three pipes
         for process in processes:
             assert process.stdout is not None
             process.stdout.readline()
@@ -57,7 +58,7 @@ with contextlib.closing(sqlite3.connect(sys.argv[1])) as visitor:
 async def run_visitor(path: Path) -> str:
     """Return the row count of another process, which then closes the database, and checkpoints it if it is the last."""
     visit = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", VISITOR_PROGRAM, str(path), stdout=subprocess.PIPE
+        sys.executable, "-c", VISITOR_PROGRAM, str(path), stdout=subprocess.PIPE, env=without_coverage()
     )
     return (await visit.communicate())[0].decode().strip()
 
