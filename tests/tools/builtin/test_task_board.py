@@ -105,7 +105,7 @@ def test_the_task_list_is_in_the_order_of_work() -> None:
         update_task(update_task(board, "d", blocks=("a",)), "a", blocks=("b",)), "c", status="in_progress", owner="zoe"
     )
     board = update_task(board, "z", status="completed")
-    assert [(row.task.id, row.depth) for row in board.ordered_rows()] == [
+    assert [(task.id, depth) for task, depth in board.ordered_rows()] == [
         ("c", 0),
         ("d", 0),
         ("a", 1),
@@ -154,6 +154,6 @@ def test_the_invariants_hold_after_any_sequence_of_changes(changes: list[tuple[s
             assert all(task.id in board.tasks[other].blocks for other in task.blocked_by)
             waits = any(board.tasks[other].status != "completed" for other in task.blocked_by)
             assert task.status == "completed" or (task.status == "blocked") == waits
-        rows = [row.task.id for row in board.ordered_rows()]
+        rows = [task.id for task, _ in board.ordered_rows()]
         assert sorted(rows) == sorted(board.tasks)
         assert all(rows.index(other) < rows.index(id) for id in rows for other in board.tasks[id].blocked_by)

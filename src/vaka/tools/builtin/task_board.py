@@ -67,12 +67,12 @@ class BoardUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Other tasks that changed."""
 
 
-class TaskRow(msgspec.Struct, frozen=True):
-    """A task in the order of the board: behind the tasks it waits for."""
+class BoardHead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The revision and size of a stored board."""
 
-    task: Task
-    depth: int
-    """The length of the longest chain of tasks that must be done before it."""
+    revision: int = 0
+    made: int = 0
+    """How many tasks were ever created."""
 
 
 def parse_status(text: str) -> TaskStatus:
@@ -88,8 +88,9 @@ def parse_status(text: str) -> TaskStatus:
 class Board:
     """The tasks of a session in the order of their creation; a change returns a new board."""
 
-    def __init__(self, tasks: Mapping[str, Task] | None = None) -> None:
+    def __init__(self, tasks: Mapping[str, Task] | None = None, head: BoardHead | None = None) -> None:
         self.tasks: dict[str, Task] = dict(tasks or {})
+        self.head = head or BoardHead()
 
     def get(self, id: str) -> Task:
         """Return a task. Raises ``NotFound`` for an unknown id."""
@@ -127,17 +128,20 @@ class Board:
         board._update_blocked()
         return self._compare_with(board, task)
 
-    def ordered_rows(self) -> list[TaskRow]:
-        """Return all tasks, each behind the tasks it waits for; among equals those in progress come first."""
+    def ordered_rows(self) -> list[tuple[Task, int]]:
+        """Return all tasks, each behind the tasks it waits for; among equals those in progress come first.
+
+        The number is the length of the longest chain of tasks that must be done before it.
+        """
         depths: dict[str, int] = {}
         left = {id: len(task.blocked_by) for id, task in self.tasks.items()}
         ready = [_sort_key(task) for task in self.tasks.values() if not task.blocked_by]
         heapq.heapify(ready)
-        rows: list[TaskRow] = []
+        rows: list[tuple[Task, int]] = []
         while ready:
             task = self.tasks[heapq.heappop(ready)[-1]]
             depths[task.id] = max((depths[other] + 1 for other in task.blocked_by), default=0)
-            rows.append(TaskRow(task, depths[task.id]))
+            rows.append((task, depths[task.id]))
             for other in task.blocks:
                 left[other] -= 1
                 if not left[other]:
@@ -238,21 +242,6 @@ _HEAD_KEY = "tasks"
 _T = TypeVar("_T")
 
 
-class BoardHead(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The revision and size of a stored board."""
-
-    revision: int = 0
-    made: int = 0
-    """How many tasks were ever created."""
-
-
-class StoredBoard(msgspec.Struct, frozen=True):
-    """A board as read from the state."""
-
-    head: BoardHead
-    board: Board
-
-
 def task_id_for(context: ToolContext, subject: str) -> str:
     """Return the id of the task that a call creates: the same when the call runs again."""
     # Sessions that share a board may be in several stores and have equal ids.
@@ -266,20 +255,20 @@ def open_board(context: ToolContext) -> AbstractAsyncContextManager[StateValues]
     return shared.change() if shared is not None else nullcontext(context.state)
 
 
-def load_board(state: StateValues) -> StoredBoard:
+def load_board(state: StateValues) -> Board:
     head = _read_value(state, _HEAD_KEY, BoardHead) or BoardHead()
     tasks: dict[str, Task] = {}
     for page in range((head.made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
-        for id in _read_value(state, _page_key(page), list[str]) or []:
-            task = _read_value(state, _task_key(id), Task)
+        for id in _read_value(state, f"tasks.{page}", list[str]) or []:
+            task = _read_value(state, f"task.{id}", Task)
             if task is not None:
                 tasks[id] = task
-    return StoredBoard(head, Board(tasks))
+    return Board(tasks, head)
 
 
-def save_board(state: StateValues, stored: StoredBoard, board: Board) -> int:
+def save_board(state: StateValues, stored: Board, board: Board) -> int:
     """Save a changed board, all of it or nothing, and return its revision."""
-    before = stored.board.tasks
+    before = stored.tasks
     changed = {id: task for id, task in board.tasks.items() if before.get(id) != task}
     removed = [id for id in before if id not in board.tasks]
     if not changed and not removed:
@@ -292,10 +281,10 @@ def save_board(state: StateValues, stored: StoredBoard, board: Board) -> int:
     made = stored.head.made
     for id, task in changed.items():
         if id not in before:
-            key = _page_key(made // IDS_PER_PAGE)
+            key = f"tasks.{made // IDS_PER_PAGE}"
             state.set(key, [*(_read_value(state, key, list[str]) or []), id])
             made += 1
-        state.set(_task_key(id), msgspec.to_builtins(task))
+        state.set(f"task.{id}", msgspec.to_builtins(task))
     for id in removed:
         _remove_task(state, stored.head.made, id)
     head = BoardHead(stored.head.revision + 1, made)
@@ -304,11 +293,11 @@ def save_board(state: StateValues, stored: StoredBoard, board: Board) -> int:
 
 
 def _remove_task(state: StateValues, made: int, id: str) -> None:
-    state.set(_task_key(id), None)
+    state.set(f"task.{id}", None)
     for page in range((made + IDS_PER_PAGE - 1) // IDS_PER_PAGE):
-        ids = _read_value(state, _page_key(page), list[str]) or []
+        ids = _read_value(state, f"tasks.{page}", list[str]) or []
         if id in ids:
-            state.set(_page_key(page), [other for other in ids if other != id] or None)
+            state.set(f"tasks.{page}", [other for other in ids if other != id] or None)
 
 
 def _read_value(state: StateValues, key: str, kind: "type[_T]") -> "_T | None":
@@ -317,11 +306,3 @@ def _read_value(state: StateValues, key: str, kind: "type[_T]") -> "_T | None":
         return None if value is None else msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the task board cannot be read: {key!r} was changed by something else ({error})") from error
-
-
-def _task_key(id: str) -> str:
-    return f"task.{id}"
-
-
-def _page_key(number: int) -> str:
-    return f"tasks.{number}"

@@ -15,7 +15,6 @@ from vaka.tools.builtin.task_board import (
     Board,
     Task,
     TaskChange,
-    TaskRow,
     load_board,
     open_board,
     parse_status,
@@ -57,11 +56,8 @@ def _clean_item(todo: Todo) -> dict[str, Any]:
     content = replace_surrogates(todo["content"].strip())
     if not content:
         raise InvalidInput("an item needs a content that is not blank")
-    return {
-        "content": content,
-        "status": todo["status"],
-        "activeForm": replace_surrogates(todo.get("activeForm") or content),
-    }
+    active = replace_surrogates(todo.get("activeForm") or content)
+    return {"content": content, "status": todo["status"], "activeForm": active}
 
 
 ID_NAMES = ("taskId", "task_id", "id")
@@ -79,19 +75,18 @@ def read_task_id(given: dict[str, Any]) -> str:
     return ids.pop()
 
 
-def task_fields(task: Task) -> dict[str, Any]:
+def task_fields(task: Task, *, brief: bool = False) -> dict[str, Any]:
     return {
-        "id": task.id, "subject": task.subject, "activeForm": task.active, "description": task.description,
-        "status": task.status, "owner": task.owner, "blocks": list(task.blocks), "blockedBy": list(task.blocked_by),
+        "id": task.id, "subject": task.subject, "activeForm": task.active,
+        **({} if brief else {"description": task.description}), "status": task.status, "owner": task.owner,
+        "blocks": list(task.blocks), "blockedBy": list(task.blocked_by),
     }  # fmt: skip
 
 
 def task_refs(board: Board, ids: tuple[str, ...]) -> list[dict[str, str]]:
     """Return the fields shown of tasks that another task refers to."""
-    return [
-        {"id": id, "subject": board.tasks[id].subject, "status": board.tasks[id].status, "owner": board.tasks[id].owner}
-        for id in ids
-    ]
+    tasks = [board.tasks[id] for id in ids]
+    return [{"id": one.id, "subject": one.subject, "status": one.status, "owner": one.owner} for one in tasks]
 
 
 def json_result(context: ToolContext, value: dict[str, Any]) -> ToolResult:
@@ -116,8 +111,8 @@ async def task_create(
     )  # fmt: skip
     async with open_board(context) as state:
         stored = load_board(state)
-        if task.id not in stored.board.tasks:
-            save_board(state, stored, stored.board.create(task))
+        if task.id not in stored.tasks:
+            save_board(state, stored, stored.create(task))
     return json_result(context, {"taskId": task.id})
 
 
@@ -128,7 +123,7 @@ GET_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"taskId": ID_
 async def task_get(context: ToolContext, **given: Any) -> ToolResult:
     """Return a task."""
     async with open_board(context) as state:
-        board = load_board(state).board
+        board = load_board(state)
     task = board.get(read_task_id(given))
     refs = {"blocks": task_refs(board, task.blocks), "blockedBy": task_refs(board, task.blocked_by)}
     return json_result(context, {**task_fields(task), **refs})
@@ -149,29 +144,26 @@ async def task_list(
     async with open_board(context) as state:
         stored = load_board(state)
     rows = [
-        row
-        for row in stored.board.ordered_rows()
-        if (wanted is None or row.task.status == wanted)
-        and (not owner.strip() or row.task.owner.casefold() == owner.strip().casefold())
+        (task, depth)
+        for task, depth in stored.ordered_rows()
+        if (wanted is None or task.status == wanted)
+        and (not owner.strip() or task.owner.casefold() == owner.strip().casefold())
     ]
-    counts = {name: sum(row.task.status == name for row in rows) for name in STATUSES}
+    counts = {name: sum(task.status == name for task, _ in rows) for name in STATUSES}
     value: dict[str, Any] = {
-        "tasks": [{**_row_summary(row), "depth": row.depth} for row in rows], "counts": counts,
+        "tasks": [{**task_fields(task, brief=True), "depth": depth} for task, depth in rows], "counts": counts,
         "total": len(rows), "revision": stored.head.revision,
     }  # fmt: skip
     totals = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return text_result(context, "\n".join([f"{len(rows)} tasks: {totals}", *map(_format_row, rows)]), value)
+    return text_result(
+        context, "\n".join([f"{len(rows)} tasks: {totals}", *(_format_row(task, depth) for task, depth in rows)]), value
+    )
 
 
-def _row_summary(row: TaskRow) -> dict[str, Any]:
-    return {name: field for name, field in task_fields(row.task).items() if name != "description"}
-
-
-def _format_row(row: TaskRow) -> str:
-    task = row.task
+def _format_row(task: Task, depth: int) -> str:
     owner = f" ({task.owner})" if task.owner else ""
     waits = f" <- {', '.join(task.blocked_by)}" if task.status == "blocked" else ""
-    return f"{'  ' * min(row.depth, _MAX_INDENT)}- [{task.status}] {task.subject}{owner} {task.id}{waits}"
+    return f"{'  ' * min(depth, _MAX_INDENT)}- [{task.status}] {task.subject}{owner} {task.id}{waits}"
 
 
 _ID_LIST = {"type": "array", "items": {"type": "string"}}
@@ -207,7 +199,7 @@ async def task_update(context: ToolContext, **given: Any) -> ToolResult:
     (change, deleted), id = _parse_change(given), read_task_id(given)
     async with open_board(context) as state:
         stored = load_board(state)
-        update = stored.board.delete(id) if deleted else stored.board.update(id, change)
+        update = stored.delete(id) if deleted else stored.update(id, change)
         revision = save_board(state, stored, update.board)
     value = {
         "task": task_fields(update.task), "revision": revision, "unblocked": list(update.unblocked),

@@ -163,10 +163,22 @@ async def find_files(
 ) -> tuple[str, dict[str, Any]]:
     """Return the matching files as text and as data."""
     wanted, top = _split_pattern(pattern)
-    search = _GlobSearch(files, wanted, visibility_check(files, may_read))
     start = join_path(path, join_path(top, wanted.base_folder) if wanted.base_folder else top)
-    note = await search.run(start, wanted.base_folder)
-    paths, total = search.newest_files(), search.total
+    is_visible = visibility_check(files, may_read)
+    newest: list[tuple[int, str]] = []
+    total, note = 0, ""
+    async with aclosing(_matching_files(files, wanted, start)) as matches:
+        try:
+            async for info in matches:
+                if is_visible(info.path):
+                    total += 1
+                    newest.append((-info.modified, info.path))
+                    newest = newest if len(newest) <= MAX_FILES * 20 else heapq.nsmallest(MAX_FILES, newest)
+        except FileError as error:
+            if not total:
+                raise
+            note = str(error)
+    paths = [path for _, path in heapq.nsmallest(MAX_FILES, newest)]
     value = {
         "pattern": pattern, "path": path, "files": paths, "count": len(paths), "total": total,
         "truncated": total > len(paths),
@@ -177,49 +189,25 @@ async def find_files(
     return "\n".join([*lines, f"[{note}]"] if note else lines), value
 
 
-class _GlobSearch:
-    """Collects the newest files that match."""
-
-    def __init__(self, files: Files, wanted: Wildcard, is_visible: Callable[[str], bool]) -> None:
-        self._files, self._wanted, self._is_visible = files, wanted, is_visible
-        self._found: list[tuple[int, str]] = []
-        self.total = 0
-
-    async def run(self, start: str, folder: str) -> str:
-        """Search a folder; return the error that ended the walk early, or ``""``."""
-        try:
-            info = await self._files.stat(start)
-        except FileMissing:
-            if folder:
-                return ""  # the pattern begins with a missing folder: nothing matches
-            raise
-        if folder and info.kind != "folder":
-            return ""
-        deepest = self._wanted.max_depth
-        async with aclosing(walk(self._files, start, details=True)) as entries:
-            try:
-                async for entry in entries:
-                    tail = relative_path(info.path, entry.path)
-                    path = f"{folder}/{tail}" if folder else tail
-                    if deepest is not None and path.count("/") >= deepest:
-                        break
-                    if entry.kind == "file" and self._wanted.match(path) and self._is_visible(entry.path):
-                        self._add_file(entry)
-            except FileError as error:
-                if not self.total and not self._found:
-                    raise
-                return str(error)
-        return ""
-
-    def newest_files(self) -> list[str]:
-        """Return the paths of the files changed last, newest first."""
-        return [path for _, path in heapq.nsmallest(MAX_FILES, self._found)]
-
-    def _add_file(self, info: FileInfo) -> None:
-        self.total += 1
-        self._found.append((-info.modified, info.path))
-        if len(self._found) > MAX_FILES * 20:
-            self._found = heapq.nsmallest(MAX_FILES, self._found)
+async def _matching_files(files: Files, wanted: Wildcard, start: str) -> AsyncGenerator[FileInfo]:
+    """Yield the matching files; a ``FileError`` at the end is about folders that could not be read."""
+    folder, deepest = wanted.base_folder, wanted.max_depth
+    try:
+        info = await files.stat(start)
+    except FileMissing:
+        if folder:
+            return  # the pattern begins with a missing folder: nothing matches
+        raise
+    if folder and info.kind != "folder":
+        return
+    async with aclosing(walk(files, start, details=True)) as entries:
+        async for entry in entries:
+            tail = relative_path(info.path, entry.path)
+            path = f"{folder}/{tail}" if folder else tail
+            if deepest is not None and path.count("/") >= deepest:
+                return
+            if entry.kind == "file" and wanted.match(path):
+                yield entry
 
 
 def _split_pattern(pattern: str) -> tuple[Wildcard, str]:
