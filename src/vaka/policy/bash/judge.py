@@ -50,14 +50,16 @@ def judge_script(
     compiled = rules if isinstance(rules, CommandRules) else CommandRules(rules)
     if isinstance(script, UnreadableScript):
         return _judge_unreadable(script, compiled)
-    judge = _ScriptJudge(compiled, Finding.from_verdict(default), may_read, may_write)
-    judge.use_profile, judge.is_inside, judge.start_folder = use_profile, is_inside, script.start_folder
-    judge.assigned_words = script.assigned_values
-    judge.assigned_paths = guard.list_possible_paths(script.assigned_values)
-    doubts = list(script.doubts)
-    if len(judge.assigned_paths) * len(script.commands) > _MAX_PATH_CHECKS:
-        judge.assigned_words, judge.assigned_paths = (), ()
+    doubts, values = list(script.doubts), script.assigned_values
+    paths = guard.list_possible_paths(values)
+    if len(paths) * len(script.commands) > _MAX_PATH_CHECKS:
+        values, paths = (), []
         doubts.append("it sets more variables than can be followed")
+    judge = _ScriptJudge(
+        rules=compiled, default=Finding.from_verdict(default), path_checks={"read": may_read, "write": may_write},
+        use_profile=use_profile, is_inside=is_inside, start_folder=script.start_folder, assigned_words=values,
+        assigned_paths=paths,
+    )  # fmt: skip
     findings = [judge.judge_command(simple) for simple in script.commands]
     whole = [*(_syntax_question(doubt) for doubt in doubts), *compiled.find_line_restrictions(script.text)]
     if script.fork_bomb:
@@ -90,24 +92,20 @@ def _judge_unreadable(script: UnreadableScript, rules: CommandRules) -> Permissi
     return _build_decision(_syntax_question(f"it cannot be judged: {script.reason}"))
 
 
-class _ScriptJudge:
+class _ScriptJudge(msgspec.Struct, kw_only=True):
     """Judges the simple commands of one script, in order."""
 
-    use_profile = True
-    is_inside: Callable[[str], bool] | None = None
-    start_folder = ""
-    assigned_words: Words = ()
-    assigned_paths: Sequence[str] = ()
+    rules: CommandRules
+    default: Finding
+    path_checks: dict[str, PathCheck | None]
+    use_profile: bool
+    is_inside: Callable[[str], bool] | None
+    start_folder: str
+    assigned_words: Words
+    assigned_paths: Sequence[str]
     """The values that variables are set to, and the paths that these may be."""
-
-    def __init__(
-        self, rules: CommandRules, default: Finding, may_read: PathCheck | None, may_write: PathCheck | None
-    ) -> None:
-        self.rules = rules
-        self.default = default
-        self.path_checks = {"read": may_read, "write": may_write}
-        self.path_findings: dict[tuple[str, str], Finding] = {}
-        self.folders = FolderTracker()
+    path_findings: dict[tuple[str, str], Finding] = {}
+    folders: FolderTracker = msgspec.field(default_factory=FolderTracker)
 
     def judge_command(self, simple: SimpleCommand) -> Finding:
         finding = self.rules.find_restriction(simple)
@@ -157,9 +155,8 @@ class _ScriptJudge:
         return (self._default_because(refusal) if refusal and self.use_profile else None), files
 
     def _default_because(self, reason: str) -> Finding:
-        return (
-            self.default if self.default.decision == "allow" else msgspec.structs.replace(self.default, reason=reason)
-        )
+        changes = {"reason": reason} if self.default.decision != "allow" else {}
+        return msgspec.structs.replace(self.default, **changes)
 
     def _find_read_files(self, simple: SimpleCommand) -> list[Word] | None:
         if simple.name == "cd":
@@ -173,10 +170,9 @@ class _ScriptJudge:
         return files
 
     def _is_in_workspace(self, path: str) -> bool:
-        last = self.folders.possible[-1] if self.folders.possible is not None else None
-        if last is None:
+        if self.folders.possible is None:
             return False
-        path = guard.join_path(last, path)
+        path = guard.join_path(self.folders.possible[-1], path)
         return self.is_inside(path) if self.is_inside is not None else is_below(path)
 
     def _judge_read_only(self, files: list[Word]) -> Finding:

@@ -88,8 +88,7 @@ class Expander:
         self.require_separate(nodes, index + len(parts), offset)
         if self.raw[offset : offset + 1] in {"<", ">"} and _DESCRIPTOR_VARIABLE.fullmatch(self.raw, start, offset):
             raise ParseMismatch("a variable for a descriptor is not understood")
-        self._note_payload(scanner.parts)
-        return expand_word(scanner.parts, decode_latin1(self.raw[start:offset]), unquoted=scanner.unquoted), offset
+        return self._expand(scanner, start, offset), offset
 
     def require_separate(self, nodes: "Sequence[Node]", index: int, offset: int) -> None:
         """Raise ``ParseMismatch`` if one word of bash is two nodes of the tree."""
@@ -100,6 +99,12 @@ class Expander:
 
     def _continues(self, offset: int) -> bool:
         return offset < len(self.raw) and self.raw[offset] not in WORD_BREAKS
+
+    def _expand(self, scanner: WordScanner, start: int, end: int, *, braces: bool = True) -> list[Word]:
+        """Return the words that a scanned word expands to."""
+        self._note_payload(scanner.parts)
+        source = decode_latin1(self.raw[start:end])
+        return expand_word(scanner.parts, source, unquoted=scanner.unquoted, braces=braces)
 
     def _note_payload(self, parts: Iterable[WordSegment | WordExpansion]) -> None:
         texts = (part.text.partition("[")[2] for part in parts if isinstance(part, WordSegment))
@@ -139,9 +144,7 @@ class Expander:
         scanner = WordScanner(self.raw, self.read_expansions(nodes))
         if scanner.scan_word(start, stop=end) != end or self._continues(end):
             raise ParseMismatch("a value does not end where the syntax tree ends it")
-        self._note_payload(scanner.parts)
-        source = decode_latin1(self.raw[start:end])
-        return expand_word(scanner.parts, source, unquoted=scanner.unquoted, braces=False)[0]
+        return self._expand(scanner, start, end, braces=False)[0]
 
     def _read_array(self, node: "Node", start: int, end: int) -> list[Word]:
         words: list[Word] = []
@@ -183,8 +186,7 @@ class Expander:
             if offset == start:
                 raise ParseMismatch(f"{self.raw[offset]!r} is in a test")
             used += scanner.used_expansions
-            self._note_payload(scanner.parts)
-            words += expand_word(scanner.parts, decode_latin1(self.raw[start:offset]), unquoted=scanner.unquoted)
+            words += self._expand(scanner, start, offset)
         if used != len(expansions):
             raise ParseMismatch("bash does not see an expansion of the syntax tree")
         return words

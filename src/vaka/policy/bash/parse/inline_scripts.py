@@ -112,12 +112,18 @@ def _has_attached_value(option: str, value: str) -> bool:
     return value.startswith(option + "=") if option.startswith("--") else value.startswith(option) and value != option
 
 
-def _find_watch(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]:
+def _skip_options(words: Words, takes_value: Callable[[Word], bool]) -> int:
+    """Return the index of the first word that is neither an option nor the value of one."""
     index = 0
     while index < len(words) and words[index].placeholder_text.startswith("-"):
-        index += 2 if words[index].value in {"-n", "--interval", "-q", "--equexit"} else 1
-    if words[index:]:
-        yield InlineScript("watch", _join_words(words[index:]))
+        index += 2 if takes_value(words[index]) else 1
+    return index
+
+
+def _find_watch(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]:
+    rest = words[_skip_options(words, lambda word: word.value in {"-n", "--interval", "-q", "--equexit"}) :]
+    if rest:
+        yield InlineScript("watch", _join_words(rest))
 
 
 def _find_source(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
@@ -148,9 +154,7 @@ def _find_git_alias(words: Words, _stdin: ScriptText | None) -> Iterator[InlineS
 
 def _find_parallel(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
     end = next((index for index, word in enumerate(words) if word.placeholder_text.startswith(":::")), len(words))
-    start = 0
-    while start < end and words[start].placeholder_text.startswith("-"):
-        start += 2 if words[start].value in _PARALLEL_VALUED else 1
+    start = _skip_options(words[:end], lambda word: word.value in _PARALLEL_VALUED)
     if start < end:
         yield InlineScript("parallel", _join_words(words[start:end]))
     else:
@@ -161,12 +165,12 @@ def _find_parallel(words: Words, stdin: ScriptText | None) -> Iterator[InlineScr
 
 _PARALLEL_VALUED = frozenset({"-j", "-P", "-I", "-n", "-N", "-a", "-S", "-d", "-E", "--jobs", "--arg-file", "--delay"})
 
+_SSH_VALUED = re.compile(r"-[A-Za-z0-9]*[BbcDEeFIiJLlmOopQRSWw]")
+
 
 def _find_ssh(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]:
     """The words after the host are a script for the remote shell."""
-    index = 0
-    while index < len(words) and words[index].placeholder_text.startswith("-"):
-        index += 2 if re.fullmatch(r"-[A-Za-z0-9]*[BbcDEeFIiJLlmOopQRSWw]", words[index].placeholder_text) else 1
+    index = _skip_options(words, lambda word: _SSH_VALUED.fullmatch(word.placeholder_text) is not None)
     while index + 1 < len(words) and words[index + 1].placeholder_text.startswith("-"):
         index += 1
     if words[index + 1 :]:
