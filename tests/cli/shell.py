@@ -156,14 +156,13 @@ _measured: set[tuple[str, ...]] = set()
 
 
 def measure_once(env: dict[str, str], words: Sequence[str], place: str = "") -> dict[str, str]:
-    """Return the environment of a command; in each file of tests, the first command of its kind is measured."""
-    names = [word for word in words[:2] if word.isidentifier()]
-    options = sorted({word.partition("=")[0] for word in words if word.startswith("-")})
-    kind = (os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0], place, *names, *options)
-    if kind in _measured:
-        return without_coverage(env)
-    _measured.add(kind)
-    return env
+    """Return the environment of a command; it is measured if its name or an option is new in this file of tests."""
+    file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
+    command = (file, *[word for word in words[:2] if word.isidentifier()])
+    options = {(*command, word.partition("=")[0]) for word in words if word.startswith("-")}
+    new = {(*command, place), *options} - _measured
+    _measured.update(new)
+    return env if new else without_coverage(env)
 
 
 class Shell:
@@ -226,8 +225,8 @@ class Shell:
     def bash(self, line: str) -> CommandResult:
         """Run a line of shell."""
         done = subprocess.run(
-            ["bash", "-c", line], cwd=self.folder, env=self.env, timeout=TIMEOUT, capture_output=True, check=False,
-            stdin=subprocess.DEVNULL,
+            ["bash", "-c", line], cwd=self.folder, env=without_coverage(self.env), timeout=TIMEOUT,
+            capture_output=True, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
