@@ -1,9 +1,9 @@
 """The drivers of the sessions that this process works on: start, join, wake, interrupt and end them."""
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
 
 import msgspec
 
@@ -14,24 +14,73 @@ from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
-from vaka.core.types.control import InputAdded, InterruptRequested, OfferedBody, SessionOpened
+from vaka.core.types.control import ApprovalRequested, InputAdded, InterruptRequested, OfferedBody, SessionOpened
 from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
+from vaka.core.types.monitor import UsageRecorded
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
-from vaka.runtime.observers import TurnObservers
-from vaka.runtime.options import ApprovalAnswer
-from vaka.runtime.session_driver import SessionDriver, SyncStarter
+from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, PermissionRequestHandler, TokenStats
+from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
 from vaka.runtime.session_edits import write_event
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.runtime.warm_sessions import WarmSessions
 
 if TYPE_CHECKING:
     from vaka.runtime.session import Session
 
 INTERRUPT_TIMEOUT = 30.0
 """Seconds to wait until a session in another process has stopped."""
+
+
+class TurnObservers(NamedTuple):
+    """The callbacks of the options that watch turns, for token usage and for approvals; each may be ``None``."""
+
+    on_tokens: Callable[[TokenStats], None] | None = None
+    on_permission_request: PermissionRequestHandler | None = None
+    approver: str = "host"
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """Return the callbacks of a runtime's options."""
+        return cls(options.token_callback, options.permission_request_handler, options.approval_approver)
+
+    @property
+    def active(self) -> bool:
+        """Whether any callback is set."""
+        return self.on_tokens is not None or self.on_permission_request is not None
+
+    def observe(self, drivers: "SessionDrivers", events: Sequence[Event]) -> None:
+        """Call the callbacks for events that the log has just stored."""
+        for event in events:
+            body = event.data
+            if isinstance(body, UsageRecorded) and self.on_tokens is not None:
+                stats = TokenStats(
+                    session_id=event.session, turn_id=event.turn, agent=body.agent, model=body.model,
+                    usage=body.usage, timestamp=event.ts,
+                )  # fmt: skip
+                # Not called here: an error of the callback must not reach the write that stored the event.
+                asyncio.get_running_loop().call_soon(self.on_tokens, stats)
+            elif isinstance(body, ApprovalRequested) and self.on_permission_request is not None:
+                drivers.spawn(self._decide(drivers, event, body, self.on_permission_request))
+
+    async def _decide(
+        self, drivers: "SessionDrivers", event: Event, request: ApprovalRequested, handler: PermissionRequestHandler
+    ) -> None:
+        asked = PermissionRequest(
+            tool_name=request.call.name, tool_params=request.call.arguments, session_id=event.session,
+            rule=request.rule, reason=request.reason, approval=request.approval,
+        )  # fmt: skip
+        answer: object = (await asyncio.gather(handler(asked), return_exceptions=True))[0]
+        if answer == "ask":
+            return
+        with suppress(VakaError):  # it was decided or has expired in the meantime; the log has that decision
+            if answer == "allow":
+                await drivers.decide(request.approval, "approve", by=self.approver)
+            else:  # with a message, so that the model reads it and the turn goes on
+                fault = "" if answer == "deny" else f": its handler gave {answer!r}, expected allow, deny or ask"
+                message = f"denied by {self.approver}{fault}"
+                await drivers.decide(request.approval, "reject", by=self.approver, message=message)
 
 
 class SessionDrivers:

@@ -19,18 +19,13 @@ if TYPE_CHECKING:
     from vaka.core.ports.store import PendingDecision
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
-    from vaka.models.catalog import Price, PriceList
     from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
     from vaka.models.local.model import LocalModel
-    from vaka.models.openai_chat.vendors import VendorProfile
     from vaka.models.openai_embeddings import OpenAIEmbedder
     from vaka.models.scripted import Scripted
     from vaka.models.text_calls.model import TextCalls
     from vaka.models.transport.client import Account, ConnectionPool
-    from vaka.models.wrappers.meter import LastCalls, MeteredModel
-    from vaka.models.wrappers.model_wrapper import TextOnly
     from vaka.models.wrappers.pool import ModelPool, SelectedModel
-    from vaka.models.wrappers.resilience import FallbackModel, RateLimitedModel, RetryingModel
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.model_factory import ModelFactory
@@ -152,102 +147,10 @@ def account() -> "type[Account]":
     return Account
 
 
-def check_model_options(options: Mapping[str, Any]) -> None:
-    """Raise ``InvalidInput`` for options that no model takes."""
-    from vaka.models.options import read_options
-
-    read_options(options)
-
-
-def find_vendor(name: str) -> "VendorProfile | None":
-    from vaka.models.openai_chat.vendors import find_vendor as find
-
-    return find(name)
-
-
-def vendor_profiles() -> "Mapping[str, VendorProfile]":
-    from vaka.models.openai_chat.vendors import PROFILES
-
-    return PROFILES
-
-
-def compatible_profile() -> "VendorProfile":
-    """Return the profile of servers that are compatible with OpenAI's and are not known by name."""
-    from vaka.models.openai_chat.vendors import COMPATIBLE
-
-    return COMPATIBLE
-
-
-def retrying_model() -> "type[RetryingModel]":
-    from vaka.models.wrappers.resilience import RetryingModel
-
-    return RetryingModel
-
-
-def rate_limited_model() -> "type[RateLimitedModel]":
-    from vaka.models.wrappers.resilience import RateLimitedModel
-
-    return RateLimitedModel
-
-
-def fallback_model() -> "type[FallbackModel]":
-    from vaka.models.wrappers.resilience import FallbackModel
-
-    return FallbackModel
-
-
 def text_calls() -> "type[TextCalls]":
     from vaka.models.text_calls.model import TextCalls
 
     return TextCalls
-
-
-def text_only_model() -> "type[TextOnly]":
-    from vaka.models.wrappers.model_wrapper import TextOnly
-
-    return TextOnly
-
-
-def metered_model() -> "type[MeteredModel]":
-    from vaka.models.wrappers.meter import MeteredModel
-
-    return MeteredModel
-
-
-def last_calls() -> "type[LastCalls]":
-    from vaka.models.wrappers.meter import LastCalls
-
-    return LastCalls
-
-
-def missing_price_message(model: str) -> str:
-    from vaka.models.wrappers.meter import missing_price_message as message
-
-    return message(model)
-
-
-def price_list() -> "type[PriceList]":
-    from vaka.models.catalog import PriceList
-
-    return PriceList
-
-
-def price() -> "type[Price]":
-    from vaka.models.catalog import Price
-
-    return Price
-
-
-def free_price() -> "Price":
-    from vaka.models.catalog import FREE
-
-    return FREE
-
-
-def output_limit_of(wire: str, model: str) -> int | None:
-    from vaka.models.catalog import output_limit_of as limit_of
-
-    return limit_of(wire, model)
 
 
 def model_pool() -> "type[ModelPool]":

@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -16,12 +16,15 @@ from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Embedder, Est
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
 from vaka.core.types.message import Usage
+from vaka.models.catalog import FREE, Price, PriceList, output_limit_of
+from vaka.models.openai_chat.vendors import COMPATIBLE
+from vaka.models.options import read_options
+from vaka.models.wrappers.meter import LastCalls, MeteredModel, missing_price_message
+from vaka.models.wrappers.model_wrapper import TextOnly
+from vaka.models.wrappers.resilience import FallbackModel, RateLimitedModel, RetryingModel
 from vaka.runtime import lazy, providers
 from vaka.runtime.model_registry import ModelConfig, UnavailableModel
 from vaka.runtime.providers import Provider
-
-if TYPE_CHECKING:
-    from vaka.models.catalog import Price
 
 CHAT_PROVIDER = "openai-chat"
 LOCAL_MODEL = "local"
@@ -38,8 +41,7 @@ class ModelFactory:
         self.config, self._find, self._secrets, self._clock, self._environ = config, find, secrets, clock, environ
         self._created: list[Model] = []
         self._http: Any = None
-        self._prices: Any = None
-        self._ledger: Any = None
+        self._ledger = LastCalls()
         self._file_definitions: dict[str, ModelDefinition] | None = None
         self.notes: tuple[str, ...] = ()
         """Warnings about ignored fields of model files, once the files were read."""
@@ -111,7 +113,7 @@ class ModelFactory:
         _, account = self._make_account(provider, name, ModelEntry(model=model))
 
         def cost_of(usage: Usage) -> float | None:
-            cost: float | None = 0.0 if provider.local else self._price_list().cost(name, usage)
+            cost: float | None = 0.0 if provider.local else self._prices.cost(name, usage)
             return cost
 
         def record_cost(usage: Usage) -> None:
@@ -119,7 +121,7 @@ class ModelFactory:
 
         async def check_budget(usage: Usage) -> None:
             cost = cost_of(usage)
-            why = lazy.missing_price_message(name) if cost is None else ""
+            why = missing_price_message(name) if cost is None else ""
             await wait_until_affordable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
 
         remote = lazy.openai_embedder()(
@@ -134,7 +136,7 @@ class ModelFactory:
         preset = PresetModel(wrapped, options) if options else wrapped
         if not entry.fallback:
             return preset
-        return lazy.fallback_model()([preset, *[self._find_fallback(other) for other in entry.fallback]])
+        return FallbackModel([preset, *[self._find_fallback(other) for other in entry.fallback]])
 
     def _provider_of(self, name: str, entry: ModelEntry, head: str) -> Provider:
         if not head:
@@ -168,7 +170,7 @@ class ModelFactory:
         )  # fmt: skip
         adapter = self._make_adapter(provider, definition.model, definition.name, entry)
         if facts.get("support_text_only") and provider.profile is None:
-            adapter = lazy.text_only_model()(adapter)
+            adapter = TextOnly(adapter)
         wrapped = self._wrap(adapter, entry, provider)
         options = self._check_options(definition.options, definition.origin)
         structured = self._check_options(facts.get("invoke_params", {}), f"{definition.origin}.invoke_params")
@@ -180,7 +182,7 @@ class ModelFactory:
         facts: dict[str, Any] = {}
         if provider.profile is not None:
             compatible = provider.name == CHAT_PROVIDER and not providers.is_openai(resolved.base_url, model)
-            facts["profile"] = lazy.compatible_profile() if compatible else provider.profile
+            facts["profile"] = COMPATIBLE if compatible else provider.profile
         if resolved.bearer:
             facts["bearer"] = True
         adapter: Model = lazy.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
@@ -207,34 +209,29 @@ class ModelFactory:
         model: Model = lazy.text_calls()(adapter) if entry.text_calls else adapter
         bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
         if any(bound is not None for bound in bounds):
-            model = lazy.rate_limited_model()(
+            model = RateLimitedModel(
                 model, concurrent=entry.concurrent, requests_per_minute=entry.requests_per_minute,
                 tokens_per_minute=entry.tokens_per_minute, clock=self._clock,
             )  # fmt: skip
         retries = entry.retries if entry.retries is not None else self.config.retries
         attempts: dict[str, Any] = {} if retries is None else {"attempts": retries + 1}
-        model = lazy.retrying_model()(model, clock=self._clock, **attempts)
-        price = entry.price or (lazy.free_price() if provider.local else None)
-        bound = lazy.output_limit_of(LOCAL_MODEL if provider is _LOCAL_PROVIDER else provider.wire, entry.model)
+        model = RetryingModel(model, clock=self._clock, **attempts)
+        price = entry.price or (FREE if provider.local else None)
+        bound = output_limit_of(LOCAL_MODEL if provider is _LOCAL_PROVIDER else provider.wire, entry.model)
         return self._track(self._add_meter(model, price, f"{provider.name}/{entry.model}", bound))
 
-    def _add_meter(self, model: Model, price: "PriceEntry | Price | None", named: str, bound: int | None) -> Model:
-        if self._ledger is None:
-            self._ledger = lazy.last_calls()()
+    def _add_meter(self, model: Model, price: PriceEntry | Price | None, named: str, bound: int | None) -> Model:
         if isinstance(price, PriceEntry):
-            price = lazy.price()(**_price_fields(price))
-        return lazy.metered_model()(
-            model, self._price_list(), model=named, price=price, bound=bound, ledger=self._ledger
-        )
+            price = Price(**_price_fields(price))
+        return MeteredModel(model, self._prices, model=named, price=price, bound=bound, ledger=self._ledger)
 
-    def _price_list(self) -> Any:
-        if self._prices is None:
-            self._prices = lazy.price_list()(self.config.prices)
-        return self._prices
+    @cached_property
+    def _prices(self) -> PriceList:
+        return PriceList(self.config.prices)
 
     def _check_options(self, options: Mapping[str, Any], place: str) -> dict[str, Any]:
         try:
-            lazy.check_model_options(options)
+            read_options(options)
         except BadRequest as error:
             raise ConfigError(f"{place}: {error}") from error
         return dict(options)
@@ -280,7 +277,7 @@ class PresetModel:
 
 def _custom_provider(name: str, wire: Any, base_url: str) -> Provider:
     """Return the provider of a server that settings or a model file define by its base URL."""
-    profile = lazy.compatible_profile() if wire == "chat" else None
+    profile = COMPATIBLE if wire == "chat" else None
     version = {"anthropic": "v1", "gemini": "v1beta"}.get(wire, "")
     return Provider(name=name, wire=wire, base_url=base_url, base_env="", key_env=(), version=version, profile=profile)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from vaka.config.model_tables import EXPECTED_BASE_URL, hide_userinfo, is_base_url, is_loopback_url
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
-from vaka.runtime import lazy
+from vaka.models.openai_chat.vendors import PROFILES, find_vendor
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
@@ -91,7 +91,7 @@ def find(name: str) -> Provider | None:
     known = _PROVIDERS_BY_NAME.get(_ALIASES.get(name, name))
     if known is not None:
         return known
-    profile = lazy.find_vendor(name)
+    profile = find_vendor(name)
     return provider_from_profile(profile) if profile is not None else None
 
 
@@ -104,8 +104,7 @@ def provider_from_profile(profile: Any) -> Provider:
 
 
 def all_providers() -> tuple[Provider, ...]:
-    profiles = lazy.vendor_profiles()
-    return (*_BUILTIN_PROVIDERS, *(provider_from_profile(profile) for profile in profiles.values()))
+    return (*_BUILTIN_PROVIDERS, *(provider_from_profile(profile) for profile in PROFILES.values()))
 
 
 def resolve_account(

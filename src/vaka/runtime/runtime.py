@@ -1,5 +1,9 @@
-"""The runtime: it creates the store, models and drivers, opens sessions, and owns every task."""
+"""The runtime: it creates the store, models and drivers, opens sessions, and owns every task.
 
+``run`` and ``run_sync`` run one turn in a runtime of its own.
+"""
+
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -19,10 +23,19 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
-from vaka.runtime.drivers import SessionDrivers
+from vaka.runtime.drivers import SessionDrivers, TurnObservers
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.observers import TurnObservers
-from vaka.runtime.options import ApprovalAnswer, Options, RandomIds, Request, Response, SystemClock, policy_from_rules
+from vaka.runtime.options import (
+    ApprovalAnswer,
+    Options,
+    RandomIds,
+    Request,
+    Response,
+    RuntimeOptions,
+    SystemClock,
+    UserInput,
+    policy_from_rules,
+)
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import fork, rewind
 from vaka.runtime.stats import SessionStats, read_session_stats, read_total_stats
@@ -322,3 +335,37 @@ class Runtime:
         if self._script_host is None:
             self._script_host = lazy.script_host()(self.options, self.store)
         return self._script_host
+
+
+async def run(
+    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
+) -> Response:
+    """Run one turn in a new session of a runtime of its own, in memory unless ``store`` is set.
+
+    Args:
+        agent: The agent that answers.
+        prompt: A text, or parts such as ``Image``.
+        deps: Dependencies of tools and instructions.
+        options: The keyword arguments of ``Runtime``; ``ask`` is ``deny`` by default, since no person can
+            decide an approval; a ``permission_request_handler`` changes that default.
+
+    Raises:
+        TurnError: The turn ended without an answer.
+        TypeError: An option is unknown or of the wrong kind.
+    """
+    if "permission_request_handler" not in options:
+        options.setdefault("ask", "deny")
+    async with Runtime(**options) as runtime:
+        session = await runtime.open(agent, deps=deps)
+        return await session.run(prompt)
+
+
+def run_sync(
+    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
+) -> Response:
+    """Run one turn as ``run`` does, without an event loop. Raises ``InvalidInput`` inside a running loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(agent, prompt, deps=deps, **options))
+    raise InvalidInput("run_sync was called inside an event loop; use: await vaka.run(...)")

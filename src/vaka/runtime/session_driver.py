@@ -4,7 +4,7 @@ A driver lives only while there is work; an idle session has no writer, so any p
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -24,10 +24,15 @@ from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.progress import TurnQueued, TurnStarted
-from vaka.runtime.warm_sessions import WarmSessions
 
 SYNC_DELAY = 0.02
 """Seconds that a turn runs before its driver starts to read events offered by other processes."""
+MAX_WARM_SESSIONS = 512
+"""Idle sessions whose state is held at most."""
+MAX_WARM_BYTES = 64 * 1024 * 1024
+"""Bytes of stored events held at most; the decoded events take about three times as much memory."""
+SESSION_OVERHEAD = 4096
+"""Bytes that count for a session besides its events."""
 
 
 _DETACHED_FANOUT = Fanout(SessionId(""))
@@ -60,6 +65,46 @@ class SyncStarter:
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
+
+
+class WarmSessions:
+    """The states of sessions without a writer in this process, so that their next turn reads only what is new.
+
+    The least recently used one is first. An entry may be out of date: ``reopen_warm`` compares it with the store. A
+    running driver takes its session out.
+    """
+
+    def __init__(self, max_sessions: int = MAX_WARM_SESSIONS, max_bytes: int = MAX_WARM_BYTES) -> None:
+        self._max_sessions, self._max_bytes = max_sessions, max_bytes
+        self._entries: OrderedDict[SessionId, OpenedSession] = OrderedDict()
+        self.size = 0
+        """Bytes that the sessions count for."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def take(self, session: SessionId) -> OpenedSession | None:
+        """Remove and return a session, ``None`` when it is not held."""
+        entry = self._entries.pop(session, None)
+        if entry is not None:
+            self.size -= _size_of(entry)
+        return entry
+
+    def put(self, session: SessionId, opened: OpenedSession) -> None:
+        """Hold a session; the least recently used ones are dropped when there are too many or they are too large."""
+        self.take(session)
+        self._entries[session] = opened
+        self.size += _size_of(opened)
+        while len(self._entries) > self._max_sessions or self.size > self._max_bytes:
+            self.take(next(iter(self._entries)))
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self.size = 0
+
+
+def _size_of(opened: OpenedSession) -> int:
+    return opened.window.size + SESSION_OVERHEAD
 
 
 class SessionDriver:
