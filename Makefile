@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Warnings are errors in our tests; a caller's setting must not soften that.
 unexport PYTHONWARNINGS
 
-.PHONY: help setup demo test test-all check rust lint format types imports gates coverage security bench bench-peers bench-check \
+.PHONY: help setup demo test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers bench-check \
 	bench-counts changelog clean system
 
 help: ## List the targets
@@ -56,13 +56,13 @@ demo: setup ## An agent at work, killed half-way and resumed
 test: setup system $(LUAU) ## Tests of both packages, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
-	$(PY) -m pytest -n $(WORKERS) --cov --cov-report= $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
 test-all: setup system $(LUAU) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
-	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) -m "" --cov --cov-report= $(ARGS)
+	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
 coverage: setup ## The lines that the last test run did not reach
@@ -86,9 +86,13 @@ format: setup ## Let ruff write the layout and fix what it safely can
 	$(VENV)/bin/ruff check --fix $(CODE)
 	$(VENV)/bin/ruff format $(CODE)
 
-types: setup $(LUAU) # mypy and pyright, both strict
+types: mypy pyright # both strict
+
+mypy: setup $(LUAU)
 	$(VENV)/bin/mypy $(filter-out examples,$(CODE))
 	@for example in $(wildcard examples/*.py) $(sort $(dir $(wildcard examples/*/*.py))); do $(VENV)/bin/mypy "$$example"; done # each is a program of its own
+
+pyright: setup $(LUAU)
 	$(VENV)/bin/pyright --warnings
 
 imports: setup # who may import whom
