@@ -17,12 +17,12 @@ from tests.faults.crash_run import ANSWER
 from tests.faults.log_stores import SqliteLogStore, read_log
 from tests.faults.planned_deaths import run_undisturbed
 from vaka.agents.react import Agent
-from vaka.core.loop.budget.limits import Limits
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
+from vaka.core.types.limits import Limits
 from vaka.core.types.message import Stored
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolCompleted, TurnCompleted

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import vaka
-from vaka.core.loop.prompt import build_messages
+from vaka.core.messages.prompt import build_messages
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import encode_state
 from vaka.core.types.control import ContextCompacted, StateChanged

@@ -83,10 +83,8 @@ class RandomWork:
         store, bodies = self.handles[side], [self.random_body() for _ in range(self.random.randrange(1, 4))]
         release, behind = self.random.random() < 0.2, self.random.random() < 0.1
         term = self.terms.get((side, name), Term(1))
-        log = EventSealer(name, at=self.at)
         events = [event async for event in store.events.read(name)]
-        for event in events[: len(events) - behind]:
-            log.add_sealed(event)
+        log = EventSealer(name, *events[: len(events) - behind], at=self.at)
         return await log.append_to(store, term, *bodies, turn="t", release=release), store.events.is_held(name, term)
 
     async def offer(self, side: int, name: SessionId) -> object:

@@ -7,11 +7,13 @@ appends or offers passes each of them once.
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
-from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
+from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
 from vaka.core.types.control import (
     ApprovalExpired,
@@ -24,9 +26,9 @@ from vaka.core.types.control import (
     SessionReverted,
     key_of,
 )
-from vaka.core.types.errors import InvalidInput, LogError
+from vaka.core.types.errors import Corrupt, InvalidInput, LogError, NotFound
 from vaka.core.types.event import Event
-from vaka.core.types.ids import DecisionId, SessionId
+from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted
 
 on_failpoint: Callable[[str], None] | None = None
@@ -77,9 +79,16 @@ def decision_changes(
     return list(opened.values()), settled, settles_all
 
 
-def cursor_of(info: SessionInfo) -> str:
-    """Return the cursor of the page after the one that ends with ``info``."""
-    return base64.urlsafe_b64encode(msgspec.json.encode((info.updated, info.id))).decode()
+def sort_decisions(rows: Iterable[PendingDecision]) -> list[PendingDecision]:
+    """Return open decisions in the order of their requests."""
+    return sorted(rows, key=lambda row: (row.event.ts, row.session, row.seq))
+
+
+def page_of(found: Sequence[SessionInfo], query: SessionQuery) -> SessionPage:
+    """Return the page of the sessions found, of which there is one more than fits if there is another page."""
+    page = tuple(found[: query.limit])
+    more = msgspec.json.encode((page[-1].updated, page[-1].id)) if len(found) > len(page) else b""
+    return SessionPage(sessions=page, next=base64.urlsafe_b64encode(more).decode())
 
 
 def parse_cursor(query: SessionQuery) -> tuple[str, str] | None:
@@ -92,3 +101,24 @@ def parse_cursor(query: SessionQuery) -> tuple[str, str] | None:
         return _decode_cursor(base64.b64decode(query.after, altchars=b"-_", validate=True))
     except (binascii.Error, msgspec.MsgspecError, ValueError) as error:
         raise InvalidInput(f"{query.after[:60]!r} is not the cursor of a page") from error
+
+
+def check_blob(digest: Digest, data: object) -> bytes:
+    """Return the stored bytes of a blob; ``NotFound`` for ``None``, ``Corrupt`` when they do not match its digest."""
+    if data is None:
+        raise NotFound(f"there is no blob {digest[:64]!r}")
+    if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
+        raise Corrupt(f"blob {digest!r}: its bytes do not match its digest")
+    return data
+
+
+def encode_value(key: str, value: JSON) -> bytes:
+    """Return a value as JSON; ``InvalidInput`` when it is not."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidInput(f"the value of {key[:60]!r} is not JSON: {error}") from error
+
+
+def current_time() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

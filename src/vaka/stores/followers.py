@@ -1,11 +1,14 @@
 """Primitives that followers in this process wait on: the head of a log, and the latest snapshot of each open block."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from vaka.core.types.event import Event
 from vaka.core.types.progress import MessageSnapshot
+
+K = TypeVar("K", bound=Hashable)
 
 SNAPSHOT_INTERVAL = 0.1
 """Seconds between two snapshots of the same blocks."""
@@ -40,6 +43,41 @@ class SnapshotMailbox:
                 yield self._latest.pop(next(iter(self._latest)))
 
 
+class Mailboxes(Generic[K]):
+    """The mailboxes of the watches in this handle, by session."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[K, list[SnapshotMailbox]] = {}
+
+    @contextmanager
+    def open(self, key: K) -> Generator[SnapshotMailbox]:
+        """Make a mailbox that receives the snapshots of a session while the context is open."""
+        boxes, box = self._boxes.setdefault(key, []), SnapshotMailbox()
+        boxes.append(box)
+        try:
+            yield box
+        finally:
+            boxes.remove(box)
+            if not boxes:
+                del self._boxes[key]
+
+    def put(self, key: K, event: Event) -> None:
+        for box in self._boxes.get(key, ()):
+            box.put(event)
+
+    def close(self) -> None:
+        """End ``receive`` of all mailboxes."""
+        for boxes in self._boxes.values():
+            for box in boxes:
+                box.close()
+
+    def keys(self) -> list[K]:
+        return list(self._boxes)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._boxes
+
+
 class Throttle:
     """Calls ``send`` at the first request, and then at most every 100 ms while there are requests."""
 
@@ -67,9 +105,6 @@ class Throttle:
 
 def _do_nothing() -> None:
     return
-
-
-K = TypeVar("K", bound=Hashable)
 
 
 class HeadWaiters(Generic[K]):

@@ -6,7 +6,6 @@ No other program can change its bytes, so reading does not verify hashes.
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -15,26 +14,35 @@ from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionI
 from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import advance_row, blobs_of, replace_fields, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
-from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
-from vaka.stores.common import check_batch, check_offer, cursor_of, decision_changes, parse_cursor
-from vaka.stores.followers import HeadWaiters, SnapshotMailbox, Throttle
+from vaka.stores.common import (
+    check_batch,
+    check_offer,
+    current_time,
+    decision_changes,
+    encode_value,
+    page_of,
+    parse_cursor,
+    sort_decisions,
+)
+from vaka.stores.followers import HeadWaiters, Mailboxes, Throttle
 
 MemoryKey = tuple[str, SessionId]
 
 
 class MemoryLog:
-    """One session: its events, and an index of them that each read brings up to date."""
+    """One session: its events, and an index of them, up to date after ``update_index()``."""
 
     def __init__(self, id: SessionId, term: Term) -> None:
         self.id, self.term = id, term
         self.events: list[Event] = []
         self.snapshots: dict[str, dict[int, bytes]] = {}
-        self._info = SessionInfo(id=id)
-        self._keys: dict[str, int] = {}
-        self._pending: dict[DecisionId, PendingDecision] = {}
-        self._blobs: set[Digest] = set()
+        self.row = SessionInfo(id=id)
+        self.keys: dict[str, int] = {}
+        self.pending: dict[DecisionId, PendingDecision] = {}
+        self.blobs: set[Digest] = set()
 
     @property
     def head(self) -> int:
@@ -46,37 +54,21 @@ class MemoryLog:
 
     @property
     def info(self) -> SessionInfo:
-        self._update_index()
-        return replace_fields(self._info, term=self.term)
+        return replace_fields(self.update_index().row, term=self.term)
 
-    @property
-    def keys(self) -> dict[str, int]:
-        self._update_index()
-        return self._keys
-
-    @property
-    def pending(self) -> dict[DecisionId, PendingDecision]:
-        self._update_index()
-        return self._pending
-
-    @property
-    def blobs(self) -> set[Digest]:
-        self._update_index()
-        return self._blobs
-
-    def _update_index(self) -> None:
-        events = self.events[self._info.head :]
-        if not events:
-            return
-        self._info = advance_row(self._info, events)
-        opened, settled, settles_all = decision_changes(self.id, events)
-        for decision in list(self._pending) if settles_all else settled:
-            self._pending.pop(decision, None)
-        self._pending.update((row.id, row) for row in opened)
-        for event in select_keyed_or_blob_events(events):
-            if key := key_of(event.data):
-                self._keys.setdefault(key, event.seq)
-            self._blobs.update(blobs_of(event))
+    def update_index(self) -> "MemoryLog":
+        """Bring the index up to date."""
+        if events := self.events[self.row.head :]:
+            self.row = advance_row(self.row, events)
+            opened, settled, settles_all = decision_changes(self.id, events)
+            for decision in list(self.pending) if settles_all else settled:
+                self.pending.pop(decision, None)
+            self.pending.update((row.id, row) for row in opened)
+            for event in select_keyed_or_blob_events(events):
+                if key := key_of(event.data):
+                    self.keys.setdefault(key, event.seq)
+                self.blobs.update(blobs_of(event))
+        return self
 
 
 class MemoryClaim(msgspec.Struct, frozen=True, eq=False):
@@ -96,15 +88,14 @@ class BlockShare:
 
     def touch(self) -> None:
         """Send the blocks soon, if another handle watches the session."""
-        if len(self._hub.shared.hubs) > 1 and any(self._key in hub.mailboxes for hub in self._hub.other_hubs()):
+        if any(self._key in hub.mailboxes for hub in self._hub.other_hubs()):
             self.throttle.request()
 
     def _send_blocks(self) -> None:
         events = self._blocks()
         for hub in self._hub.other_hubs():
-            for box in hub.mailboxes.get(self._key, ()):
-                for event in events:
-                    box.put(event)
+            for event in events:
+                hub.mailboxes.put(self._key, event)
 
 
 class SharedMemory:
@@ -130,7 +121,7 @@ class MemoryHub:
     def __init__(self, shared: SharedMemory) -> None:
         self.shared, self.closed = shared, False
         self.waiters: HeadWaiters[MemoryKey] = HeadWaiters()
-        self.mailboxes: dict[MemoryKey, list[SnapshotMailbox]] = {}
+        self.mailboxes: Mailboxes[MemoryKey] = Mailboxes()
         shared.hubs.append(self)
 
     def other_hubs(self) -> "list[MemoryHub]":
@@ -141,9 +132,7 @@ class MemoryHub:
             self.closed = True
             self.shared.hubs.remove(self)
             self.waiters.fail(self.waiters.keys(), Closed("the store was closed"))
-            for boxes in self.mailboxes.values():
-                for box in boxes:
-                    box.close()
+            self.mailboxes.close()
 
 
 class _MemoryPort:
@@ -197,10 +186,10 @@ class MemoryEvents(_MemoryPort):
         check_offer(event, key)
         if log is None:
             raise NotFound(f"there is no session {session!r}")
-        if key not in log.keys:
+        if key not in log.update_index().keys:
             log.events.append(seal(event, epoch=log.events[-1].epoch, seq=log.head + 1, prev=log.hash))
             self._shared.wake((self._namespace, session), log.head)
-        return log.keys[key]
+        return log.update_index().keys[key]
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         log = self._shared.logs.get((self._namespace, session))
@@ -229,14 +218,11 @@ class MemorySessions(_MemoryPort):
 
     async def list(self, query: SessionQuery) -> SessionPage:
         after = parse_cursor(query)
-        rows = [log.info for (space, _), log in self._shared.logs.items() if space == self._namespace]
+        rows = [self._info_of(log) for (space, _), log in self._shared.logs.items() if space == self._namespace]
         rows = [
             info for info in rows if (after is None or (info.updated, info.id) < after) and _matches_query(info, query)
         ]
-        rows.sort(key=lambda info: (info.updated, info.id), reverse=True)
-        page = rows[: query.limit]
-        sessions = tuple(self._info_of(self._shared.logs[self._namespace, info.id]) for info in page)
-        return SessionPage(sessions=sessions, next=cursor_of(page[-1]) if len(rows) > len(page) else "")
+        return page_of(sorted(rows, key=lambda info: (info.updated, info.id), reverse=True), query)
 
     async def delete(self, session: SessionId) -> None:
         key = (self._namespace, session)
@@ -247,13 +233,9 @@ class MemorySessions(_MemoryPort):
         del self._shared.logs[key]
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        rows = [
-            row
-            for (space, name), log in self._shared.logs.items()
-            if space == self._namespace and session in {None, name}
-            for row in log.pending.values()
-        ]
-        return sorted(rows, key=lambda row: (row.event.ts, row.session, row.seq))
+        logs = self._shared.logs.items()
+        found = [log for (space, name), log in logs if space == self._namespace and session in {None, name}]
+        return sort_decisions(row for log in found for row in log.update_index().pending.values())
 
     def _info_of(self, log: MemoryLog) -> SessionInfo:
         live = (self._namespace, log.id) in self._shared.claims
@@ -275,8 +257,7 @@ class MemorySnapshots(_MemoryPort):
 class MemoryBlobs(_MemoryPort):
     async def put(self, data: bytes) -> Digest:
         digest = Digest(hashlib.sha256(data).hexdigest())
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._shared.blobs[self._namespace, digest] = (bytes(data), now)
+        self._shared.blobs[self._namespace, digest] = (bytes(data), current_time())
         return digest
 
     async def get(self, digest: Digest) -> bytes:
@@ -292,14 +273,10 @@ class MemoryValues(_MemoryPort):
         return None if raw is None else msgspec.json.decode(raw)
 
     async def put(self, key: str, value: JSON) -> None:
-        values = self._shared.values
         if value is None:
-            values.pop((self._namespace, key), None)
-            return
-        try:
-            values[self._namespace, key] = msgspec.json.encode(value)
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise InvalidInput(f"value of {key!r} is not JSON: {error}") from error
+            self._shared.values.pop((self._namespace, key), None)
+        else:
+            self._shared.values[self._namespace, key] = encode_value(key, value)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         return sorted(key for space, key in self._shared.values if space == self._namespace and key.startswith(prefix))
@@ -323,20 +300,14 @@ class MemoryLive(_MemoryPort):
             share.touch()
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
-        key, box = (self._namespace, session), SnapshotMailbox()
+        key = (self._namespace, session)
         share = self._shared.shares.get(key)
-        boxes = self._hub.mailboxes.setdefault(key, [])
-        boxes.append(box)
-        try:
+        with self._hub.mailboxes.open(key) as box:
             if share:
                 share.touch()
             async with aclosing(box.receive()) as events:
                 async for event in events:
                     yield event
-        finally:
-            boxes.remove(box)
-            if not boxes:
-                self._hub.mailboxes.pop(key, None)
 
 
 class MemoryStore:
@@ -368,7 +339,9 @@ class MemoryStore:
             for key, log in shared.logs.items()
             if key[0] == self.namespace and key not in shared.claims and _is_removable(log, retention.idle_before)
         }
-        referenced = {digest for key, log in shared.logs.items() if key not in removed for digest in log.blobs}
+        referenced = {
+            digest for key, log in shared.logs.items() if key not in removed for digest in log.update_index().blobs
+        }
         loose = {
             key: len(data)
             for key, (data, created) in shared.blobs.items()
@@ -413,5 +386,5 @@ def _matches_query(info: SessionInfo, query: SessionQuery) -> bool:
 
 
 def _is_removable(log: MemoryLog, before: str) -> bool:
-    info = log.info
-    return info.updated < before and not (info.turn or info.inputs or info.pending or log.pending)
+    row = log.update_index().row
+    return row.updated < before and not (row.turn or row.inputs or row.pending or log.pending)

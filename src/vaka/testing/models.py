@@ -74,11 +74,9 @@ class ScriptedModel(Scripted):
         super().__init__([*answers, *others], name=name, clock=clock)
         self.prompts: list[Prompt] = []
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         self.prompts.append(prompt)
-        async with aclosing(super().stream(prompt)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return super().stream(prompt)
 
 
 class RecordingModel:
@@ -92,11 +90,9 @@ class RecordingModel:
     def name(self) -> str:
         return self._inner.name
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         self.prompts.append(prompt)
-        async with aclosing(self._inner.stream(prompt)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self._inner.stream(prompt)
 
 
 class FunctionModel:

@@ -156,7 +156,8 @@ def _chat_events(line: ScriptedAnswer, body: Fields) -> list[bytes]:
         "id": derive_id("chatcmpl-", body), "object": "chat.completion.chunk", "created": CREATED_AT,
         "model": body.get("model", ""), "service_tier": "default", "system_fingerprint": "fp_0123456789",
     }  # fmt: skip
-    usage: Fields = {"usage": None} if (body.get("stream_options") or {}).get("include_usage") else {}
+    stream_options: Fields = body.get("stream_options") or {}
+    usage: Fields = {"usage": None} if stream_options.get("include_usage") else {}
     choices: list[tuple[Fields, str | None]] = [(delta, None) for delta in _chat_deltas(line, body)]
     if line.is_complete:
         refused = line.stop_reason == "refusal" and line.text_pieces  # the text itself is the refusal

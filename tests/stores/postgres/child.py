@@ -25,10 +25,7 @@ class ChildCommands:
 
     async def claim(self, session: str) -> int:
         term = await self.store.events.claim(SessionId(session))
-        log = EventSealer(session)
-        async for event in self.store.events.read(log.session):
-            log.add_sealed(event)
-        self.logs[session] = log, term
+        self.logs[session] = await EventSealer(session).catch_up(self.store), term
         return term
 
     async def append(self, session: str, key: str, release: bool = False) -> int:

@@ -25,13 +25,6 @@ from vaka.testing.stores.sealed_events import (
 S = SessionId("s")
 
 
-async def _sealer_of(store: PostgresStore) -> EventSealer:
-    log = EventSealer(S)
-    async for event in store.events.read(S):
-        log.add_sealed(event)
-    return log
-
-
 async def test_of_two_processes_that_claim_a_session_one_succeeds(store: PostgresStore, spawn: Spawn) -> None:
     await write_session(store, "s")
     one, two = await spawn(), await spawn()
@@ -62,7 +55,7 @@ async def test_a_killed_writer_is_replaced_after_its_lease(store: PostgresStore,
     assert await child.wait_exit() == -signal.SIGKILL
     term = await claim_when_free(store, S)
     assert term == 2
-    assert await (await _sealer_of(store)).append_to(store, term, input_added("b", "b")) == 2
+    assert await (await EventSealer(S).catch_up(store)).append_to(store, term, input_added("b", "b")) == 2
 
 
 async def test_a_lease_is_renewed_while_its_process_lives(
@@ -89,7 +82,7 @@ async def test_a_writer_paused_longer_than_its_lease_is_fenced_out(store: Postgr
     assert await child.ask("held", session="s") is True
     child.signal(signal.SIGSTOP)
     term = await claim_when_free(store, S)
-    log = await _sealer_of(store)
+    log = await EventSealer(S).catch_up(store)
     await log.append_to(store, term, input_added("b", "b"))
     child.signal(signal.SIGCONT)
     assert await child.ask("held", session="s") is False
@@ -148,7 +141,7 @@ async def test_an_append_killed_at_any_failpoint_is_whole_or_absent(
     assert found is not None
     assert (found.head, found.inputs) == (written, written)
     term = await claim_when_free(store, S)
-    assert await (await _sealer_of(store)).append_to(store, term, input_added("c", "c")) == written + 1
+    assert await (await EventSealer(S).catch_up(store)).append_to(store, term, input_added("c", "c")) == written + 1
 
 
 async def test_every_transaction_passes_each_failpoint_once(store: PostgresStore, tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ async def test_a_writer_notifies_only_existing_followers(
     listener = await asyncpg.connect(postgres_dsn)
     await listener.add_listener("vaka", lambda *arguments: messages.append(arguments[-1]))
     log, term = await begin_session(store, "s")
-    await _wait_until(store, lambda: not store._hub.remote.may_follow(KEY))
+    await _wait_until(store, lambda: not store._hub.followers.may_follow(KEY))
     await log.append_to(store, term, input_added("without followers", "k2"))
     waiting = asyncio.create_task(other.events.wait(S, after=2))
-    await _wait_until(store, lambda: store._hub.remote.may_follow(KEY))
+    await _wait_until(store, lambda: store._hub.followers.may_follow(KEY))
     await log.append_to(store, term, input_added("with a follower", "k3"))
     assert await waiting == 3
     await _wait_until(store, lambda: f"head {KEY} 3" in messages)
@@ -53,7 +53,7 @@ async def test_foreign_messages_on_the_channel_are_ignored(
 ) -> None:
     log, term = await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
-    await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
+    await _wait_until(store, lambda: store._hub.followers.complete_from is not None)
     messages = [
         "", "head", f"head {KEY} ²", f"head {KEY} {'9' * 40}", f"head {KEY} 1", "here", "live x", "who", "new thing",
     ]  # fmt: skip
@@ -68,7 +68,7 @@ async def test_foreign_messages_on_the_channel_are_ignored(
 async def test_the_head_is_polled_without_notifications(store: PostgresStore, postgres_dsn: str) -> None:
     await write_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
-    await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
+    await _wait_until(store, lambda: store._hub.followers.complete_from is not None)
     silent = await asyncpg.connect(postgres_dsn)
     await silent.execute("update vaka.sessions set head = 7")
     await silent.close()
@@ -111,10 +111,10 @@ async def test_an_idle_store_disconnects_and_reconnects_on_demand(
     await write_session(store, "s")
     assert await store.events.wait(S, after=0) == 1
     waiting = asyncio.create_task(store.events.wait(S, after=1))
-    await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
+    await _wait_until(store, lambda: store._hub.followers.complete_from is not None)
     waiting.cancel()
-    await _wait_until(store, lambda: store._hub.remote.complete_from is None)
+    await _wait_until(store, lambda: store._hub.followers.complete_from is None)
     waiting = asyncio.create_task(store.events.wait(S, after=1))
-    await _wait_until(store, lambda: store._hub.remote.complete_from is not None)
+    await _wait_until(store, lambda: store._hub.followers.complete_from is not None)
     await offer_event(store, input_added("x", "o"))
     assert await waiting == 2

@@ -31,13 +31,6 @@ def _input_keys(events: list[Event]) -> list[str]:
     return [event.data.key for event in events if isinstance(event.data, InputAdded)]
 
 
-async def _load_sealer(store: PostgresStore, session: SessionId) -> EventSealer:
-    log = EventSealer(session)
-    async for event in store.events.read(session):
-        log.add_sealed(event)
-    return log
-
-
 async def _write_with_retries(store: PostgresStore, session: str, go_on: Callable[[], bool]) -> list[str]:
     """Append under new keys; after each failure check whether the event was written. Return the keys in order."""
     log, term = await begin_session(store, session)
@@ -53,7 +46,7 @@ async def _append_until_written(store: PostgresStore, log: EventSealer, term: Te
         try:
             await log.append_to(store, term, input_added(key, key))
         except Unavailable:
-            log = await _load_sealer(store, log.session)
+            log = await EventSealer(log.session).catch_up(store)
             if key not in _input_keys(log.events):
                 continue
         return log
@@ -93,7 +86,7 @@ async def test_appends_continue_over_a_restart(
         seen = await following
     assert seen == list(range(1, len(seen) + 1))
     for n, keys in enumerate(written):
-        assert _input_keys((await _load_sealer(other, SessionId(f"s{n}"))).events) == keys
+        assert _input_keys((await EventSealer(f"s{n}").catch_up(other)).events) == keys
 
 
 async def test_offers_made_during_a_restart_arrive_once(
@@ -107,7 +100,7 @@ async def test_offers_made_during_a_restart_arrive_once(
         got = await asyncio.gather(*(offer_event(handle, input_added("x", keys[-1])) for handle in (store, other)))
         assert got[0] == got[1] == len(keys) + 1
     await restarting
-    assert _input_keys((await _load_sealer(store, S)).events) == ["k", *keys]
+    assert _input_keys((await EventSealer(S).catch_up(store)).events) == ["k", *keys]
 
 
 async def test_a_claim_outlives_the_server(
@@ -162,7 +155,7 @@ async def test_a_lease_that_cannot_be_renewed_expires(postgres_dsn: str, postgre
     with pytest.raises(Unavailable):
         await EventSealer("new").append_to(store, fresh, input_added("x"))
     await asyncio.to_thread(postgres_server.start)
-    again = await _load_sealer(store, S)
+    again = await EventSealer(S).catch_up(store)
     assert await again.append_to(store, term, input_added("back", "back")) == 2
     assert store.events.is_held(S, term)
     await store.close()

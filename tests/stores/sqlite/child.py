@@ -70,9 +70,7 @@ async def contend(store: SqliteStore, count: str) -> None:
         except Busy:
             await asyncio.sleep(0)
             continue
-        log = EventSealer("s")
-        async for event in store.events.read(S):
-            log.add_sealed(event)
+        log = await EventSealer("s").catch_up(store)
         try:
             await log.append_to(
                 store, term, input_added(f"{os.getpid()} {wins}", f"{os.getpid()}-{wins}"), release=True
@@ -132,8 +130,7 @@ async def limited(store: SqliteStore, size: str) -> None:
         print_line("refused", type(error).__name__, "nothing was written" in str(error))
     print_line("kept", await read_log(store, "s") == [event.stored for event in small])
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    on = EventSealer("s")
-    on.add_sealed(small[0])
+    on = EventSealer("s", small[0])
     print_line("again", await on.append_to(store, term, input_added("small", "k2")))
 
 

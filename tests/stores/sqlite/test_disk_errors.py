@@ -92,8 +92,7 @@ async def test_a_full_disk_loses_nothing_and_writes_continue_afterwards(small_di
         while file.write(bytes(4096)):
             pass
     stored = log.stored
-    big = EventSealer("s")
-    big.add_sealed(log.events[0])
+    big = EventSealer("s", log.events[0])
     with pytest.raises(StoreError, match="disk is full"):
         await big.append_to(store, term, input_added("x" * 300_000, "big"))
     assert await read_log(store, "s") == stored
@@ -148,14 +147,14 @@ async def test_writes_wait_for_a_lock_without_blocking_the_loop(store: SqliteSto
 async def test_the_outcome_of_a_cancelled_write_is_in_the_log(store: SqliteStore, path: Path) -> None:
     log, term = await begin_session(store, "s")
     lock = LockHolder(path)
-    write = asyncio.create_task(EventSealer.append_to(_sealer_after(log), store, term, input_added("two", "k2")))
+    behind = EventSealer("s", log.events[-1])
+    write = asyncio.create_task(behind.append_to(store, term, input_added("two", "k2")))
     await _wait_for_thread_write(store)
     write.cancel()
     await asyncio.gather(write, return_exceptions=True)
     lock.end()
     assert await store.events.wait(S, after=1) == 2
-    async for event in store.events.read(S, after=1):
-        log.add_sealed(event)
+    await log.catch_up(store)
     assert await log.append_to(store, term, input_added("three", "k3")) == 3
 
 
@@ -166,12 +165,6 @@ async def _wait_for_thread_write(store: SqliteStore) -> None:
         if store.hub.database.thread_is_writing:
             return
     pytest.fail("nothing waits for the lock")
-
-
-def _sealer_after(log: EventSealer) -> EventSealer:
-    on = EventSealer(log.session)
-    on.add_sealed(log.events[-1])
-    return on
 
 
 async def test_a_claim_cancelled_while_waiting_can_be_repeated(store: SqliteStore, path: Path) -> None:

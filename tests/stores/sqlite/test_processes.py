@@ -29,9 +29,7 @@ async def test_a_claim_ends_with_its_process(store: SqliteStore, spawn: Spawn) -
     assert found.live
     await child.kill()
     assert await store.events.claim(S) == 2
-    log = EventSealer("s")
-    async for event in store.events.read(S):
-        log.add_sealed(event)
+    log = await EventSealer("s").catch_up(store)
     assert await log.append_to(store, await _stored_term(store), input_added("on", "k2")) == 2
 
 
@@ -91,9 +89,7 @@ async def test_a_process_killed_at_a_failpoint_loses_nothing_it_acknowledged(
     committed = place in {"append.after_commit", "append.before_ack"}
     stored = [decode(event) for event in await read_log(store, "s")]
     assert [event.seq for event in stored] == list(range(1, 2 * (number - 1 + committed) + 1))
-    log = EventSealer("s")
-    for event in stored:
-        log.add_sealed(event)
+    log = EventSealer("s", *stored)
     term = await store.events.claim(S)
     assert await log.append_to(store, term, input_added("on", "after")) == len(stored) + 1
 
@@ -147,9 +143,7 @@ async def test_followers_continue_with_the_next_writer_when_theirs_was_killed(st
     await first.kill()
     other = SqliteStore(store.path)
     term = await other.events.claim(S)
-    log = EventSealer("s")
-    async for event in other.events.read(S):
-        log.add_sealed(event)
+    log = await EventSealer("s").catch_up(other)
     await log.append_to(other, term, input_added("two", "k2"))
     assert await waiting == 2
     waiting = asyncio.create_task(store.events.wait(S, after=2))

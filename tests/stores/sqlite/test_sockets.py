@@ -12,8 +12,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.sqlite import SqliteStore
-from vaka.stores.sqlite.socket_client import MAX_IDLE_POLLS
-from vaka.stores.sqlite.socket_server import connect_and_send, listen
+from vaka.stores.sqlite.sockets import MAX_IDLE_POLLS, connect_and_send, listen
 from vaka.stores.sqlite.writer_lock import WriterLock
 from vaka.testing.stores.followers import GrowingBlock
 from vaka.testing.stores.sealed_events import (
@@ -288,15 +287,9 @@ async def test_a_writer_whose_files_were_removed_is_fenced_off(store: SqliteStor
     later = await other.events.claim(S)
     assert later == term + 1
     with pytest.raises(StoreError):
-        await _sealer_after(log).append_to(store, term, input_added("stale", "k2"))
+        await EventSealer("s", log.events[-1]).append_to(store, term, input_added("stale", "k2"))
     assert await log.append_to(other, later, input_added("two", "k2")) == 2
     await other.close()
-
-
-def _sealer_after(log: EventSealer) -> EventSealer:
-    on = EventSealer(log.session)
-    on.add_sealed(log.events[-1])
-    return on
 
 
 async def test_namespaces_of_one_handle_end_with_it_or_alone(store: SqliteStore, path: Path) -> None:

@@ -7,8 +7,7 @@ from vaka.stores.postgres import maintenance
 from vaka.stores.postgres.database import Durability, PostgresDatabase
 from vaka.stores.postgres.encoding import encode_name
 from vaka.stores.postgres.events import PostgresEvents
-from vaka.stores.postgres.hub import PostgresHub
-from vaka.stores.postgres.live import PostgresLive
+from vaka.stores.postgres.hub import PostgresHub, PostgresLive
 from vaka.stores.postgres.tables import PostgresBlobs, PostgresSessions, PostgresSnapshots, PostgresValues
 
 
@@ -17,16 +16,15 @@ class PostgresNamespace:
 
     def __init__(self, hub: PostgresHub, namespace: str) -> None:
         self._hub, self._namespace_bytes = hub, encode_name(namespace)
-        self._events = PostgresEvents(self._namespace_bytes, hub)
+        ports = self._namespace_bytes, hub
+        self._events = PostgresEvents(*ports)
         self.namespace, self.url = namespace, hub.database.url
         self.events: store.EventStore = self._events
-        self.sessions: store.SessionIndex = PostgresSessions(self._namespace_bytes, hub.database)
-        self.snapshots: store.SnapshotStore = PostgresSnapshots(self._namespace_bytes, hub.database)
-        self.blobs: store.BlobStore = PostgresBlobs(self._namespace_bytes, hub.database)
-        self.values: store.KeyValueStore = PostgresValues(self._namespace_bytes, hub.database)
-        self.live: store.LiveChannel = PostgresLive(
-            self._namespace_bytes, hub.database, hub.protocol, hub.block_writer, hub.heartbeat
-        )
+        self.sessions: store.SessionIndex = PostgresSessions(*ports)
+        self.snapshots: store.SnapshotStore = PostgresSnapshots(*ports)
+        self.blobs: store.BlobStore = PostgresBlobs(*ports)
+        self.values: store.KeyValueStore = PostgresValues(*ports)
+        self.live: store.LiveChannel = PostgresLive(*ports)
 
     def with_namespace(self, namespace: str) -> "PostgresNamespace":
         """Return a handle on another namespace of the same database; it lives as long as the store does."""

@@ -171,11 +171,6 @@ class PostgresDatabase:
         """Return the rows of a statement that may safely run twice."""
         return await self.run(lambda connection: connection.fetch(statement, *arguments, timeout=timeout))
 
-    async def fetch_row(self, statement: str, *arguments: object) -> "asyncpg.Record | None":
-        """Return the first row of a statement that may safely run twice."""
-        rows = await self.fetch(statement, *arguments)
-        return rows[0] if rows else None
-
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
         """Return a dedicated connection, outside the pool."""
         _ = await self._get_pool()
@@ -224,15 +219,11 @@ class PostgresDatabase:
             _ = await pool
             async with pool.acquire() as connection:
                 await migrate(connection)
-        except (asyncpg.ClientConfigurationError, ValueError):
+        except BaseException as error:
             pool.terminate()
-            raise ConfigError(f"the address {self.url} has an option that PostgreSQL clients do not know") from None
-        except socket.gaierror as error:
-            pool.terminate()
-            if error.errno == socket.EAI_NONAME:
+            if isinstance(error, asyncpg.ClientConfigurationError | ValueError):
+                raise ConfigError(f"the address {self.url} has an option that PostgreSQL clients do not know") from None
+            if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
                 raise ConfigError(f"the host of {self.url} is unknown: {error}") from error
-            raise
-        except BaseException:
-            pool.terminate()
             raise
         return pool

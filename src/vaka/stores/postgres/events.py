@@ -12,9 +12,9 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.common import check_batch, check_offer
 from vaka.stores.postgres.database import boot_time
-from vaka.stores.postgres.encoding import digest_text, info_of, postgres_key
-from vaka.stores.postgres.hub import PostgresHub
-from vaka.stores.postgres.leases import Lease
+from vaka.stores.postgres.encoding import digest_text, encode_name, info_of, postgres_key
+from vaka.stores.postgres.heartbeat import Lease
+from vaka.stores.postgres.hub import PostgresHub, PostgresPort
 from vaka.stores.postgres.writer import PendingWrite
 
 READ_PAGE_SIZE = 256
@@ -45,18 +45,18 @@ _SELECT_NEXT_PAGE = (
 _MAX_SEQ = 2**63 - 1
 
 
-class PostgresEvents:
+class PostgresEvents(PostgresPort):
     """The logs of one namespace."""
 
     def __init__(self, namespace: bytes, hub: PostgresHub) -> None:
-        self._namespace, self._hub = namespace, hub
+        super().__init__(namespace, hub)
         self._leases: dict[SessionId, Lease] = {}
         self._offer_locks: dict[SessionId, asyncio.Lock] = {}
 
     async def claim(self, session: SessionId) -> Term:
         hub = self._hub
         ours = self._leases.get(session)
-        if ours is not None and ours.owner in hub.leases and ours.is_held(hub.lease_seconds):
+        if ours is not None and self._is_valid(ours):
             raise Busy(f"session {session!r} has a writer in this process")
         owner = uuid4()
         claiming = hub.start_task(self._acquire_lease(session, owner))
@@ -79,12 +79,12 @@ class PostgresEvents:
         await self._hub.delete_lease(postgres_key(self._namespace, session), owner)
 
     async def _acquire_lease(self, session: SessionId, owner: UUID) -> Lease:
-        database, where, sent = self._hub.database, postgres_key(self._namespace, session), boot_time()
-        row = await database.fetch_row(_UPDATE_CLAIM, *where[:2], owner, self._hub.lease_seconds)
+        where, sent = postgres_key(self._namespace, session), boot_time()
+        row = await self._fetch_row(_UPDATE_CLAIM, where.session, owner, self._hub.lease_seconds)
         if row is not None:
             info = info_of(row)
             return Lease(where, info, Term(info.term), owner, sent)
-        if await database.fetch_row(_SELECT_HEAD, *where[:2]) is not None:
+        if await self._fetch_row(_SELECT_HEAD, where.session) is not None:
             raise Busy(f"session {session!r} has a writer")
         return Lease(where, SessionInfo(id=session, term=1), Term(1), owner)
 
@@ -103,8 +103,8 @@ class PostgresEvents:
             return head
         write = PendingWrite(claim.place, events, base=head, info=advance_row(claim.info, events))
         write.claim, write.release = claim, release
-        if self._hub.remote.may_follow(claim.place.key):
-            write.notice = self._hub.protocol.head_message(claim.place.key, write.info.head)
+        if self._hub.followers.may_follow(claim.place.key):
+            write.notice = self._hub.followers.head_message(claim.place.key, write.info.head)
         status, _ = await self._hub.writer.write(write)
         if status == "moved":
             raise HeadMoved(f"session {session!r}: the head is not {head}")
@@ -118,7 +118,7 @@ class PostgresEvents:
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         check_offer(event, key)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._hub.database.retry_seconds
+        deadline = loop.time() + self._database.retry_seconds
         lock = self._offer_locks.setdefault(session, asyncio.Lock())
         try:
             async with lock:  # serialize the offers of this process: each one moves the head of the next
@@ -138,7 +138,7 @@ class PostgresEvents:
     async def _try_offer(self, session: SessionId, event: Event, key: bytes) -> int:
         """Return the seq of the offer, 0 when the head has moved."""
         where = postgres_key(self._namespace, session)
-        row = await self._hub.database.fetch_row(_SELECT_OFFER, *where[:2], key)
+        row = await self._fetch_row(_SELECT_OFFER, where.session, key)
         if row is None:
             raise NotFound(f"there is no session {session!r}")
         if row["known"]:
@@ -146,14 +146,13 @@ class PostgresEvents:
         info = info_of(row)
         sealed = seal(event, epoch=info.epoch, seq=info.head + 1, prev=info.hash)
         write = PendingWrite(where, [sealed], base=info.head, info=advance_row(info, [sealed]))
-        write.key, write.notice = key, self._hub.protocol.head_message(where.key, sealed.seq)
+        write.key, write.notice = key, self._hub.followers.head_message(where.key, sealed.seq)
         status, seq = await self._hub.writer.write(write)
         return 0 if status in {"moved", "gone"} else seq
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        where, database = postgres_key(self._namespace, session), self._hub.database
-        after, last = max(after, 0), _MAX_SEQ if upto is None else upto
-        rows = await database.fetch(_SELECT_FIRST_PAGE, *where[:2], after, last, READ_PAGE_SIZE + 1)
+        name, after, last = encode_name(session), max(after, 0), _MAX_SEQ if upto is None else upto
+        rows = await self._fetch(_SELECT_FIRST_PAGE, name, after, last, READ_PAGE_SIZE + 1)
         end = min(rows[0]["head"], last) if rows else 0
         if end <= after:
             return
@@ -168,28 +167,28 @@ class PostgresEvents:
                 yield chain.check_next(seq, body)
             page = []
             if chain.seq < end:
-                rest = await database.fetch(_SELECT_NEXT_PAGE, *where[:2], chain.seq, end, READ_PAGE_SIZE)
+                rest = await self._fetch(_SELECT_NEXT_PAGE, name, chain.seq, end, READ_PAGE_SIZE)
                 page = [tuple(row) for row in rest]
-        if chain.seq < end and await database.fetch_row(_SELECT_HEAD, *where[:2]) is None:
+        if chain.seq < end and await self._fetch_row(_SELECT_HEAD, name) is None:
             raise NotFound(f"session {session!r} was deleted while it was read")
         chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
 
     async def wait(self, session: SessionId, *, after: int) -> int:
-        where, local = postgres_key(self._namespace, session), self._hub.local
-        if local.closed:
+        where, followers = postgres_key(self._namespace, session), self._hub.followers
+        if followers.closed:
             raise Closed("this store was closed")
         claim = self._leases.get(session)
         if claim is not None and claim.info.head > after:
             return claim.info.head
-        grown = local.add_waiter(where, after)
+        grown = followers.add_waiter(where, after)
         try:
-            row = await self._hub.database.fetch_row(_SELECT_HEAD, *where[:2])
+            row = await self._fetch_row(_SELECT_HEAD, where.session)
             if row is not None and row["head"] > after:
                 return int(row["head"])
             self._hub.heartbeat.wake()
             return await grown
         finally:
-            local.remove_waiter(where, grown)
+            followers.remove_waiter(where, grown)
 
     async def release(self, session: SessionId, term: Term) -> None:
         claim = self._leases.get(session)
@@ -200,12 +199,7 @@ class PostgresEvents:
     def is_held(self, session: SessionId, term: Term) -> bool:
         """Whether the lease holds by this machine's monotonic clock, without asking the server."""
         claim = self._leases.get(session)
-        return (
-            claim is not None
-            and claim.term == term
-            and claim.owner in self._hub.leases
-            and claim.is_held(self._hub.lease_seconds)
-        )
+        return claim is not None and claim.term == term and self._is_valid(claim)
 
     async def close(self) -> None:
         try:
@@ -215,12 +209,15 @@ class PostgresEvents:
             self._leases.clear()
 
     def _lease_of(self, session: SessionId, term: Term) -> Lease:
-        if self._hub.local.closed:
+        if self._hub.followers.closed:
             raise Closed("this store was closed")
         claim = self._leases.get(session)
         if claim is None or claim.term != term:
             raise ConflictError(f"session {session!r} is not claimed here with term {term}")
         return claim
+
+    def _is_valid(self, claim: Lease) -> bool:
+        return claim.owner in self._hub.leases and claim.is_held(self._hub.lease_seconds)
 
     def _drop_lease(self, session: SessionId, claim: Lease) -> None:
         self._hub.leases.pop(claim.owner, None)
@@ -229,7 +226,7 @@ class PostgresEvents:
 
     async def _refresh_info(self, claim: Lease, session: SessionId) -> None:
         """Reload the session's row into the claim: other processes may have offered events."""
-        row = await self._hub.database.fetch_row(_SELECT_OWNED, claim.place.namespace, claim.place.session)
+        row = await self._fetch_row(_SELECT_OWNED, claim.place.session)
         if row is None and not claim.info.head:
             return
         if row is None or row["owner"] != claim.owner:

@@ -46,6 +46,24 @@ _UPSERT_SESSION_ROW = (
     "updated = excluded.updated, origin = excluded.origin"
 )
 
+_INSERT_KEYS = (
+    "insert into vaka.keys (namespace, session, key, seq) "
+    "select $1, $2, key, seq from unnest($3::bytea[], $4::bigint[]) as k (key, seq) on conflict do nothing"
+)
+_SETTLE_DECISIONS = (
+    "delete from vaka.decisions d using unnest($3::bytea[]) as settled "
+    "where d.namespace = $1 and d.session = $2 and (settled is null or d.id = settled)"
+)
+_INSERT_DECISIONS = (
+    "insert into vaka.decisions (namespace, session, id, seq) "
+    "select $1, $2, id, seq from unnest($3::bytea[], $4::bigint[]) as d (id, seq) "
+    "on conflict (namespace, session, id) do update set seq = excluded.seq"
+)
+_INSERT_BLOB_NAMES = (
+    "insert into vaka.blob_refs (namespace, session, digest) "
+    "select $1, $2, digest from unnest($3::bytea[]) as digest on conflict do nothing"
+)
+
 
 async def collect_garbage(database: PostgresDatabase, namespace: bytes, retention: Retention) -> GcResult:
     """Remove idle sessions and unreferenced blobs; never a session with a writer, unfinished work or open decisions."""
@@ -53,11 +71,10 @@ async def collect_garbage(database: PostgresDatabase, namespace: bytes, retentio
     blobs = size = 0
     if retention.idle_before:
         before = encode_text(retention.idle_before)
-        for session, bytes_of in await database.fetch(
+        idle = await database.fetch(
             _DELETE_IDLE_SESSIONS, namespace, before, retention.dry_run, timeout=STATEMENT_TIMEOUT
-        ):
-            sessions.append(session)
-            size += bytes_of
+        )
+        sessions, size = [session for session, _ in idle], sum(size for _, size in idle)
     if retention.blobs_before:
         before_time = _parse_time(retention.blobs_before)
         rows = await database.fetch(
@@ -112,32 +129,13 @@ async def _insert_index_rows(
     connection: PostgresConnection, namespace: bytes, session: bytes, events: list[Event]
 ) -> None:
     extras = IndexEntries(SessionId(decode_text(session)), events)
-    place = namespace, session
-    await connection.execute(
-        "insert into vaka.keys (namespace, session, key, seq) "
-        "select $1, $2, key, seq from unnest($3::bytea[], $4::bigint[]) as k (key, seq) on conflict do nothing",
-        *place,
-        *transpose_rows(extras.keys, 2),
-    )
-    await connection.execute(
-        "delete from vaka.decisions d using unnest($3::bytea[]) as settled "
-        "where d.namespace = $1 and d.session = $2 and (settled is null or d.id = settled)",
-        *place,
-        extras.settled,
-    )
-    await connection.execute(
-        "insert into vaka.decisions (namespace, session, id, seq) "
-        "select $1, $2, id, seq from unnest($3::bytea[], $4::bigint[]) as d (id, seq) "
-        "on conflict (namespace, session, id) do update set seq = excluded.seq",
-        *place,
-        *transpose_rows(extras.asked.items(), 2),
-    )
-    await connection.execute(
-        "insert into vaka.blob_refs (namespace, session, digest) "
-        "select $1, $2, digest from unnest($3::bytea[]) as digest on conflict do nothing",
-        *place,
-        extras.blobs,
-    )
+    for statement, columns in (
+        (_INSERT_KEYS, transpose_rows(extras.keys, 2)),
+        (_SETTLE_DECISIONS, [extras.settled]),
+        (_INSERT_DECISIONS, transpose_rows(extras.asked.items(), 2)),
+        (_INSERT_BLOB_NAMES, [extras.blobs]),
+    ):
+        await connection.execute(statement, namespace, session, *columns)
 
 
 def _parse_time(text: str) -> datetime:

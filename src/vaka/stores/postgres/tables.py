@@ -7,21 +7,21 @@ import msgspec
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions
-from vaka.core.types.errors import Busy, Corrupt, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, Digest, SessionId
-from vaka.stores.common import cursor_of, parse_cursor
-from vaka.stores.postgres.database import PostgresDatabase
+from vaka.stores.common import check_blob, encode_value, page_of, parse_cursor, sort_decisions
 from vaka.stores.postgres.encoding import (
     DIGEST_LENGTH,
     decode_text,
     digest_text,
     encode_casefold,
+    encode_name,
     encode_text,
     info_of,
-    postgres_key,
     prefix_end,
 )
+from vaka.stores.postgres.hub import PostgresPort
 
 _SELECT_SESSION = (
     "select *, (owner is not null and lease_until >= now()) as live from vaka.sessions where namespace = $1 and id = $2"
@@ -47,45 +47,35 @@ _STATUS_CONDITIONS = {
 }
 
 
-class _PostgresPort:
-    def __init__(self, namespace: bytes, database: PostgresDatabase) -> None:
-        self._namespace, self._database = namespace, database
-
-
-class PostgresSessions(_PostgresPort):
+class PostgresSessions(PostgresPort):
     """The index of one namespace."""
 
     async def find(self, session: SessionId) -> SessionInfo | None:
-        where = postgres_key(self._namespace, session)
-        row = await self._database.fetch_row(_SELECT_SESSION, *where[:2])
+        row = await self._fetch_row(_SELECT_SESSION, encode_name(session))
         return None if row is None else info_of(row)
 
     async def list(self, query: SessionQuery) -> SessionPage:
         statement, arguments = _list_statement(self._namespace, query)
-        rows = await self._database.fetch(statement, *arguments)
-        page = [info_of(row) for row in rows[: query.limit]]
-        return SessionPage(sessions=tuple(page), next=cursor_of(page[-1]) if len(rows) > len(page) else "")
+        return page_of([info_of(row) for row in await self._database.fetch(statement, *arguments)], query)
 
     async def delete(self, session: SessionId) -> None:
-        where = postgres_key(self._namespace, session)
-        if await self._database.run(lambda c: c.fetch(_DELETE_SESSION, *where[:2]), retry=False):
+        name = encode_name(session)
+        if await self._database.run(lambda c: c.fetch(_DELETE_SESSION, self._namespace, name), retry=False):
             return
-        if await self._database.fetch_row(_SESSION_EXISTS, *where[:2]) is None:
+        if await self._fetch_row(_SESSION_EXISTS, name) is None:
             raise NotFound(f"there is no session {session!r}")
         raise Busy(f"session {session!r} has a writer")
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
         if session is None:
-            rows = await self._database.fetch(_SELECT_DECISIONS, self._namespace)
+            rows = await self._fetch(_SELECT_DECISIONS)
         else:
-            where = postgres_key(self._namespace, session)
-            rows = await self._database.fetch(f"{_SELECT_DECISIONS} and d.session = $2", *where[:2])
-        decisions = [
+            rows = await self._fetch(f"{_SELECT_DECISIONS} and d.session = $2", encode_name(session))
+        return sort_decisions(
             pending
-            for row in rows
-            for pending in find_asked_decisions(SessionId(decode_text(row["session"])), (decode(row["body"]),))
-        ]
-        return sorted(decisions, key=lambda pending: (pending.event.ts, pending.session, pending.seq))
+            for name, body in rows
+            for pending in find_asked_decisions(SessionId(decode_text(name)), (decode(body),))
+        )
 
 
 def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[object]]:
@@ -158,44 +148,37 @@ _INDEXED_BYTES = 256
 _decode_value = msgspec.json.Decoder().decode
 
 
-class PostgresSnapshots(_PostgresPort):
+class PostgresSnapshots(PostgresPort):
     """Folded states, so that reopening a session reads only the events after them."""
 
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
-        where = postgres_key(self._namespace, session)
-        await self._database.fetch(_SAVE_SNAPSHOT, *where[:2], digest_text(version), seq, data)
+        await self._fetch(_SAVE_SNAPSHOT, encode_name(session), digest_text(version), seq, data)
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
-        where = postgres_key(self._namespace, session)
-        row = await self._database.fetch_row(_LOAD_SNAPSHOT, *where[:2], digest_text(version), upto)
+        row = await self._fetch_row(_LOAD_SNAPSHOT, encode_name(session), digest_text(version), upto)
         return None if row is None else (row["seq"], row["body"])
 
 
-class PostgresBlobs(_PostgresPort):
+class PostgresBlobs(PostgresPort):
     """Bytes by their SHA-256."""
 
     async def put(self, data: bytes) -> Digest:
         digest = Digest(hashlib.sha256(data).hexdigest())
-        await self._database.fetch(_PUT_BLOB, self._namespace, encode_text(digest), data)
+        await self._fetch(_PUT_BLOB, encode_text(digest), data)
         return digest
 
     async def get(self, digest: Digest) -> bytes:
         row = None
         if len(digest) == DIGEST_LENGTH:
-            row = await self._database.fetch_row(_GET_BLOB, self._namespace, encode_text(digest))
-        if row is None:
-            raise NotFound(f"there is no blob {digest[:DIGEST_LENGTH]!r}")
-        body: bytes = row["body"]
-        if hashlib.sha256(body).hexdigest() != digest:
-            raise Corrupt(f"blob {digest!r}: its bytes do not match its digest")
-        return body
+            row = await self._fetch_row(_GET_BLOB, encode_text(digest))
+        return check_blob(digest, None if row is None else row["body"])
 
 
-class PostgresValues(_PostgresPort):
+class PostgresValues(PostgresPort):
     """Small JSON values by name."""
 
     async def get(self, key: str) -> JSON:
-        row = await self._database.fetch_row(_GET_VALUE, self._namespace, digest_text(key))
+        row = await self._fetch_row(_GET_VALUE, digest_text(key))
         try:
             return None if row is None else _decode_value(row["body"])
         except msgspec.MsgspecError as error:
@@ -203,17 +186,11 @@ class PostgresValues(_PostgresPort):
 
     async def put(self, key: str, value: JSON) -> None:
         if value is None:
-            await self._database.fetch(_DELETE_VALUE, self._namespace, digest_text(key))
+            await self._fetch(_DELETE_VALUE, digest_text(key))
             return
-        try:
-            body = msgspec.json.encode(value)
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise InvalidInput(f"the value of {key[:60]!r} is not JSON: {error}") from error
-        await self._database.fetch(_PUT_VALUE, self._namespace, digest_text(key), encode_text(key), body)
+        await self._fetch(_PUT_VALUE, digest_text(key), encode_text(key), encode_value(key, value))
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         first = encode_text(prefix)
-        rows = await self._database.fetch(
-            _SELECT_KEYS, self._namespace, first[:_INDEXED_BYTES], prefix_end(first[:_INDEXED_BYTES])
-        )
+        rows = await self._fetch(_SELECT_KEYS, first[:_INDEXED_BYTES], prefix_end(first[:_INDEXED_BYTES]))
         return [decode_text(row["key"]) for row in rows if row["key"].startswith(first)]

@@ -12,7 +12,7 @@ from vaka.core.types.event import Event
 from vaka.stores import common
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, session_columns, transpose_rows
-from vaka.stores.postgres.leases import Lease
+from vaka.stores.postgres.heartbeat import Lease
 
 MAX_TRANSACTIONS = 4
 """Concurrent transactions, so that one waiting for a row lock does not delay the others."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
-from vaka.core.types.errors import Closed, ConfigError
+from vaka.core.types.errors import ConfigError
 from vaka.stores.sqlite.connection import Durability
 from vaka.stores.sqlite.events import SqliteEvents
 from vaka.stores.sqlite.hub import SqliteHub, SqliteLive
@@ -34,6 +34,7 @@ class SqliteStore:
         self.blobs: store.BlobStore = SqliteBlobs(self)
         self.values: store.KeyValueStore = SqliteValues(self)
         self.live: store.LiveChannel = SqliteLive(self)
+        self._maintenance = SqliteMaintenance(self)
 
     def with_namespace(self, namespace: str) -> "SqliteStore":
         """Return a handle on another namespace of the same file; it ends with this one."""
@@ -41,11 +42,11 @@ class SqliteStore:
 
     async def gc(self, retention: Retention) -> GcResult:
         """Remove idle sessions and unreferenced blobs; never a session with a writer or unfinished work."""
-        return await self._maintenance().gc(retention)
+        return await self._maintenance.gc(retention)
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs."""
-        return await self._maintenance().reindex()
+        return await self._maintenance.reindex()
 
     async def close(self) -> None:
         """End all claims of this handle and close the file."""
@@ -56,11 +57,6 @@ class SqliteStore:
             await self.hub.release([key for key, claim in self.hub.claims.items() if claim.by is self])
         else:
             await self.hub.close()
-
-    def _maintenance(self) -> SqliteMaintenance:
-        if self.closed:
-            raise Closed("the store was closed")
-        return SqliteMaintenance(self.hub.database, self.namespace, self.hub.is_written_by)
 
 
 __all__ = ["SqliteStore"]

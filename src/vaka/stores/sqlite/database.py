@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from vaka.core.types.errors import Busy, Closed, StoreError, VakaError
 from vaka.stores import common
@@ -126,14 +126,7 @@ def _rollback(connection: sqlite3.Connection) -> None:
                 raise
 
 
-ThreadResult = TypeVar("ThreadResult")
-
-
-class _ThreadTask(NamedTuple):
-    work: Callable[[sqlite3.Connection], Any] | None
-    """``None`` ends the thread."""
-    future: "asyncio.Future[Any]"
-    loop: asyncio.AbstractEventLoop
+T = TypeVar("T")
 
 
 class WriterThread:
@@ -141,14 +134,13 @@ class WriterThread:
 
     def __init__(self, open: Callable[[], sqlite3.Connection]) -> None:
         self._open_connection = open
-        self._tasks: queue.SimpleQueue[_ThreadTask] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Work | None, asyncio.Future[Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def run(self, work: Callable[[sqlite3.Connection], ThreadResult]) -> "asyncio.Future[ThreadResult]":
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
         """Return a future of the result of ``work``, or of its exception."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[ThreadResult] = loop.create_future()
-        self._tasks.put(_ThreadTask(work, future, loop))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._tasks.put((work, future))
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._main, name="vaka-sqlite", daemon=True)
             self._thread.start()
@@ -158,50 +150,46 @@ class WriterThread:
         """Finish the queued work and end the thread."""
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
-            loop = asyncio.get_running_loop()
-            end = _ThreadTask(None, loop.create_future(), loop)
-            self._tasks.put(end)
-            await end.future
+            ended = asyncio.get_running_loop().create_future()
+            self._tasks.put((None, ended))
+            await ended
             thread.join()
 
     def _main(self) -> None:
         connection: sqlite3.Connection | None = None
-        task = self._tasks.get()
+        work, future = self._tasks.get()
         try:
-            while task.work is not None:
-                result: Any = None
-                error: Exception | None = StoreError("the writer thread has failed")
+            while work is not None:
+                outcome: WorkOutcome = FailedWork(StoreError("the writer thread has failed"))
                 try:
                     connection = connection or self._open_connection()
-                    result, error = task.work(connection), None
-                except (VakaError, OSError, *SQLITE_ERRORS) as caught:
-                    error = caught
+                    outcome = work(connection)
+                except (VakaError, OSError, *SQLITE_ERRORS) as error:
+                    outcome = FailedWork(error)
                 finally:
-                    _post_result(task, result, error)
-                task = self._tasks.get()
+                    _post_outcome(future, outcome)
+                work, future = self._tasks.get()
         finally:
             if connection is not None:
                 connection.close()
-        _post_result(task, None, None)
+        _post_outcome(future, None)
 
 
-def _post_result(task: _ThreadTask, result: object, error: Exception | None) -> None:
+def _post_outcome(future: "asyncio.Future[Any]", outcome: WorkOutcome) -> None:
     try:
-        task.loop.call_soon_threadsafe(_set_future_result, task.future, result, error)
-    except RuntimeError:  # the loop is closed, so no task waits for the result
+        future.get_loop().call_soon_threadsafe(_set_outcome, future, outcome)
+    except RuntimeError:  # the loop is closed, so no task waits for the outcome
         return
 
 
-def _set_future_result(future: "asyncio.Future[Any]", result: object, error: Exception | None) -> None:
+def _set_outcome(future: "asyncio.Future[Any]", outcome: WorkOutcome) -> None:
     if future.done():
         return
-    if error is None:
-        future.set_result(result)
+    if isinstance(outcome, FailedWork):
+        future.set_exception(outcome.error)
     else:
-        future.set_exception(error)
+        future.set_result(outcome)
 
-
-T = TypeVar("T")
 
 MAX_JOBS = 64
 
@@ -223,13 +211,9 @@ class WriteJob:
         self.work, self.future, self.rows, self.size, self.appends, self.done = work, future, rows, size, appends, done
 
     def set_outcome(self, outcome: WorkOutcome) -> None:
-        if isinstance(outcome, FailedWork):
-            if not self.future.done():
-                self.future.set_exception(outcome.error)
-            return
-        if not self.future.done():
-            self.future.set_result(outcome)
-        if self.done is not None:  # after the future: the writer resumes, and knows its head, before followers wake
+        _set_outcome(self.future, outcome)
+        # After the future is set: the writer resumes, and knows its head, before followers wake.
+        if self.done is not None and not isinstance(outcome, FailedWork):
             self.done(outcome)
 
 

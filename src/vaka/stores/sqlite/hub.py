@@ -8,19 +8,18 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Corrupt, StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.followers import HeadWaiters, SnapshotMailbox
-from vaka.stores.sqlite import rows, socket_server
+from vaka.stores.followers import HeadWaiters, Mailboxes
+from vaka.stores.sqlite import rows, sockets
 from vaka.stores.sqlite.connection import Durability
 from vaka.stores.sqlite.database import SqliteDatabase
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey
-from vaka.stores.sqlite.socket_client import SocketClient
-from vaka.stores.sqlite.socket_server import FollowerConnection, SocketServer
+from vaka.stores.sqlite.sockets import FollowerConnection, SocketClient, SocketServer
 from vaka.stores.sqlite.writer_lock import WriterLock
 
 POLL_INTERVAL = 1.0
@@ -64,9 +63,9 @@ class SqliteHub:
         self.claims: dict[SqliteKey, SqliteClaim] = {}
         self.claiming: set[SqliteKey] = set()
         self.waiters: HeadWaiters[SqliteKey] = HeadWaiters()
-        self.mailboxes: dict[SqliteKey, list[SnapshotMailbox]] = {}
+        self.mailboxes: Mailboxes[SqliteKey] = Mailboxes()
         self.server = SocketServer(self.schedule_poll)
-        self.client = SocketClient(self.writer_lock.folder, self.schedule_poll, self._deliver)
+        self.client = SocketClient(self.writer_lock.folder, self.schedule_poll, self.mailboxes.put)
         self._start_lock = asyncio.Lock()
         self._unix_server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -132,9 +131,7 @@ class SqliteHub:
             self._timer.cancel()
         self.client.close()
         self.waiters.fail(self.waiters.keys(), Closed("the store was closed"))
-        for boxes in self.mailboxes.values():
-            for box in boxes:
-                box.close()
+        self.mailboxes.close()
         if self._unix_server is not None:
             self._unix_server.close()
         await self.server.close()
@@ -149,10 +146,10 @@ class SqliteHub:
 
     async def listen(self) -> None:
         """Open the socket of this handle, if the platform has Unix sockets."""
-        if not socket_server.SUPPORTED:
+        if not sockets.SUPPORTED:
             return
         try:
-            listener = socket_server.listen(self.writer_lock.folder, f"{self.writer_lock.name}.sock")
+            listener = sockets.listen(self.writer_lock.folder, f"{self.writer_lock.name}.sock")
         except OSError as error:
             _log.warning("no socket beside the database (%s): followers elsewhere see changes within a second", error)
             return
@@ -164,10 +161,6 @@ class SqliteHub:
             listener.close()
             raise
 
-    def _deliver(self, key: SqliteKey, event: Event) -> None:
-        for box in self.mailboxes.get(key, ()):
-            box.put(event)
-
     def _poll_scheduled(self) -> None:
         keys, self._keys_to_poll = self._keys_to_poll, set()
         for key, head in self._read_heads(
@@ -177,7 +170,7 @@ class SqliteHub:
 
     def _poll_all(self) -> None:
         self._timer = None
-        wanted = {*self.waiters.keys(), *self.mailboxes}
+        wanted = {*self.waiters.keys(), *self.mailboxes.keys()}
         for key, head in self._read_heads(list(wanted)):
             self.waiters.wake(key, head)
         for key in self.client.connected_keys():
@@ -247,6 +240,16 @@ class SqlitePort:
     def _key(self, session: SessionId) -> SqliteKey:
         return self._namespace, session
 
+    async def _fetch(self, query: str, *parameters: object) -> list[Any]:
+        """Return the rows of a query; its first parameter is the namespace."""
+        values = (self._namespace, *parameters)
+        return await self._database.read(lambda connection: connection.execute(query, values).fetchall())
+
+    async def _write(self, statement: str, *parameters: object, size: int = 0) -> None:
+        """Run a statement; its first parameter is the namespace."""
+        values = (self._namespace, *parameters)
+        await self._database.write(lambda connection: connection.execute(statement, values).close(), size=size)
+
 
 class SqliteLive(SqlitePort):
     def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
@@ -256,15 +259,9 @@ class SqliteLive(SqlitePort):
         self._hub.server.touch(self._key(session))
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
-        database, key, box = self._database, self._key(session), SnapshotMailbox()
-        boxes = self._hub.mailboxes.setdefault(key, [])
-        boxes.append(box)
-        try:
+        database, key = self._database, self._key(session)
+        with self._hub.mailboxes.open(key) as box:
             self._hub.follow(key, await database.read(partial(rows.load_row, key=key)), resend_blocks=True)
             async with aclosing(box.receive()) as events:
                 async for event in events:
                     yield event
-        finally:
-            boxes.remove(box)
-            if not boxes and self._hub.mailboxes.get(key) is boxes:
-                del self._hub.mailboxes[key]

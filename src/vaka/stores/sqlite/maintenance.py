@@ -1,7 +1,7 @@
 """Garbage collection, and rebuilding the index from the logs."""
 
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,16 @@ from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.ids import SessionId
 from vaka.stores.sqlite import rows
-from vaka.stores.sqlite.database import SqliteDatabase
+from vaka.stores.sqlite.hub import SqlitePort
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 
 _SELECT_IDLE = (
     "select session from sessions where namespace = ? and updated < ? and turn = '' and inputs = 0 and pending = 0 "
     "order by session"
+)
+_SELECT_DECISION = "select 1 from decisions where namespace = ? and session = ?"
+_SELECT_SESSION_IDS = (
+    "select session from events where namespace = ?1 union select session from sessions where namespace = ?1"
 )
 _SELECT_SIZE = "select coalesce(sum(length(body)), 0) from events where namespace = ? and session = ?"
 _SELECT_BLOBS = "select digest, length(data) from blobs where namespace = ? and created < ?"
@@ -26,13 +30,8 @@ _THREAD_SIZE = 1 << 30
 """A size that sends work to the writer thread."""
 
 
-class SqliteMaintenance:
+class SqliteMaintenance(SqlitePort):
     """Garbage collection and reindexing of one namespace."""
-
-    def __init__(
-        self, database: SqliteDatabase, namespace: str, is_written_by: Callable[[SqliteKey, str], bool]
-    ) -> None:
-        self._database, self._namespace, self._is_written_by = database, namespace, is_written_by
 
     async def gc(self, retention: Retention) -> GcResult:
         sessions = await self._remove_sessions(retention)
@@ -49,12 +48,12 @@ class SqliteMaintenance:
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs, one session after the other; ``Corrupt`` names the damaged ones."""
-        names = await self._database.read(self._list_session_ids)
+        names = await self._fetch(_SELECT_SESSION_IDS)
         damaged: list[str] = []
         count = 0
-        for name in names:
+        for (name,) in names:
             try:
-                count += await self._database.write(partial(_rebuild_index, (self._namespace, name)), size=_THREAD_SIZE)
+                count += await self._database.write(partial(_rebuild_index, self._key(name)), size=_THREAD_SIZE)
             except Corrupt as error:
                 damaged.append(str(error))
         if damaged:
@@ -63,12 +62,9 @@ class SqliteMaintenance:
 
     async def _remove_sessions(self, retention: Retention) -> dict[SessionId, int]:
         """Remove idle sessions, or with ``dry_run`` only find them; return them with their sizes."""
-        idle = await self._database.read(lambda connection: connection.execute(
-            _SELECT_IDLE, (self._namespace, retention.idle_before)
-        ).fetchall())  # fmt: skip
         removed: dict[SessionId, int] = {}
-        for (session,) in idle:
-            work = partial(self._remove_session, (self._namespace, session), retention.idle_before, retention.dry_run)
+        for (session,) in await self._fetch(_SELECT_IDLE, retention.idle_before):
+            work = partial(self._remove_session, self._key(session), retention.idle_before, retention.dry_run)
             size = await (self._database.read(work) if retention.dry_run else self._database.write(work))
             if size is not None:
                 removed[session] = size
@@ -77,7 +73,9 @@ class SqliteMaintenance:
     def _remove_session(self, key: SqliteKey, before: str, dry_run: bool, connection: sqlite3.Connection) -> int | None:
         """Remove a session if it is still idle, and return its size."""
         row = rows.load_row(connection, key)
-        if row is None or not _is_removable(connection, key, row.info, before) or self._is_written_by(key, row.owner):
+        if row is None or row.info.updated >= before or self._hub.is_written_by(key, row.owner):
+            return None
+        if row.info.turn or row.info.inputs or row.info.pending or connection.execute(_SELECT_DECISION, key).fetchone():
             return None
         size: int = connection.execute(_SELECT_SIZE, key).fetchone()[0]
         if not dry_run:
@@ -98,19 +96,6 @@ class SqliteMaintenance:
         blobs = self._unreferenced_blobs(connection, before, ())
         connection.executemany(_DELETE_BLOB, [(self._namespace, digest) for digest in blobs])
         return blobs
-
-    def _list_session_ids(self, connection: sqlite3.Connection) -> list[SessionId]:
-        query = (
-            "select session from events where namespace = ?1 union select session from sessions where namespace = ?1"
-        )
-        return [session for (session,) in connection.execute(query, (self._namespace,))]
-
-
-def _is_removable(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo, before: str) -> bool:
-    """Whether a session has no unfinished work and has not changed since ``before``."""
-    query = "select 1 from decisions where namespace = ? and session = ?"
-    unfinished = info.turn or info.inputs or info.pending or connection.execute(query, key).fetchone()
-    return info.updated < before and not unfinished
 
 
 def _shrink_file(connection: sqlite3.Connection) -> None:

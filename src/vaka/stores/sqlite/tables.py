@@ -1,10 +1,10 @@
 """The ports beside the log: sessions, snapshots, blobs and key-value pairs of one namespace."""
 
 import hashlib
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,10 @@ import msgspec
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery, SessionStatus
 from vaka.core.session.hash_chain import hash_of
 from vaka.core.session.index_rows import find_asked_decisions, replace_fields
-from vaka.core.types.errors import Busy, Corrupt, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
-from vaka.stores.common import cursor_of, parse_cursor
+from vaka.stores.common import check_blob, current_time, encode_value, page_of, parse_cursor, sort_decisions
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.hub import SqlitePort
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey, checksum
@@ -46,19 +46,25 @@ class SqliteSessions(SqlitePort):
         return self._info_of(row) if row is not None else None
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        work = partial(_list_sessions, namespace=self._namespace, query=query, after=parse_cursor(query))
+        statement, values = _list_statement(self._namespace, query)
+
+        def work(connection: sqlite3.Connection) -> list[Any]:
+            return connection.execute(statement, values).fetchall()
+
         # A title search reads all rows, which is too slow for the event loop.
         found = await (self._database.run_in_thread(work) if query.text else self._database.read(work))
-        page = found[: query.limit]
-        cursor = cursor_of(page[-1].info) if len(found) > len(page) else ""
-        return SessionPage(sessions=tuple(self._info_of(row) for row in page), next=cursor)
+        loaded = [rows.parse_row(self._key(session), tuple(record)) for session, *record in found]
+        return page_of([self._info_of(row) for row in loaded], query)
 
     async def delete(self, session: SessionId) -> None:
         await self._database.write(partial(self._delete_session, self._key(session)), rows=1)
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        found = await self._database.read(partial(_list_decisions, namespace=self._namespace, session=session))
-        return sorted(found, key=lambda row: (row.event.ts, row.session, row.seq))
+        if session is None:
+            found = await self._fetch(_SELECT_DECISIONS)
+        else:
+            found = await self._fetch(f"{_SELECT_DECISIONS} and d.session = ?", session)
+        return sort_decisions(_parse_decision(self._key(SessionId(name)), *record) for name, *record in found)
 
     def _info_of(self, row: SessionRow) -> SessionInfo:
         live = bool(row.owner) and self._hub.is_written_by(self._key(row.info.id), row.owner)
@@ -76,39 +82,31 @@ class SqliteSessions(SqlitePort):
         rows.delete_session(connection, key)
 
 
-def _list_sessions(
-    connection: sqlite3.Connection, namespace: str, query: SessionQuery, after: tuple[str, str] | None
-) -> "list[SessionRow]":
-    conditions: list[tuple[str, tuple[Any, ...]]] = [("namespace = ?", (namespace,))]
+def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[object]]:
+    """Return the statement for one page and one more row, with its values."""
+    after, since, before = parse_cursor(query), query.updated_after, query.updated_before
+    conditions, values = ["namespace = ?"], [namespace]
+
+    def add(condition: str, *arguments: str) -> None:
+        conditions.append(condition)
+        values.extend(arguments)
+
     if query.status is not None:
-        conditions.append((_STATUS_CONDITIONS[query.status], ()))
+        add(_STATUS_CONDITIONS[query.status])
     if query.prefix:
-        conditions.append(("session >= ? and session < ?", (query.prefix, f"{query.prefix}\U0010ffff")))
-    texts = {"agent = ?": query.agent, "origin = ?": query.origin, "has(title, ?)": query.text}
-    conditions += [(condition, (value,)) for condition, value in texts.items() if value]
+        add("session >= ? and session < ?", query.prefix, f"{query.prefix}\U0010ffff")
+    for condition, value in (("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text)):
+        if value:
+            add(condition, value)
     # The index is by minute: the condition on it narrows the rows, the one on ``updated`` is exact.
-    since, before = query.updated_after, query.updated_before
     if since:
-        conditions.append(("minute >= ? and updated > ?", (rows.minute_of(since), since)))
+        add("minute >= ? and updated > ?", rows.minute_of(since), since)
     if before:
-        conditions.append(("minute <= ? and updated < ?", (rows.minute_of(before), before)))
+        add("minute <= ? and updated < ?", rows.minute_of(before), before)
     if after is not None:
-        conditions.append(("minute <= ? and (updated, session) < (?, ?)", (rows.minute_of(after[0]), *after)))
-    where = " and ".join(condition for condition, _ in conditions)
-    values = [value for _, parameters in conditions for value in parameters]
-    statement = f"{_SELECT_SESSIONS}{where} order by minute desc, updated desc, session desc limit ?"
-    found = connection.execute(statement, (*values, query.limit + 1)).fetchall()
-    return [rows.parse_row((namespace, session), tuple(record)) for session, *record in found]
-
-
-def _list_decisions(
-    connection: sqlite3.Connection, namespace: str, session: SessionId | None
-) -> "list[PendingDecision]":
-    if session is None:
-        found = connection.execute(_SELECT_DECISIONS, (namespace,)).fetchall()
-    else:
-        found = connection.execute(f"{_SELECT_DECISIONS} and d.session = ?", (namespace, session)).fetchall()
-    return [_parse_decision((namespace, SessionId(name)), *record) for name, *record in found]
+        add("minute <= ? and (updated, session) < (?, ?)", rows.minute_of(after[0]), *after)
+    order = "order by minute desc, updated desc, session desc limit ?"
+    return f"{_SELECT_SESSIONS}{' and '.join(conditions)} {order}", [*values, query.limit + 1]
 
 
 def _parse_decision(key: SqliteKey, decision: str, seq: int, hash: str, body: bytes | None) -> PendingDecision:
@@ -122,113 +120,83 @@ def _parse_decision(key: SqliteKey, decision: str, seq: int, hash: str, body: by
 
 _MAX_SEQ = (1 << 63) - 1
 
+_SAVE_SNAPSHOT = (
+    "insert or replace into snapshots (namespace, session, version, seq, checksum, data) values (?,?,?,?,?,?)"
+)
+
 
 class SqliteSnapshots(SqlitePort):
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
-        await self._database.write(partial(_save_snapshot, self._key(session), seq, version, data), size=len(data))
+        key = self._key(session)
+
+        def save(connection: sqlite3.Connection) -> None:
+            connection.execute("delete from snapshots where namespace=? and session=? and version<>?", (*key, version))
+            connection.execute(_SAVE_SNAPSHOT, (*key, version, seq, checksum(key, version, seq, data), data))
+
+        await self._database.write(save, size=len(data))
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
-        return await self._database.read(partial(_load_snapshot, key=self._key(session), version=version, upto=upto))
+        """Return the newest intact snapshot."""
+        key = self._key(session)
+        query = (
+            "select seq, checksum, data from snapshots "
+            "where namespace = ? and session = ? and version = ? and seq <= ? order by seq desc"
+        )
 
+        def load(connection: sqlite3.Connection) -> tuple[int, bytes] | None:
+            with closing(connection.execute(query, (*key, version, _MAX_SEQ if upto is None else upto))) as found:
+                for seq, crc, data in found:
+                    if isinstance(data, bytes) and checksum(key, version, seq, data) == crc:
+                        return seq, data
+            return None
 
-def _save_snapshot(key: SqliteKey, seq: int, version: str, data: bytes, connection: sqlite3.Connection) -> None:
-    connection.execute("delete from snapshots where namespace = ? and session = ? and version <> ?", (*key, version))
-    connection.execute(
-        "insert or replace into snapshots (namespace, session, version, seq, checksum, data) values (?,?,?,?,?,?)",
-        (*key, version, seq, checksum(key, version, seq, data), data),
-    )
-
-
-def _load_snapshot(
-    connection: sqlite3.Connection, key: SqliteKey, version: str, upto: int | None
-) -> tuple[int, bytes] | None:
-    found = connection.execute(
-        "select seq, checksum, data from snapshots "
-        "where namespace = ? and session = ? and version = ? and seq <= ? order by seq desc",
-        (*key, version, _MAX_SEQ if upto is None else upto),
-    )
-    for seq, crc, data in found:
-        if isinstance(data, bytes) and checksum(key, version, seq, data) == crc:
-            return seq, data
-    return None
+        return await self._database.read(load)
 
 
 class SqliteBlobs(SqlitePort):
     async def put(self, data: bytes) -> Digest:
         """Store ``data``; a blob that exists gets a new creation time, so that ``gc`` spares it."""
         digest = Digest(hashlib.sha256(data).hexdigest())
-        await self._database.write(partial(_put_blob, self._namespace, digest, data), size=len(data))
+        statement = (
+            "insert into blobs (namespace, digest, created, data) values (?,?,?,?) "
+            "on conflict (namespace, digest) do update set created = excluded.created, data = excluded.data"
+        )
+        await self._write(statement, digest, current_time(), data, size=len(data))
         return digest
 
     async def get(self, digest: Digest) -> bytes:
-        return await self._database.read(partial(_get_blob, namespace=self._namespace, digest=digest))
-
-
-def current_time() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _put_blob(namespace: str, digest: Digest, data: bytes, connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "insert into blobs (namespace, digest, created, data) values (?,?,?,?) "
-        "on conflict (namespace, digest) do update set created = excluded.created, data = excluded.data",
-        (namespace, digest, current_time(), data),
-    )
-
-
-def _get_blob(connection: sqlite3.Connection, namespace: str, digest: Digest) -> bytes:
-    query = "select data from blobs where namespace = ? and digest = ?"
-    found = connection.execute(query, (namespace, digest)).fetchone()
-    if found is None:
-        raise NotFound(f"there is no blob {digest[:64]!r}")
-    data: object = found[0]
-    if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
-        raise Corrupt(f"blob {digest!r}: its bytes do not match its digest")
-    return data
+        found = await self._fetch("select data from blobs where namespace = ? and digest = ?", digest)
+        return check_blob(digest, found[0][0] if found else None)
 
 
 class SqliteValues(SqlitePort):
     async def get(self, key: str) -> JSON:
-        return await self._database.read(partial(_get_value, namespace=self._namespace, key=key))
+        found = await self._fetch("select checksum, value from pairs where namespace = ? and key = ?", key)
+        if not found:
+            return None
+        crc, raw = found[0]
+        if not isinstance(raw, bytes) or checksum(self._namespace, key, raw) != crc:
+            raise Corrupt(f"the stored value of {key!r} is damaged")
+        return msgspec.json.decode(raw)
 
     async def put(self, key: str, value: JSON) -> None:
-        try:
-            raw = None if value is None else msgspec.json.encode(value)
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise InvalidInput(f"value of {key!r} is not JSON: {error}") from error
-        await self._database.write(partial(_put_value, self._namespace, key, raw), size=len(raw or b""))
+        if value is None:
+            await self._write("delete from pairs where namespace = ? and key = ?", key)
+            return
+        raw = encode_value(key, value)
+        statement = "insert or replace into pairs (namespace, key, checksum, value) values (?,?,?,?)"
+
+        def put(connection: sqlite3.Connection) -> None:
+            connection.execute(statement, (self._namespace, key, checksum(self._namespace, key, raw), raw))
+
+        await self._database.write(put, size=len(raw))
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
-        return await self._database.read(partial(_list_keys, namespace=self._namespace, prefix=prefix))
+        query = "select key from pairs where namespace = ? and key >= ? order by key"
 
+        def list_keys(connection: sqlite3.Connection) -> list[str]:
+            with closing(connection.execute(query, (self._namespace, prefix))) as found:
+                # sorted by code point: all keys with the prefix come first
+                return [key for (key,) in itertools.takewhile(lambda row: row[0].startswith(prefix), found)]
 
-def _get_value(connection: sqlite3.Connection, namespace: str, key: str) -> JSON:
-    query = "select checksum, value from pairs where namespace = ? and key = ?"
-    found = connection.execute(query, (namespace, key)).fetchone()
-    if found is None:
-        return None
-    crc, raw = found
-    if not isinstance(raw, bytes) or checksum(namespace, key, raw) != crc:
-        raise Corrupt(f"the stored value of {key!r} is damaged")
-    return msgspec.json.decode(raw)
-
-
-def _put_value(namespace: str, key: str, raw: bytes | None, connection: sqlite3.Connection) -> None:
-    if raw is None:
-        connection.execute("delete from pairs where namespace = ? and key = ?", (namespace, key))
-    else:
-        connection.execute(
-            "insert or replace into pairs (namespace, key, checksum, value) values (?,?,?,?)",
-            (namespace, key, checksum(namespace, key, raw), raw),
-        )
-
-
-def _list_keys(connection: sqlite3.Connection, namespace: str, prefix: str) -> list[str]:
-    names: list[str] = []
-    query = "select key from pairs where namespace = ? and key >= ? order by key"
-    with closing(connection.execute(query, (namespace, prefix))) as found:
-        for (key,) in found:
-            if not key.startswith(prefix):  # sorted by code point: all keys with the prefix come first
-                break
-            names.append(key)
-    return names
+        return await self._database.read(list_keys)

@@ -16,22 +16,22 @@ from vaka.core.types.errors import StoreError
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(descriptor: int, *, shared: bool) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
+    def _lock(descriptor: int, *, shared: bool) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _try_lock(descriptor: int, *, shared: bool) -> bool:
-        """Take the lock if it is free; ``is_alive`` takes it shared, so that concurrent checks do not collide."""
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+    def _lock(descriptor: int, *, shared: bool) -> None:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
+def _try_lock(descriptor: int, *, shared: bool) -> bool:
+    """Take the lock if it is free; ``is_alive`` takes it shared, so that concurrent checks do not collide."""
+    try:
+        _lock(descriptor, shared=shared)
+    except OSError:
+        return False
+    return True
 
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)

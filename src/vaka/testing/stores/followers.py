@@ -10,7 +10,7 @@ import pytest
 from vaka.core.ports.store import Store
 from vaka.core.types.control import InterruptRequested, QuestionAnswered
 from vaka.core.types.errors import Closed, HeadMoved, InvalidInput, NotFound
-from vaka.core.types.event import Custom, Event, decode
+from vaka.core.types.event import Body, Custom, Event, decode
 from vaka.core.types.ids import DecisionId, MessageId, SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.testing.stores.sealed_events import (
@@ -18,6 +18,7 @@ from vaka.testing.stores.sealed_events import (
     approval_requested,
     approval_resolved,
     begin_session,
+    find_session,
     input_added,
     offer_event,
     question_asked,
@@ -38,8 +39,7 @@ class OffersContract:
         stored = await read_log(store, "s")
         event = decode(stored[1])
         assert (event.data, event.seq, event.prev, event.id) == (input_added("from outside", "o1"), 2, log.hash, "1.2")
-        found = await store.sessions.find(SESSION)
-        assert found is not None
+        found = await find_session(store)
         assert (found.head, found.hash, found.inputs) == (2, event.hash, 2)
 
     async def test_inputs_interrupts_and_answers_can_be_offered(self, store: Store, other: Store) -> None:
@@ -56,12 +56,9 @@ class OffersContract:
 
     async def test_an_event_of_the_writer_cannot_be_offered(self, store: Store) -> None:
         await write_session(store, "s")
-        with pytest.raises(InvalidInput):
-            await store.events.offer(SESSION, unsealed_event("s", Custom(name="x")), key="x")
-        with pytest.raises(InvalidInput):
-            await store.events.offer(SESSION, unsealed_event("s", input_added("x", "a")), key="b")
-        with pytest.raises(InvalidInput):
-            await offer_event(store, input_added("x", ""))
+        for body, key in ((Custom(name="x"), "x"), (input_added("x", "a"), "b"), (input_added("x", ""), "")):
+            with pytest.raises(InvalidInput):
+                await store.events.offer(SESSION, unsealed_event("s", body), key=key)
         assert len(await read_log(store, "s")) == 1
 
     async def test_an_offer_to_an_unknown_session_is_not_found(self, store: Store) -> None:
@@ -101,13 +98,9 @@ class OffersContract:
 
     async def test_concurrent_offers_of_two_handles_make_one_chain(self, store: Store, other: Store) -> None:
         await write_session(store, "s")
-        seqs = await asyncio.gather(
-            *(
-                offer_event(handle, input_added(f"{n}", f"{n}{name}"))
-                for n in range(20)
-                for name, handle in (("a", store), ("b", other))
-            )
-        )
+        handles = {"a": store, "b": other}
+        bodies = [(name, input_added(f"{n}", f"{n}{name}")) for n in range(20) for name in handles]
+        seqs = await asyncio.gather(*(offer_event(handles[name], body) for name, body in bodies))
         assert sorted(seqs) == list(range(2, 42))
         assert len(await read_log(other, "s")) == 41
 
@@ -115,9 +108,8 @@ class OffersContract:
         log, term = await begin_session(store, "s")
         await offer_event(other, input_added("psst", "o"))
         with pytest.raises(HeadMoved):
-            await EventSealer.append_to(_copy_sealer(log), store, term, input_added("two", "k2"))
-        async for event in store.events.read(SESSION, after=1):
-            log.add_sealed(event)
+            await EventSealer(SESSION, log.events[-1]).append_to(store, term, input_added("two", "k2"))
+        await log.catch_up(store)
         assert await log.append_to(store, term, input_added("two", "k2")) == 3
         assert await read_log(other, "s") == log.stored
 
@@ -126,13 +118,12 @@ class OffersContract:
         for n in range(10):
             offered, appended = await asyncio.gather(
                 offer_event(store, input_added("o", f"o{n}")),
-                _copy_sealer(log).append_to(store, term, input_added("a", f"a{n}")),
+                EventSealer(SESSION, log.events[-1]).append_to(store, term, input_added("a", f"a{n}")),
                 return_exceptions=True,
             )
             assert isinstance(offered, int)
             assert isinstance(appended, int | HeadMoved)
-            async for event in store.events.read(SESSION, after=log.head):
-                log.add_sealed(event)
+            await log.catch_up(store)
         assert log.head > 10
 
     async def test_hostile_keys_are_only_names(self, store: Store) -> None:
@@ -142,12 +133,6 @@ class OffersContract:
             assert await offer_event(store, input_added("x", key)) == seq
         for seq, key in enumerate(keys, 2):
             assert await offer_event(store, input_added("y", key)) == seq
-
-
-def _copy_sealer(log: EventSealer) -> EventSealer:
-    other = EventSealer(log.session)
-    other.add_sealed(log.events[-1])
-    return other
 
 
 async def _start_wait(store: Store, after: int, session: SessionId = SESSION) -> "asyncio.Task[int]":
@@ -255,23 +240,26 @@ WATCH_TIMEOUT = 30
 
 
 class GrowingBlock:
-    """An open block that grows."""
+    """An open block of the session ``s`` that grows."""
 
-    def __init__(self, session: str = "s", number: int = 0) -> None:
-        self.session, self.number, self.text = session, number, ""
+    def __init__(self, text: str = "", number: int = 0) -> None:
+        self.text, self.number = text, number
 
     def snapshot(self) -> Event:
         body = MessageSnapshot(message_id=MessageId("m"), block=self.number, of="text.delta", text=self.text)
-        return unsealed_event(self.session, body)
+        return unsealed_event(SESSION, body)
+
+    def share(self, store: Store) -> None:
+        store.live.share(SESSION, lambda: [self.snapshot()])
 
 
-async def _watch_until(handle: Store, text: str, session: SessionId = SESSION) -> Event:
+async def _watch_until(handle: Store, text: str) -> Body:
     """Return the first snapshot with this text."""
-    async with asyncio.timeout(WATCH_TIMEOUT), aclosing(handle.live.watch(session)) as events:
+    async with asyncio.timeout(WATCH_TIMEOUT), aclosing(handle.live.watch(SESSION)) as events:
         async for event in events:
             assert isinstance(event.data, MessageSnapshot)
             if event.data.text == text:
-                return event
+                return event.data
     raise AssertionError(f"the watch ended before {text!r}")
 
 
@@ -280,46 +268,41 @@ class LiveContract:
 
     async def test_a_follower_in_another_handle_gets_the_current_open_block(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
-        block = GrowingBlock()
-        block.text = "Hello 🛶 \x00"
-        store.live.share(SESSION, lambda: [block.snapshot()])
-        assert (await _watch_until(other, block.text)).data == block.snapshot().data
+        block = GrowingBlock("Hello 🛶 \x00")
+        block.share(store)
+        assert await _watch_until(other, block.text) == block.snapshot().data
 
     async def test_a_follower_in_another_handle_sees_an_open_block_grow(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
         block = GrowingBlock()
-        store.live.share(SESSION, lambda: [block.snapshot()])
+        block.share(store)
         following = asyncio.create_task(_watch_until(other, "the end"))
         while not following.done():
             block.text = block.text + "." if len(block.text) < 20 and block.text != "the end" else "the end"
             store.live.touch(SESSION)
             await asyncio.sleep(0)
-        assert (await following).data == block.snapshot().data
+        assert await following == block.snapshot().data
 
     async def test_every_open_block_is_shown(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")
-        one, two = GrowingBlock(number=0), GrowingBlock(number=1)
-        one.text, two.text = "one", "two"
+        one, two = GrowingBlock("one"), GrowingBlock("two", number=1)
         store.live.share(SESSION, lambda: [one.snapshot(), two.snapshot()])
-        assert (await _watch_until(other, "one")).data == one.snapshot().data
-        assert (await _watch_until(other, "two")).data == two.snapshot().data
+        assert await _watch_until(other, "one") == one.snapshot().data
+        assert await _watch_until(other, "two") == two.snapshot().data
 
     async def test_a_follower_may_come_before_the_writer(self, store: Store, other: Store) -> None:
         await write_session(store, "s")
         following = asyncio.create_task(_watch_until(other, "late"))
         await asyncio.sleep(0)
         await store.events.claim(SESSION)
-        block = GrowingBlock()
-        block.text = "late"
-        store.live.share(SESSION, lambda: [block.snapshot()])
-        async with asyncio.timeout(WATCH_TIMEOUT):
-            assert (await following).data == block.snapshot().data
+        block = GrowingBlock("late")
+        block.share(store)
+        assert await following == block.snapshot().data
 
     async def test_blocks_that_are_no_longer_shared_are_not_sent(self, store: Store, other: Store) -> None:
         log, term = await begin_session(store, "s")
-        old, new = GrowingBlock(), GrowingBlock()
-        old.text, new.text = "old", "new"
-        store.live.share(SESSION, lambda: [old.snapshot()])
+        new = GrowingBlock("new")
+        GrowingBlock("old").share(store)
         store.live.share(SESSION, None)
         store.live.touch(SESSION)
         async with asyncio.timeout(WATCH_TIMEOUT), aclosing(other.live.watch(SESSION)) as events:
@@ -327,7 +310,7 @@ class LiveContract:
             await asyncio.sleep(0)
             await log.append_to(store, term, input_added("two", "k2"))
             assert await other.events.wait(SESSION, after=1) == 2
-            store.live.share(SESSION, lambda: [new.snapshot()])
+            new.share(store)
             while not first.done():
                 store.live.touch(SESSION)
                 await asyncio.sleep(0)
@@ -351,9 +334,7 @@ class LiveContract:
 
     async def test_a_follower_that_leaves_does_not_disturb_the_writer(self, store: Store, other: Store) -> None:
         log, term = await begin_session(store, "s")
-        block = GrowingBlock()
-        block.text = "x"
-        store.live.share(SESSION, lambda: [block.snapshot()])
+        GrowingBlock("x").share(store)
         for _ in range(3):
             await _watch_until(other, "x")
         store.live.touch(SESSION)
@@ -361,16 +342,13 @@ class LiveContract:
 
     async def test_namespaces_do_not_share_live_blocks(self, store: Store, other: Store) -> None:
         tenant, there = store.with_namespace("tenant"), other.with_namespace("tenant")
-        mine, theirs = GrowingBlock(), GrowingBlock()
-        mine.text, theirs.text = "mine", "theirs"
-        await begin_session(store, "s")
-        await begin_session(tenant, "s")
-        store.live.share(SESSION, lambda: [mine.snapshot()])
-        tenant.live.share(SESSION, lambda: [theirs.snapshot()])
-        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(there.live.watch(SESSION)) as events:
-            assert (await anext(events)).data == theirs.snapshot().data
-        async with asyncio.timeout(WATCH_TIMEOUT), aclosing(other.live.watch(SESSION)) as events:
-            assert (await anext(events)).data == mine.snapshot().data
+        mine, theirs = GrowingBlock("mine"), GrowingBlock("theirs")
+        for handle, block in ((store, mine), (tenant, theirs)):
+            await begin_session(handle, "s")
+            block.share(handle)
+        for handle, block in ((there, theirs), (other, mine)):
+            async with asyncio.timeout(WATCH_TIMEOUT), aclosing(handle.live.watch(SESSION)) as events:
+                assert (await anext(events)).data == block.snapshot().data
 
     async def test_a_watch_ends_with_its_handle(self, store: Store, other: Store) -> None:
         await begin_session(store, "s")

@@ -4,7 +4,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from vaka.core.types.ids import SessionId, Term
 from vaka.testing.stores.sealed_events import (
     EventSealer,
     begin_session,
+    find_session,
     input_added,
     read_log,
     turn_events,
@@ -26,6 +28,8 @@ from vaka.testing.stores.sealed_events import (
 )
 
 SESSION = SessionId("s")
+
+Tamper: TypeAlias = Callable[[str, int, bytes | None], Awaitable[None]]
 
 HOSTILE_SESSION_IDS = [
     "'; drop table sessions; --", "%", "_", "a%b_c", "é", "e\u0301", "日本語", "🛶", "\u202eabc", "..", "/etc/passwd",
@@ -86,9 +90,8 @@ class LogContract:
 
     async def test_a_batch_that_does_not_follow_the_head_writes_nothing(self, store: Store) -> None:
         log, term = await begin_session(store, "s")
-        good = EventSealer(SESSION)
-        good.add_sealed(log.events[0])
-        first, second, third = good.seal(*(input_added(str(n), str(n)) for n in range(3)))
+        bodies = [input_added(str(n), str(n)) for n in range(3)]
+        first, second, third = EventSealer(SESSION, log.events[0]).seal(*bodies)
         foreign = EventSealer(SESSION).seal(input_added("x", "x"), input_added("y", "y"))[1]
         unsealed = unsealed_event("s", input_added("x", "x"))
         invalid: list[list[Event]] = [
@@ -99,8 +102,7 @@ class LogContract:
             with pytest.raises(LogError):
                 await store.events.append(SESSION, events, head=1, term=term)
         assert await read_log(store, "s") == [log.events[0].stored]
-        found = await store.sessions.find(SESSION)
-        assert found is not None
+        found = await find_session(store)
         assert (found.head, found.hash, found.inputs) == (1, log.hash, 1)
         assert await store.events.append(SESSION, [first, second], head=1, term=term) == 3
 
@@ -115,15 +117,11 @@ class LogContract:
 
     async def test_one_bad_batch_does_not_harm_those_written_with_it(self, store: Store) -> None:
         sessions = [await begin_session(store, f"s{n}") for n in range(9)]
-        got = await asyncio.gather(
-            *(
-                store.events.append(
-                    log.session, log.seal(input_added("x", "x"))[: n % 3], head=1 if n % 3 else 0, term=term
-                )
-                for n, (log, term) in enumerate(sessions)
-            ),
-            return_exceptions=True,
-        )
+        appends = [
+            store.events.append(log.session, log.seal(input_added("x", "x"))[: n % 3], head=min(n % 3, 1), term=term)
+            for n, (log, term) in enumerate(sessions)
+        ]
+        got = await asyncio.gather(*appends, return_exceptions=True)
         assert [head if isinstance(head, int) else 0 for head in got] == [0, 2, 2] * 3
         for n, (log, _) in enumerate(sessions):
             assert await read_log(store, log.session) == [event.stored for event in log.events[: 2 if n % 3 else 1]]
@@ -155,9 +153,7 @@ class LogContract:
         logs = {name: await write_session(store, name, input_added(name)) for name in HOSTILE_SESSION_IDS}
         for name, log in logs.items():
             assert await read_log(other, name) == log.stored
-            found = await other.sessions.find(SessionId(name))
-            assert found is not None
-            assert found.id == name
+            assert (await find_session(other, name)).id == name
 
     async def test_namespaces_never_see_each_other(self, store: Store, other: Store) -> None:
         tenant, again = store.with_namespace("tenant"), other.with_namespace("tenant")
@@ -199,9 +195,7 @@ class LogContract:
         while True:  # a write that was under way may still be committed; then the next append raises HeadMoved
             stored = await read_log(store, "s")
             assert stored in ([event.stored for event in log.events[:1]], log.stored)
-            on = EventSealer(SESSION)
-            for event in stored:
-                on.add_sealed(decode(event))
+            on = EventSealer(SESSION, *map(decode, stored))
             try:
                 assert await on.append_to(store, term, input_added("c", "kc")) == len(stored) + 1
                 break
@@ -214,38 +208,28 @@ class ChainContract:
     """Changed bytes raise ``Corrupt``. ``tamper(session, seq, stored)`` changes them without the store."""
 
     @pytest.fixture
-    def tamper(self) -> Callable[[str, int, bytes | None], Awaitable[None]]:
+    def tamper(self) -> Tamper:
         """Replace the stored bytes of an event, or remove it."""
         raise NotImplementedError
 
-    async def test_a_changed_event_is_corrupt_at_any_seq(
-        self, store: Store, tamper: Callable[[str, int, bytes | None], Awaitable[None]]
-    ) -> None:
+    async def test_a_changed_event_is_corrupt_at_any_seq(self, store: Store, tamper: Tamper) -> None:
         log = await write_session(store, "s", *(input_added(f"word {n}", str(n)) for n in range(4)))
         for event in log.events:
             await tamper("s", event.seq, event.stored.replace(b"word", b"ward"))
-            with pytest.raises(Corrupt):
-                await read_log(store, "s")
-            with pytest.raises(Corrupt):
-                await read_log(store, "s", after=event.seq - 1)
-            if event.seq < 4:
+            for after in {0, event.seq - 1, min(event.seq, 3)}:
                 with pytest.raises(Corrupt):
-                    await read_log(store, "s", after=event.seq)
+                    await read_log(store, "s", after=after)
             await tamper("s", event.seq, event.stored)
         assert await read_log(store, "s") == log.stored
 
-    async def test_a_missing_event_is_corrupt_at_any_seq(
-        self, store: Store, tamper: Callable[[str, int, bytes | None], Awaitable[None]]
-    ) -> None:
+    async def test_a_missing_event_is_corrupt_at_any_seq(self, store: Store, tamper: Tamper) -> None:
         for seq in range(1, 5):
             await write_session(store, f"s{seq}", *(input_added(f"word {n}", str(n)) for n in range(4)))
             await tamper(f"s{seq}", seq, None)
             with pytest.raises(Corrupt):
                 await read_log(store, f"s{seq}")
 
-    async def test_bytes_that_are_not_an_event_are_corrupt(
-        self, store: Store, tamper: Callable[[str, int, bytes | None], Awaitable[None]]
-    ) -> None:
+    async def test_bytes_that_are_not_an_event_are_corrupt(self, store: Store, tamper: Tamper) -> None:
         await write_session(store, "s")
         for stored in (b"", b"{", b"[]", b"\xff\xfe", b"null"):
             await tamper("s", 1, stored)
@@ -261,8 +245,7 @@ class ClaimsContract:
         assert await store.sessions.find(SESSION) is None
         log = EventSealer(SESSION)
         assert await log.append_to(store, Term(1), input_added("hello")) == 1
-        found = await store.sessions.find(SESSION)
-        assert found is not None
+        found = await find_session(store)
         assert (found.head, found.term) == (1, 1)
 
     async def test_a_session_with_a_writer_cannot_be_claimed_by_another_handle(
@@ -279,37 +262,26 @@ class ClaimsContract:
 
     async def test_of_many_claims_at_once_one_wins(self, store: Store, other: Store) -> None:
         await write_session(store, "s")
-        got = await asyncio.gather(
-            *(handle.events.claim(SESSION) for _ in range(8) for handle in (store, other)),
-            return_exceptions=True,
-        )
+        claims = [handle.events.claim(SESSION) for _ in range(8) for handle in (store, other)]
+        got = await asyncio.gather(*claims, return_exceptions=True)
         assert [term for term in got if not isinstance(term, Busy)] == [2]
 
     async def test_of_two_handles_that_claim_a_new_session_one_writes_it(self, store: Store, other: Store) -> None:
         wrote: list[list[bytes]] = []
         for handle in (store, other):
             log = EventSealer(SESSION)
-            try:
+            with suppress(Busy, ConflictError):
                 await log.append_to(handle, await handle.events.claim(SESSION), input_added(f"from {len(wrote)}"))
-            except (Busy, ConflictError):
-                continue
-            wrote.append(log.stored)
+                wrote.append(log.stored)
         assert wrote == [await read_log(store, "s")]
 
     async def test_two_claims_on_a_new_session_allow_one_first_append(self, store: Store, other: Store) -> None:
         claims: list[tuple[Store, Term]] = []
         for handle in (store, other):
-            try:
+            with suppress(Busy):
                 claims.append((handle, await handle.events.claim(SESSION)))
-            except Busy:
-                continue
-        got = await asyncio.gather(
-            *(
-                EventSealer(SESSION).append_to(handle, term, input_added(str(n)))
-                for n, (handle, term) in enumerate(claims)
-            ),
-            return_exceptions=True,
-        )
+        appends = [EventSealer(SESSION).append_to(handle, term, input_added("x")) for handle, term in claims]
+        got = await asyncio.gather(*appends, return_exceptions=True)
         assert [head for head in got if not isinstance(head, ConflictError)] == [1]
         assert len(await read_log(other, "s")) == 1
 
@@ -355,12 +327,9 @@ class ClaimsContract:
         log, old = await begin_session(store, "s")
         await store.events.release(SESSION, old)
         term = await other.events.claim(SESSION)
-        with pytest.raises(ConflictError):
-            await EventSealer(SESSION).append_to(store, old, input_added("stale"))
-        stale = EventSealer(SESSION)
-        stale.add_sealed(log.events[0])
-        with pytest.raises(ConflictError):
-            await stale.append_to(store, old, input_added("stale"))
+        for stale in (EventSealer(SESSION), EventSealer(SESSION, log.events[0])):
+            with pytest.raises(ConflictError):
+                await stale.append_to(store, old, input_added("stale"))
         await log.append_to(other, term, input_added("fresh", "k2"))
         assert await read_log(store, "s") == log.stored
 
@@ -385,12 +354,9 @@ class ClaimsContract:
     async def test_an_append_behind_the_head_raises_head_moved_and_keeps_the_claim(self, store: Store) -> None:
         log, term = await begin_session(store, "s")
         await log.append_to(store, term, input_added("two", "k2"))
-        behind = EventSealer(SESSION)
-        behind.add_sealed(log.events[0])
-        with pytest.raises(HeadMoved):
-            await behind.append_to(store, term, input_added("three", "k3"))
-        with pytest.raises(HeadMoved):
-            await EventSealer(SESSION).append_to(store, term, input_added("again"))
+        for behind in (EventSealer(SESSION), EventSealer(SESSION, log.events[0])):
+            with pytest.raises(HeadMoved):
+                await behind.append_to(store, term, input_added("three", "k3"))
         assert store.events.is_held(SESSION, term)
         assert await log.append_to(store, term, input_added("three", "k3")) == 3
 
@@ -405,12 +371,9 @@ class ClaimsContract:
         await begin_session(store, "s")
         await store.close()
         await store.close()
-        with pytest.raises(Closed):
-            await store.events.claim(SessionId("t"))
-        with pytest.raises(Closed):
-            await store.sessions.find(SESSION)
-        with pytest.raises(Closed):
-            await read_log(store, "s")
+        for attempt in (store.events.claim(SessionId("t")), store.sessions.find(SESSION), read_log(store, "s")):
+            with pytest.raises(Closed):
+                await attempt
 
     async def test_a_claim_of_one_session_is_not_a_claim_of_another(self, store: Store, other: Store) -> None:
         _, term = await begin_session(store, "s")

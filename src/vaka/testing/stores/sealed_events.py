@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from vaka.core.ports.store import Store
+from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.hash_chain import seal
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, InputAdded, QuestionAsked, key_of
 from vaka.core.types.event import Body, Event
@@ -46,12 +46,18 @@ async def offer_event(store: Store, body: Body, *, session: str = "s") -> int:
 
 
 class EventSealer:
-    """Seals bodies one after the other, as the log of one session does."""
+    """Seals bodies one after the other, as the log of one session does; it continues after ``events``."""
 
-    def __init__(self, session: str, *, at: float = 0) -> None:
-        self.session = SessionId(session)
-        self.at, self.head, self.hash = at, 0, ""
-        self.events: list[Event] = []
+    def __init__(self, session: str, *events: Event, at: float = 0) -> None:
+        self.session, self.at, self.events = SessionId(session), at, list(events)
+
+    @property
+    def head(self) -> int:
+        return self.events[-1].seq if self.events else 0
+
+    @property
+    def hash(self) -> str:
+        return self.events[-1].hash if self.events else ""
 
     @property
     def stored(self) -> list[bytes]:
@@ -63,13 +69,13 @@ class EventSealer:
         first = len(self.events)
         for body in bodies:
             event = unsealed_event(self.session, body, at=self.at + self.head / 1000, turn=turn)
-            self.add_sealed(seal(event, epoch=1, seq=self.head + 1, prev=self.hash))
+            self.events.append(seal(event, epoch=1, seq=self.head + 1, prev=self.hash))
         return self.events[first:]
 
-    def add_sealed(self, event: Event) -> None:
-        """Continue after an event that another writer has appended."""
-        self.head, self.hash = event.seq, event.hash
-        self.events.append(event)
+    async def catch_up(self, store: Store) -> "EventSealer":
+        """Continue after the events that other writers have appended."""
+        self.events += [event async for event in store.events.read(self.session, after=self.head)]
+        return self
 
     async def append_to(self, store: Store, term: Term, *bodies: Body, turn: str = "", release: bool = False) -> int:
         """Append the bodies and return the head."""
@@ -93,6 +99,14 @@ async def write_session(store: Store, session: str, *bodies: Body, at: float = 0
     term = await store.events.claim(log.session)
     await log.append_to(store, term, *(bodies or (input_added("hello"),)), turn=turn, release=True)
     return log
+
+
+async def find_session(store: Store, session: str = "s") -> SessionInfo:
+    """Return the index row of a session that exists."""
+    found = await store.sessions.find(SessionId(session))
+    if found is None:
+        raise AssertionError(f"there is no session {session!r}")
+    return found
 
 
 async def read_log(store: Store, session: str, *, after: int = 0, upto: int | None = None) -> list[bytes]:
