@@ -97,7 +97,9 @@ async def request_of(make: Make, *prompts: Prompt) -> tuple[list[str], list[Any]
      (anthropic, SOUND), (anthropic, Image(data="Qk0=", media_type="image/bmp")),
      (gemini, Document(data="UEs=", media_type="application/zip"))],
 )  # fmt: skip
-async def test_what_was_shown_before_becomes_a_note_and_what_is_shown_now_is_an_error(make: Make, part: Any) -> None:
+async def test_unsupported_media_of_earlier_messages_become_notes_and_of_the_newest_an_error(
+    make: Make, part: Any
+) -> None:
     before = prompt_of(user_message("What is this?", part), assistant_message(), user_message("And its color?"))
     sent, logged = await request_of(make, before, before)
     assert [omitted_media_note(part).replace('"', '\\"') in body and part.data not in body for body in sent] == [
@@ -113,7 +115,7 @@ async def test_what_was_shown_before_becomes_a_note_and_what_is_shown_now_is_an_
 
 
 @pytest.mark.parametrize("make", [chat, responses])
-async def test_what_a_tool_shows_is_a_note_at_once(make: Make) -> None:
+async def test_unsupported_media_of_a_tool_result_become_notes(make: Make) -> None:
     """The media are of an earlier message; an error would recur with each turn."""
     call = ToolCall(id=CallId("c1"), name="Read")
     result = ToolResult(call=call.id, content=(Text(text="Here: "), PICTURE))
@@ -124,7 +126,7 @@ async def test_what_a_tool_shows_is_a_note_at_once(make: Make) -> None:
     assert len(logged) == 1
 
 
-async def test_a_picture_that_was_refused_does_not_spoil_the_next_turn() -> None:
+async def test_a_refused_image_does_not_fail_the_next_turn() -> None:
     sent, _ = await request_of(chat, prompt_of(user_message(PICTURE), user_message("Then without.")))
     assert omitted_media_note(PICTURE) in sent[0]
 
@@ -177,7 +179,7 @@ async def test_a_conversation_that_this_model_has_answered_gets_no_notice() -> N
     assert len((await request_of(chat, later))[1]) == 1
 
 
-def test_only_so_many_conversations_are_remembered() -> None:
+def test_the_number_of_remembered_conversations_is_limited() -> None:
     def take(part: Any) -> None:
         raise BadRequest("no")
 
@@ -191,7 +193,7 @@ def test_only_so_many_conversations_are_remembered() -> None:
     assert past.adapt(prompt_of(user_message(PICTURE), assistant_message(), user_message("?"), session="0"))[1] != ()
 
 
-async def test_a_session_goes_on_with_a_model_that_cannot_see() -> None:
+async def test_a_session_continues_with_a_model_without_images() -> None:
     async with FakeProvider(say("Yes.")) as provider:
         environ = {"OPENAI_BASE_URL": provider.url, "DEEPSEEK_BASE_URL": provider.url}
         async with runtime(environ=environ) as rt:
@@ -211,7 +213,7 @@ async def test_a_session_goes_on_with_a_model_that_cannot_see() -> None:
     assert len([event for event in log if isinstance(event.data, Logged)]) == 1
 
 
-async def test_the_local_model_reads_notes() -> None:
+async def test_the_local_model_gets_notes_for_media() -> None:
     model = LocalModel(settings=OWN_SETTINGS)
     chunks = await drain_stream(
         model,
@@ -266,7 +268,7 @@ async def test_reasoning_goes_back_only_to_the_provider_it_came_from(wire: str) 
     assert "Look." in other.requests[0].raw.decode()
 
 
-def test_citations_are_as_private_as_thoughts() -> None:
+def test_citations_are_sent_only_to_their_provider() -> None:
     here, there = (HistoryAdapter("m", url, lambda part: part) for url in ("https://a.example", "https://b.example"))
     citation = CitationChunk(Citation(url="https://c.example", opaque={"anthropic": {"encrypted_index": "x"}}))
     marked = here.tag_origin(citation)
@@ -290,7 +292,7 @@ def test_citations_are_as_private_as_thoughts() -> None:
         ("https://[bad", "https://[bad", True),
     ],
 )
-def test_a_place_is_the_same_however_it_is_written(one: str, other: str, same: bool) -> None:
+def test_an_address_has_one_origin_in_every_spelling(one: str, other: str, same: bool) -> None:
     assert (origin_of(one) == origin_of(other)) is same
     assert "example" not in origin_of(one)
 

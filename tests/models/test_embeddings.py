@@ -115,13 +115,13 @@ class TestProvider(EmbedderContract):
 # A provider
 
 
-def test_a_request_says_what_is_wanted_and_no_more() -> None:
+def test_a_request_has_only_the_needed_fields() -> None:
     assert to_request("m", ["a", ""]) == {"model": "m", "input": ["a", " "], "encoding_format": "base64"}
     facts = EmbeddingOptions(encoding=None, dimensions=8, extra={"input_type": "query"})
     assert to_request("m", ["a"], facts) == {"model": "m", "input": ["a"], "dimensions": 8, "input_type": "query"}
 
 
-async def test_texts_go_out_in_batches_by_count_and_by_size() -> None:
+async def test_texts_are_sent_in_batches_by_count_and_size() -> None:
     facts = EmbeddingOptions(batch_count=3, batch_bytes=10)
     texts = ["a", "b", "c", "d", "äääää", "x" * 50, "y"]
     async with provider() as server, client(server, facts=facts) as embedder:
@@ -150,7 +150,7 @@ async def test_without_a_key_none_is_sent_and_no_texts_send_no_request() -> None
         assert b"authorization" not in server.requests[0]
 
 
-async def test_a_provider_that_is_busy_is_asked_again_after_the_time_it_names() -> None:
+async def test_a_busy_provider_is_retried_after_its_retry_delay() -> None:
     clock = FakeClock(auto=True)
     busy = http_answer(429, {"error": {"message": "slow down", "type": "rate_limit"}}, "retry-after: 7\r\n")
     async with provider(busy, http_answer(503, b"")) as server, client(server, clock=clock) as embedder:
@@ -179,7 +179,7 @@ async def test_a_retry_delay_of_hours_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, BadRequest), (401, AuthenticationFailed), (404, BadRequest), (413, BadRequest)]
 )
-async def test_what_will_not_get_better_is_not_asked_again(status: int, kind: type[ModelError]) -> None:
+async def test_permanent_errors_are_not_retried(status: int, kind: type[ModelError]) -> None:
     async with (
         provider(http_answer(status, {"error": {"message": "no, sk-private"}})) as server,
         client(server) as embedder,
@@ -224,14 +224,14 @@ def test_an_error_with_a_good_status_is_an_error() -> None:
         parse_vectors(b'{"error": {"type": "rate_limit_exceeded", "message": "slow"}}', 1)
 
 
-def test_vectors_come_in_the_order_of_the_texts_and_without_places_as_they_are() -> None:
+def test_vectors_are_in_the_order_of_the_texts_with_or_without_indexes() -> None:
     data = [{"embedding": [2.0], "index": 1}, {"embedding": [1.0], "index": 0}]
     assert parse_vectors(msgspec.json.encode({"data": data}), 2) == [[1.0], [2.0]]
     bare = [{"embedding": [2]}, {"embedding": pack_vector([1.0])}]
     assert parse_vectors(msgspec.json.encode({"data": bare}), 2) == [[2.0], [1.0]]
 
 
-async def test_vectors_of_another_length_than_was_asked_for_are_refused() -> None:
+async def test_vectors_of_another_length_than_requested_are_refused() -> None:
     one = http_answer(200, {"data": [{"embedding": [1.0, 0.0], "index": 0}]})
     facts = EmbeddingOptions(dimensions=3, attempts=1)
     async with provider(one) as server, client(server, facts=facts) as embedder:
@@ -246,7 +246,7 @@ async def test_vectors_of_another_length_than_was_asked_for_are_refused() -> Non
 # Hashing
 
 
-async def test_a_text_has_the_same_vector_for_ever() -> None:
+async def test_the_vector_of_a_text_never_changes() -> None:
     texts = ["Rain in Hilo", "雨が降る", "Größe 🌧", "", "?!"]
     assert await HashingEmbedder(8).embed(texts) == snapshot(
         [
@@ -299,14 +299,14 @@ async def test_a_text_has_the_same_vector_for_ever() -> None:
     )
 
 
-def test_words_of_any_script() -> None:
+def test_words_of_any_script_have_vectors() -> None:
     text = "Größe ﬁne 手机iPhone、天気? 😀👍 don't हिन्दी e\u0301té É 漢"
     assert list(split_words(text)) == [
         "grösse", "fine", "手机", "iphone", "天気", "😀", "👍", "don", "t", "हिन्दी", "été", "é", "漢",
     ]  # fmt: skip
 
 
-async def test_forms_of_a_word_and_words_in_another_order_are_near() -> None:
+async def test_forms_of_a_word_and_reordered_words_have_similar_vectors() -> None:
     embedder = HashingEmbedder()
     one, form, turned, case, other = await embedder.embed(
         ["reset the password", "resetting passwords", "the password reset", "RESET the  Password!", "full moon tonight"]
@@ -316,7 +316,7 @@ async def test_forms_of_a_word_and_words_in_another_order_are_near() -> None:
     assert cosine_similarity(one, form) > 0.15 > abs(cosine_similarity(one, other))
 
 
-async def test_a_vector_is_as_long_as_was_asked_for_down_to_one_number() -> None:
+async def test_a_vector_has_the_requested_length_down_to_one_number() -> None:
     for size in (1, 2, 3, 1000):
         embedder = HashingEmbedder(size)
         assert embedder.name == f"hashing/{size}"
@@ -326,7 +326,7 @@ async def test_a_vector_is_as_long_as_was_asked_for_down_to_one_number() -> None
         HashingEmbedder(0)
 
 
-async def test_long_texts_are_worked_on_beside_the_loop() -> None:
+async def test_long_texts_do_not_block_the_event_loop() -> None:
     assert await count_loop_ticks(HashingEmbedder(), [" ".join(f"word{number}" for number in range(2_000))]) > 5
 
 
@@ -343,7 +343,7 @@ async def count_loop_ticks(embedder: Embedder, texts: list[str]) -> int:
 # MiniLM
 
 
-async def test_the_local_model_says_what_the_original_says(minilm: MiniLMEmbedder) -> None:
+async def test_the_local_model_gives_the_vectors_of_the_original(minilm: MiniLMEmbedder) -> None:
     """The similarities that its authors print for these sentences."""
     one, two, three = await minilm.embed(
         ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
@@ -353,7 +353,7 @@ async def test_the_local_model_says_what_the_original_says(minilm: MiniLMEmbedde
     assert len(one) == 384
 
 
-async def test_the_local_model_works_beside_the_loop() -> None:
+async def test_the_local_model_does_not_block_the_event_loop() -> None:
     assert await count_loop_ticks(MiniLMEmbedder(), ["some words"] * 20) > 5
 
 

@@ -24,7 +24,7 @@ async def test_a_large_picture_is_a_blob_in_the_log_and_whole_in_the_prompt() ->
     assert model.prompts[0].messages == (UserMessage(content=(Text(text="Look."), picture)),)
 
 
-async def test_a_large_thought_is_a_blob_in_the_log_and_whole_in_the_prompt_until_it_is_erased() -> None:
+async def test_large_reasoning_is_a_blob_in_the_log_and_complete_in_the_prompt_until_erased() -> None:
     store, thought = MemoryStore(), ReasoningChunk("hm", "signed", {"w": {"data": "x" * 50_000}})
     prompts: list[Prompt] = []
 
@@ -72,7 +72,7 @@ async def test_a_registered_secret_reaches_neither_log_nor_blob() -> None:
     assert model.prompts[0].system == f"The key is {secret}."
 
 
-async def test_after_a_compaction_the_model_sees_the_summary_and_what_was_kept() -> None:
+async def test_after_a_compaction_the_prompt_has_the_summary_and_the_kept_messages() -> None:
     model = ScriptedModel(*(say(f"answer {n}") for n in range(4)))
     store = MemoryStore()
     async with runtime(store) as rt:

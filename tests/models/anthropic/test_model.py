@@ -129,7 +129,7 @@ async def test_every_garbled_byte_ends_in_the_same_calls_or_in_an_error() -> Non
             assert said.stops == ["calls"]
 
 
-async def test_a_session_thinks_calls_and_goes_on() -> None:
+async def test_a_session_with_thinking_and_calls_continues() -> None:
     @vaka.tool(effect="read")
     async def look(at: str) -> str:
         """Look."""
@@ -157,7 +157,7 @@ async def test_a_session_thinks_calls_and_goes_on() -> None:
     ]
 
 
-async def test_an_answer_in_shape_comes_as_text_from_either_kind_of_model() -> None:
+async def test_structured_output_is_text_for_both_kinds_of_model() -> None:
     shape = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     prompt = Prompt(
         messages=PROMPT.messages, tools=PROMPT.tools, options={"output": {"schema": shape, "name": "place"}}

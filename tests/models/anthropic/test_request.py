@@ -33,7 +33,7 @@ from vaka.models.anthropic.model import to_request
 from vaka.testing.models import PROMPT
 
 
-def test_a_whole_request() -> None:
+def test_a_request_has_all_fields() -> None:
     assert request_body(BUDGET_MODEL, PROMPT, cache=True) == {
         "model": BUDGET_MODEL,
         "max_tokens": 32_000,
@@ -377,7 +377,7 @@ LONG = (
         ({}, ["2", "image", "tool_result"]),
     ],
 )
-def test_at_most_four_places_are_marked_for_the_cache(more: dict[str, Any], wanted: list[str]) -> None:
+def test_at_most_four_cache_marks_are_set(more: dict[str, Any], wanted: list[str]) -> None:
     assert count_marks(request_body(BUDGET_MODEL, prompt_of(*LONG, **more), cache=True)) == wanted
 
 

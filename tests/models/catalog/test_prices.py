@@ -26,13 +26,13 @@ def test_tokens_without_a_price_of_their_own_cost_as_input_or_output() -> None:
     assert is_close(Price(input=2, output=8).cost(usage), 10)
 
 
-def test_reasoning_may_be_dearer_than_the_answer() -> None:
+def test_reasoning_may_cost_more_than_the_answer() -> None:
     price = Price(input=0, output=1, reasoning=3)
     assert is_close(price.cost(Usage(output=1_000_000, reasoning=250_000)), 0.75 + 0.75)
     assert is_close(price.output_token_cost(0), 3e-6)
 
 
-def test_a_long_prompt_makes_the_whole_call_dearer() -> None:
+def test_a_long_prompt_raises_the_price_of_the_whole_call() -> None:
     price = Price(input=2, output=10, cache_read=1, long=1000, long_input=2.0, long_output=1.5)
     assert is_close(price.cost(Usage(input=1000, output=100)), 0.003)
     assert is_close(price.cost(Usage(input=1001, output=100, cache_read=1)), (1000 * 4 + 2 + 100 * 15) / 1e6)
@@ -95,7 +95,7 @@ def test_overrides_take_precedence_and_the_longest_name_wins() -> None:
     assert [price and price.input for price in found] == [1, 3, 2.5, 0, 5]
 
 
-def test_an_invalid_price_is_an_error_that_says_what_was_expected() -> None:
+def test_an_invalid_price_is_an_error_with_the_expected_value() -> None:
     for wrong in ({"input": 1}, {"input": -1, "output": 1}, {"input": 1, "output": 1, "inptu": 2}, "free"):
         with pytest.raises(ConfigError, match=r"the price of 'x': .*expected US"):
             PriceList({"x": wrong})

@@ -23,7 +23,7 @@ def test_every_vendor_is_found_by_its_name_and_others_are_not() -> None:
     assert find_vendor("") is None
 
 
-def test_the_vendors_that_are_promised_are_there() -> None:
+def test_the_documented_vendors_exist() -> None:
     assert {
         "openai-chat", "azure", "deepseek", "mistral", "groq", "openrouter", "together", "fireworks", "xai", "cerebras",
         "perplexity", "nvidia", "qwen", "moonshot", "zhipu", "zai", "minimax", "siliconflow", "ollama", "vllm",
@@ -52,7 +52,7 @@ def test_no_two_vendors_share_a_variable_for_their_address() -> None:
     assert len({*addresses}) == len(addresses)
 
 
-def test_knowing_the_vendors_loads_no_network() -> None:
+def test_loading_the_vendors_imports_no_network_library() -> None:
     program = (
         "import sys, vaka.models.openai_chat.vendors; sys.exit('httpx2' in sys.modules or 'asyncio' in sys.modules)"
     )

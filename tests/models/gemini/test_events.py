@@ -97,7 +97,7 @@ STREAM: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_a_whole_stream_becomes_chunks() -> None:
+def test_a_stream_becomes_chunks() -> None:
     assert decode_events(*STREAM) == [
         ReasoningChunk("**Rain**"),
         TextChunk("It "),
@@ -191,7 +191,7 @@ def test_arguments_are_passed_on_unchanged(arguments: str, text: str) -> None:
     assert chunk == CallChunk(0, "f", text, "call_gemini_0")
 
 
-def test_calls_with_one_id_get_two() -> None:
+def test_calls_with_the_same_id_get_unique_ids() -> None:
     same = {"name": "f", "id": "x"}
     first, second, *_ = decode_events(
         event_of_part(functionCall=same), event_of_part(functionCall=same), ending_event()
@@ -206,7 +206,7 @@ def test_calls_with_one_id_get_two() -> None:
         ("OTHER", "refusal"), ("SOMETHING_NEW", "refusal"),
     ],
 )  # fmt: skip
-def test_stop_reasons_of_an_answer_with_calls(reason: str, stop: str) -> None:
+def test_stop_reasons_of_an_answer_with_calls_are_mapped(reason: str, stop: str) -> None:
     chunks = decode_events(event_of_part(text="a"), event_of_part(functionCall={"name": "f"}), ending_event(reason))
     assert chunks[-1] == StopChunk(stop)
 
@@ -215,7 +215,7 @@ def test_stop_reasons_of_an_answer_with_calls(reason: str, stop: str) -> None:
     ("reason", "stop"),
     [("STOP", "end"), ("MAX_TOKENS", "length"), ("RECITATION", "refusal"), ("SPII", "refusal"), ("NEW_ONE", "new_one")],
 )
-def test_stop_reasons_of_an_answer_without_calls(reason: str, stop: str) -> None:
+def test_stop_reasons_of_an_answer_without_calls_are_mapped(reason: str, stop: str) -> None:
     assert decode_events(event_of_part(text="a"), ending_event(reason)) == [TextChunk("a"), FREE, StopChunk(stop)]
 
 
@@ -317,7 +317,7 @@ def test_nulls_and_unknown_fields_are_ignored() -> None:
         (b"", "expected an event of an answer, got an empty body"),
     ],
 )
-def test_garbage_is_a_cut(data: bytes, error_text: str) -> None:
+def test_invalid_events_are_a_cut(data: bytes, error_text: str) -> None:
     error = error_of(data, ending_event())
     assert type(error) is StreamCut
     assert str(error).startswith(error_text)
@@ -388,7 +388,7 @@ def test_sources_are_cited_once_each() -> None:
     ]
 
 
-def test_the_call_that_is_the_answer_becomes_words() -> None:
+def test_the_call_of_the_output_tool_becomes_text() -> None:
     events = [event_of_part(functionCall={"name": "answer", "args": {"rain": True}}), ending_event()]
     assert decode_events(*events, forced="answer") == [TextChunk('{"rain":true}'), FREE, StopChunk("end")]
     assert decode_events(event_of_part(functionCall={"name": "f"}), *events, forced="answer")[-1] == StopChunk("calls")
@@ -398,7 +398,7 @@ def argument_pieces(*given: dict[str, Any], more: bool = True, **fields: Any) ->
     return event_of_part(functionCall={"partialArgs": list(given), "willContinue": more, **fields})
 
 
-def test_arguments_in_pieces_are_put_together() -> None:
+def test_arguments_in_pieces_are_joined() -> None:
     assert decode_events(
         event_of_part(functionCall={"name": "f", "id": "x", "willContinue": True}, thoughtSignature="c2ln"),
         argument_pieces({"jsonPath": "$.city", "stringValue": "Hi", "willContinue": True}),

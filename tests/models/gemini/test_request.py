@@ -63,7 +63,7 @@ def signed_block(signature: str, text: str = "") -> Reasoning:
     return Reasoning(text=text, opaque={"gemini": {"thoughtSignature": signature}})
 
 
-def test_a_whole_conversation_is_written_down() -> None:
+def test_a_conversation_is_converted_in_full() -> None:
     assert request_body(
         OLD_MODEL, *PROMPT.messages, system=PROMPT.system, tools=PROMPT.tools, options=PROMPT.options
     ) == {
@@ -111,7 +111,7 @@ def test_equal_prompts_give_equal_bytes_and_stay_as_they_were() -> None:
     assert msgspec.json.encode(PROMPT) == before
 
 
-def test_every_option_has_its_place() -> None:
+def test_every_option_has_its_field() -> None:
     options: dict[str, Any] = {
         "max_tokens": 9, "temperature": 0, "top_p": 0.5, "top_k": 4, "seed": 7, "stop": ["a", "b"],
         "presence_penalty": 0.1, "frequency_penalty": 0.2, "metadata": {"team": "x"}, "service_tier": "flex",
@@ -132,7 +132,7 @@ def test_every_option_has_its_place() -> None:
     }  # fmt: skip
 
 
-def test_tools_of_the_providers_own_come_beside_ours() -> None:
+def test_provider_tools_are_sent_with_the_tools_of_the_agent() -> None:
     body = request_body(NEW_MODEL, tools=(WEATHER,), options={"extra": {"tools": [{"googleSearch": {}}]}})
     assert [*body["tools"][0], *body["tools"][1]] == ["functionDeclarations", "googleSearch"]
 
@@ -217,7 +217,7 @@ def test_a_tool_without_description_or_type_gets_one() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"tools": (WEATHER,), "tool_choice": "none"}])
-def test_a_shape_is_asked_for_natively(fields: dict[str, Any]) -> None:
+def test_an_output_schema_is_native(fields: dict[str, Any]) -> None:
     output = {"schema": SHAPE, "description": "The forecast."}
     body = request_body(OLD_MODEL, options={"output": output}, **fields)
     assert body["generationConfig"] == {
@@ -228,7 +228,7 @@ def test_a_shape_is_asked_for_natively(fields: dict[str, Any]) -> None:
     assert "toolConfig" not in body
 
 
-def test_a_shape_beside_tools_is_native_from_gemini_3_on_and_a_tool_before() -> None:
+def test_an_output_schema_with_tools_is_native_since_gemini_3_and_a_tool_before() -> None:
     fields: dict[str, Any] = {"tools": (WEATHER,), "options": {"output": SHAPE, "temperature": 1}}
     assert request_body(NEW_MODEL, **fields)["generationConfig"]["responseJsonSchema"] == SHAPE
     body = request_body(OLD_MODEL, **fields)
@@ -239,14 +239,14 @@ def test_a_shape_beside_tools_is_native_from_gemini_3_on_and_a_tool_before() -> 
     }  # fmt: skip
 
 
-def test_the_tool_that_is_the_answer_has_a_name_of_its_own() -> None:
+def test_the_output_tool_has_a_unique_name() -> None:
     prompt = Prompt(messages=(HI,), tools=(ToolSpec(name="answer"),), options={"output": SHAPE})
     assert answer_tool_name(OLD_MODEL, prompt, read_options(prompt.options)) == "answer_"
     assert answer_tool_name(NEW_MODEL, prompt, read_options(prompt.options)) == ""
     assert answer_tool_name(OLD_MODEL, prompt, ModelOptions()) == ""
 
 
-def test_signatures_go_with_what_came_after_them() -> None:
+def test_a_signature_is_sent_with_the_part_after_it() -> None:
     calls = (tool_call(1, arguments={"city": "Hilo"}), tool_call(2))
     message = assistant_message(
         signed_block("c2cx"),
@@ -267,7 +267,7 @@ def test_signatures_go_with_what_came_after_them() -> None:
     )
 
 
-def test_a_signature_that_came_alone_goes_to_the_first_call_or_the_last_words() -> None:
+def test_a_lone_signature_is_sent_with_the_first_call_or_the_last_text() -> None:
     asked = assistant_message(Text(text="One."), CallRef(id=CallId("c1")), signed_block("c2ln"), calls=(tool_call(1),))
     spoken = assistant_message(Text(text="One."), Text(text="Two."), signed_block("c2ln"))
     twice = assistant_message(Text(text="One."), signed_block("c2cx"), signed_block("c2cy"), Text(text="Two."))
@@ -281,7 +281,7 @@ def test_a_signature_that_came_alone_goes_to_the_first_call_or_the_last_words() 
     assert request_contents(OLD_MODEL, HI, nothing) == [("user", [{"text": "Hi."}])]
 
 
-def test_blocks_of_the_providers_own_are_sent_back_word_for_word() -> None:
+def test_provider_blocks_are_sent_back_unchanged() -> None:
     code = {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "c2ln"}
     thought = Reasoning(text="Let me see.", opaque={"gemini": {"thought": True, "thoughtSignature": "dGhv"}})
     message = assistant_message(thought, Reasoning(opaque={"gemini": code}), Text(text="1"))
@@ -304,7 +304,7 @@ def test_reasoning_of_other_providers_is_left_out() -> None:
     ("model", "signature"),
     [(NEW_MODEL, PLACEHOLDER_SIGNATURE), ("gemini-pro-latest", PLACEHOLDER_SIGNATURE), (OLD_MODEL, None)],
 )
-def test_the_first_call_of_each_step_is_signed_where_that_is_asked(model: str, signature: str | None) -> None:
+def test_the_first_call_of_each_step_is_signed_where_required(model: str, signature: str | None) -> None:
     one = assistant_message(
         calls=(tool_call(1, provider_id="toolu_1"), tool_call(2, provider_id="toolu_2")), model="claude-x"
     )
@@ -334,7 +334,7 @@ def test_ids_are_sent_back_when_a_provider_gave_them() -> None:
     assert [part["functionResponse"].get("id") for part in answered] == ["fc-1", None, None, "c4"]
 
 
-def test_a_name_that_a_model_made_up_is_one_the_provider_takes_back() -> None:
+def test_an_invalid_tool_name_of_a_model_is_sent_in_an_accepted_form() -> None:
     results = ToolMessage(results=(tool_result(1, Text(text="no")),))
     _, (_, [asked]), (_, [answered]) = request_contents(
         OLD_MODEL, HI, assistant_message(calls=(tool_call(1, "look up!"),)), results
@@ -365,7 +365,7 @@ def test_a_result_without_its_call_is_sent_as_text() -> None:
     ]
 
 
-def test_media_of_results_go_into_them_where_the_model_can_take_them_and_after_them_elsewhere() -> None:
+def test_media_of_results_are_inside_them_if_supported_and_otherwise_after_them() -> None:
     picture, sound = Image(data="iVBORw0KGgo="), Audio(data="SUQz", media_type="audio/mpeg")
     inline = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}
     played = {"inlineData": {"mimeType": "audio/mpeg", "data": "SUQz"}}
@@ -418,12 +418,12 @@ def test_media_are_sent_by_their_bytes_or_their_address() -> None:
         (Image(url="data:image/png,abc"), "the data in its URL is not base64"),
     ],
 )
-def test_media_that_gemini_cannot_take_are_refused_before_anything_is_sent(part: Any, error_text: str) -> None:
+def test_unsupported_media_are_refused_before_anything_is_sent(part: Any, error_text: str) -> None:
     with pytest.raises(BadRequest, match=error_text):
         to_request(NEW_MODEL, Prompt(messages=(UserMessage(content=(part,)),)))
 
 
-def test_neighbours_of_one_role_are_one_content_and_empty_ones_none() -> None:
+def test_adjacent_messages_of_one_role_are_merged_and_empty_ones_dropped() -> None:
     empty = UserMessage(content=(Text(text=""),))
     written = request_contents(
         OLD_MODEL,
@@ -442,7 +442,7 @@ def test_neighbours_of_one_role_are_one_content_and_empty_ones_none() -> None:
     ]
 
 
-def test_a_conversation_that_begins_with_the_model_or_with_nothing_gets_a_beginning() -> None:
+def test_a_conversation_without_a_first_user_message_gets_one() -> None:
     assert request_contents(OLD_MODEL, assistant_message(Text(text="A"))) == [
         ("user", [{"text": "."}]),
         ("model", [{"text": "A"}]),
@@ -450,7 +450,7 @@ def test_a_conversation_that_begins_with_the_model_or_with_nothing_gets_a_beginn
     assert request_contents(OLD_MODEL, UserMessage(content=())) == [("user", [{"text": "."}])]
 
 
-def test_arguments_that_could_not_be_read_are_sent_back_as_they_were() -> None:
+def test_invalid_arguments_are_sent_back_unchanged() -> None:
     calls = (tool_call(1, raw='{"city": "Hi', truncated=True), tool_call(2, raw="[1]"))
     _, (_, parts) = request_contents(OLD_MODEL, HI, assistant_message(calls=calls))
     assert [part["functionCall"]["args"] for part in parts] == [{"raw": '{"city": "Hi'}, {"value": [1]}]

@@ -95,7 +95,7 @@ async def decode_calls(*events: bytes) -> list[tuple[str, str, str]]:
     return [(id, name, arguments) for id, (name, arguments) in zip(whole.ids, whole.calls, strict=True)]
 
 
-async def test_an_answer_as_openai_streams_it() -> None:
+async def test_a_stream_of_openai_becomes_chunks() -> None:
     tokens = {"prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
               "completion_tokens_details": {"reasoning_tokens": 1}}  # fmt: skip
     chunks = await decode_stream(
@@ -151,7 +151,7 @@ async def test_empty_fields_of_vendors_are_ignored() -> None:
         ("context_length_exceeded", "length"), ("time_limit", "length"), ("safety", "refusal"),
     ],
 )  # fmt: skip
-async def test_finish_reasons_have_one_word_each(finish: str, reason: str) -> None:
+async def test_finish_reasons_are_mapped_to_stop_reasons(finish: str, reason: str) -> None:
     assert (await decode_stream(delta_event(finish, content="Hi."), DONE))[-1] == StopChunk(reason)
 
 
@@ -162,13 +162,13 @@ async def test_a_refusal_is_streamed_and_is_the_stop_reason() -> None:
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_thoughts_come_before_words_whatever_they_are_called(field: str) -> None:
+async def test_reasoning_fields_of_all_vendors_are_read_before_the_text(field: str) -> None:
     both = {field: "b", "content": "Hi."}
     chunks = await decode_text(delta_event(**{field: "a"}), delta_event(**both), delta_event(**{field: None}))
     assert chunks == [ReasoningChunk("a"), ReasoningChunk("b"), TextChunk("Hi.")]
 
 
-async def test_thoughts_in_parts_of_the_content_are_kept_apart() -> None:
+async def test_reasoning_in_content_parts_is_separated_from_the_text() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}, {"type": "other"}]}
     events = [
         delta_event(content=[thought]),
@@ -177,7 +177,7 @@ async def test_thoughts_in_parts_of_the_content_are_kept_apart() -> None:
     assert await decode_text(*events, profile=PROFILES["mistral"]) == [ReasoningChunk("Hm."), TextChunk("Hi.")]
 
 
-async def test_details_of_reasoning_are_put_together_and_kept_where_they_are_wanted_back() -> None:
+async def test_reasoning_details_are_joined_and_stored_for_vendors_that_need_them_back() -> None:
     first = {"type": "reasoning.text", "index": 0, "format": "v1", "text": "It is"}
     second = {"type": "reasoning.text", "index": 0, "format": None, "text": " wet.", "signature": "s"}
     sealed = {"type": "reasoning.encrypted", "index": 1, "data": "abc"}
@@ -203,7 +203,7 @@ async def test_details_of_reasoning_are_put_together_and_kept_where_they_are_wan
     assert await decode_text(*events) == [*thoughts, TextChunk("Rain.")]
 
 
-async def test_details_alone_are_thoughts_and_those_after_a_call_are_kept_too() -> None:
+async def test_reasoning_details_alone_and_after_a_call_are_stored() -> None:
     text, sealed = {"type": "reasoning.text", "text": "Hm."}, {"type": "reasoning.encrypted", "data": "x"}
     chunks = await decode_stream(
         delta_event(reasoning_details=[text]), call_fragment("{}", index=0, id="c", name="go"),
@@ -226,7 +226,7 @@ async def test_details_alone_are_thoughts_and_those_after_a_call_are_kept_too() 
     )
 
 
-async def test_calls_as_openai_streams_them_in_turns() -> None:
+async def test_interleaved_calls_of_openai_are_assembled() -> None:
     assert await decode_calls(
         delta_event(role="assistant", content=None),
         call_fragment(index=0, id="call_a", name="weather"), call_fragment(index=1, id="call_b", name="time"),
@@ -254,7 +254,7 @@ async def test_calls_without_an_id_get_one_of_their_own() -> None:
     assert await decode_calls(delta_event(tool_calls=whole)) == expected
 
 
-async def test_whole_calls_one_after_the_other_without_index_and_id_are_several() -> None:
+async def test_complete_calls_without_index_and_id_are_separate_calls() -> None:
     once = {"id": None, "name": "go"}
     assert await decode_calls(
         call_fragment('{"n":1}', **once), call_fragment('{"n":2}', **once), call_fragment("{}", id=None, name="stop")
@@ -269,14 +269,14 @@ async def test_a_name_on_every_fragment_is_one_call() -> None:
     ) == [("a", "go", '{"x":{}}')]  # fmt: skip
 
 
-async def test_arguments_that_are_an_object_are_kept_as_they_were_written() -> None:
+async def test_arguments_that_are_an_object_are_kept_unchanged() -> None:
     call = b'{"index":0,"id":"a","function":{"name":"go","arguments":{"n" : 1.0}}}'
     assert await decode_calls(b'data: {"choices":[{"delta":{"tool_calls":[' + call + b"]}}]}\n\n") == [
         ("a", "go", '{"n" : 1.0}')
     ]
 
 
-async def test_an_id_that_comes_twice_and_a_name_that_comes_late_are_put_right() -> None:
+async def test_duplicate_ids_and_late_names_are_corrected() -> None:
     nameless = delta_event(tool_calls=[{"index": 1, "id": "a", "function": {"name": None, "arguments": '{"n":'}}])
     assert await decode_calls(
         call_fragment("{}", index=0, id="a", name="go"), nameless, call_fragment("2}", index=1, name="stop")
@@ -298,7 +298,7 @@ async def test_the_old_function_call_is_a_call() -> None:
     assert join_chunks(chunks).stops == ["calls"]
 
 
-async def test_calls_make_the_end_a_call_but_never_a_cut_one() -> None:
+async def test_an_answer_with_calls_stops_for_calls_unless_it_was_cut() -> None:
     whole = call_fragment("{}", index=0, id="a", name="go")
     for finishes, reason in (
         (["stop"], "calls"), (["length"], "length"), (["content_filter"], "refusal"),
@@ -309,13 +309,13 @@ async def test_calls_make_the_end_a_call_but_never_a_cut_one() -> None:
         assert chunks[-1] == StopChunk(reason), finishes
 
 
-async def test_the_words_of_a_voice_are_words() -> None:
+async def test_the_transcript_of_audio_is_text() -> None:
     assert await decode_text(
         delta_event(audio={"id": "a", "data": "AAAA"}), delta_event(audio={"transcript": "Hi."})
     ) == [TextChunk("Hi.")]
 
 
-async def test_citations_follow_the_words_they_are_about() -> None:
+async def test_citations_follow_their_text() -> None:
     note = {"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "A", "start_index": 0}}
     assert await decode_text(delta_event(content="Rain."), delta_event(annotations=[note, {"type": "file"}])) == [
         TextChunk("Rain."),
@@ -357,7 +357,7 @@ async def test_token_counts_of_all_vendors_are_normalized(fields: dict[str, Any]
     assert UsageChunk(usage, "m-2026") in await decode_stream(delta_event("stop"), usage_event(**fields), DONE)
 
 
-async def test_usage_may_stand_elsewhere_and_come_often() -> None:
+async def test_usage_may_be_in_several_places_and_repeated() -> None:
     counted = {"prompt_tokens": 5, "completion_tokens": 2}
     inside = event_item(choices=[{"index": 0, "delta": {}, "finish_reason": "stop", "usage": counted}])
     aside = event_item(choices=[], x_groq={"id": "r", "usage": counted})
@@ -376,7 +376,7 @@ async def test_usage_may_stand_elsewhere_and_come_often() -> None:
         ("none of yours", None), ("", None), ([5, 2], None),
     ],
 )  # fmt: skip
-async def test_no_answer_is_lost_for_the_way_its_tokens_are_counted(counted: Any, usage: Usage | None) -> None:
+async def test_invalid_token_counts_do_not_fail_an_answer(counted: Any, usage: Usage | None) -> None:
     choice = {"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}
     inside = event_item(choices=[{**choice, "usage": counted}])
     aside = event_item(choices=[choice], usage=counted)
@@ -388,7 +388,7 @@ async def test_no_answer_is_lost_for_the_way_its_tokens_are_counted(counted: Any
     assert isinstance(await error_of(aside[:-3] + b"\n\n", DONE), StreamCut)
 
 
-async def test_a_price_is_believed_only_of_a_vendor_that_counts_in_dollars() -> None:
+async def test_a_reported_cost_is_used_only_for_vendors_that_report_dollars() -> None:
     events = (delta_event("stop"), usage_event(cost=0.25), DONE)
     assert join_chunks(await decode_stream(*events, profile=PROFILES["openrouter"])).usage.cost == 0.25
     assert join_chunks(await decode_stream(*events)).usage.cost == 0
@@ -454,11 +454,11 @@ async def test_a_vendor_without_an_end_marker_must_give_a_reason() -> None:
         (b'data: {"base_resp":{"status_code":2013,"status_msg":"bad parameter"}}\n\n', BadRequest),
     ],
 )  # fmt: skip
-async def test_an_error_in_the_stream_is_the_error_it_would_be_alone(trouble: bytes, kind: type[ModelError]) -> None:
+async def test_an_error_in_the_stream_is_mapped_like_an_error_response(trouble: bytes, kind: type[ModelError]) -> None:
     assert type(await error_of(delta_event(content="Hi."), trouble, delta_event("stop"), DONE)) is kind
 
 
-async def test_a_good_state_is_no_error() -> None:
+async def test_a_success_status_is_not_an_error() -> None:
     assert await decode_text(
         delta_event(content="Hi."), event_item(base_resp={"status_code": 0, "status_msg": ""})
     ) == [TextChunk("Hi.")]
@@ -479,7 +479,7 @@ async def test_the_arguments_of_a_forced_tool_are_the_answer() -> None:
     assert answer == [TextChunk('{"city":'), TextChunk('"Hilo"}'), StopChunk("end")]
 
 
-async def test_an_answer_in_plain_words_counts_when_the_forced_tool_was_not_called() -> None:
+async def test_plain_text_is_the_answer_when_the_forced_tool_was_not_called() -> None:
     chunks = await decode_stream(
         delta_event(content='{"city":'), delta_event("stop", content='"Hilo"}'), DONE, profile=FORCED, prompt=SHAPED
     )

@@ -25,7 +25,7 @@ from vaka.core.types.message import Audio, Document, Image, Part, Reasoning, Sto
 from vaka.models.openai_chat.vendors import VendorProfile
 
 
-def test_media_and_results_are_where_the_wire_can_take_them() -> None:
+def test_media_and_results_are_placed_where_the_api_accepts_them() -> None:
     assert request_messages(FULL_PROMPT)[1:-2] == snapshot(
         [
             {
@@ -77,7 +77,7 @@ def test_media_and_results_are_where_the_wire_can_take_them() -> None:
     )
 
 
-def test_empty_messages_say_nothing_or_are_left_out() -> None:
+def test_empty_messages_are_sent_empty_or_left_out() -> None:
     said = prompt_of(
         user_message(""), assistant_message(""), assistant_message(Reasoning(text="Hm.")), user_message("", "Well?", "")
     )
@@ -93,7 +93,7 @@ def test_a_text_too_long_for_one_part_is_sent_in_several() -> None:
         assert "".join(pieces) == text
 
 
-def test_what_was_too_large_for_the_log_is_sent_as_its_beginning() -> None:
+def test_a_stored_text_is_sent_as_its_preview() -> None:
     stored = Stored(blob=Digest("sha256:0"), size=9, preview="It begins")
     assert request_messages(prompt_of(user_message(stored))) == [{"role": "user", "content": "It begins"}]
 
@@ -146,7 +146,7 @@ def test_a_document_may_be_an_address_where_the_vendor_fetches_it() -> None:
 THOUGHT = assistant_message(Reasoning(text="It is "), Reasoning(text="wet."), "Rain.", calls=(tool_call(),))
 
 
-def test_thoughts_go_back_where_the_vendor_wants_them() -> None:
+def test_reasoning_is_sent_back_in_the_field_of_the_vendor() -> None:
     prompt = prompt_of(user_message("Well?"), THOUGHT, tool_message((Text(text="rain"),)))
     assert "reasoning_content" not in request_messages(prompt)[1]
     assert request_messages(prompt, "deepseek")[1]["reasoning_content"] == "It is wet."
@@ -159,7 +159,7 @@ def test_thoughts_go_back_where_the_vendor_wants_them() -> None:
     assert request_messages(prompt, other)[1]["reasoning"] == "It is wet."
 
 
-def test_a_call_that_came_without_a_thought_has_one_for_vendors_that_insist() -> None:
+def test_a_call_without_reasoning_gets_a_placeholder_for_vendors_that_require_it() -> None:
     prompt = prompt_of(
         user_message("Well?"),
         assistant_message(calls=(tool_call(),)),
@@ -186,7 +186,7 @@ def test_reasoning_details_go_back_only_to_the_vendor_they_came_from() -> None:
         assert "abc" not in msgspec.json.encode(request_messages(prompt, profile)).decode()
 
 
-def test_ids_of_calls_are_those_the_vendor_gave_or_such_as_it_takes() -> None:
+def test_call_ids_are_those_of_the_vendor_or_have_its_form() -> None:
     made = (tool_call(1, provider_id="abcDEF123"), tool_call(2, provider_id="toolu_01"), tool_call(3))
     prompt = prompt_of(user_message("Well?"), assistant_message(calls=made), tool_message((), (), ()))
     ids = [one["id"] for one in request_messages(prompt, "mistral")[1]["tool_calls"]]
@@ -195,7 +195,7 @@ def test_ids_of_calls_are_those_the_vendor_gave_or_such_as_it_takes() -> None:
     assert [one["id"] for one in request_messages(prompt)[1]["tool_calls"]] == ["abcDEF123", "toolu_01", "call_3"]
 
 
-def test_a_result_is_answered_before_the_user_says_more_where_the_order_matters() -> None:
+def test_an_assistant_message_follows_a_result_for_vendors_that_require_it() -> None:
     prompt = prompt_of(
         user_message("Well?"),
         assistant_message(calls=(tool_call(),)),
@@ -218,7 +218,7 @@ def test_a_result_is_answered_before_the_user_says_more_where_the_order_matters(
     ]  # fmt: skip
 
 
-def test_messages_of_one_role_are_one_where_they_must_alternate() -> None:
+def test_messages_of_one_role_are_merged_where_roles_must_alternate() -> None:
     prompt = prompt_of(
         user_message("a"),
         user_message("b", Image(data=PNG)),

@@ -22,7 +22,7 @@ from vaka.testing.models import PROMPT, ScriptLine, call, calls, collect_stream,
 KEY = "very-private-0123456789"
 
 
-async def test_it_is_a_model_that_closes_and_is_named_after_its_vendor() -> None:
+async def test_a_model_is_named_after_its_vendor_and_can_be_closed() -> None:
     model = OpenAIChat("gpt-x", Account(base_url="https://a.example/v1", key=KEY))
     assert isinstance(model, Model)
     assert isinstance(model, Closeable)
@@ -104,7 +104,7 @@ async def test_shared_connections_are_left_open_and_own_ones_closed() -> None:
         assert (await collect_stream(two)).text == "Hi."
 
 
-async def test_what_cannot_be_sent_is_refused_before_anybody_is_asked() -> None:
+async def test_an_invalid_prompt_is_refused_before_a_request_is_sent() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(100_000):
         deep = {"anyOf": [deep]}
@@ -144,7 +144,7 @@ async def test_a_key_that_a_vendor_repeats_in_a_stream_is_not_in_the_error() -> 
     assert "abcdefgh" not in str(caught.value)
 
 
-async def test_leaving_early_ends_the_request() -> None:
+async def test_closing_the_stream_early_ends_the_request() -> None:
     async with FakeProvider({"chunks": ["a", "b"]}, fault=Fault(stall_after=1000)) as provider:
         model = OpenAIChat("m", Account(base_url=provider.url))
         async with aclosing(model.stream(PROMPT)) as chunks:
@@ -153,7 +153,7 @@ async def test_leaving_early_ends_the_request() -> None:
         await model.close()
 
 
-async def test_a_page_of_a_gateway_is_no_answer() -> None:
+async def test_a_page_of_a_gateway_is_an_error() -> None:
     async with FakeProvider(say(""), fault=Fault(body=b"<html><body>Welcome</body></html>")) as provider:
         model = OpenAIChat("m", Account(base_url=provider.url))
         with pytest.raises(StreamCut, match="an HTML page"):
@@ -188,7 +188,7 @@ async def test_openais_own_client_reads_the_same_message_from_a_stream(answer: S
     assert (ours.usage.input, ours.usage.output) == (theirs.usage.prompt_tokens, theirs.usage.completion_tokens)
 
 
-async def test_a_conversation_goes_on_with_what_the_vendor_wants_back() -> None:
+async def test_a_conversation_continues_with_the_data_that_the_vendor_needs_back() -> None:
     async with FakeProvider(FULL_ANSWER, say("Bring a coat.")) as provider:
         model = OpenAIChat("m", Account(base_url=provider.url), profile=PROFILES["deepseek"])
         prompt = follow_up_prompt(await drain_stream(model))

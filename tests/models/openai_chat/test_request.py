@@ -53,7 +53,7 @@ def tool_fields(
     return [tool["function"]["name"] for tool in made.get("tools", [])], made.get("tool_choice")
 
 
-def test_a_whole_conversation() -> None:
+def test_a_conversation_is_converted_in_full() -> None:
     assert request_body(msgspec.structs.replace(PROMPT, session="ses_1")) == snapshot(
         {
             "model": "m",
@@ -104,7 +104,7 @@ def test_equal_prompts_give_equal_bytes_and_stay_as_they_were() -> None:
     assert msgspec.json.encode(PROMPT) == before
 
 
-def test_openai_takes_everything_that_is_sent() -> None:
+def test_every_field_is_accepted_by_the_types_of_openai() -> None:
     made = request_body(FULL_PROMPT)
     assert read_to_the_end(request_type("chat").validate_python(made)) == made
     assert {name: value for name, value in made.items() if name not in {"messages", "tools"}} == snapshot(
@@ -144,7 +144,7 @@ def test_openai_takes_everything_that_is_sent() -> None:
     )
 
 
-def test_tools_are_strict_only_where_nothing_is_lost_and_the_vendor_knows_the_word() -> None:
+def test_tools_are_strict_only_if_lossless_and_supported_by_the_vendor() -> None:
     made = request_body(prompt_of(tools=(WEATHER_TOOL, LOOSE_TOOL)))["tools"]
     assert made == snapshot(
         [
@@ -178,12 +178,12 @@ def test_tools_are_strict_only_where_nothing_is_lost_and_the_vendor_knows_the_wo
     assert plain == {"name": "weather", "description": "Return the weather.", "parameters": WEATHER_TOOL.parameters}
 
 
-def test_a_name_that_no_vendor_takes_is_refused() -> None:
+def test_an_invalid_tool_name_is_refused() -> None:
     with pytest.raises(BadRequest, match=re.escape("'a.b' needs a name of 1 to 64 letters")):
         request_body(prompt_of(tools=(ToolSpec(name="a.b"),)))
 
 
-def test_the_choice_of_a_tool() -> None:
+def test_tool_choices_are_mapped() -> None:
     both = ["weather", "loose"]
     named = {"type": "function", "function": {"name": "loose"}}
     assert tool_fields("auto") == (both, None)
@@ -207,21 +207,21 @@ def test_the_choice_of_a_tool() -> None:
         ("weather", "zai", (WEATHER_TOOL,), "zai cannot be made to call a tool"),
     ],
 )
-def test_a_choice_that_cannot_be_kept_is_refused(
+def test_an_unsupported_tool_choice_is_refused(
     choice: str, profile: str, specs: tuple[ToolSpec, ...], words: str
 ) -> None:
     with pytest.raises(BadRequest, match=words):
         tool_fields(choice, profile, specs)
 
 
-def test_parallel_calls_are_only_spoken_of_beside_tools() -> None:
+def test_parallel_calls_is_sent_only_with_tools() -> None:
     assert option_fields(parallel_calls=True) == {}
     asked = prompt_of(tools=(WEATHER_TOOL,), options={"parallel_calls": True})
     assert request_body(asked)["parallel_tool_calls"] is True
     assert "parallel_tool_calls" not in request_body(asked, "cerebras")
 
 
-def test_a_shape_that_has_no_strict_form_is_asked_for_as_it_is() -> None:
+def test_an_output_schema_without_a_strict_form_is_sent_unchanged() -> None:
     loose = {"type": "object", "properties": {"a": {"type": "string"}}}
     wanted = {"schema": loose, "name": "thing", "description": "A thing."}
     form = {"name": "thing", "schema": loose, "description": "A thing."}
@@ -253,7 +253,7 @@ Answer with one JSON object and nothing else. It must be valid against this JSON
     )
 
 
-def test_a_shape_is_a_tool_that_must_be_called_where_there_is_nothing_else() -> None:
+def test_an_output_schema_is_a_forced_tool_where_nothing_else_is_supported() -> None:
     plain, bare = VendorProfile(output="tool"), VendorProfile(output="tool", choice_named=False)
 
     def sent(choice: str, *specs: ToolSpec, profile: VendorProfile = plain) -> Any:
@@ -294,11 +294,11 @@ def test_a_shape_is_a_tool_that_must_be_called_where_there_is_nothing_else() -> 
         ("llamacpp", "high", {}),
     ],
 )
-def test_thinking_is_asked_for_in_the_vendors_words(profile: str, asked: Any, sent: dict[str, Any]) -> None:
+def test_reasoning_is_requested_in_the_fields_of_the_vendor(profile: str, asked: Any, sent: dict[str, Any]) -> None:
     assert option_fields(profile, reasoning=asked) == sent
 
 
-def test_wishes_go_by_the_vendors_names_or_not_at_all() -> None:
+def test_options_are_sent_under_the_names_of_the_vendor_or_left_out() -> None:
     wishes: dict[str, Any] = {
         "max_tokens": 9, "seed": 1, "top_k": 3, "frequency_penalty": 1, "presence_penalty": 1, "user": "u",
         "service_tier": "flex", "metadata": {"a": "b"},
@@ -323,13 +323,13 @@ def test_too_many_stop_texts_are_refused_with_the_number_allowed() -> None:
         option_fields(stop=list("abcde"))
 
 
-def test_the_cache_is_named_after_the_session_unless_it_is_not_wanted() -> None:
+def test_the_cache_key_is_the_session_unless_the_cache_is_off() -> None:
     assert request_body(prompt_of(session="s" * 70))["prompt_cache_key"] == "s" * 64
     assert "prompt_cache_key" not in request_body(prompt_of(session="s", options={"cache": False}))
     assert "prompt_cache_key" not in request_body(prompt_of(session="s"), "groq")
 
 
-def test_what_only_one_vendor_knows_is_put_over_the_rest() -> None:
+def test_extra_fields_override_the_request() -> None:
     extra = {"stream_options": {"x": 1}, "model": "other", "logit_bias": {"50256": -100}}
     before = repr(extra)
     made = request_body(prompt_of(options={"extra": extra}))

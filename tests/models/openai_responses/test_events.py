@@ -182,7 +182,7 @@ THINKING: Events = [
 # Well-formed streams
 
 
-def test_words_come_as_they_are_written_and_once() -> None:
+def test_text_is_streamed_once_and_unchanged() -> None:
     assert decode_valid_events(TEXT) == [TextChunk("It"), TextChunk(" rains"), TextChunk("."), SPENT, StopChunk("end")]
 
 
@@ -198,7 +198,7 @@ def test_calls_come_with_their_names_and_ids_first() -> None:
     ]
 
 
-def test_reasoning_is_kept_word_for_word_before_the_call_it_led_to() -> None:
+def test_reasoning_is_stored_unchanged_before_its_call() -> None:
     assert assemble_parts(decode_valid_events(THINKING)) == [
         Reasoning(text="First.\n\nThen.", opaque={"responses": THOUGHT}),
         RawToolCall("weather", HILO, "call_1"),
@@ -219,7 +219,7 @@ def test_plain_reasoning_is_emitted() -> None:
     assert assemble_parts(decode_valid_events(events)) == [Reasoning(text="Hm.", opaque={"responses": thought})]
 
 
-def test_items_of_built_in_tools_are_kept_word_for_word_in_their_place() -> None:
+def test_items_of_built_in_tools_are_stored_unchanged_in_their_place() -> None:
     search = {
         "id": "ws_1",
         "type": "web_search_call",
@@ -263,7 +263,7 @@ def test_sources_are_cited_after_the_text_and_once() -> None:
     ]
 
 
-def test_a_refusal_is_words_and_a_reason() -> None:
+def test_a_refusal_has_text_and_a_stop_reason() -> None:
     refused = message_item({"type": "refusal", "refusal": "I will not."})
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     events = [
@@ -278,7 +278,7 @@ def test_a_refusal_is_words_and_a_reason() -> None:
     assert decode_valid_events([completed_event(refused)]) == [SPENT, TextChunk("I will not."), StopChunk("refusal")]
 
 
-def test_the_phase_of_a_message_stands_before_its_words() -> None:
+def test_the_phase_of_a_message_comes_before_its_text() -> None:
     first, second = (
         message_item(text_part("Look."), phase="commentary"),
         message_item(text_part("Rain."), id="msg_2", phase="final_answer"),
@@ -301,13 +301,13 @@ def test_the_phase_of_a_message_stands_before_its_words() -> None:
     ("reason", "stop"),
     [("max_output_tokens", "length"), ("content_filter", "refusal"), ("steered", "steered"), (None, "incomplete")],
 )
-def test_an_answer_that_ended_early_says_why(reason: str | None, stop: str) -> None:
+def test_an_incomplete_answer_has_its_reason(reason: str | None, stop: str) -> None:
     begun = message_item(text_part("It"), status="incomplete")
     events = [*TEXT[:5], item_done(0, begun), incomplete_event(reason, begun)]
     assert decode_valid_events(events)[-1] == StopChunk(stop)
 
 
-def test_no_call_of_an_answer_that_ended_early_counts() -> None:
+def test_calls_of_an_incomplete_answer_are_dropped() -> None:
     half = function_call_item('{"city": "Hi', status="incomplete")
     begun = [item_added(0, function_call_item("", status="in_progress")), *argument_deltas(0, '{"city": "Hi')]
     assert decode_valid_events([*begun, incomplete_event("max_output_tokens", half)])[-1] == StopChunk("length")
@@ -327,7 +327,7 @@ def test_an_empty_answer_ends_with_a_stop() -> None:
 
 
 @pytest.mark.parametrize("missing", range(len(TEXT) - 1))
-def test_words_are_whole_whichever_event_is_missing(missing: int) -> None:
+def test_text_is_complete_whichever_event_is_missing(missing: int) -> None:
     """A piece that is missing in the middle cannot be emitted in its place, so the answer is an error."""
     events = TEXT[:missing] + TEXT[missing + 1 :]
     if TEXT[missing] in TEXT[4:6]:
@@ -337,7 +337,7 @@ def test_words_are_whole_whichever_event_is_missing(missing: int) -> None:
 
 
 @pytest.mark.parametrize("missing", range(len(CALLS) - 1))
-def test_calls_are_whole_whichever_event_is_missing(missing: int) -> None:
+def test_calls_are_complete_whichever_event_is_missing(missing: int) -> None:
     events = CALLS[:missing] + CALLS[missing + 1 :]
     if missing == 1:
         assert "arguments" in error_of(events)
@@ -358,7 +358,7 @@ def test_an_answer_whose_last_event_is_empty_is_read_from_the_others(events: Eve
 
 @pytest.mark.parametrize("events", [TEXT, CALLS, THINKING])
 @pytest.mark.parametrize("without", [("output_index",), ("item_id",), ("output_index", "item_id")])
-def test_places_and_ids_may_be_missing(events: Events, without: tuple[str, ...]) -> None:
+def test_indexes_and_ids_may_be_missing(events: Events, without: tuple[str, ...]) -> None:
     bare = [{name: value for name, value in event.items() if name not in without} for event in events]
     assert assemble_parts(decode_events(bare)) == assemble_parts(decode_events(events))
 
@@ -382,7 +382,7 @@ def test_ids_of_items_may_be_missing_or_change(events: Events) -> None:
     assert calls_and_words(other(events, itertools.count())) == calls_and_words(events)
 
 
-def test_calls_without_ids_get_some_and_no_two_calls_share_one() -> None:
+def test_calls_get_unique_ids() -> None:
     bare = [
         {name: value for name, value in function_call_item(HILO).items() if name not in {"id", "call_id"}}
         for _ in range(2)
@@ -400,7 +400,7 @@ def test_calls_without_ids_get_some_and_no_two_calls_share_one() -> None:
     )
 
 
-def test_arguments_may_be_an_object_and_may_be_written_anew() -> None:
+def test_arguments_may_be_an_object_and_may_be_replaced() -> None:
     whole = function_call_item(HILO) | {"arguments": {"city": "Hilo"}}
     assert assemble_parts(decode_events([completed_event(whole)])) == [
         RawToolCall("weather", '{"city":"Hilo"}', "call_1")
@@ -420,7 +420,7 @@ def test_a_name_that_comes_late_is_waited_for() -> None:
     assert decode_events(events) == [CallChunk(0, "weather", HILO, "call_1"), SPENT, StopChunk("calls")]
 
 
-def test_words_that_differ_in_white_space_only_are_the_same() -> None:
+def test_text_that_differs_only_in_white_space_is_not_repeated() -> None:
     assert decode_events([*TEXT[:3], *text_deltas(0, "\n\nIt rains. "), *TEXT[7:]])[0] == TextChunk("\n\nIt rains. ")
 
 
@@ -451,7 +451,7 @@ LLAMA_CALL: Events = [
 ]  # fmt: skip
 
 
-def test_the_stream_of_a_llama_server() -> None:
+def test_the_stream_of_a_llama_server_is_read() -> None:
     chunks = decode_events(LLAMA_CALL)
     assert [part for part in assemble_parts(chunks) if not isinstance(part, Reasoning)] == [
         Text(text="Let me look."),
@@ -461,6 +461,6 @@ def test_the_stream_of_a_llama_server() -> None:
     assert chunks[-2:] == [UsageChunk(Usage(input=41, output=12, cache_read=40), "m.gguf"), StopChunk("calls")]
 
 
-def test_where_a_server_does_not_tell_the_length_limit_the_count_of_tokens_does() -> None:
+def test_the_token_count_shows_the_length_limit_where_the_server_does_not() -> None:
     assert decode_events(LLAMA_CALL, limit=12)[-1] == StopChunk("length")
     assert decode_events(LLAMA_CALL, limit=13)[-1] == StopChunk("calls")

@@ -136,12 +136,12 @@ def test_an_error_inside_the_stream_is_raised(event: dict[str, Any], kind: type[
         assert words in error_of([*before, event], kind)
 
 
-def test_a_count_of_tokens_is_never_less_than_none_or_more_than_a_log_can_hold() -> None:
+def test_token_counts_are_limited_to_what_the_log_can_store() -> None:
     absurd = {"input_tokens": -5, "output_tokens": 2**63, "input_tokens_details": {"cached_tokens": -1}}
     assert decode_events([completed_event(usage=absurd)])[0] == UsageChunk(Usage(output=2**53), "gpt-6-2026")
 
 
-def test_an_event_named_error_is_one() -> None:
+def test_an_event_named_error_is_an_error() -> None:
     with pytest.raises(ModelUnavailable, match="oops"):
         ResponsesStreamDecoder().feed(b'{"message": "oops"}', "error")
 
@@ -167,7 +167,7 @@ def mutations_of(events: Events) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("events", [TEXT, CALLS[:4] + CALLS[8:]])
-def test_a_garbled_byte_loses_no_words_and_runs_no_other_call(events: Events) -> None:
+def test_a_garbled_byte_loses_no_text_and_makes_no_other_call(events: Events) -> None:
     whole = assemble_parts(decode_events(events))
     for stream in mutations_of(events):
         reader = ResponsesStreamDecoder()

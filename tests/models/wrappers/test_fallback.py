@@ -43,7 +43,7 @@ async def test_the_first_model_answers_when_it_can() -> None:
     assert other.prompts == []
 
 
-async def test_the_next_model_answers_and_the_log_can_tell_which_and_why() -> None:
+async def test_the_next_model_answers_and_the_log_records_the_choice() -> None:
     model = FallbackModel(
         [
             named_model("a", fail(529, "busy")),
@@ -60,7 +60,7 @@ async def test_the_next_model_answers_and_the_log_can_tell_which_and_why() -> No
     ]
 
 
-async def test_an_answer_that_was_cut_is_called_back_and_asked_elsewhere() -> None:
+async def test_a_cut_answer_is_discarded_and_the_next_model_is_called() -> None:
     chunks = await drain_stream(
         FallbackModel([named_model("a", {"chunks": ["Ha", "lf"], "cut_after": 1}), FailingModel(GOOD)])
     )
@@ -89,7 +89,7 @@ async def test_the_last_error_is_raised_with_all_that_were_tried() -> None:
     assert (caught.value.retry_after, caught.value.status) == (9, 429)
 
 
-async def test_an_error_of_the_only_model_is_raised_as_it_is() -> None:
+async def test_an_error_of_the_only_model_is_raised_unchanged() -> None:
     with pytest.raises(StreamCut, match=r"^broken$"):
         await drain_stream(FallbackModel([FailingModel(StreamCut("broken"))]))
 
@@ -124,7 +124,7 @@ async def test_an_error_without_fallback_of_a_later_model_is_raised() -> None:
         )
 
 
-def test_a_fallback_is_called_like_its_first_model_unless_it_is_named() -> None:
+def test_a_fallback_has_the_name_of_its_first_model_by_default() -> None:
     models = [named_model("a", say("")), named_model("b", say(""))]
     assert (FallbackModel(models).name, FallbackModel(models, name="safe").name) == ("a", "safe")
 
@@ -168,7 +168,7 @@ def test_the_price_of_a_fallback_is_unknown_if_that_of_one_model_is() -> None:
     assert FallbackModel([UnpricedModel(0, 0)]).estimate(PROMPT).max_tokens == 9
 
 
-async def test_all_models_are_closed_once_even_when_one_cannot_be() -> None:
+async def test_all_models_are_closed_once_even_when_one_fails_to_close() -> None:
     stuck, fine = PricedModel(2, 0), PricedModel(0, 0)
     with pytest.raises(OSError, match="stuck"):
         await FallbackModel([stuck, fine, stuck, ScriptedModel(say("Hi."))]).close()

@@ -122,7 +122,7 @@ async def test_a_given_or_reported_price_takes_precedence() -> None:
     assert await cost_of(MeteredModel(AnsweringModel(msgspec.structs.replace(usage, cost=0.5)), PRICES)) == 0.5
 
 
-async def test_everything_else_passes_as_it_is() -> None:
+async def test_other_chunks_pass_unchanged() -> None:
     inner = AnsweringModel(Usage(output=1_000_000))
     metered = MeteredModel(inner, PRICES)
     assert await drain_stream(metered) == [
@@ -170,7 +170,7 @@ def test_a_new_conversation_is_estimated_by_its_characters() -> None:
     )
 
 
-async def test_a_known_conversation_costs_its_last_call_and_what_is_new() -> None:
+async def test_a_known_conversation_is_estimated_by_its_last_call_and_the_new_messages() -> None:
     clock = ManualClock()
     usage = Usage(input=1000, output=50, cache_read=600, cache_write=100)
     metered = MeteredModel(AnsweringModel(usage), PRICES, clock=clock)
@@ -193,7 +193,7 @@ async def test_a_prompt_outside_of_sessions_is_not_remembered() -> None:
     assert await notices_of(metered, prompt_of("two", session="")) == []
 
 
-async def test_an_answer_that_broke_off_is_not_remembered() -> None:
+async def test_a_cut_answer_is_not_remembered() -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=1000), error=ModelUnavailable("reset")), PRICES)
     with pytest.raises(ModelUnavailable):
         await drain_stream(metered, prompt_of("one"))
@@ -252,7 +252,7 @@ async def test_a_prompt_that_cannot_be_encoded_is_left_to_the_inner_model() -> N
     assert metered.estimate(odd).usage.input == 10
 
 
-def test_an_unknown_price_says_what_to_write_where() -> None:
+def test_the_error_for_an_unknown_price_shows_the_setting() -> None:
     metered = MeteredModel(AnsweringModel(name="ollama/llama"), PriceList())
     estimate = metered.estimate(prompt_of("12345678"))
     assert estimate.usage == Usage(input=2)
@@ -272,7 +272,7 @@ async def test_a_budget_in_money_needs_a_price_and_one_in_tokens_does_not() -> N
         assert (await tokens.run("Go.")).text == "Hi."
 
 
-async def test_the_log_has_the_cost_and_the_broken_cache() -> None:
+async def test_the_log_has_the_cost_and_the_cache_busted_event() -> None:
     store = MemoryStore()
     model = MeteredModel(AnsweringModel(Usage(input=1_000_000, cache_write=500_000), "x"), PRICES)
     async with runtime(store) as rt:
@@ -286,7 +286,7 @@ async def test_the_log_has_the_cost_and_the_broken_cache() -> None:
     assert busted == [CacheBusted(part="system", tokens=500_000)]
 
 
-async def test_a_call_that_would_go_over_the_budget_is_not_made() -> None:
+async def test_a_call_that_would_exceed_the_budget_is_not_made() -> None:
     model = MeteredModel(AnsweringModel(Usage(input=600_000, output=10_000)), PRICES)
     async with runtime() as rt:
         session = await rt.open(agent(model, limits=vaka.Limits(max_cost=0.5)), id="s")

@@ -276,7 +276,7 @@ async def test_a_script_needs_the_context_of_a_call() -> None:
             raise AssertionError
 
 
-async def test_registered_secrets_are_kept_from_a_script_as_from_the_log() -> None:
+async def test_registered_secrets_are_redacted_for_a_script_as_in_the_log() -> None:
     store, world = MemoryStore(), ScriptWorld([{"large": "hunter22"}])
     async with runtime(store, secrets=("hunter22",), clock=FakeClock(auto=True)) as rt:
         await collect((await rt.open(world.agent(), id="s")).stream("Go."))
