@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import KeyValueStore

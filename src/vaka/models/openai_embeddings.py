@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.types.errors import ModelUnavailable, StreamCut
 from vaka.core.types.message import Usage
 from vaka.models.compatibility import DECODE_ERRORS, count_of

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
 import msgspec
 
 from vaka.core.messages.blobs import offload_parts
-from vaka.core.ports.clock import format_timestamp
-from vaka.core.ports.env import Env
+from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Chunk, Closeable, Embedder, Model, Prompt, StopChunk
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import ConfigError, VakaError

@@ -11,8 +11,7 @@ import msgspec
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.core.loop.middleware import Middleware
-from vaka.core.ports.clock import Clock, IdGenerator
-from vaka.core.ports.env import AskMode
+from vaka.core.ports.env import AskMode, Clock, IdGenerator
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network, SearchEngine

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from vaka.agents.react import ToolLike
     from vaka.config.model_tables import ModelEntry, PriceEntry
     from vaka.core.loop.middleware import Middleware
-    from vaka.core.ports.clock import Clock, IdGenerator
-    from vaka.core.ports.env import AskMode
+    from vaka.core.ports.env import AskMode, Clock, IdGenerator
     from vaka.core.ports.model import Model
     from vaka.core.ports.net import Network, SearchEngine
     from vaka.core.ports.policy import Policy

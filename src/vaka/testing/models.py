@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Model, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ModelRefused, ModelUnavailable
 from vaka.core.types.ids import CallId, MessageId

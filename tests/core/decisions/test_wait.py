@@ -18,7 +18,7 @@ from tests.core.session.log_harness import (
     turn_started,
 )
 from vaka.core.decisions.wait import is_overdue, seconds_until, wait_for_decision
-from vaka.core.ports.clock import format_timestamp
+from vaka.core.ports.env import format_timestamp
 from vaka.core.session.log import Log
 from vaka.core.session.state import DecisionRecord
 from vaka.core.types.control import ApprovalResolved, ApprovalScope, QuestionAnswered, QuestionAsked

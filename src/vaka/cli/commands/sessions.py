@@ -14,7 +14,7 @@ from vaka.cli.bootstrap import find_session, with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
 from vaka.cli.turn.run_turn import resolve_session_ref
-from vaka.core.ports.clock import format_timestamp
+from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionQuery, SessionStatus
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Event

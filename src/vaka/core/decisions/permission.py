@@ -5,8 +5,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from vaka.core.messages.tool_result import failed_result
-from vaka.core.ports.clock import format_timestamp
-from vaka.core.ports.env import Env
+from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.policy import GrantingPolicy, Policy, SessionPolicy
 from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log

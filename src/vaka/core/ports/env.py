@@ -1,17 +1,53 @@
-"""Env: the services of the runtime that all turns share."""
+"""The services of the runtime that all turns share, among them the clock and the id generator, and timestamps."""
 
 import asyncio
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from typing import Any, Literal, Protocol, TypeAlias
 
-from vaka.core.ports.clock import Clock, IdGenerator
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import World
 from vaka.core.types.ids import Digest, SessionId
 
 AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
 """What a turn does when it needs a decision: wait for it, suspend with the request in the log, or deny it."""
+
+
+class Clock(Protocol):
+    def time(self) -> float:
+        """Return the seconds since 1970, for timestamps; it may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds from some start, for durations; it never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after ``seconds`` of this clock."""
+        ...
+
+
+class IdGenerator(Protocol):
+    def new_id(self, prefix: str) -> str:
+        """Return a unique id that begins with ``prefix``."""
+        ...
+
+
+def format_timestamp(seconds: float) -> str:
+    """Return a time as RFC 3339 in UTC with milliseconds."""
+    return format_milliseconds(int(seconds * 1000))
+
+
+def format_milliseconds(milliseconds: int) -> str:
+    """Return milliseconds since 1970 as RFC 3339 in UTC."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_format_second(seconds)}.{rest:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _format_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
 class Env:

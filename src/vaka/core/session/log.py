@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
-from vaka.core.ports.clock import Clock, format_milliseconds
+from vaka.core.ports.env import Clock, format_milliseconds
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold

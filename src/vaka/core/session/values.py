@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.log import Log

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import msgspec
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Estimate, Model, Prompt
 from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import UserMessage

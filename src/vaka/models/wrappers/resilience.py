@@ -10,7 +10,7 @@ from random import Random, SystemRandom
 
 import msgspec
 
-from vaka.core.ports.clock import Clock
+from vaka.core.ports.env import Clock
 from vaka.core.ports.model import (
     Chunk,
     CostEstimator,

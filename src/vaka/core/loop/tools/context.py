@@ -9,7 +9,7 @@ from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
 from vaka.core.messages.ask_model import ask_model
 from vaka.core.messages.blobs import store_text
-from vaka.core.ports.clock import format_timestamp
+from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import World

@@ -13,7 +13,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.tools.context import CallContext, idempotency_key
 from vaka.core.messages.blobs import offload_result
 from vaka.core.messages.tool_result import as_result, failed_result
-from vaka.core.ports.clock import format_timestamp
+from vaka.core.ports.env import format_timestamp
 from vaka.core.session.state import OpenCall
 from vaka.core.session.stop import TurnStopped, measure_steps
 from vaka.core.types.errors import MiddlewareError
