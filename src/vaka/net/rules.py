@@ -7,7 +7,7 @@ import msgspec
 
 from vaka.core.ports.net import NetVerdict
 from vaka.core.types.errors import ConfigError, NetworkRefused
-from vaka.matching.hosts import HostPattern, IPAddress, parse_host_pattern, unmap_ipv4
+from vaka.matching.hosts import HostPattern, IPAddress, IPNetwork, parse_host_pattern, unmap_ipv4
 from vaka.net.url import ParsedURL, parse_host, parse_url, refuse
 
 
@@ -79,7 +79,9 @@ _BLOCKS: tuple[tuple[AddressKind, tuple[str, ...]], ...] = (
     ("reserved", ("240.0.0.0/4", "3ffe::/16")),  # broadcast among them; given back
 )
 
-_NETWORKS = tuple((ip_network(block), kind) for kind, blocks in _BLOCKS for block in blocks)
+_NETWORKS: tuple[tuple[IPNetwork, AddressKind], ...] = tuple(
+    (ip_network(block), kind) for kind, blocks in _BLOCKS for block in blocks
+)
 
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 

@@ -227,8 +227,9 @@ _SET_FIELDS = frozenset({"long", "long_valued", "refused", "scripts", "files"})
 def read_profiles(section: str, checks: Mapping[str, OptionCheck] = {}) -> dict[str, ProgramProfile]:
     """Return the profiles of a section of the tables by program."""
     profiles: dict[str, ProgramProfile] = {}
+    harmless = section == "harmless"
     for name, entry in read_table(section).items():
-        sets: dict[str, Any] = {field: name_set(entry[field]) for field in _SET_FIELDS & entry.keys()}
-        defaults = dict.fromkeys(("lenient", "numbers"), section == "harmless")
-        profiles[name] = ProgramProfile(**{**defaults, **entry, **sets, "check": checks.get(name)})
+        fields: dict[str, Any] = {"lenient": harmless, "numbers": harmless, **entry, "check": checks.get(name)}
+        fields |= {field: name_set(entry[field]) for field in _SET_FIELDS & entry.keys()}
+        profiles[name] = ProgramProfile(**fields)
     return profiles
