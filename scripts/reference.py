@@ -20,9 +20,9 @@ from vaka.core.types.event import BODY_TYPES, Body
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 MODULES = (progress, control, monitor)
 CHANNELS = {
-    "progress": "what a user watches",
-    "control": "what someone must decide, or has decided",
-    "monitor": "what an operator watches",
+    "progress": "the course of a turn",
+    "control": "inputs, decisions, and changes of a session",
+    "monitor": "usage, failures and logs for operators",
 }
 
 
