@@ -35,7 +35,7 @@ CALL_PROGRAM = (
 """All arguments are -1, which none of these calls accepts: without a filter they fail with another error."""
 
 pytestmark = pytest.mark.skipif(
-    not seccomp.is_supported(syscalls.ARCHITECTURE), reason=f"there is no filter for {syscalls.ARCHITECTURE}"
+    syscalls.ARCHITECTURE not in seccomp.ARCHITECTURES, reason=f"there is no filter for {syscalls.ARCHITECTURE}"
 )
 
 
@@ -153,7 +153,7 @@ def test_every_filter_is_a_valid_program(machine: str) -> None:
 
 
 def test_other_processors_have_no_filter() -> None:
-    assert not seccomp.is_supported("riscv64")
+    assert "riscv64" not in seccomp.ARCHITECTURES
     with pytest.raises(KeyError):
         seccomp.build_filter("riscv64", "network")
 

@@ -81,7 +81,7 @@ def detect_capabilities() -> SandboxCapabilities:
         bubblewrap_problem=problem,
         landlock_abi=landlock.abi_version(),
         has_namespaces=can_make_namespaces(),
-        has_seccomp_filter=seccomp.is_supported(syscalls.ARCHITECTURE),
+        has_seccomp_filter=syscalls.ARCHITECTURE in seccomp.ARCHITECTURES,
         cgroup_controllers=resource_limits.controllers_of(resource_limits.find_cgroup_bases()),
         is_root=os.geteuid() == 0,
     )

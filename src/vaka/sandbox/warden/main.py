@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import socket
-from types import FrameType
 
 from vaka.sandbox.warden import launchers, processes, resource_limits, supervisor
 from vaka.system import libc
@@ -60,7 +59,7 @@ class Warden:
         """Hand each request to a supervisor until the owner is gone; then end everything it started."""
         signal.set_wakeup_fd(self._wake_write_fd, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, _on_wakeup_signal)
+            signal.signal(number, supervisor.on_wakeup_signal)
         self._ensure_idle_supervisor()
         self._selector.register(self._channel, selectors.EVENT_READ)
         self._selector.register(self._wake_read_fd, selectors.EVENT_READ)
@@ -170,19 +169,14 @@ class Warden:
             os.write(self._wake_write_fd, b".")
 
     def _reap_supervisors(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read_fd, 4096)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    break
-                if pid in self._supervisors:
-                    self._disconnect(pid)
-                    del self._supervisors[pid]
-                    resource_limits.remove_cgroups(self._bases, str(pid))
-                    if status != 0:
-                        self._kill_orphans()
+        supervisor.drain_pipe(self._wake_read_fd)
+        for pid, status in processes.reap_children():
+            if pid in self._supervisors:
+                self._disconnect(pid)
+                del self._supervisors[pid]
+                resource_limits.remove_cgroups(self._bases, str(pid))
+                if status != 0:
+                    self._kill_orphans()
 
     def _kill_orphans(self) -> None:
         """Kill the processes of a supervisor that was itself killed."""
@@ -203,10 +197,6 @@ class Warden:
                 os.waitpid(pid, 0)
             resource_limits.remove_cgroups(self._bases, str(pid))
         processes.end_descendants()
-
-
-def _on_wakeup_signal(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the handler exists so that the wakeup descriptor is written to."""
 
 
 def _block_signals() -> None:

@@ -75,9 +75,13 @@ class MountLayout:
         if protect:
             _plan_protection(job, self)
         for path in self.hidden:
-            if not _is_masked(path) or is_within(path, self.writable):
+            if self.exposes(path):
                 self.late_steps.append(MountStep("hide" if os.path.isdir(path) else "null", path))  # noqa: PTH112  # one look
         self.late_steps += [MountStep("null", path) for path in _find_visible_sockets(self)]
+
+    def exposes(self, path: str) -> bool:
+        """Return whether a path is visible: not under an empty folder, or in a writable one."""
+        return not _is_masked(path) or is_within(path, self.writable)
 
     def merge_late_steps(self) -> None:
         """Mount everything in one pass, for kernels without mount trees. Raises ``JobRefused`` for links."""
@@ -165,14 +169,10 @@ def _find_visible_sockets(layout: MountLayout) -> list[str]:
     except OSError:
         return []
     names = {line.split(None, _SOCKET_FIELDS - 1)[-1] for line in lines if len(line.split()) >= _SOCKET_FIELDS}
-    visible = [name for name in names if name.startswith("/") and _is_visible(name, layout)]
+    visible = [
+        name for name in names if name.startswith("/") and layout.exposes(name) and not is_within(name, layout.hidden)
+    ]
     return sorted(name for name in visible if _is_socket(name) and _has_no_links(name))
-
-
-def _is_visible(name: str, layout: MountLayout) -> bool:
-    if is_within(name, layout.hidden):
-        return False
-    return not _is_masked(name) or is_within(name, layout.writable)
 
 
 def _is_socket(path: str) -> bool:

@@ -5,7 +5,7 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec
@@ -266,18 +266,11 @@ def kill_descendants(root: int) -> tuple[list[int], list[int]]:
     return [pid for pid, killed in sent.items() if killed], [pid for pid, killed in sent.items() if not killed]
 
 
-def reap_children(main_pid: int = 0) -> int | None:
-    """Reap every child that has ended; return the wait status of ``main_pid`` if it is among them."""
-    main_status = None
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return main_status
-        if pid == 0:
-            return main_status
-        if pid == main_pid:
-            main_status = status
+def reap_children() -> Iterator[tuple[int, int]]:
+    """Reap every child that has ended; yield their process ids and wait statuses."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended
 
 
 def measure_use(pids: list[int]) -> ResourceUse:

@@ -6,19 +6,16 @@ this filter, socket families that a network namespace does not confine, and setu
 
 import errno
 import struct
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 SocketRule: TypeAlias = Literal["network", "none"]
 """``network``: unix and internet sockets, which namespaces confine. ``none``, for commands without namespaces: only
 socket pairs, and no System V IPC."""
 
 
-class _Architecture(NamedTuple):
-    audit: int
-    column: int
-
-
-_ARCHITECTURES = {"x86_64": _Architecture(0xC000003E, 0), "aarch64": _Architecture(0xC00000B7, 1)}
+ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""The processors that there is a filter for, each with its audit number and its column in the tables."""
 
 _ABSENT = -1
 _DENIED: dict[str, tuple[int, int]] = {
@@ -72,114 +69,84 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _UNLESS_EQUAL = -_EQUAL
 _UNCONDITIONAL = (_LOAD, _RETURN)
 _NUMBER, _ARCH = 0, 4
+_ALLOW_REST = (_RETURN, _ALLOW, 0)
+_INSTRUCTION = struct.Struct("=HBBI")
 
 _Instruction: TypeAlias = tuple[int, int, int]
+"""An operation, its value, and what the filter answers if the operation is a test that holds.
 
-
-def is_supported(architecture: str) -> bool:
-    return architecture in _ARCHITECTURES
+A negative operation is a negated test.
+"""
 
 
 def build_filter(architecture: str, sockets: SocketRule) -> bytes:
     """Return the filter program. Raises ``KeyError`` for an architecture that is not supported."""
-    audit, column = _ARCHITECTURES[architecture]
-    code = _FilterCode()
-    code.load(_ARCH)
-    code.return_if(_UNLESS_EQUAL, audit, _KILL)
-    code.load(_NUMBER)
+    audit, column = ARCHITECTURES[architecture]
+    start: list[_Instruction] = [(_LOAD, _ARCH, 0), (_UNLESS_EQUAL, audit, _KILL), (_LOAD, _NUMBER, 0)]
     if architecture == "x86_64":
-        code.return_if(_AT_LEAST, _X32, _errno_action(errno.EPERM))
+        start.append((_AT_LEAST, _X32, _ERRNO | errno.EPERM))
     refused = [
         (_DENIED, errno.EPERM),
         (_REPORTED_AS_MISSING, errno.ENOSYS),
         *([(_SYSTEM_V_IPC, errno.EACCES)] if sockets == "none" else []),
     ]
     for numbers, answer in refused:
-        for pair in numbers.values():
-            if pair[column] != _ABSENT:
-                code.return_if(_EQUAL, pair[column], _errno_action(answer))
-    _refuse_setuid_modes(code, column)
-    other: _Instruction = (_UNLESS_EQUAL, 0, _errno_action(errno.EPERM))
-    code.match_call(
-        _PRLIMIT[column],
-        [*_load_argument(0), (_EQUAL, 0, _ALLOW), *_load_argument(2), other, *_load_argument(2, upper=True), other],
-    )
-    mine: _Instruction = (_EQUAL, _PRIO_USER, _errno_action(errno.EPERM))
-    code.match_call(_SETPRIORITY[column], [*_load_argument(0), mine, *_load_argument(1), other])
-    code.match_call(_CLONE[column], [*_load_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _errno_action(errno.EPERM))])
-    typing = [(_EQUAL, request, _errno_action(errno.EPERM)) for request in _TERMINAL_INPUT_REQUESTS]
-    code.match_call(_IOCTL[column], [*_load_argument(1), *typing])
-    code.match_call(_SOCKETPAIR[column], [*_load_argument(0), (_EQUAL, _UNIX, _ALLOW), _return_errno(errno.EACCES)])
-    code.match_call(_SOCKET[column], _socket_instructions(sockets))
-    code.return_action(_ALLOW)
-    return bytes(code.words)
+        start += [(_EQUAL, pair[column], _ERRNO | answer) for pair in numbers.values() if pair[column] != _ABSENT]
+    other: _Instruction = (_UNLESS_EQUAL, 0, _ERRNO | errno.EPERM)
+    mine: _Instruction = (_EQUAL, _PRIO_USER, _ERRNO | errno.EPERM)
+    typing = [(_EQUAL, request, _ERRNO | errno.EPERM) for request in _TERMINAL_INPUT_REQUESTS]
+    calls: list[tuple[int, list[_Instruction]]] = [
+        *_refuse_setuid_modes(column),
+        (_PRLIMIT[column], [_argument(0), (_EQUAL, 0, _ALLOW), _argument(2), other, _argument(2, upper=True), other]),
+        (_SETPRIORITY[column], [_argument(0), mine, _argument(1), other]),
+        (_CLONE[column], [_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _ERRNO | errno.EPERM)]),
+        (_IOCTL[column], [_argument(1), *typing]),
+        (_SOCKETPAIR[column], [_argument(0), (_EQUAL, _UNIX, _ALLOW), (_RETURN, _ERRNO | errno.EACCES, 0)]),
+        (_SOCKET[column], _socket_instructions(sockets)),
+    ]
+    return _encode(start) + b"".join(_match_call(number, steps) for number, steps in calls) + _encode([_ALLOW_REST])
 
 
-def _refuse_setuid_modes(code: "_FilterCode", column: int) -> None:
+def _refuse_setuid_modes(column: int) -> Iterator[tuple[int, list[_Instruction]]]:
     """Refuse to set the setuid bit."""
-    owned: _Instruction = (_ANY_BIT, _SETUID_BIT, _errno_action(errno.EPERM))
+    owned: _Instruction = (_ANY_BIT, _SETUID_BIT, _ERRNO | errno.EPERM)
     for *numbers, at in _MODE_CALLS.values():
         if numbers[column] != _ABSENT:
-            code.match_call(numbers[column], [*_load_argument(at), owned])
+            yield numbers[column], [_argument(at), owned]
+    reads: _Instruction = (-_ANY_BIT, _CREATE_FLAGS, _ALLOW)
     for *numbers, at in _OPEN_CALLS.values():
         if numbers[column] != _ABSENT:
-            reads: _Instruction = (-_ANY_BIT, _CREATE_FLAGS, _ALLOW)
-            code.match_call(numbers[column], [*_load_argument(at), reads, *_load_argument(at + 1), owned])
-
-
-def _errno_action(number: int) -> int:
-    return _ERRNO | number
-
-
-def _load_argument(at: int, *, upper: bool = False) -> list[_Instruction]:
-    """Load 32 of the 64 bits of an argument."""
-    return [(_LOAD, 16 + 8 * at + 4 * upper, 0)]
-
-
-def _return_errno(number: int) -> _Instruction:
-    return (_RETURN, _errno_action(number), 0)
+            yield numbers[column], [_argument(at), reads, _argument(at + 1), owned]
 
 
 def _socket_instructions(sockets: SocketRule) -> list[_Instruction]:
     if sockets == "none":
-        return [_return_errno(errno.EACCES)]
+        return [(_RETURN, _ERRNO | errno.EACCES, 0)]
     families = [(_EQUAL, family, _ALLOW) for family in (_UNIX, _INET, _INET6)]
     # Of netlink only protocol 0, which lists addresses and routes.
-    other: _Instruction = (_UNLESS_EQUAL, _NETLINK, _errno_action(errno.EAFNOSUPPORT))
-    protocol = [*_load_argument(2), (_EQUAL, 0, _ALLOW), _return_errno(errno.EAFNOSUPPORT)]
-    return [*_load_argument(0), *families, other, *protocol]
+    other: _Instruction = (_UNLESS_EQUAL, _NETLINK, _ERRNO | errno.EAFNOSUPPORT)
+    protocol = [_argument(2), (_EQUAL, 0, _ALLOW), (_RETURN, _ERRNO | errno.EAFNOSUPPORT, 0)]
+    return [_argument(0), *families, other, *protocol]
 
 
-class _FilterCode:
-    """A program in classic BPF whose jumps only skip the following return."""
+def _argument(at: int, *, upper: bool = False) -> _Instruction:
+    """Load 32 of the 64 bits of an argument."""
+    return (_LOAD, 16 + 8 * at + 4 * upper, 0)
 
-    def __init__(self) -> None:
-        self.words = bytearray()
 
-    def load(self, offset: int) -> None:
-        self._emit(_LOAD, offset)
+def _match_call(number: int, steps: list[_Instruction]) -> bytes:
+    """Return tests of the arguments of one call; a call that no test answers is allowed."""
+    body = _encode([*steps, _ALLOW_REST])
+    return _INSTRUCTION.pack(_EQUAL, 0, len(body) // _INSTRUCTION.size, number) + body
 
-    def return_action(self, answer: int) -> None:
-        self._emit(_RETURN, answer)
 
-    def return_if(self, operation: int, value: int, answer: int) -> None:
-        """Return ``answer`` if the loaded value matches; a negative operation negates the test."""
-        if operation < 0:
-            self._emit(-operation, value, 1, 0)
+def _encode(steps: list[_Instruction]) -> bytes:
+    """Return instructions as classic BPF; a test jumps over the return that follows it."""
+    code = bytearray()
+    for operation, value, answer in steps:
+        if operation in _UNCONDITIONAL:
+            code += _INSTRUCTION.pack(operation, 0, 0, value)
         else:
-            self._emit(operation, value, 0, 1)
-        self.return_action(answer)
-
-    def match_call(self, number: int, steps: list[_Instruction]) -> None:
-        """Add tests of the arguments of one call; a call that no test answers is allowed."""
-        length = sum(1 if operation in _UNCONDITIONAL else 2 for operation, _, _ in steps)
-        self._emit(_EQUAL, number, 0, length + 1)
-        for operation, value, answer in steps:
-            if operation in _UNCONDITIONAL:
-                self._emit(operation, value)
-            else:
-                self.return_if(operation, value, answer)
-        self.return_action(_ALLOW)
-
-    def _emit(self, operation: int, value: int, yes: int = 0, no: int = 0) -> None:
-        self.words += struct.pack("=HBBI", operation, yes, no, value)
+            code += _INSTRUCTION.pack(abs(operation), operation < 0, operation > 0, value)
+            code += _INSTRUCTION.pack(_RETURN, 0, 0, answer)
+    return bytes(code)

@@ -43,7 +43,7 @@ def supervise(
         os.set_blocking(descriptor, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _on_terminate)
-    signal.signal(signal.SIGCHLD, _on_child_exit)
+    signal.signal(signal.SIGCHLD, on_wakeup_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the warden blocked it before the fork
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGTERM)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
@@ -74,7 +74,7 @@ def _wait_for_request(requests: socket.socket, wake: int) -> bool:
     while not _SignalState.leaving:
         ready, _, _ = select.select([requests.fileno(), wake], [], [])
         if wake in ready:
-            _drain_pipe(wake)
+            drain_pipe(wake)
         else:
             return True
     return False
@@ -128,7 +128,7 @@ def _on_terminate(_number: int, _frame: FrameType | None) -> None:
     signal.alarm(SHUTDOWN_TIMEOUT)  # SIGALRM kills it, whatever it waits for
 
 
-def _on_child_exit(_number: int, _frame: FrameType | None) -> None:
+def on_wakeup_signal(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the handler exists so that the wakeup descriptor is written to."""
 
 
@@ -207,8 +207,8 @@ class Supervisor:
 
     def _reap_children(self) -> None:
         """Reap children that have ended, and report the code of the command if it is among them."""
-        _drain_pipe(self._wake)
-        status = processes.reap_children(self._started.pid)
+        drain_pipe(self._wake)
+        status = dict(processes.reap_children()).get(self._started.pid)
         if status is None:
             return
         code = os.waitstatus_to_exitcode(status)
@@ -281,7 +281,7 @@ def _limits_to_watch(job: JobSpec, bounded: frozenset[str]) -> dict[str, int]:
     return {key: value for key, value in limits.items() if value is not None}
 
 
-def _drain_pipe(wake: int) -> None:
+def drain_pipe(wake: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.read(wake, 4096)
 
