@@ -21,7 +21,7 @@ from vaka.core.messages.prompt import turn_input_content
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
-from vaka.core.types.event import Body, Event
+from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Digest, MessageId
 from vaka.core.types.message import Content, Part, Text, ToolResult, text_of
 from vaka.core.types.monitor import Logged, ScriptAnswered
@@ -47,7 +47,8 @@ class ScriptBody:
         """Run the script with the turn's input until it waits for the next input or has ended."""
         await turn.log.append(turn.scope)  # the input must be in the log before the script receives it
         events = list(turn.log.window.events_at(turn.path))
-        if any(event.turn == turn.id and _is_end(event.data) for event in events):
+        answers = [event.data for event in events if event.turn == turn.id and isinstance(event.data, ScriptAnswered)]
+        if any(answer.name == SCRIPT_END for answer in answers):
             return Ending(text=turn.last_text)  # a crash after the script's end and before the turn's
         program = await self._source.program()
         script_events, how = unfinished_script(events)
@@ -93,10 +94,6 @@ class ScriptBody:
                 raise Suspended(pending.decisions) from pending
             return None
         return values[0] if values else "main"
-
-
-def _is_end(body: Body) -> bool:
-    return isinstance(body, ScriptAnswered) and body.name == SCRIPT_END
 
 
 class _TurnInput:

@@ -89,10 +89,8 @@ class VmPool:
     globals. Up to ``max_idle`` VMs stay allocated for later scripts.
     """
 
-    def __init__(
-        self, *, max_vms: int = MAX_VMS, max_idle: int = MAX_IDLE_VMS, bytecode: BytecodeCache | None = None
-    ) -> None:
-        self.bytecode = bytecode or BytecodeCache()
+    def __init__(self, *, max_vms: int = MAX_VMS, max_idle: int = MAX_IDLE_VMS) -> None:
+        self.bytecode = BytecodeCache()
         self.max_vms = max_vms
         self.max_idle = max_idle
         self.closed = False

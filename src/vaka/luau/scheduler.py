@@ -9,7 +9,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -54,9 +54,6 @@ _CATCHABLE_ERRORS = (
 class NullJournal:
     """A journal that records nothing, for scripts that are never replayed."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-
     def record_start(self, detail: JSON) -> ScriptAnswer:
         return ScriptAnswer(ScriptRequest(0, SCRIPT_START, Digest("")), detail, "", self._now_ms())
 
@@ -73,7 +70,7 @@ class NullJournal:
         """Do nothing: there is nothing to commit."""
 
     def _now_ms(self) -> int:
-        return int(self._clock() * 1000)
+        return int(time.time() * 1000)
 
 
 async def drive(

@@ -14,7 +14,7 @@ from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
-from vaka.core.types.monitor import Logged, UsageRecorded
+from vaka.core.types.monitor import Logged
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.host.http import http_tools
 from vaka.luau.protocol import value_of_result
@@ -132,9 +132,6 @@ def build_host_services(
     agent_tools = set(turn.tools)
     turn.tools = {**http_tools(services.network, layer), CREATE_AGENT: CreateAgentTool(services, layer), **turn.tools}
 
-    def record_usage(usage: UsageRecorded) -> None:
-        turn.log.defer(turn.scope, usage)
-
     def write_log(level: str, line: str) -> None:
         if not journal.replaying:
             turn.log.defer(turn.scope, Logged(level=level, message=line))  # type: ignore[arg-type]  # one of the levels
@@ -147,7 +144,8 @@ def build_host_services(
 
     return HostServices(
         runtime=services, memory=LoggedMemory(journal, path), exit_stack=exit_stack, io=io, journal=journal,
-        ask_agent=ask_agent, record_usage=record_usage, log=write_log, clock=turn.env.clock,
+        ask_agent=ask_agent, record_usage=lambda usage: turn.log.defer(turn.scope, usage), log=write_log,
+        clock=turn.env.clock,
     )  # fmt: skip
 
 

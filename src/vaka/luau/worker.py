@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vaka.core.types.errors import Closed, InvalidInput, ScriptError, ScriptLimit
@@ -219,7 +219,7 @@ class WorkerPool:
         """Return a script that can be started once; raise ``InvalidInput`` if it has no limit of memory or time."""
         if program.limits.seconds is None or program.limits.memory is None:
             raise InvalidInput(f"script {program.name!r} runs in a worker: it needs a limit of memory and of seconds")
-        return RemoteScript(self.find_worker, program, program.limits.seconds, print_line)
+        return RemoteScript(self, program, program.limits.seconds, print_line)
 
     async def close(self) -> None:
         """Kill all workers and their scripts."""
@@ -270,17 +270,8 @@ class WorkerPool:
 class RemoteScript:
     """A script in a worker; implements ``Script``."""
 
-    def __init__(
-        self,
-        find_worker: Callable[[], Awaitable[WorkerProcess]],
-        program: Program,
-        seconds: float,
-        print_line: PrintLine | None,
-    ) -> None:
-        self._find_worker = find_worker
-        self._program = program
-        self._seconds = seconds
-        self._print_line = print_line
+    def __init__(self, pool: WorkerPool, program: Program, seconds: float, print_line: PrintLine | None) -> None:
+        self._pool, self._program, self._seconds, self._print_line = pool, program, seconds, print_line
         self._worker: WorkerProcess | None = None
         self._script_number = 0
         self._started = False
@@ -290,7 +281,7 @@ class RemoteScript:
             raise InvalidInput(f"script {self._program.name!r} was started already")
         self._started = True
         values = [pack(argument) for argument in arguments]
-        worker = self._worker = await self._find_worker()
+        worker = self._worker = await self._pool.find_worker()
         self._script_number, program = worker.new_script_number(), worker.program_number(self._program)
         return await self._request_step(wire.StartScript(self._script_number, program, values, seed, at))
 

@@ -259,10 +259,11 @@ async def test_a_worker_that_sends_an_invalid_value_is_killed(value: Any) -> Non
     _, worker = await loop.subprocess_exec(lambda: WorkerProcess(60.0), sys.executable, "-c", code)
     await worker.ready
 
-    async def find() -> WorkerProcess:
-        return worker
+    class OneWorkerPool(WorkerPool):
+        async def find_worker(self) -> WorkerProcess:
+            return worker
 
-    script = RemoteScript(find, WAIT, 60.0, None)
+    script = RemoteScript(OneWorkerPool(), WAIT, 60.0, None)
     with pytest.raises(ScriptError, match="sent an invalid report"):
         await script.start([], seed=1, at=0)
     await script.close()

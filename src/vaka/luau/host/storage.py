@@ -124,9 +124,9 @@ def _storage_key(key: JSON) -> str:
     return f"script/{as_string(key, 'key')}"
 
 
-def kvs_functions(services: HostServices) -> HostFunctions:
-    """``kvs.get``, ``kvs.set`` and ``kvs.del``."""
-    values = services.runtime.values
+def store_functions(services: HostServices) -> HostFunctions:
+    """``kvs.get``, ``kvs.set`` and ``kvs.del``; ``cache.get``, ``cache.set`` and ``cache.del``."""
+    values, cache = services.runtime.values, services.runtime.cache
 
     async def get(key: JSON) -> JSON:
         return unpack(await values.get(_storage_key(key)))
@@ -140,26 +140,22 @@ def kvs_functions(services: HostServices) -> HostFunctions:
     async def remove(key: JSON) -> None:
         await values.put(_storage_key(key), None)
 
-    return {
-        "kvs.get": HostFunction(get),
-        "kvs.set": HostFunction(put, durable=True),
-        "kvs.del": HostFunction(remove, durable=True),
-    }
-
-
-def cache_functions(services: HostServices) -> HostFunctions:
-    """``cache.get``, ``cache.set`` and ``cache.del``."""
-    cache = services.runtime.cache
-
-    async def get(key: JSON) -> JSON:
+    async def get_cached(key: JSON) -> JSON:
         return cache.get(_storage_key(key))
 
-    async def put(key: JSON, value: JSON = None, ttl: JSON = None) -> None:
+    async def put_cached(key: JSON, value: JSON = None, ttl: JSON = None) -> None:
         if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float)):
             raise ScriptError(f"cache_set: the time to live must be a number of seconds, not {ttl!r}")
         cache.set(_storage_key(key), value, ttl)
 
-    async def remove(key: JSON) -> None:
+    async def remove_cached(key: JSON) -> None:
         cache.set(_storage_key(key), None)
 
-    return {"cache.get": HostFunction(get), "cache.set": HostFunction(put), "cache.del": HostFunction(remove)}
+    return {
+        "kvs.get": HostFunction(get),
+        "kvs.set": HostFunction(put, durable=True),
+        "kvs.del": HostFunction(remove, durable=True),
+        "cache.get": HostFunction(get_cached),
+        "cache.set": HostFunction(put_cached),
+        "cache.del": HostFunction(remove_cached),
+    }
