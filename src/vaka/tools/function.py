@@ -26,12 +26,13 @@ from vaka.core.types.message import FailureReason, Part, Text, ToolResult, repla
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_schema import encode_unknown
-from vaka.tools.schema.json_types import CONVERSION_ERRORS, UnsupportedType, is_object
+from vaka.tools.schema.json_types import CONVERSION_ERRORS, is_object
 from vaka.tools.schema.openai_strict import strict_schema
 from vaka.tools.schema.signature import (
     ToolSignature,
     callable_name_of,
     docstring_of,
+    explain_unsupported,
     is_async_callable,
     never_suspends,
     output_schema_of,
@@ -393,10 +394,8 @@ def _parameters_schema(signature: ToolSignature, given: dict[str, Any] | None, n
         if given.get("type", "object") != "object":
             raise InvalidInput(f"tool {name!r}: parameters must be the JSON Schema of an object")
         return {"type": "object", "properties": {}, **given}
-    try:
+    with explain_unsupported(f"tool {name!r}"):
         return signature.json_schema()
-    except UnsupportedType as error:
-        raise InvalidInput(f"tool {name!r}: {error}") from error
 
 
 @overload

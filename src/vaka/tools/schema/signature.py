@@ -5,7 +5,8 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from opcode import opmap
 from typing import Annotated, Any
 
@@ -113,7 +114,8 @@ def read_signature(function: Callable[..., Any], name: str, *, typed: bool = Tru
     """
     target = annotated_target_of(function)
     docs = parse_docstring(docstring_of(function))
-    hints = _hints_of(target, name)
+    with explain_unsupported(f"tool {name!r}"):
+        hints = resolve_hints(target.__init__ if inspect.isclass(target) else target)
     reader = TypeReader()
     fixed = _partial_keywords_of(function)
     members, contexts, positional, rest = list[TypeMember](), list[str](), list[str](), None
@@ -154,11 +156,13 @@ def _partial_keywords_of(function: Any) -> set[str]:
     return fixed
 
 
-def _hints_of(target: Any, name: str) -> dict[str, Any]:
+@contextmanager
+def explain_unsupported(where: str) -> Generator[None]:
+    """Raise ``UnsupportedType`` as ``InvalidInput`` that says where the type is."""
     try:
-        return resolve_hints(target.__init__ if inspect.isclass(target) else target)
+        yield
     except UnsupportedType as error:
-        raise InvalidInput(f"tool {name!r}: {error}") from error
+        raise InvalidInput(f"{where}: {error}") from error
 
 
 def _parameter_type(reader: TypeReader, parameter: inspect.Parameter, hint: Any, where: str) -> JsonType:
@@ -166,11 +170,9 @@ def _parameter_type(reader: TypeReader, parameter: inspect.Parameter, hint: Any,
         raise InvalidInput(f"{where}: *{parameter.name} has no name that a model could send; use a list")
     if parameter.name in {"self", "cls"} and hint is inspect.Parameter.empty:
         raise InvalidInput(f"{where}: this is a method without its object; use tool(Class().method)")
-    try:
-        field = _pydantic_field_of(parameter)
+    field = _pydantic_field_of(parameter)
+    with explain_unsupported(where):
         return reader.read(hint if field is None else Annotated[hint, field])
-    except UnsupportedType as error:
-        raise InvalidInput(f"{where}: {error}") from error
 
 
 def _pydantic_field_of(parameter: inspect.Parameter) -> Any:

@@ -139,9 +139,9 @@ def fill_record(record: json_types.RecordType, kind: Any, record_kind: str, read
         config = kind.__struct_config__
         record.tag = None if config.tag_field is None or config.tag is None else (config.tag_field, config.tag)
         record.sparse = config.omit_defaults
-    members = tuple(_MEMBER_READERS[record_kind](kind, hints, read))
     record.members = tuple(
-        msgspec.structs.replace(member, description=docs.parameters.get(member.attribute, "")) for member in members
+        msgspec.structs.replace(member, description=docs.parameters.get(member.attribute, ""))
+        for member in _MEMBER_READERS[record_kind](kind, hints, read)
     )
 
 
@@ -242,13 +242,18 @@ _SET_TYPES: dict[Any, Callable[[list[Any]], Any]] = {
     set: set, frozenset: frozenset, collections.abc.Set: frozenset, collections.abc.MutableSet: set,
 }  # fmt: skip
 _SEQUENCES: dict[Any, Callable[[list[Any]], Any]] = _SET_TYPES | {
-    list: list, collections.deque: collections.deque, collections.abc.Sequence: list,
+    list: list, tuple: tuple, collections.deque: collections.deque, collections.abc.Sequence: list,
     collections.abc.MutableSequence: list, collections.abc.Collection: list, collections.abc.Iterable: list,
 }  # fmt: skip
 _MAPPINGS: dict[Any, Callable[[dict[Any, Any]], Any]] = {
     dict: dict, collections.OrderedDict: collections.OrderedDict, collections.abc.Mapping: dict,
     collections.abc.MutableMapping: dict,
 }  # fmt: skip
+
+_CONTAINERS: dict[Any, tuple[Any, ...]] = {
+    **dict.fromkeys(_SEQUENCES, (Any,)), **dict.fromkeys(_MAPPINGS, (str, Any)), tuple: (Any, ...),
+}  # fmt: skip
+"""The arguments that each container has when it is written without any."""
 
 _JSON_SCALARS = (str, int, float, bool, types.NoneType)
 
@@ -325,49 +330,39 @@ class TypeReader:
         some = [argument for argument in arguments if argument is not types.NoneType]
         if len(some) > 1 and all(is_pydantic_type(argument) for argument in some):
             inner: JsonType = self._read_pydantic(typing.Union[tuple(some)], "_".join(map(describe_type, some)))  # noqa: UP007
-            return (
-                json_types.UnionType((inner, json_types.ScalarType(types.NoneType)))
-                if len(some) < len(arguments)
-                else inner
-            )
+            null = json_types.ScalarType(types.NoneType)
+            return inner if len(some) == len(arguments) else json_types.UnionType((inner, null))
         options = [self.read(argument, names) for argument in arguments]
         nested = [one.options if isinstance(one, json_types.UnionType) else (one,) for one in options]
         return json_types.UnionType(tuple(option for inner in nested for option in inner))
 
     def _read_generic(self, hint: Any, origin: Any, names: TypeVarMap) -> JsonType:
         arguments = typing.get_args(hint)
-        if origin is tuple:
-            return self._read_tuple(arguments, names)
-        if origin in _SEQUENCES:
-            return json_types.ArrayType(self.read(arguments[0], names), _SEQUENCES[origin], origin in _SET_TYPES)
-        if origin in _MAPPINGS:
-            return self._read_mapping(origin, arguments, names)
+        if origin in _CONTAINERS:
+            return self._read_container(origin, arguments, names)
         if type(origin).__name__ == "TypeAliasType":
             inner = {**names, **dict(zip(origin.__type_params__, arguments, strict=False))}
             name = _generic_name(origin.__name__, arguments)
             return self._read_alias(hint, name, lambda: self.read(_resolve_alias(origin), inner))
         if isinstance(origin, type):
             bound = tuple(names.get(part, part) if isinstance(part, TypeVar) else part for part in arguments)
-            return self._read_class(
-                origin, dict(zip(getattr(origin, "__parameters__", ()), bound, strict=False)), bound
-            )
+            inner = dict(zip(getattr(origin, "__parameters__", ()), bound, strict=False))
+            return self._read_class(origin, inner, bound)
         raise UnsupportedType(f"{describe_type(hint)} cannot be read from JSON; {SUPPORTED_TYPES_HINT}")
 
-    def _read_tuple(self, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return json_types.ArrayType(self.read(arguments[0], names), tuple)
-        return json_types.TupleType(tuple(self.read(argument, names) for argument in arguments), len(arguments))
-
-    def _read_mapping(self, origin: Any, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
-        key = self.read(arguments[0], names)
-        inner = unwrap_type(key)
-        if not isinstance(inner, json_types.AnyType | json_types.EnumType) and not (
-            isinstance(inner, json_types.ScalarType) and inner.kind in {str, int}
-        ):
+    def _read_container(self, kind: Any, arguments: tuple[Any, ...], names: TypeVarMap) -> JsonType:
+        if kind is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis):
+            return json_types.TupleType(tuple(self.read(argument, names) for argument in arguments), len(arguments))
+        first = self.read(arguments[0], names)
+        if kind not in _MAPPINGS:
+            return json_types.ArrayType(first, _SEQUENCES[kind], kind in _SET_TYPES)
+        key = unwrap_type(first)
+        is_text = isinstance(key, json_types.ScalarType) and key.kind in {str, int}
+        if not is_text and not isinstance(key, json_types.AnyType | json_types.EnumType):
             raise UnsupportedType(
                 "the keys of a JSON object are text; use str, int, Literal or Enum as the key of a dict"
             )
-        return json_types.MappingType(key, self.read(arguments[1], names), _MAPPINGS[origin])
+        return json_types.MappingType(first, self.read(arguments[1], names), _MAPPINGS[kind])
 
     def _read_class(self, kind: Any, names: TypeVarMap, arguments: tuple[Any, ...] = ()) -> JsonType:
         if kind in json_types.SCALAR_TYPES:
@@ -376,12 +371,8 @@ class TypeReader:
             return self._read_pydantic(kind[arguments] if arguments else kind, _generic_name(kind.__name__, arguments))
         if issubclass(kind, Enum):
             return _read_enum(kind)
-        if kind is tuple:
-            return json_types.ArrayType(json_types.AnyType(), tuple)
-        if kind in _SEQUENCES:
-            return json_types.ArrayType(json_types.AnyType(), _SEQUENCES[kind], kind in _SET_TYPES)
-        if kind in _MAPPINGS:
-            return json_types.MappingType(json_types.ScalarType(str), json_types.AnyType(), _MAPPINGS[kind])
+        if kind in _CONTAINERS:
+            return self._read_container(kind, _CONTAINERS[kind], names)
         if (found := record_kind_of(kind)) is not None:
             return self._read_record(kind, found, names, arguments)
         for base in (str, int, float):

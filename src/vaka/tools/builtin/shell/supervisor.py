@@ -261,8 +261,7 @@ class ShellSupervisor:
         await self._register(session, shell)
 
     def find(self, session: SessionId, id: str) -> ShellProcess | None:
-        known = self._sessions.get(session)
-        return known.shells.get(id) if known else None
+        return next((shell for shell in self.list_shells(session) if shell.id == id), None)
 
     def past_exit_of(self, session: SessionId, id: str) -> "ExitRecord | None":
         """Return the exit of a command whose output is not kept any more."""
