@@ -34,7 +34,9 @@ def fold(state: SessionState, events: Iterable[Event]) -> SessionState:
         if state.grants:
             fold_approvals.drop_expired_grants(state, event.ts)
     if event is not None:
-        state.seq, state.epoch = event.seq, event.epoch
+        state.seq = event.seq
+        if state.epoch != 1 or event.id[:2] != "1.":
+            state.epoch = event.epoch
     return state
 
 

@@ -28,7 +28,10 @@ class FollowerHub:
 
     def fanout_of(self, session: SessionId) -> Fanout:
         """Return the fanout of a session, creating it on first use."""
-        return self._fanouts.setdefault(session, Fanout(session))
+        fanout = self._fanouts.get(session)
+        if fanout is None:
+            fanout = self._fanouts[session] = Fanout(session)
+        return fanout
 
     def attach_writer(self, session: SessionId) -> Fanout:
         """Register a writer of this process; it publishes to followers directly."""

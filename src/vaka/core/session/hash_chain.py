@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import Raw
@@ -23,7 +23,7 @@ from vaka.core.types.event import (
     new_durable,
     new_verbatim,
     type_and_channel,
-)  # fmt: skip
+)
 from vaka.core.types.ids import EventScope, SessionId
 
 
@@ -59,53 +59,55 @@ def _body_kind(body: Body) -> _BodyKind:
     return _body_kinds[kind]
 
 
+class Position(NamedTuple):
+    """The position of an event, for one that is not at hand."""
+
+    seq: int
+    epoch: int
+    hash: str
+
+
 def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
     """Return an event as a durable one. Raises ``LogError`` if its bytes could not be decoded."""
-    return seal_body(event.data, event.session, event.ts, event, (epoch, seq, prev), event.v)
-
-
-def seal_body(
-    data: Body, session: SessionId, ts: str, scope: EventScope | Event, at: tuple[int, int, str], v: int = VERSION
-) -> Event:
-    """Return a durable event, its epoch, seq and prev ``at``. Raises ``LogError`` if its bytes could not be decoded.
-
-    Its body is decoded from the bytes, so it is what a reader gets and shares no mutable value with the caller.
-    """
-    epoch, seq, prev = at
-    kind, channel, decoder, may_differ = _body_kinds.get(type(data)) or _body_kind(data)
-    try:
-        raw: Any = data
-        if decoder is not None:
-            encoded = data.raw if type(data) is Unknown else encode_json(data)
-            raw, data = Raw(encoded), decoder(encoded)
-        new_event = new_verbatim if may_differ and Raw(encode_json(data)) != raw else new_durable
-        event = new_event(
-            v, seq, f"{epoch}.{seq}", ts, session, scope.turn, scope.step, scope.path, channel, kind, raw, prev
-        )
-        stored = encode_json(event)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
-    if data is not raw:
-        force_setattr(event, "data", data)
-    force_setattr(event, "stored", stored)
-    force_setattr(event, "hash", sha256(stored).hexdigest())
-    return event
+    before = Position(seq - 1, epoch, prev)
+    return seal_chain(event.session, before, [(event, event.data)], event.ts, v=event.v)[0]
 
 
 def seal_chain(
-    session: SessionId, last: Event | None, entries: Sequence[tuple[EventScope, Body]], ts: str,
-    secrets: Secrets | None = None,
+    session: SessionId, last: Event | Position | None, entries: Sequence[tuple[EventScope | Event, Body]], ts: str,
+    secrets: Secrets | None = None, v: int = VERSION,
 ) -> list[Event]:  # fmt: skip
-    """Seal ``entries``, without ``secrets``, as the events that follow ``last``."""
+    """Seal ``entries``, without ``secrets``, as the events that follow ``last``. Raises ``LogError``.
+
+    The body of an event is decoded from its bytes, so it is what a reader gets and shares no mutable value with the
+    caller. Bytes that could not be decoded are an error.
+    """
     events: list[Event] = []
-    if secrets is not None and not secrets.json_forms:
-        secrets = None
+    may_redact = secrets is not None and bool(secrets.json_forms)
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
         seq += 1
-        event = seal_body(body, session, ts, scope, (epoch, seq, prev))
-        if secrets is not None and secrets.may_contain(event.stored):
-            event = seal_body(secrets.redact_struct(event.data), session, ts, scope, (epoch, seq, prev))
+        data = body
+        raw: Any = body
+        kind, channel, decoder, may_differ = _body_kinds.get(type(body)) or _body_kind(body)
+        try:
+            if decoder is not None:
+                encoded = body.raw if type(body) is Unknown else encode_json(body)
+                raw, data = Raw(encoded), decoder(encoded)
+            event = (new_verbatim if may_differ and Raw(encode_json(data)) != raw else new_durable)(
+                v, seq, f"{epoch}.{seq}", ts, session, scope.turn, scope.step, scope.path, channel, kind, raw, prev
+            )
+            stored = encode_json(event)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
+        if may_redact and secrets is not None and secrets.may_contain(stored):
+            before = Position(seq - 1, epoch, prev)
+            event = seal_chain(session, before, [(scope, secrets.redact_struct(data))], ts, v=v)[0]
+        else:
+            if raw is not data:
+                force_setattr(event, "data", data)
+            force_setattr(event, "stored", stored)
+            force_setattr(event, "hash", sha256(stored).hexdigest())
         events.append(event)
         prev = event.hash
     return events

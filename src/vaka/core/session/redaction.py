@@ -42,11 +42,13 @@ class SecretValues:
 
     def __init__(self) -> None:
         self.values: tuple[str, ...] = ()
+        self.json_forms: list[bytes] = []
+        """The values as JSON encodes them; always the same list."""
         self.add()
 
     def add(self, *values: str) -> None:
         self.values = tuple(sorted({*self.values, *values}, key=lambda word: (-len(word), word)))
-        self.json_forms = tuple(msgspec.json.encode(word)[1:-1] for word in self.values)
+        self.json_forms[:] = [msgspec.json.encode(word)[1:-1] for word in self.values]
         self._prefixes = tuple(sorted({word[:_PREFIX_LENGTH] for word in self.values}))
         self._partial_prefixes = tuple({prefix[:size] for prefix in self._prefixes for size in range(1, len(prefix))})
         self._any_value, self._any_prefix = _match_any(self.values), _match_any(self._prefixes)
@@ -90,13 +92,10 @@ class Secrets:
         self._values = registered if registered is not None else SecretValues()
         self.finders: tuple[SecretFinder, ...] = tuple(finders)
         self.all_finders: tuple[SecretFinder, ...] = (self._values, *self.finders)
+        self.json_forms = self._values.json_forms if not finders else [b""]
+        """The values as JSON encodes them; with finders one empty form, which occurs in every event."""
         for value in values:
             self.add(value)
-
-    @property
-    def json_forms(self) -> tuple[bytes, ...]:
-        """The values as JSON encodes them; with finders one empty form, which occurs in every event."""
-        return self._values.json_forms if not self.finders else (b"",)
 
     def with_finders(self, *finders: SecretFinder) -> "Secrets":
         """Return secrets with more finders that share the registered values, also those added later."""

@@ -164,22 +164,20 @@ class SnapshotTail:
 
     def __init__(self, events: int = 0, last_size: int = 0) -> None:
         self._events, self._size, self._last_size = events, last_size + 1, last_size
+        self.is_due = events > SNAPSHOT_INTERVAL
+        """Whether a snapshot may be due; its exact size is known only when it is encoded."""
 
     def add(self, events: Sequence[Event]) -> None:
         self._events += len(events)
         self._size += sum(map(len, map(_STORED_BYTES, events)))
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a snapshot may be due; its exact size is known only when it is encoded."""
-        return self._events > SNAPSHOT_INTERVAL and self._size > self._last_size
+        self.is_due = self._events > SNAPSHOT_INTERVAL and self._size > self._last_size
 
     async def save_if_due(self, store: Store, session: SessionId, state: SessionState, hash: str) -> None:
         """Save a snapshot if the tail is larger than it; ``hash`` is that of event ``state.seq``."""
         if not self.is_due:
             return
         data = _encode_snapshot(state, hash)
-        self._last_size = len(data)
+        self._last_size, self.is_due = len(data), False
         if self._size > self._last_size:
             await store.snapshots.save(session, seq=state.seq, version=FOLD_VERSION, data=data)
             self._events, self._size = 0, 0
