@@ -1,8 +1,8 @@
 """What is known of models: list prices, read from prices.csv, output limits, and what each Claude model can do."""
 
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -93,15 +93,8 @@ class PriceList:
 
     def __init__(self, overrides: "Mapping[str, Price | Mapping[str, Any] | object] | None" = None) -> None:
         self._overrides = {name: _parse_price(name, price) for name, price in (overrides or {}).items()}
-        self._cache: dict[str, Price | None] = {}
-
-    def find(self, model: str) -> Price | None:
-        """Return the price of a model, ``None`` if it is unknown."""
-        if model not in self._cache:
-            if len(self._cache) >= MAX_CACHED:
-                self._cache.clear()
-            self._cache[model] = self._look_up(model)
-        return self._cache[model]
+        self.find: Callable[[str], Price | None] = lru_cache(MAX_CACHED)(self._look_up)
+        """Returns the price of a model, ``None`` if it is unknown."""
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """Return the cost of a call in US dollars, ``None`` if the price is unknown."""

@@ -73,7 +73,9 @@ def count_of(usage: object, *path: str) -> int:
     """
     value: Any = usage
     for name in path:
-        value = as_object(value).get(name)
+        value = value.get(name) if is_object(value) else None
+    if value is None:
+        return 0
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:_MAX_DIGITS])
     is_integral = isinstance(value, int) or (isinstance(value, float) and value.is_integer())

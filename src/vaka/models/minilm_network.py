@@ -31,7 +31,9 @@ class MiniLMNetwork:
         self._weights: dict[str, Floats] = {name.removeprefix("bert."): value for name, value in loaded.items()}
         if self._weights["embeddings.word_embeddings.weight"].shape[1] != WIDTH:
             raise ValueError(f"expected a network {WIDTH} numbers wide")
-        self._tokenizer = _load_tokenizer(folder / "tokenizer.json")
+        self._tokenizer: Any = Tokenizer.from_buffer((folder / "tokenizer.json").read_bytes())
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._tokenizer.enable_padding()
 
     def embed(self, texts: list[str]) -> list[list[float]]:
         """Return a vector for each text."""
@@ -83,13 +85,6 @@ class MiniLMNetwork:
         spread = np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(1e-12))
         scaled: Floats = centred / spread * self._weights[name + ".weight"] + self._weights[name + ".bias"]
         return scaled
-
-
-def _load_tokenizer(file: Path) -> Any:
-    tokenizer: Any = Tokenizer.from_buffer(file.read_bytes())
-    tokenizer.enable_truncation(MAX_TOKENS)
-    tokenizer.enable_padding()
-    return tokenizer
 
 
 def _gelu(values: Floats) -> Floats:

@@ -14,7 +14,6 @@ from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
-from vaka.models.compatibility import DECODE_ERRORS
 from vaka.models.tokens import estimate_text_tokens
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -168,7 +167,7 @@ def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
         if line.strip():
             try:
                 yield number, msgspec.json.decode(line)
-            except DECODE_ERRORS as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ConfigError(f"{path}:{number}: not JSON: {error}") from error
 
 

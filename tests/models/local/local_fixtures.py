@@ -5,8 +5,8 @@ from typing import Any
 
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import Text, UserMessage
+from vaka.models.local import LocalSettings
 from vaka.models.local.model import LocalModel
-from vaka.models.local.server import LocalSettings
 
 OWN_SETTINGS = LocalSettings(context=512, max_tokens=64)
 """Not those of other tests, so that the process is this file's alone."""

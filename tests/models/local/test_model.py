@@ -23,8 +23,8 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
+from vaka.models.local import LocalSettings
 from vaka.models.local.model import LocalModel, LocalWire, adapt_prompt, missing_install_command
-from vaka.models.local.server import LocalSettings
 from vaka.runtime.runtime import Runtime
 from vaka.testing.models import PROMPT, collect_stream, drain_stream, join_chunks
 from vaka.tools.function import tool

@@ -19,9 +19,10 @@ import pytest
 from tests.models.local.local_fixtures import OWN_SETTINGS, has_exited, pid_of, prompt_of
 from vaka.core.ports.model import Chunk
 from vaka.core.types.errors import ModelRefused, ModelUnavailable, StreamCut
+from vaka.models.local import LocalSettings
 from vaka.models.local.model import LocalModel
 from vaka.models.local.process import PROCESSES
-from vaka.models.local.server import LocalSettings, read_launch_spec
+from vaka.models.local.server import read_launch_spec
 from vaka.testing.models import collect_stream
 
 
@@ -261,7 +262,7 @@ def test_the_server_exits_when_its_stdin_ends() -> None:
     with start() as child:
         assert child.stdout is not None
         report = json.loads(child.stdout.readline())
-        assert report["type"] == "loaded"
+        assert report["url"].startswith("http://127.0.0.1:")
         assert child.poll() is None
         _, errors = child.communicate()
     assert (child.returncode, errors) == (0, b"")

@@ -4,6 +4,7 @@ The stream has no end marker; one that ends without a finish reason raises Strea
 """
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -111,6 +112,7 @@ def _parse_path(path: str) -> list[str | int]:
 MAX_REASON = 500
 """Characters of a provider's reason in an error message."""
 ABSENT = msgspec.Raw(b"")
+_NO_USAGE = (ABSENT, msgspec.Raw(b"null"))
 UNFINISHED_REASONS = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 STOP_REASONS = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "length"}
 REFUSAL_REASONS = frozenset({
@@ -197,7 +199,7 @@ class _Feedback(msgspec.Struct, gc=False, rename="camel"):
 
 class _Event(msgspec.Struct, gc=False, rename="camel"):
     candidates: list[_Candidate] | None = None
-    usage_metadata: Any = None
+    usage_metadata: msgspec.Raw = ABSENT
     model_version: str | None = None
     prompt_feedback: _Feedback | None = None
     error: Any = None
@@ -213,7 +215,7 @@ class GeminiStreamDecoder:
         self.done = False
         """Always false: the stream has no end marker."""
         self._model, self._answer_tool = model, forced
-        self._usage: Any = None
+        self._usage = ABSENT
         self._usage_sent = False
         self._finish_reason = self._finish_message = self._block_reason = ""
         self._has_text = False
@@ -238,7 +240,7 @@ class GeminiStreamDecoder:
                 self._read_candidate(candidate, chunks)
         if event.model_version:
             self._model = event.model_version
-        if event.usage_metadata is not None:
+        if event.usage_metadata not in _NO_USAGE:
             self._usage = event.usage_metadata
             if not self._usage_sent:  # an answer that is cut later has its input cost
                 self._usage_sent = True
@@ -381,7 +383,10 @@ class GeminiStreamDecoder:
             self._block_reason = f"{feedback.block_reason}: {message}" if message else feedback.block_reason
 
     def _usage_chunk(self) -> UsageChunk:
-        usage, reasoning = self._usage, count_of(self._usage, "thoughtsTokenCount")
+        usage: object = None
+        with suppress(*DECODE_ERRORS):
+            usage = msgspec.json.decode(self._usage)
+        reasoning = count_of(usage, "thoughtsTokenCount")
         input = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
         output = count_of(usage, "candidatesTokenCount") + reasoning
         total = count_of(usage, "totalTokenCount")

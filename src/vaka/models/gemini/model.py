@@ -79,20 +79,15 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
     """
     options = read_options(prompt.options) if options is None else options
     forced = answer_tool_name(model, prompt, options)
-    body: dict[str, Any] = {}
-    if prompt.system:
-        body["systemInstruction"] = {"parts": [{"text": prompt.system}]}
-    if forced or options.output_format is None or _allows_tools_with_output(model):
-        body |= _tool_fields(prompt, options.output_format if forced else None, forced)
-    body["contents"] = _ContentWriter(model, prompt.messages).contents()
-    config = _generation_config(model, options, native=not forced)
-    if config:
-        body["generationConfig"] = config
-    if options.metadata:
-        body["labels"] = dict(options.metadata)
-    if options.service_tier:
-        body["serviceTier"] = options.service_tier
-    return merge_body(body, options.extra)
+    with_tools = forced or options.output_format is None or _allows_tools_with_output(model)
+    body = {
+        "systemInstruction": {"parts": [{"text": prompt.system}]} if prompt.system else None,
+        **(_tool_fields(prompt, options.output_format if forced else None, forced) if with_tools else {}),
+        "contents": _ContentWriter(model, prompt.messages).contents(),
+        "generationConfig": _generation_config(model, options, native=not forced),
+        "labels": dict(options.metadata), "serviceTier": options.service_tier,
+    }  # fmt: skip
+    return merge_body({name: value for name, value in body.items() if value}, options.extra)
 
 
 def check_part(model: str, part: Media) -> None:
@@ -111,10 +106,10 @@ def _tool_fields(prompt: Prompt, output: OutputFormat | None, forced: str) -> di
         description = output.description or "Give the final answer."
         declared.append(_function_declaration(forced, description, output.schema))
     config = _calling_config(prompt, forced=bool(forced))
-    fields: dict[str, Any] = {"tools": [{"functionDeclarations": declared}]} if declared else {}
-    if config:
-        fields["toolConfig"] = {"functionCallingConfig": config}
-    return fields
+    return {
+        "tools": [{"functionDeclarations": declared}] if declared else None,
+        "toolConfig": {"functionCallingConfig": config} if config else None,
+    }
 
 
 def _function_declaration(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from vaka.core.types.errors import (
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, Content, Message, Text, ToolMessage
 from vaka.models.compatibility import HistoryAdapter, Media, unsupported_part
+from vaka.models.local import LaunchSpec, LocalSettings
 from vaka.models.local.process import PROCESSES, ModelProcess, wait_for_future
-from vaka.models.local.server import LaunchSpec, LocalSettings
 from vaka.models.openai_chat.vendors import PROFILES
 from vaka.models.options import read_options
 from vaka.models.transport.client import Account, ConnectionPool

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import msgspec
 
 from vaka.core.types.errors import ConfigError, ModelUnavailable
-from vaka.models.local.server import LaunchReport, LaunchSpec, LocalSettings
+from vaka.models.local import LaunchReport, LaunchSpec, LocalSettings
 
 GRACE_SECONDS = 3.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -73,10 +73,11 @@ class ModelProcess:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-P", "-m", "vaka.models.local.server"]
+        needed = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # by programs on Windows
         with self._lock:
             child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-                env=_environment(), start_new_session=True,
+                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed}, start_new_session=True,
             )  # fmt: skip
             self._child = child
             if self._end_requested:
@@ -182,19 +183,11 @@ def _uncancellable_future() -> "Future[str]":
     return future
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of the process: the import path, and on Windows the variable that programs need."""
-    needed = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
-    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed}
-
-
 def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"ended by itself (exit {code})"
-    try:
-        return f"was killed (signal {-code}, {signal.Signals(-code).name})"
-    except ValueError:
-        return f"was killed (signal {-code})"
+    names = {number.value: f", {number.name}" for number in signal.Signals}
+    return f"was killed (signal {-code}{names.get(-code, '')})"
 
 
 def _strip_log_prefix(line: str) -> str:

@@ -24,7 +24,6 @@ STOP_REASONS = {
 }  # fmt: skip
 _LENGTH_REASON = re.compile(r"length|max_|limit|exceeded")
 _FILTER_REASON = re.compile(r"filter|safety|blocked|moderation")
-_CACHE_READ_PATHS = (("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",), ("cached_tokens",))
 FAILED_REASONS = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 """Finish reasons of an answer that the vendor could not finish."""
 
@@ -374,15 +373,16 @@ def _is_unfinished(finish: str) -> bool:
 
 
 def _usage_of(usage: Any, *, with_cost: bool) -> Usage:
-    read = next(filter(None, (count_of(usage, *path) for path in _CACHE_READ_PATHS)), 0)
+    prompt = as_object(usage).get("prompt_tokens_details")
+    read = count_of(prompt, "cached_tokens") or count_of(usage, "prompt_cache_hit_tokens")
     reasoning = count_of(usage, "completion_tokens_details", "reasoning_tokens") or count_of(usage, "reasoning_tokens")
     input, output = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
     if reasoning and count_of(usage, "total_tokens") == input + output + reasoning:
         output += reasoning  # some vendors do not count reasoning as output
     cost: Any = as_object(usage).get("cost") if with_cost else None
     return Usage(
-        input=input, output=output, cache_read=read, reasoning=reasoning,
-        cache_write=count_of(usage, "prompt_tokens_details", "cache_write_tokens"),
+        input=input, output=output, reasoning=reasoning, cache_read=read or count_of(usage, "cached_tokens"),
+        cache_write=count_of(prompt, "cache_write_tokens"),
         cost=max(float(cost), 0.0) if isinstance(cost, int | float) else 0.0,
     )  # fmt: skip
 

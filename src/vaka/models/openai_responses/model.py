@@ -47,6 +47,7 @@ _FILE_SUFFIXES = {
     "application/json": "json",
 }  # fmt: skip
 _NON_REASONING_PREFIXES = ("gpt-4", "gpt-3.5", "chatgpt-", "gpt-5-chat")
+"""OpenAI's models that refuse requests for reasoning."""
 
 
 class ResponsesCapabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,26 +77,20 @@ def to_request(model: str, prompt: Prompt, facts: ResponsesCapabilities = Respon
         raise BadRequest(
             f"{model} takes no stop texts over the Responses API; leave 'stop' out, or use the model as openai-chat/…"
         )
-    kind = facts.reasoning or ("encrypted" if _is_reasoning_model(model) else "none")
-    body: dict[str, Any] = {"model": model, "stream": True, "store": False}
-    if prompt.system:
-        body["instructions"] = prompt.system
-    if kind == "encrypted":
-        body["include"] = ["reasoning.encrypted_content"]
-    body |= _tool_fields(prompt, options)
-    body |= _option_fields(prompt, options)
-    body["input"] = _InputWriter(model, prompt.messages, facts, kind).items() or [_user_item([_text_part(".")])]
+    name = model.rpartition("/")[2].removeprefix("ft:")
+    kind = facts.reasoning or ("none" if name.startswith(_NON_REASONING_PREFIXES) else "encrypted")
+    body = {
+        "model": model, "stream": True, "store": False, **({"instructions": prompt.system} if prompt.system else {}),
+        **({"include": ["reasoning.encrypted_content"]} if kind == "encrypted" else {}),
+        **_tool_fields(prompt, options), **_option_fields(prompt, options),
+        "input": _InputWriter(model, prompt.messages, facts, kind).items() or [_user_item([_text_part(".")])],
+    }  # fmt: skip
     return merge_body(body, options.extra, _APPENDED_LISTS)
 
 
 def check_part(model: str, part: Media, facts: ResponsesCapabilities = ResponsesCapabilities()) -> None:
     """Raise ``BadRequest`` for a part that the server does not support."""
     _InputWriter(model, (), facts, "none").media_part(part)
-
-
-def _is_reasoning_model(model: str) -> bool:
-    """Whether one of OpenAI's models reasons; the others refuse requests for reasoning."""
-    return not model.rpartition("/")[2].removeprefix("ft:").startswith(_NON_REASONING_PREFIXES)
 
 
 def _tool_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
@@ -131,19 +126,14 @@ def _option_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
     session = prompt.session if options.cache is not False else ""
     if len(session) > MAX_CACHE_KEY:
         session = hashlib.sha256(session.encode()).hexdigest()
+    reasoning = {"effort": options.effort} | ({} if options.effort == "none" else {"summary": "auto"})
     fields = {
         "max_output_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p,
-        "reasoning": _reasoning_field(options), "text": _text_format(options), "metadata": options.metadata or None,
-        "service_tier": options.service_tier or None, "safety_identifier": options.user or None,
-        "prompt_cache_key": session or None,
+        "reasoning": reasoning if options.effort else None, "text": _text_format(options),
+        "metadata": options.metadata or None, "service_tier": options.service_tier or None,
+        "safety_identifier": options.user or None, "prompt_cache_key": session or None,
     }  # fmt: skip
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _reasoning_field(options: ModelOptions) -> dict[str, Any] | None:
-    if options.effort is None:
-        return None
-    return {"effort": "none"} if options.effort == "none" else {"effort": options.effort, "summary": "auto"}
 
 
 def _text_format(options: ModelOptions) -> dict[str, Any] | None:

@@ -139,8 +139,8 @@ def parse_retry_after(headers: Mapping[str, str], now: Callable[[], float] = tim
         return _clamp_seconds(milliseconds / 1000)
     text = headers.get("retry-after", "").strip()
     seconds = _parse_number(text)
-    if not text or seconds is not None:
-        return None if seconds is None else _clamp_seconds(seconds)
+    if seconds is not None:
+        return _clamp_seconds(seconds)
     try:
         return _clamp_seconds(parsedate_to_datetime(text).timestamp() - now())
     except (ValueError, TypeError, OverflowError):
@@ -163,12 +163,10 @@ def _parse_error_object(fields: dict[str, Any]) -> ErrorReport:
 
 def _parse_retry_delay(details: list[dict[str, Any]]) -> float | None:
     """Return Google's delay, which is in the body as ``"retryDelay": "34s"``."""
-    for detail in details:
-        delay = detail.get("retryDelay")
-        if isinstance(delay, str) and delay.endswith("s"):
-            seconds = _parse_number(delay[:-1])
-            return None if seconds is None else _clamp_seconds(seconds)
-    return None
+    delays = (detail.get("retryDelay") for detail in details)
+    delay = next((delay for delay in delays if isinstance(delay, str) and delay.endswith("s")), "")
+    seconds = _parse_number(delay[:-1])
+    return None if seconds is None else _clamp_seconds(seconds)
 
 
 def _describe_report(report: ErrorReport) -> str:

@@ -1,4 +1,4 @@
-"""What tokens cost, by the names of models."""
+"""What tokens cost and how long answers can get, by the names of models."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,8 @@ import pytest
 
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Usage
-from vaka.models.catalog import FREE, Price, PriceList, list_prices
+from vaka.models.catalog import FREE, Price, PriceList, list_prices, output_limit_of
+from vaka.models.catalog import capabilities_of as facts
 
 PRICES = PriceList()
 
@@ -113,3 +114,33 @@ def test_the_table_is_plausible() -> None:
         assert 0 < price.input < (price.output or ("embedding" in name))
         assert price.cache_read is None or price.cache_read < price.input
         assert price.cache_write is None or price.cache_write > price.input
+
+
+@pytest.mark.parametrize(
+    ("wire", "model", "most"),
+    [
+        ("responses", "gpt-5", 128_000),
+        ("responses", "gpt-5-mini-2025-08-07", 128_000),
+        ("responses", "gpt-5-pro", 272_000),
+        ("chat", "gpt-4o", 16_384),
+        ("chat", "gpt-4o-2024-05-13", 4096),
+        ("chat", "openai/gpt-4.1-mini", 32_768),
+        ("chat", "o3-mini", 100_000),
+        ("gemini", "models/gemini-2.5-pro", 65_536),
+        ("gemini", "gemini-2.5-flash-image", None),
+        ("responses", "gpt-5.1-chat-latest", None),
+        ("chat", "gpt-4o-audio-preview", None),
+        ("local", "local", 512),
+        ("chat", "o30", None),
+        ("responses", "gpt-5.4", None),
+        ("chat", "my-deployment", None),
+        ("chat", "", None),
+    ],
+)
+def test_an_unknown_model_has_no_output_limit(wire: str, model: str, most: int | None) -> None:
+    assert output_limit_of(wire, model) == most
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-1", "claude-3-haiku-20240307", "glm-4.6"])
+def test_over_anthropic_messages_the_limit_is_the_one_that_is_sent(model: str) -> None:
+    assert output_limit_of("anthropic", model) == facts(model).default_max_tokens
