@@ -175,12 +175,13 @@ class FileWrite(NamedTuple):
     new: bool
 
 
-def write_atomically(write: FileWrite, check: Callable[[os.stat_result, str], None]) -> os.stat_result:
-    """Write a whole file or nothing; ``check`` may refuse the file that is replaced."""
+def write_atomically(write: FileWrite, guard: IdentityGuard | None = None) -> os.stat_result:
+    """Write a whole file or nothing; the guard may refuse the file that is replaced."""
     old = lstat_name(write.folder, write.name)
     if old is not None:
         _check_replaceable(write, old)
-        check(old, write.path)
+        if guard:
+            guard.check(old, write.path)
     present = None if old is None else write.known or Digest("")  # the digest itself is compared under the lock
     check_unchanged(write.path, present, write.known, new=write.new)
     name, fd = create_temp_file(write.folder, 0o600 if old else 0o666)

@@ -101,8 +101,7 @@ class DiskFiles(WalkMethod):
 
     @contextmanager
     def _open(self, parts: Sequence[str], flags: int, *, links: bool = True) -> Generator[OpenedFile]:
-        follow = links and not self.strict
-        opened = self._opener.open(self._root, [paths.encode_name(part) for part in parts], flags, links=follow)
+        opened = self._opener(self._root, parts, flags, links=links and not self.strict)
         try:
             yield opened
         finally:
@@ -152,9 +151,7 @@ class DiskFiles(WalkMethod):
         try:
             self._remove_stale_files_once(folder)
             change = atomic_write.FileWrite(folder, parts[-1], path, data, known, new)
-            return info_of(
-                path, atomic_write.write_atomically(change, guard.check if guard else lambda _status, _path: None)
-            )
+            return info_of(path, atomic_write.write_atomically(change, guard))
         finally:
             os.close(folder)
 
@@ -162,8 +159,7 @@ class DiskFiles(WalkMethod):
         """Open the folder to write to; with ``make``, create it if it is missing."""
         if guard is None:
             try:
-                names = [paths.encode_name(part) for part in parts]
-                return self._opener.open(self._root, names, safe_open.FOLDER_FLAGS, links=False).fd
+                return self._opener(self._root, parts, safe_open.FOLDER_FLAGS, links=False).fd
             except (FileNotFoundError, NotADirectoryError):
                 pass  # made below, or refused with a better message
         return atomic_write.open_or_make_folder(self._root, parts, guard, make=make)

@@ -66,7 +66,7 @@ class RootFolder(NamedTuple):
 
 
 class Opener(Protocol):
-    def open(self, root: RootFolder, parts: Sequence[bytes], flags: int, *, links: bool) -> OpenedFile:
+    def __call__(self, root: RootFolder, parts: Sequence[str], flags: int, *, links: bool) -> OpenedFile:
         """Open a regular file or folder beneath ``root``; with ``links``, links that stay beneath it are followed.
 
         Raises ``FileRefused`` for a path that leaves the root and for other kinds of files, else ``OSError``.
@@ -92,59 +92,52 @@ def select_opener(name: OpenerName, root: RootFolder) -> Opener:
     if os.open not in os.supports_dir_fd or not _NOFOLLOW:
         raise ConfigError("this system has no openat: files on its disk cannot be opened safely")
     if name == "walk":
-        return StepwiseOpener()
+        return open_stepwise
     try:
         os.close(openat2(root.fd, b".", FOLDER_FLAGS, RESOLVE_BENEATH))
     except OSError as error:
         if name == "auto":
-            return StepwiseOpener()
+            return open_stepwise
         raise ConfigError(f"the kernel has no openat2 ({error.strerror}); Linux has it since 5.6") from error
-    return Openat2Opener()
+    return open_with_openat2
 
 
-class Openat2Opener:
-    """Uses openat2: the kernel refuses paths that leave the root."""
-
-    def open(self, root: RootFolder, parts: Sequence[bytes], flags: int, *, links: bool) -> OpenedFile:
-        resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if links else RESOLVE_NO_SYMLINKS)
-        path = b"/".join(parts) or b"."
-        for _ in range(_MAX_TRIES):
-            try:
-                return self._open(root, path, flags, resolve)
-            except OSError as error:
-                if error.errno in {errno.EXDEV, errno.ELOOP}:
-                    break  # a link, perhaps an absolute one that stays beneath the root: resolve it step by step
-                if error.errno != errno.EAGAIN:
-                    raise
-        return StepwiseOpener().open(root, parts, flags, links=links)
-
-    def _open(self, root: RootFolder, path: bytes, flags: int, resolve: int) -> OpenedFile:
-        name = decode_name(path)
-        held = check_opened(openat2(root.fd, path, LOOK_FLAGS | (flags & os.O_DIRECTORY), resolve), name)
-        if flags & _O_PATH:
-            return held
-        os.close(held.fd)
-        return check_opened(openat2(root.fd, path, flags | _NO_BLOCKING, resolve), name)
-
-
-class StepwiseOpener:
-    """Opens each folder relative to the one above; links are resolved here, never by the kernel."""
-
-    def open(self, root: RootFolder, parts: Sequence[bytes], flags: int, *, links: bool) -> OpenedFile:
-        traversal = _PathTraversal(root, parts, links=links)
+def open_with_openat2(root: RootFolder, parts: Sequence[str], flags: int, *, links: bool) -> OpenedFile:
+    """Open a file with openat2: the kernel refuses paths that leave the root."""
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if links else RESOLVE_NO_SYMLINKS)
+    name = join_names(parts) or "."
+    path = encode_name(name)
+    for _ in range(_MAX_TRIES):
         try:
-            return traversal.traverse(flags)
-        finally:
-            traversal.close()
+            held = check_opened(openat2(root.fd, path, LOOK_FLAGS | (flags & os.O_DIRECTORY), resolve), name)
+            if flags & _O_PATH:
+                return held
+            os.close(held.fd)
+            return check_opened(openat2(root.fd, path, flags | _NO_BLOCKING, resolve), name)
+        except OSError as error:
+            if error.errno in {errno.EXDEV, errno.ELOOP}:
+                break  # a link, perhaps an absolute one that stays beneath the root: resolve it step by step
+            if error.errno != errno.EAGAIN:
+                raise
+    return open_stepwise(root, parts, flags, links=links)
+
+
+def open_stepwise(root: RootFolder, parts: Sequence[str], flags: int, *, links: bool) -> OpenedFile:
+    """Open each folder relative to the one above; links are resolved here, never by the kernel."""
+    traversal = _PathTraversal(root, parts, links=links)
+    try:
+        return traversal.traverse(flags)
+    finally:
+        traversal.close()
 
 
 class _PathTraversal:
     """The state of a traversal: descriptors of the folders passed, and the names that are left."""
 
-    def __init__(self, root: RootFolder, parts: Sequence[bytes], *, links: bool) -> None:
+    def __init__(self, root: RootFolder, parts: Sequence[str], *, links: bool) -> None:
         self._root, self._links = root, links
-        self._path = decode_name(b"/".join(parts))
-        self._names_left = deque(parts)
+        self._path = join_names(parts)
+        self._names_left = deque(map(encode_name, parts))
         self._fds: list[int] = []
         self._links_followed, self._tries = 0, 0
 
@@ -178,10 +171,8 @@ class _PathTraversal:
             return None
         check_file_kind(status, self._path)
         try:
-            opened = check_opened(
-                os.open(name, flags | _NOFOLLOW | (0 if flags & _O_PATH else _NO_BLOCKING), dir_fd=self._current_fd),
-                self._path,
-            )
+            flags |= _NOFOLLOW | (0 if flags & _O_PATH else _NO_BLOCKING)
+            opened = check_opened(os.open(name, flags, dir_fd=self._current_fd), self._path)
         except OSError as error:
             if error.errno != errno.ELOOP and not (error.errno == errno.ENOTDIR and stat.S_ISDIR(status.st_mode)):
                 raise
@@ -346,7 +337,7 @@ class IdentityGuard:
     def _find_anchored_identities(self) -> Iterator[tuple[FileIdentity, str]]:
         for parts in self._protected.anchored:
             try:
-                opened = self._opener.open(self._root, [encode_name(part) for part in parts], LOOK_FLAGS, links=True)
+                opened = self._opener(self._root, parts, LOOK_FLAGS, links=True)
             except (OSError, FileError):
                 continue  # missing or out of reach: its path alone protects it
             os.close(opened.fd)
@@ -371,7 +362,7 @@ class IdentityGuard:
 
     def _list_folder(self, folder: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
         try:
-            opened = self._opener.open(self._root, [encode_name(part) for part in folder], LIST_FLAGS, links=False)
+            opened = self._opener(self._root, folder, LIST_FLAGS, links=False)
         except (OSError, FileError):
             return  # not a folder, or not readable
         try:
