@@ -122,8 +122,10 @@ class LayeredPolicy:
             policy._set_rules([*self.rules, *rules_of_grants(grants, self.cwd, self.home)])  # noqa: SLF001  # same class
         return policy
 
-    def for_agent(self, get_value: Callable[[str], JSON], path: AgentPath) -> "LayeredPolicy":
+    def for_call(self, spec: ToolSpec, path: AgentPath, get_value: Callable[[str], JSON]) -> "LayeredPolicy":
         """Return this policy for the folder in which the next command of the agent at ``path`` starts."""
+        if not is_command_tool(spec):
+            return self
         folder = get_value(shell_folder_key(path))
         return self.in_folder(folder) if folder and isinstance(folder, str) else self
 

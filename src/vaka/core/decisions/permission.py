@@ -15,7 +15,7 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, digest_of
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import ToolCall, ToolResult
-from vaka.core.types.tool import PROTECTED_LAYER, Ask, Deny, Grant, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, InvalidArguments, ParsedArguments, ToolSpec
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
@@ -50,6 +50,11 @@ class Permissions:
 
         ``earlier`` is the last decision the call has waited for. What must be written first is appended to ``events``.
         """
+        if not self.log.state.decisions and prepared.middleware_ask is None:
+            spec = prepared.tool.spec
+            verdict = self._policy_for(spec).judge(prepared.call, spec, self.path)
+            if isinstance(verdict, Allow):
+                return PermittedCall(prepared.tool, prepared.call, verdict.folder)
         permission = self._judge(prepared)
         if isinstance(permission, PermittedCall):
             answers = self._answers_from_grants(permission.call.id)
@@ -104,17 +109,17 @@ class Permissions:
 
     def _policy_for(self, spec: ToolSpec) -> Policy:
         """Return the policy that judges a call: that of the runtime, with the values and grants of this session."""
-        rules, grants = self._policy(), self._active_grants(spec)
+        rules, grants = self._session_policy(spec), self._active_grants(spec)
         return cast("GrantingPolicy", rules).with_grants(grants) if grants and hasattr(rules, "with_grants") else rules
 
-    def _policy(self) -> Policy:
+    def _session_policy(self, spec: ToolSpec) -> Policy:
         policy = self.env.policy
-        if not hasattr(policy, "for_agent"):
+        if not hasattr(policy, "for_call"):
             return policy
-        return cast("SessionPolicy", policy).for_agent(self.log.get_value, self.path)
+        return cast("SessionPolicy", policy).for_call(spec, self.path, self.log.get_value)
 
-    def _granting_policy(self) -> GrantingPolicy | None:
-        return cast("GrantingPolicy", self._policy()) if hasattr(self.env.policy, "with_grants") else None
+    def _granting_policy(self, spec: ToolSpec) -> GrantingPolicy | None:
+        return cast("GrantingPolicy", self._session_policy(spec)) if hasattr(self.env.policy, "with_grants") else None
 
     def _active_grants(self, spec: ToolSpec) -> list[Grant]:
         """Return the grants that have not expired and were given for this version of the tool."""
@@ -143,7 +148,7 @@ class Permissions:
 
     def _is_granted(self, prepared: PreparedCall, ask: Ask) -> bool:
         """Return whether a grant of this session satisfies the ``Ask`` of a middleware."""
-        policy = self._granting_policy()
+        policy = self._granting_policy(prepared.tool.spec)
         return policy is not None and any(
             ask.rule_names <= set(grant.answers) and policy.covers(grant.rule, prepared.call, prepared.tool.spec)
             for grant in self._active_grants(prepared.tool.spec)
@@ -151,7 +156,7 @@ class Permissions:
 
     def _complete_middleware_ask(self, prepared: PreparedCall, ask: Ask) -> Ask:
         """Return the ``Ask`` of a middleware with a grant and scopes; by default only for the call or the session."""
-        policy = self._granting_policy()
+        policy = self._granting_policy(prepared.tool.spec)
         grant = ask.grant or (policy.rule_for(prepared.call, prepared.tool.spec) if policy is not None else "")
         return msgspec.structs.replace(ask, grant=grant, scopes=ask.scopes or ("once", "session"))
 
@@ -170,7 +175,7 @@ class Permissions:
 
     def _build_request(self, prepared: PreparedCall, ask: Ask) -> ApprovalRequested:
         """Return the approval request. It offers no grant unless the policy supports grants."""
-        ttl, spec, policy = self.limits.approval_ttl, prepared.tool.spec, self._granting_policy()
+        ttl, spec, policy = self.limits.approval_ttl, prepared.tool.spec, self._granting_policy(prepared.tool.spec)
         return ApprovalRequested(
             approval=DecisionId(self.env.ids.new_id("apr")),
             call=prepared.call,

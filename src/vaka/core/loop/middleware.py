@@ -205,16 +205,16 @@ class MiddlewareChain:
 
         A stop of ``turn`` cancels the work; without ``turn`` it runs to its end.
         """
-        bound = asyncio.timeout(self._timeout)
+        bound = asyncio.timeout(self._timeout) if self._timeout is not None else None
         try:
-            if turn is None and self._timeout is None:
+            if turn is None and bound is None:
                 value = await work
             else:
                 with turn.stop.cancellable() if turn else nullcontext():
-                    async with bound:
+                    async with bound or nullcontext():
                         value = await work
         except TimeoutError as error:
-            if not bound.expired():
+            if bound is None or not bound.expired():
                 error.add_note(f"{MIDDLEWARE_NOTE} {middleware.name!r}")
                 raise
             raise MiddlewareError(f"middleware {middleware.name!r} timed out after {self._timeout} s") from error

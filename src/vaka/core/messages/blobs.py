@@ -45,11 +45,11 @@ class DigestedText:
         self.digest = Digest(hashlib.sha256(text.encode()).hexdigest()) if text else None
 
 
-async def store_prompt_text(log: Log, prompt_text: DigestedText, stored: set[Digest]) -> Digest | None:
+async def store_prompt_text(log: Log, prompt_text: DigestedText, stored: set[Digest | None]) -> Digest | None:
     """Store a system prompt or tool menu as a blob unless ``stored`` has its digest; return the digest."""
     if log.secrets.json_forms:
         prompt_text = DigestedText(log.secrets.redact_struct(Text(text=prompt_text.text)).text)
-    if prompt_text.digest is not None and prompt_text.digest not in stored:
+    if prompt_text.digest not in stored:
         await log.store.blobs.put(prompt_text.text.encode())
         stored.add(prompt_text.digest)
     return prompt_text.digest

@@ -39,8 +39,9 @@ def format_timestamp(seconds: float) -> str:
     return format_milliseconds(int(seconds * 1000))
 
 
+@lru_cache(maxsize=64)
 def format_milliseconds(milliseconds: int) -> str:
-    """Return milliseconds since 1970 as RFC 3339 in UTC."""
+    """Return milliseconds since 1970 as RFC 3339 in UTC; cached, since many events happen in one millisecond."""
     seconds, rest = divmod(milliseconds, 1000)
     return f"{_format_second(seconds)}.{rest:03}Z"
 
@@ -55,8 +56,8 @@ class Env:
 
     def __init__(self, clock: Clock, ids: IdGenerator, policy: Policy, ask: AskMode = "wait") -> None:
         self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
-        self.stored_digests: set[Digest] = set()
-        """Digests of prompt texts that are stored as blobs already."""
+        self.stored_digests: set[Digest | None] = {None}
+        """Digests of prompt texts that are stored as blobs already; an empty text has none and needs no blob."""
         self.make_world: Callable[[], World] = World
         """Creates ``world`` on first use."""
         self.stray_tasks: set[asyncio.Task[Any]] = set()

@@ -23,8 +23,8 @@ class Policy(Protocol):
 class SessionPolicy(Policy, Protocol):
     """A policy whose verdicts depend on values of the session, such as the folder in which commands start."""
 
-    def for_agent(self, get_value: Callable[[str], JSON], path: AgentPath) -> Policy:
-        """Return this policy as it judges the next call of the agent at ``path``."""
+    def for_call(self, spec: ToolSpec, path: AgentPath, get_value: Callable[[str], JSON]) -> Policy:
+        """Return this policy as it judges the next call of a tool by the agent at ``path``."""
         ...
 
 

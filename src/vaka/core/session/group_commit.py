@@ -1,15 +1,17 @@
 """Group commit: appends requested at the same time are checked, sealed and written together.
 
-``InvariantChecker`` rejects entries that break the pairing of calls and results or the order of turns; ``PendingView``
-shows the entries that wait for the next write to a turn that must know them before they are in the log.
+``PendingView`` shows the entries that wait for the next write to a turn that must know them before they are in the log.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.session.state import SessionState, call_id
+from vaka.core.session.invariants import InvariantChecker
+from vaka.core.session.state import SessionState
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body, Event
@@ -19,105 +21,45 @@ from vaka.core.types.message import ToolResult, Usage, text_of
 Entry: TypeAlias = tuple[EventScope, Body]
 
 
-class InvariantChecker:
-    """The part of a state that the invariants need, with the entries checked so far; the state is not changed."""
+class WriteLock:
+    """A lock that costs nothing while it is free: it may be taken by setting ``held``, and is freed by ``release``."""
 
-    def __init__(self, state: SessionState) -> None:
-        self.open_calls: dict[CallId, AgentPath] = {}
-        for id in state.open:
-            self.open_calls[id] = state.open[id].path
-        self.state, self.turn_running, self.seq = state, state.turn is not None, state.seq
-        self.calls_made: dict[AgentPath, int] = {}
+    __slots__ = ("_waiters", "held")
 
-    def check(self, entries: Iterable[tuple[EventScope, Body]]) -> None:
-        """Check the next entries. Raises ``LogError``; the checker cannot be used after it."""
-        for scope, body in entries:
-            self.seq += 1
-            if not body.durable:
-                raise LogError(f"{body.type} is live and cannot be appended")
-            check = _CHECKS.get(type(body))
-            if check is not None:
-                check(self, scope.path, body)
+    def __init__(self) -> None:
+        self.held = False
+        self._waiters: deque[asyncio.Future[None]] = deque()
 
-    def check_tool_called(self, path: AgentPath, body: progress.ToolCalled) -> None:
-        """A call has the next id of its agent."""
-        self._require_turn(body)
-        id, number = body.call.id, self.calls_made.get(path, self.state.calls_made_by(path)) + 1
-        if id != call_id(path, number):
-            raise LogError(f"call id {id!r} is known or out of order, expected {call_id(path, number)!r}")
-        self.calls_made[path] = number
-        self.open_calls[id] = path
+    async def acquire(self) -> None:
+        """Wait until the lock is free, and take it."""
+        while self.held:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._wake_next()  # this waiter may have been woken: another must get the lock
+                raise
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        self.held = True
 
-    def check_tool_started(self, path: AgentPath, body: progress.ToolStarted) -> None:
-        self._require_open(body.call.id, body)
+    def release(self) -> None:
+        self.held = False
+        if self._waiters:
+            self._wake_next()
 
-    def check_tool_returned(self, path: AgentPath, body: progress.ToolReturned) -> None:
-        self._require_open(body.result.call, body)
+    async def __aenter__(self) -> None:
+        await self.acquire()
 
-    def check_tool_ended(self, path: AgentPath, body: progress.ToolCompleted | progress.ToolFailed) -> None:
-        """A call has one result."""
-        self._require_open(body.result.call, body)
-        del self.open_calls[body.result.call]
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
 
-    def check_step_started(self, path: AgentPath, body: progress.StepStarted) -> None:
-        """A step of an agent begins when all calls of the one before have results."""
-        self._require_turn(body)
-        self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner == path])
-
-    def check_script_event(self, path: AgentPath, body: monitor.ScriptCalled | monitor.ScriptAnswered) -> None:
-        self._require_turn(body)
-
-    def check_compacted(self, path: AgentPath, body: control.ContextCompacted) -> None:
-        """Compaction happens between steps, and the window only moves forward."""
-        self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner[: len(path)] == path])
-        if not self.state.window <= body.keep_from <= self.seq:
-            raise LogError(f"{body.type} keeps from {body.keep_from}, expected {self.state.window} to {self.seq}")
-
-    def check_reverted(self, path: AgentPath, body: control.SessionReverted) -> None:
-        """A writer appends only the rewind of a turn by itself, without open calls; others need the log reopened."""
-        if body.onward is None:
-            raise LogError(f"{body.type} cannot be appended by the writer: its state must be read from the store")
-        self._require_turn(body)
-        self._require_none_open(body, list(self.open_calls))
-        if not 0 < body.to < self.seq:
-            raise LogError(f"{body.type} to {body.to}, expected 1 to {self.seq - 1}")
-
-    def check_turn_started(self, path: AgentPath, body: progress.TurnStarted) -> None:
-        if self.turn_running:
-            raise LogError("turn.started while a turn is running")
-        self._require_none_open(body, list(self.open_calls))
-        self.turn_running = True
-
-    def check_turn_ended(self, path: AgentPath, body: Body) -> None:
-        self._require_none_open(body, list(self.open_calls))
-        self._require_turn(body)
-        self.turn_running = False
-
-    def _require_turn(self, body: Body) -> None:
-        if not self.turn_running:
-            raise LogError(f"{body.type} without a turn")
-
-    def _require_open(self, call: CallId, body: Body) -> None:
-        if call not in self.open_calls:
-            raise LogError(f"{body.type} for call {call!r}, which is unknown or already has its result")
-
-    def _require_none_open(self, body: Body, open_calls: list[CallId]) -> None:
-        if open_calls:
-            raise LogError(f"{body.type} while {', '.join(open_calls)} has no result")
-
-
-_CHECKS: dict[type[Body], Callable[[InvariantChecker, AgentPath, Any], None]] = {
-    progress.ToolCalled: InvariantChecker.check_tool_called,
-    progress.ToolStarted: InvariantChecker.check_tool_started,
-    progress.ToolReturned: InvariantChecker.check_tool_returned,
-    **dict.fromkeys((progress.ToolCompleted, progress.ToolFailed), InvariantChecker.check_tool_ended),
-    progress.StepStarted: InvariantChecker.check_step_started,
-    **dict.fromkeys((monitor.ScriptCalled, monitor.ScriptAnswered), InvariantChecker.check_script_event),
-    progress.TurnStarted: InvariantChecker.check_turn_started,
-    **dict.fromkeys(progress.TURN_ENDS, InvariantChecker.check_turn_ended),
-    control.ContextCompacted: InvariantChecker.check_compacted,
-    control.SessionReverted: InvariantChecker.check_reverted,
-}
+    def _wake_next(self) -> None:
+        waiting = [] if self.held else [waiter for waiter in self._waiters if not waiter.done()]
+        if waiting:
+            waiting[0].set_result(None)
 
 
 class AppendGroup:
@@ -176,14 +118,22 @@ def seal_groups(
     ``seal`` takes entries and the events before them.
     """
     checker = InvariantChecker(state)
+    if len(groups) == 1:
+        [group] = groups
+        try:
+            checker.check(group.entries)
+            events = seal(group.entries, ())
+            return WriteAttempt([(group, events)], events, group.release)
+        except LogError:
+            checker = InvariantChecker(state)
     accepted: list[tuple[AppendGroup, Sequence[Event]]] = []
-    events: list[Event] = []
+    sealed_events: list[Event] = []
     release, queue = False, list(groups)
     while queue:
         group = queue.pop(0)
         try:
             checker.check(group.entries)
-            sealed = seal(group.entries, events)
+            sealed = seal(group.entries, sealed_events)
         except LogError as error:
             rest = group.reject(error)
             queue[:0] = [rest] if rest else []
@@ -192,9 +142,9 @@ def seal_groups(
                 checker.check(other.entries)
         else:
             accepted.append((group, sealed))
-            events += sealed
+            sealed_events += sealed
             release = release or group.release
-    return WriteAttempt(accepted, events, release)
+    return WriteAttempt(accepted, sealed_events, release)
 
 
 class PendingView:

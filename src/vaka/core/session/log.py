@@ -13,7 +13,15 @@ from vaka.core.ports.env import Clock, format_milliseconds
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
-from vaka.core.session.group_commit import NOTHING_PENDING, AppendGroup, Entry, PendingView, WriteAttempt, seal_groups
+from vaka.core.session.group_commit import (
+    NOTHING_PENDING,
+    AppendGroup,
+    Entry,
+    PendingView,
+    WriteAttempt,
+    WriteLock,
+    seal_groups,
+)
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.redaction import LiveRedactor, Secrets
 from vaka.core.session.snapshot import OpenedSession, reopen
@@ -35,14 +43,13 @@ class Log:
         """Called with events after they are folded."""
         self.term = Term(0)
         self.secrets = secrets if secrets is not None else Secrets()  # an empty registry is false, and may fill later
-        self._lock = asyncio.Lock()
+        self._lock = WriteLock()
         self._pending: PendingView | None = None
         self._groups: list[AppendGroup] = []
         self._deferred_entries: list[Entry] = []
         self._attempts: list[WriteAttempt] = []
         """Writes of unknown outcome. All begin at the head, so at most one of them is in the log."""
         self._changed: asyncio.Event | None = None
-        self._cached_now = (0, "")
         self._is_reverting = False
         """True while a rewind is being written: the state is then not that of the log."""
         self._handed_over = False
@@ -63,7 +70,7 @@ class Log:
         ``None`` when this log has not released its claim, or does not know what the stored log has.
         """
         uncertain = self._attempts or self._groups or self._deferred_entries or self._is_reverting
-        if not self.released or uncertain or self._lock.locked() or self._last is None:
+        if not self.released or uncertain or self._lock.held or self._last is None:
             return None
         self._handed_over = True
         self.window.forget_loaded()
@@ -92,7 +99,7 @@ class Log:
     def defer(self, scope: EventScope, *bodies: Body) -> None:
         """Append these with the next append, without a write of their own."""
         for body in bodies:
-            self._deferred_entries += ((scope, body),)
+            self._deferred_entries.append((scope, body))
         self._pending = None
 
     @property
@@ -128,13 +135,22 @@ class Log:
         """
         if self._handed_over:
             raise ConflictError(f"session {self.session!r}: this log has been handed over")
-        deferred, self._deferred_entries, self._pending = self._deferred_entries, [], None
-        group = AppendGroup([*deferred, *[(scope, body) for body in bodies]], len(deferred), release=release)
+        entries, self._deferred_entries, self._pending = self._deferred_entries, [], None
+        deferred_count = len(entries)
+        for body in bodies:
+            entries.append((scope, body))
+        group = AppendGroup(entries, deferred_count, release=release)
         self._groups.append(group)
         try:
-            async with self._lock:
-                if group.waiting:
+            if self._lock.held:
+                await self._lock.acquire()
+            else:
+                self._lock.held = True
+            try:
+                if group.waiting:  # the append before this one may have written it
                     await self._flush(group)
+            finally:
+                self._lock.release()
         except BaseException:
             self._pending = None
             if group in self._groups and not group.withdraw():
@@ -232,11 +248,7 @@ class Log:
         return seal_chain(self.session, before[-1] if before else self._last, entries, self._timestamp(), self.secrets)
 
     def _timestamp(self) -> str:
-        """Return the timestamp of an event; cached, since many happen in one millisecond."""
-        now = int(self.clock.time() * 1000)
-        if now != self._cached_now[0]:
-            self._cached_now = (now, format_milliseconds(now))
-        return self._cached_now[1]
+        return format_milliseconds(int(self.clock.time() * 1000))
 
     def _finish_attempt(self, attempt: WriteAttempt) -> None:
         attempt.deliver_events()
