@@ -12,7 +12,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted
 
 PROGRAM = "run_dmail"
-SAMPLE_STEP = 5
+SAMPLE_STEP = 11
 """``make test`` tries every so-many-th death, ``make test-all`` each one."""
 
 

@@ -10,7 +10,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted, TurnInterrupted
 
 PROGRAM = "reject_approval"
-SAMPLE_STEP = 7
+SAMPLE_STEP = 13
 """``make test`` tries every so-many-th death, ``make test-all`` each one."""
 
 

@@ -24,7 +24,7 @@ from vaka.core.types.progress import TurnCompleted, TurnFailed
 
 PROGRAM = "run_script"
 EFFECTS = 4
-SAMPLE_STEP = 17
+SAMPLE_STEP = 37
 """``make test`` tries every so-many-th death, ``make test-all`` each one."""
 
 
