@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vaka.models.local.model import missing_install_command
+from vaka.models import missing_install_command
 
 HERE = Path(__file__).parent
 HOME = Path("vaka-demo").resolve()
@@ -83,28 +83,28 @@ def local() -> None:
     try:
         done = subprocess.run(vaka("run", QUESTION, "--model", "local"), timeout=PATIENCE, check=False, env=ENVIRONMENT)
     except subprocess.TimeoutExpired:
-        print(f"  It did not answer within {PATIENCE} seconds; all else above stands.", flush=True)
+        print(f"  It did not answer within {PATIENCE} seconds; the steps above do not depend on it.", flush=True)
         return
     if done.returncode:
-        print(f"  It did not answer (exit {done.returncode}); all else above stands.", flush=True)
+        print(f"  It did not answer (exit {done.returncode}); the steps above do not depend on it.", flush=True)
 
 
 def main() -> int:
     """Run the demonstration."""
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
-    say("1. An agent looks at this folder, signs a guest book and writes a report …")
+    say("1. An agent looks at this folder, signs a guest book and writes a report:")
     watch(run("Look around, sign the guest book and write a report."), kill=True)
-    say("2. … it was killed while it wrote. The log has everything up to that moment:")
+    say("2. The agent was killed while it wrote the report. The log has everything up to that moment:")
     subprocess.run(vaka("sessions", "list"), check=True, env=ENVIRONMENT)
-    say("3. Another process goes on. The report is written again under its key; the guest book is not signed again.")
+    say("3. Another process resumes the turn. The report is written again under its key; the guest book is not signed again.")
     result = watch(run("--resume"), kill=False)
     print(f"\n  {result.get('text', '')}")
     say("4. What is on your disk now:")
     for name in ("guests.txt", "report.md"):
         text = (HOME / name).read_text(encoding="utf-8")
         print(f"{DIM}--- vaka-demo/{name}{PLAIN}\n{text}", flush=True)
-    say("5. And the log is whole:")
+    say("5. The hashes of the log are checked:")
     subprocess.run(vaka("sessions", "verify", SESSION), check=True, env=ENVIRONMENT)
     signed = len((HOME / "guests.txt").read_text(encoding="utf-8").splitlines())
     local()

@@ -6,10 +6,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import vaka
-from vaka.core.ports.model import Chunk, Prompt
-from vaka.core.types.message import ToolMessage
-from vaka.models.scripted import Scripted
-from vaka.tools.builtin import builtin_tools
+from vaka.content import ToolMessage
+from vaka.models import Chunk, Scripted
 
 BOARD = ("TaskCreate", "TaskGet", "TaskList", "TaskUpdate")
 PLAN = ("Write the code", "Run the tests", "Ship it")
@@ -25,7 +23,7 @@ class Planner:
 
     name = "planner"
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+    async def stream(self, prompt: vaka.Prompt) -> AsyncGenerator[Chunk]:
         """Choose the next call by the results so far."""
         results = [
             result for message in prompt.messages if isinstance(message, ToolMessage) for result in message.results
@@ -51,7 +49,7 @@ class Planner:
 
 async def main(store: str) -> None:
     """Run the agent, and print the results of its tools."""
-    agent = vaka.Agent("planner", model=Planner(), tools=builtin_tools(BOARD))
+    agent = vaka.Agent("planner", model=Planner(), tools=BOARD)
     async with vaka.Runtime(store=store, allow=BOARD) as runtime:
         session = await runtime.open(agent, id="release")
         async for event in session.stream("Plan the release and do it."):

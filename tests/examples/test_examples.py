@@ -74,4 +74,4 @@ def test_the_demonstration_continues_where_the_real_model_does_not_start(tmp_pat
     (tmp_path / "xllamacpp.py").write_text("raise RuntimeError('this processor is too old')", "utf-8")
     output = run_demo(tmp_path, tmp_path)
     assert "the local model cannot be started: this processor is too old" in output
-    assert "It did not answer (exit 6); all else above stands." in output
+    assert "It did not answer (exit 6); the steps above do not depend on it." in output
