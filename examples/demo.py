@@ -97,7 +97,7 @@ def main() -> int:
     watch(run("Look around, sign the guest book and write a report."), kill=True)
     say("2. The agent was killed while it wrote the report. The log has everything up to that moment:")
     subprocess.run(vaka("sessions", "list"), check=True, env=ENVIRONMENT)
-    say("3. Another process resumes the turn. The report is written again under its key; the guest book is not signed again.")
+    say("3. Another process resumes the turn. It writes the report again under its key and does not sign again:")
     result = watch(run("--resume"), kill=False)
     print(f"\n  {result.get('text', '')}")
     say("4. What is on your disk now:")

@@ -43,7 +43,7 @@ async def sign_guest_book(name: Annotated[str, "Who was here."]) -> str:
 
 @vaka.tool(effect="idempotent", timeout=30)
 async def write_report(context: vaka.ToolContext, folder: str = ".") -> str:
-    """Write a report of a folder to report.md, in ten slow steps; writing it again under the same key changes nothing."""
+    """Write a report of a folder to report.md, in slow steps; a second run with the same key changes nothing."""
     kinds, largest = _survey(Path(folder))
     lines = ["# What is here", "", *(f"- {count} × `{kind}`" for kind, count in kinds.most_common(8)), ""]
     lines += ["Largest files:", "", *(f"- {name} ({size:,} bytes)" for size, name in largest), ""]
