@@ -17,8 +17,8 @@ from tests.runtime.runtime_fixtures import check_log, runtime
 from vaka.core.types.event import Event
 from vaka.core.types.message import AssistantMessage, Reasoning, ToolMessage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.models.openai_chat.vendors import find_vendor
 from vaka.models.openai_chat.model import OpenAIChat
+from vaka.models.openai_chat.vendors import find_vendor
 from vaka.models.transport.client import Account
 from vaka.testing.fake_provider import FakeProvider, Fault, ProviderRequest, render_events
 from vaka.testing.models import ScriptLine, call, calls, say
@@ -98,7 +98,7 @@ def check_conversation(talk: ConversationCheck) -> None:
                 assert f"rain in Kona {earlier}" in sent
 
 
-async def test_each_provider_gets_a_whole_conversation_and_its_own_thoughts() -> None:
+async def test_each_provider_gets_the_whole_conversation_and_only_its_own_reasoning() -> None:
     talk = ConversationCheck()
     async with FakeProvider(talk.answer) as provider, runtime(environ=environ_for(provider.url)) as rt:
         session = await rt.open(vaka.Agent("assistant", model=NAMES["chat"], tools=[weather], instructions="Be brief."))
@@ -166,7 +166,7 @@ async def test_a_fallback_to_another_provider_is_a_switch_too() -> None:
         check_history(wire_of(request), request.body)
 
 
-async def test_a_vendor_that_wants_thoughts_back_as_words_gets_words_and_no_signatures() -> None:
+async def test_a_vendor_that_needs_reasoning_text_gets_text_without_signatures() -> None:
     """DeepSeek and its kind sign nothing, and refuse a call that was made without a thought."""
     profile = find_vendor("deepseek")
     assert profile is not None

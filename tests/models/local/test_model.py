@@ -62,7 +62,7 @@ def local() -> LocalModel:
     return LocalModel()
 
 
-async def test_it_is_a_model_that_can_be_closed(local: LocalModel) -> None:
+async def test_the_local_model_can_be_closed(local: LocalModel) -> None:
     assert isinstance(local, Model)
     assert isinstance(local, Closeable)
     assert local.name == "local"
@@ -81,7 +81,7 @@ async def test_items_of_other_servers_are_not_sent_by_responses() -> None:
 
 
 @wires
-async def test_text_streams_and_ends_by_itself(wire: LocalWire) -> None:
+async def test_text_is_streamed_to_its_end(wire: LocalWire) -> None:
     chunks = await drain_stream(LocalModel(wire=wire), prompt_of("What is the capital of France?"))
     said = join_chunks(chunks)
     assert "Paris" in said.text
@@ -93,7 +93,7 @@ async def test_text_streams_and_ends_by_itself(wire: LocalWire) -> None:
 
 
 @wires
-async def test_a_tool_that_must_be_called_is_called(wire: LocalWire) -> None:
+async def test_a_required_tool_is_called(wire: LocalWire) -> None:
     prompt = prompt_of("What is the weather in Hilo?", tools=(WEATHER,), tool_choice="required")
     chunks = await drain_stream(LocalModel(wire=wire), prompt)
     said = join_chunks(chunks)
@@ -104,14 +104,14 @@ async def test_a_tool_that_must_be_called_is_called(wire: LocalWire) -> None:
 
 
 @wires
-async def test_a_call_is_made_even_where_it_makes_no_sense(wire: LocalWire) -> None:
+async def test_a_required_call_is_made_for_any_prompt(wire: LocalWire) -> None:
     said = await collect_stream(LocalModel(wire=wire), prompt_of("Say hello.", tools=(WEATHER, NOW), tool_choice="now"))
     assert [name for name, _ in said.calls] == ["now"]
     assert msgspec.json.decode(said.calls[0][1]) == {}
 
 
 @wires
-async def test_it_may_call_a_tool_by_itself(wire: LocalWire) -> None:
+async def test_the_local_model_may_call_a_tool_with_tool_choice_auto(wire: LocalWire) -> None:
     said = await collect_stream(
         LocalModel(wire=wire), prompt_of("Is it raining in Hilo? Use the weather tool.", tools=(WEATHER,))
     )
@@ -119,7 +119,7 @@ async def test_it_may_call_a_tool_by_itself(wire: LocalWire) -> None:
 
 
 @wires
-async def test_tools_that_may_not_be_called_are_not(wire: LocalWire) -> None:
+async def test_tool_choice_none_makes_no_call(wire: LocalWire) -> None:
     prompt = prompt_of("Use the weather tool.", tools=(WEATHER,), tool_choice="none", options={"max_tokens": 20})
     said = await collect_stream(LocalModel(wire=wire), prompt)
     assert said.calls == []
@@ -127,7 +127,7 @@ async def test_tools_that_may_not_be_called_are_not(wire: LocalWire) -> None:
 
 
 @wires
-async def test_an_output_has_the_shape_that_was_asked_for(wire: LocalWire) -> None:
+async def test_an_output_matches_its_schema(wire: LocalWire) -> None:
     said = await collect_stream(
         LocalModel(wire=wire), prompt_of("Name a city.", options={"output": CITY, "max_tokens": 100})
     )
@@ -143,25 +143,25 @@ async def test_a_conversation_with_calls_and_results_is_understood(wire: LocalWi
 
 
 @wires
-async def test_the_length_limit_is_kept_and_reported(wire: LocalWire) -> None:
+async def test_the_length_limit_is_applied_and_reported(wire: LocalWire) -> None:
     said = await collect_stream(LocalModel(wire=wire), prompt_of("Tell me a long story.", options={"max_tokens": 5}))
     assert (said.stops, said.usage.output) == (["length"], 5)
 
 
 @wires
-async def test_a_call_that_was_cut_by_its_limit_is_never_taken_for_a_whole_one(wire: LocalWire) -> None:
+async def test_a_call_cut_by_the_length_limit_stops_with_length(wire: LocalWire) -> None:
     prompt = prompt_of("Weather in Hilo?", tools=(WEATHER,), tool_choice="required", options={"max_tokens": 12})
     assert (await collect_stream(LocalModel(wire=wire), prompt)).stops == ["length"]
 
 
 @wires
-async def test_a_conversation_that_is_too_long_is_called_that(wire: LocalWire) -> None:
+async def test_a_too_long_conversation_is_context_too_long(wire: LocalWire) -> None:
     with pytest.raises(ContextTooLong, match="8192"):
         await collect_stream(LocalModel(wire=wire), prompt_of("word " * 9000))
 
 
 @wires
-async def test_it_answers_with_what_its_tool_found(wire: LocalWire) -> None:
+async def test_the_local_model_answers_with_the_result_of_its_tool(wire: LocalWire) -> None:
     found: list[str] = []
 
     @tool(effect="read")
@@ -180,21 +180,21 @@ async def test_it_answers_with_what_its_tool_found(wire: LocalWire) -> None:
     assert "light rain" in response.text
 
 
-async def test_many_at_once_get_an_answer_each(local: LocalModel) -> None:
+async def test_concurrent_calls_each_get_an_answer(local: LocalModel) -> None:
     many = await asyncio.gather(
         *(collect_stream(local, prompt_of("Say hello.", options={"max_tokens": 3})) for _ in range(8))
     )
     assert [said.stops for said in many] == [["length"]] * 8
 
 
-async def test_closing_a_stream_leaves_the_model_fit_to_answer(local: LocalModel) -> None:
+async def test_the_model_answers_after_a_stream_was_closed(local: LocalModel) -> None:
     chunks = local.stream(prompt_of("Tell me a long story."))
     await anext(chunks)
     await chunks.aclose()
     assert (await collect_stream(local, prompt_of("Say hello.", options={"max_tokens": 2}))).stops == ["length"]
 
 
-async def test_a_proxy_is_passed_by(monkeypatch: pytest.MonkeyPatch, local: LocalModel) -> None:
+async def test_the_local_server_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch, local: LocalModel) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert (await collect_stream(local, prompt_of("Say hello.", options={"max_tokens": 2}))).stops == ["length"]
@@ -218,7 +218,7 @@ def test_pictures_are_refused_before_anything_is_sent(wire: LocalWire) -> None:
         adapt_prompt("local", Prompt(messages=(ToolMessage(results=(result,)),)), wire)
 
 
-def test_a_prompt_says_only_what_the_model_can_follow() -> None:
+def test_a_prompt_is_adapted_to_the_options_of_the_local_model() -> None:
     prompt = prompt_of("Hi.", tools=(WEATHER, NOW), tool_choice="now", options={"reasoning": "high", "seed": 7})
     asked = adapt_prompt("local", prompt, "chat")
     assert [tool.name for tool in asked.tools] == ["now"]
@@ -230,12 +230,12 @@ def test_a_prompt_says_only_what_the_model_can_follow() -> None:
     )
 
 
-def test_several_calls_at_once_are_a_choice() -> None:
+def test_parallel_calls_are_an_option() -> None:
     prompt = prompt_of("Hi.", tools=(WEATHER,), options={"parallel_calls": True})
     assert adapt_prompt("local", prompt, "chat") == prompt
 
 
-def test_a_tool_that_is_not_there_cannot_be_chosen() -> None:
+def test_an_unknown_tool_cannot_be_chosen() -> None:
     with pytest.raises(BadRequest, match="'fly', which is none of the tools"):
         adapt_prompt("local", prompt_of("Hi.", tools=(WEATHER,), tool_choice="fly"), "chat")
 
@@ -245,14 +245,14 @@ def test_an_unknown_option_is_refused() -> None:
         adapt_prompt("local", prompt_of("Hi.", options={"temprature": 1}), "chat")
 
 
-def test_a_language_it_does_not_speak_is_refused() -> None:
+def test_an_unknown_wire_is_refused() -> None:
     speech: Any = "gemini"
     with pytest.raises(InvalidInput, match="speaks chat, responses, messages, not 'gemini'"):
         LocalModel(wire=speech)
 
 
 @pytest.mark.parametrize("name", ["context", "max_tokens", "threads", "parallel"])
-def test_settings_that_make_no_sense_are_refused(name: str) -> None:
+def test_invalid_settings_are_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"{name} of the local model must be 1 or more, not 0"):
         msgspec.structs.replace(LocalSettings(), **{name: 0})
 

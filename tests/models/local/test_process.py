@@ -53,7 +53,7 @@ def run_program(text: str) -> "subprocess.Popen[str]":
     )
 
 
-async def test_models_that_are_run_alike_share_a_process_and_the_last_one_ends_it() -> None:
+async def test_models_with_equal_settings_share_a_process_until_the_last_is_closed() -> None:
     one, other = LocalModel(settings=OWN_SETTINGS), LocalModel(settings=OWN_SETTINGS, wire="messages")
     await asyncio.gather(collect_stream(one, prompt_of(max_tokens=2)), collect_stream(other, prompt_of(max_tokens=2)))
     shared = pid_of(one)
@@ -66,7 +66,7 @@ async def test_models_that_are_run_alike_share_a_process_and_the_last_one_ends_i
     await other.close()
 
 
-async def test_other_settings_mean_another_process() -> None:
+async def test_other_settings_start_another_process() -> None:
     one, other = (
         LocalModel(settings=OWN_SETTINGS),
         LocalModel(settings=msgspec.structs.replace(OWN_SETTINGS, max_tokens=3)),
@@ -79,7 +79,7 @@ async def test_other_settings_mean_another_process() -> None:
     await other.close()
 
 
-async def test_a_closed_model_starts_again_when_it_is_asked_again() -> None:
+async def test_a_closed_model_starts_again_at_the_next_call() -> None:
     local = LocalModel(settings=OWN_SETTINGS)
     for _ in range(2):
         assert (await collect_stream(local, prompt_of(max_tokens=2))).stops == ["length"]
@@ -125,7 +125,7 @@ async def test_cancelling_a_call_while_the_model_loads_does_not_affect_others() 
     await other.close()
 
 
-async def test_closing_while_it_loads_leaves_nothing_behind() -> None:
+async def test_closing_during_loading_leaves_no_process() -> None:
     local = LocalModel(settings=OWN_SETTINGS)
     asking = asyncio.create_task(collect_stream(local, prompt_of()))
     await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def _rest(chunks: AsyncGenerator[Chunk]) -> list[Chunk]:
     return [chunk async for chunk in chunks]
 
 
-async def test_a_crash_in_the_middle_is_a_cut_stream_and_the_next_call_gets_a_new_process() -> None:
+async def test_a_crash_during_an_answer_is_a_cut_stream_and_the_next_call_starts_a_process() -> None:
     local = LocalModel(settings=OWN_SETTINGS)
     chunks = local.stream(prompt_of("Tell me a long story."))
     await anext(chunks)
@@ -157,7 +157,7 @@ async def test_a_crash_in_the_middle_is_a_cut_stream_and_the_next_call_gets_a_ne
     await local.close()
 
 
-async def test_a_crash_between_two_calls_is_not_noticed() -> None:
+async def test_a_crash_between_two_calls_does_not_fail_the_next_call() -> None:
     local = LocalModel(settings=OWN_SETTINGS)
     await collect_stream(local, prompt_of(max_tokens=2))
     opened = local._connection
@@ -168,7 +168,7 @@ async def test_a_crash_between_two_calls_is_not_noticed() -> None:
     await local.close()
 
 
-async def test_a_process_that_does_not_listen_to_requests_is_killed() -> None:
+async def test_a_process_that_does_not_stop_on_request_is_killed() -> None:
     local = LocalModel(settings=OWN_SETTINGS)
     await collect_stream(local, prompt_of(max_tokens=2))
     stopped = pid_of(local)
@@ -213,7 +213,7 @@ def test_the_server_dies_with_a_parent_that_is_killed() -> None:
         assert wait_for_exit(child)
 
 
-def test_a_program_that_ends_without_closing_leaves_nothing_behind_and_says_nothing() -> None:
+def test_a_program_that_exits_without_closing_leaves_no_process_and_prints_nothing() -> None:
     with run_program("""
         local = LocalModel(settings=OWN_SETTINGS)
         asyncio.run(collect_stream(local, prompt_of(max_tokens=2)))
@@ -224,7 +224,7 @@ def test_a_program_that_ends_without_closing_leaves_nothing_behind_and_says_noth
     assert wait_for_exit(int(said))
 
 
-def test_a_forked_process_has_one_of_its_own() -> None:
+def test_a_forked_process_starts_its_own_server() -> None:
     with run_program("""
         local = LocalModel(settings=OWN_SETTINGS)
         asyncio.run(collect_stream(local, prompt_of(max_tokens=2)))

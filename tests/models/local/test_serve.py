@@ -42,7 +42,7 @@ def client_of(where: ServedModel, **other: str) -> OpenAIChat:
     return OpenAIChat(where.model, account, profile=PROFILES["llamacpp"])
 
 
-async def test_it_can_be_served_to_other_programs_and_is_gone_afterwards() -> None:
+async def test_the_local_model_is_served_to_other_programs_until_it_is_stopped() -> None:
     seen: list[ServedModel] = []
     progress_lines: list[str] = []
 
@@ -68,7 +68,7 @@ async def test_it_can_be_served_to_other_programs_and_is_gone_afterwards() -> No
     await model.close()
 
 
-async def test_it_can_be_served_on_all_addresses_without_a_key() -> None:
+async def test_the_local_model_can_be_served_on_all_addresses_without_a_key() -> None:
     async def check(where: ServedModel) -> None:
         assert where.key == ""
         model = client_of(where)
@@ -150,7 +150,7 @@ TALK = {
 }  # fmt: skip
 
 
-async def test_what_the_model_reads_has_an_example_for_each_tool_and_no_turn_that_was_smuggled_in() -> None:
+async def test_the_prompt_has_an_example_for_each_tool_and_no_injected_turn() -> None:
     async def written(where: ServedModel) -> list[str]:
         async with httpx2.AsyncClient(trust_env=False, headers={"authorization": f"Bearer {where.key}"}) as http:
             talks = [TALK, {"messages": [{"role": "user", "content": "Hi."}]}]
