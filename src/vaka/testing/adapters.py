@@ -57,6 +57,7 @@ from vaka.testing.models import (
     fail,
     join_chunks,
     say,
+    try_stream,
 )
 
 TOLERANCE = 1e-4
@@ -156,18 +157,6 @@ async def connect_adapter(
         finally:
             if isinstance(model, Closeable):
                 await model.close()
-
-
-async def try_stream(model: Model, prompt: Prompt = PROMPT) -> tuple[list[Chunk], ModelError | None]:
-    """Return the chunks of a stream, and its error if it failed."""
-    chunks: list[Chunk] = []
-    try:
-        async with aclosing(model.stream(prompt)) as stream:
-            async for chunk in stream:
-                chunks.append(chunk)  # noqa: PERF401  # chunks before an error count
-    except ModelError as error:
-        return chunks, error
-    return chunks, None
 
 
 def follow_up_prompt(chunks: list[Chunk], prompt: Prompt = PROMPT) -> Prompt:

@@ -16,7 +16,7 @@ import hashlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,6 +64,14 @@ def sha256_digest(data: bytes) -> Digest:
 def path_actions(files: Files) -> list[PathAction]:
     """Return every operation on a path; ``delete`` is the last."""
     return [files.stat, files.entries, files.read, lambda path: files.write(path, b"leaked"), files.delete]
+
+
+async def expect_error(error: type[Exception], actions: Iterable[PathAction], *paths: str) -> None:
+    """Assert that every action on every path raises ``error``."""
+    for path in paths:
+        for action in actions:
+            with pytest.raises(error):
+                await action(path)
 
 
 class FilesContract:
@@ -115,10 +123,8 @@ class FilesContract:
 
     async def test_a_path_that_does_not_exist_is_missing(self, files: Files) -> None:
         await files.write(self.path_in_tree("there/file"), b"x")
-        for path in ("gone", "there/gone", "gone/x/y", "there/file/x"):
-            for action in (files.stat, files.entries, files.read, files.delete):
-                with pytest.raises(FileMissing):
-                    await action(self.path_in_tree(path))
+        paths = map(self.path_in_tree, ("gone", "there/gone", "gone/x/y", "there/file/x"))
+        await expect_error(FileMissing, (files.stat, files.entries, files.read, files.delete), *paths)
 
     async def test_a_folder_is_not_a_file_and_a_file_is_not_a_folder(self, files: Files) -> None:
         await files.write(self.path_in_tree("folder/file"), b"x")
@@ -221,9 +227,7 @@ class FilesContract:
 
     async def test_only_empty_folders_are_deleted(self, files: Files) -> None:
         await files.write(self.path_in_tree("a/b/c"), b"1")
-        for path in ("a", "a/b"):
-            with pytest.raises(FileError):
-                await files.delete(self.path_in_tree(path))
+        await expect_error(FileError, [files.delete], *map(self.path_in_tree, ("a", "a/b")))
         await files.delete(self.path_in_tree("a/b/c"))
         for path in ("a/b", "a"):
             try:
@@ -239,19 +243,9 @@ class FilesContract:
     async def test_a_path_that_leaves_the_root_is_refused(self, files: Files) -> None:
         await files.write(self.path_in_tree("a/x"), b"x")
         up = "../" * (self.prefix.count("/") + 1)
-        for path in (
-            self.path_in_tree(f"{up}x"),
-            self.path_in_tree(f"a/../{up}x"),
-            self.path_in_tree(f"a/{up}../etc/passwd"),
-            "/etc/passwd",
-            "//x",
-            "/proc/self/environ",
-            "/proc/self/cwd/x",
-            "/../x",
-        ):
-            for action in path_actions(files):
-                with pytest.raises(FileRefused):
-                    await action(path)
+        relative = map(self.path_in_tree, (f"{up}x", f"a/../{up}x", f"a/{up}../etc/passwd"))
+        absolute = ("/etc/passwd", "//x", "/proc/self/environ", "/proc/self/cwd/x", "/../x")
+        await expect_error(FileRefused, path_actions(files), *relative, *absolute)
 
     @pytest.mark.parametrize("path", IMPOSSIBLE_PATHS, ids=repr)
     async def test_an_impossible_path_is_refused(self, files: Files, path: str) -> None:
@@ -363,11 +357,9 @@ class FolderContract(FilesContract):
         (folder / "file").symlink_to("real/file")
         (folder / "folder").symlink_to("real")
         (folder / "nowhere").symlink_to("real/not-yet")
-        for path in ("file", "folder/file", "folder/new", "folder/deep/new", "nowhere", "folder"):
-            with pytest.raises(FileRefused):
-                await files.write(self.path_in_tree(path), b"changed")
-        with pytest.raises(FileRefused):
-            await files.delete(self.path_in_tree("folder/file"))
+        paths = map(self.path_in_tree, ("file", "folder/file", "folder/new", "folder/deep/new", "nowhere", "folder"))
+        await expect_error(FileRefused, [lambda path: files.write(path, b"changed")], *paths)
+        await expect_error(FileRefused, [files.delete], self.path_in_tree("folder/file"))
         assert (folder / "real" / "file").read_text() == "inside"
         assert os.listdir(folder / "real") == ["file"]  # noqa: PTH208  # also files that the tree does not list
 
@@ -389,14 +381,9 @@ class FolderContract(FilesContract):
         }  # fmt: skip
         for link, target in leaving.items():
             (folder / link).symlink_to(target)
-        for link in leaving:
-            for action in path_actions(files)[:-1]:
-                with pytest.raises(FileRefused):
-                    await action(self.path_in_tree(link))
-        for path in ("folder/secret", "folder/new", "folder/inner/secret", "parent/outside/secret", "root/etc/passwd"):
-            for action in path_actions(files):
-                with pytest.raises(FileRefused):
-                    await action(self.path_in_tree(path))
+        await expect_error(FileRefused, path_actions(files)[:-1], *map(self.path_in_tree, leaving))
+        behind = ("folder/secret", "folder/new", "folder/inner/secret", "parent/outside/secret", "root/etc/passwd")
+        await expect_error(FileRefused, path_actions(files), *map(self.path_in_tree, behind))
         assert {info.kind for info in await files.entries(self.path_in_tree(""))} == {"link", "folder"}
 
     async def test_circular_links_are_refused(self, files: Files, folder: Path) -> None:
@@ -405,18 +392,14 @@ class FolderContract(FilesContract):
         (folder / "me").symlink_to("me/me")
         for number in range(60):
             (folder / f"hop{number}").symlink_to(f"hop{number + 1}")
-        for path in ("a", "me", "a/x", "hop0"):
-            for action in (files.stat, files.entries, files.read):
-                with pytest.raises(FileRefused):
-                    await action(self.path_in_tree(path))
+        paths = map(self.path_in_tree, ("a", "me", "a/x", "hop0"))
+        await expect_error(FileRefused, (files.stat, files.entries, files.read), *paths)
 
     async def test_special_files_are_refused_without_blocking(self, files: Files, folder: Path) -> None:
         with make_special_files(folder) as names:
             (folder / "link").symlink_to("pipe")
-            for name in [*names, "link"]:
-                for action in path_actions(files)[: 5 if name != "link" else 4]:
-                    with pytest.raises(FileRefused):
-                        await action(self.path_in_tree(name))
+            await expect_error(FileRefused, path_actions(files), *map(self.path_in_tree, names))
+            await expect_error(FileRefused, path_actions(files)[:-1], self.path_in_tree("link"))
             kinds = {info.path: info.kind for info in await files.entries(self.path_in_tree(""))}
         expected = {"link": "link", "pipe": "other", "socket": "other"}
         assert kinds == {self.path_in_tree(name): kind for name, kind in expected.items()}

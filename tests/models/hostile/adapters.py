@@ -23,9 +23,8 @@ from vaka.models.openai_chat.model import OpenAIChat
 from vaka.models.openai_responses.model import OpenAIResponses
 from vaka.models.transport.client import Account, ConnectionPool
 from vaka.models.transport.sse import StreamLimits
-from vaka.testing.adapters import try_stream
 from vaka.testing.fake_provider import FakeProvider, Fault, ProviderRequest, render_events
-from vaka.testing.models import PROMPT, ScriptLine, call, calls, say
+from vaka.testing.models import PROMPT, ScriptLine, call, calls, say, try_stream
 
 KEY = "sk-hostile-0123456789abcdef"
 ADAPTERS: dict[str, Callable[[str, Account, ConnectionPool | None], Model]] = {

@@ -18,9 +18,8 @@ from vaka.core.types.errors import (
     StreamCut,
 )
 from vaka.models.transport.sse import StreamLimits
-from vaka.testing.adapters import try_stream
 from vaka.testing.fake_provider import FakeProvider, Fault
-from vaka.testing.models import fail, say
+from vaka.testing.models import fail, say, try_stream
 
 
 def check_error(heard: Outcome, kind: type[ModelError], words: str = "") -> ModelError:

@@ -5,9 +5,8 @@ import pytest
 from tests.models.hostile.adapters import WIRES, adapter, answer_body, ask_once, close_model
 from vaka.core.types.errors import ModelUnavailable, StreamCut
 from vaka.models.transport.sse import StreamLimits
-from vaka.testing.adapters import try_stream
 from vaka.testing.fake_provider import UNLIMITED, FakeProvider, Fault
-from vaka.testing.models import join_chunks, stall
+from vaka.testing.models import join_chunks, stall, try_stream
 
 SHORT = 0.05
 """Seconds: as long as a test has to wait for something that does not happen."""

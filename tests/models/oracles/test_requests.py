@@ -10,9 +10,9 @@ from tests.models.oracles.prompts import BLOCK_MARKS, MODELS, PROMPTS
 from tests.models.oracles.vendor_clients import REMOVED_FIELDS, check_request
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import BadRequest
-from vaka.testing.adapters import FULL_ANSWER, follow_up_prompt, try_stream
+from vaka.testing.adapters import FULL_ANSWER, follow_up_prompt
 from vaka.testing.fake_provider import FakeProvider, ProviderRequest
-from vaka.testing.models import PROMPT, say
+from vaka.testing.models import PROMPT, say, try_stream
 
 NO_PLACE = {
     ("responses", "stop words"), ("responses", "sound"), ("anthropic", "sound"), ("claude-sonnet-5-5", "some tool"),

@@ -8,9 +8,9 @@ import pytest
 from tests.models.hostile.adapters import WIRES, adapter, answer_events, close_model
 from tests.models.oracles.vendor_clients import CLIENTS, VendorAnswer, check_event
 from vaka.core.ports.model import Chunk
-from vaka.testing.adapters import FULL_ANSWER, try_stream
+from vaka.testing.adapters import FULL_ANSWER
 from vaka.testing.fake_provider import FakeProvider, Fault
-from vaka.testing.models import ScriptLine, call, calls, fail, join_chunks, say
+from vaka.testing.models import ScriptLine, call, calls, fail, join_chunks, say, try_stream
 
 ANSWERS: dict[str, ScriptLine] = {
     "words": say("It will rain tomorrow, and the day after."),

@@ -30,8 +30,7 @@ from vaka.core.types.tool import ToolSpec
 from vaka.models.catalog import FREE, Price, PriceList
 from vaka.models.wrappers.meter import LastCalls, MeteredModel
 from vaka.stores.memory import MemoryStore
-from vaka.testing.adapters import try_stream
-from vaka.testing.models import FunctionModel, ModelContract, ModelMaker, ScriptedModel, drain_stream, say
+from vaka.testing.models import FunctionModel, ModelContract, ModelMaker, ScriptedModel, drain_stream, say, try_stream
 
 PRICES = PriceList({"mine/*": Price(input=1, output=10, cache_read=0.1, cache_write=2)})
 
