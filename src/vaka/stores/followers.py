@@ -1,14 +1,17 @@
 """Primitives that followers in this process wait on: the head of a log, and the latest snapshot of each open block."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from vaka.core.types.event import Event
 from vaka.core.types.progress import MessageSnapshot
 
 K = TypeVar("K", bound=Hashable)
+
+BlockGetter: TypeAlias = Callable[[], Sequence[Event]]
+"""Returns snapshots of the open blocks of a session."""
 
 SNAPSHOT_INTERVAL = 0.1
 """Seconds between two snapshots of the same blocks."""
@@ -105,6 +108,34 @@ class Throttle:
 
 def _do_nothing() -> None:
     return
+
+
+class SharedBlocks(Generic[K]):
+    """The open blocks of the sessions this handle writes; while one is watched, ``send`` gets its blocks."""
+
+    def __init__(self, is_watched: Callable[[K], bool], send: Callable[[K, Sequence[Event]], None]) -> None:
+        self._is_watched, self._send = is_watched, send
+        self._shared: dict[K, tuple[BlockGetter, Throttle]] = {}
+
+    def share(self, key: K, blocks: BlockGetter | None) -> None:
+        """Set the source of a session's open blocks; ``None`` to stop sharing."""
+        if old := self._shared.pop(key, None):
+            old[1].stop()
+        if blocks is not None:
+            self._shared[key] = blocks, Throttle(lambda: self._send(key, self.current_blocks(key)))
+            self.touch(key)
+
+    def touch(self, key: K) -> None:
+        """Send the blocks of a session soon, if it is watched."""
+        if (shared := self._shared.get(key)) and self._is_watched(key):
+            shared[1].request()
+
+    def current_blocks(self, key: K) -> Sequence[Event]:
+        return self._shared[key][0]() if key in self._shared else ()
+
+    def close(self) -> None:
+        for key in list(self._shared):
+            self.share(key, None)
 
 
 class HeadWaiters(Generic[K]):

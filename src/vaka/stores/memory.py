@@ -4,7 +4,7 @@ No other program can change its bytes, so reading does not verify hashes.
 """
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -27,7 +27,7 @@ from vaka.stores.common import (
     parse_cursor,
     sort_decisions,
 )
-from vaka.stores.followers import HeadWaiters, Mailboxes, Throttle
+from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes, SharedBlocks
 
 MemoryKey = tuple[str, SessionId]
 
@@ -79,25 +79,6 @@ class MemoryClaim(msgspec.Struct, frozen=True, eq=False):
     store: "MemoryStore"
 
 
-class BlockShare:
-    """The open blocks of a session, as its writer shares them with other handles."""
-
-    def __init__(self, hub: "MemoryHub", key: MemoryKey, blocks: Callable[[], Sequence[Event]]) -> None:
-        self._hub, self._key, self._blocks = hub, key, blocks
-        self.throttle = Throttle(self._send_blocks)
-
-    def touch(self) -> None:
-        """Send the blocks soon, if another handle watches the session."""
-        if any(self._key in hub.mailboxes for hub in self._hub.other_hubs()):
-            self.throttle.request()
-
-    def _send_blocks(self) -> None:
-        events = self._blocks()
-        for hub in self._hub.other_hubs():
-            for event in events:
-                hub.mailboxes.put(self._key, event)
-
-
 class SharedMemory:
     """The data that all handles on one memory share."""
 
@@ -105,7 +86,6 @@ class SharedMemory:
         self.hubs: list[MemoryHub] = []
         self.logs: dict[MemoryKey, MemoryLog] = {}
         self.claims: dict[MemoryKey, MemoryClaim] = {}
-        self.shares: dict[MemoryKey, BlockShare] = {}
         self.blobs: dict[tuple[str, Digest], tuple[bytes, str]] = {}
         self.values: dict[tuple[str, str], bytes] = {}
 
@@ -122,6 +102,7 @@ class MemoryHub:
         self.shared, self.closed = shared, False
         self.waiters: HeadWaiters[MemoryKey] = HeadWaiters()
         self.mailboxes: Mailboxes[MemoryKey] = Mailboxes()
+        self.blocks: SharedBlocks[MemoryKey] = SharedBlocks(self._is_watched, self._send_blocks)
         shared.hubs.append(self)
 
     def other_hubs(self) -> "list[MemoryHub]":
@@ -133,6 +114,15 @@ class MemoryHub:
             self.shared.hubs.remove(self)
             self.waiters.fail(self.waiters.keys(), Closed("the store was closed"))
             self.mailboxes.close()
+            self.blocks.close()
+
+    def _is_watched(self, key: MemoryKey) -> bool:
+        return any(key in hub.mailboxes for hub in self.other_hubs())
+
+    def _send_blocks(self, key: MemoryKey, events: Sequence[Event]) -> None:
+        for hub in self.other_hubs():
+            for event in events:
+                hub.mailboxes.put(key, event)
 
 
 class _MemoryPort:
@@ -283,28 +273,18 @@ class MemoryValues(_MemoryPort):
 
 
 class MemoryLive(_MemoryPort):
-    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
-        key, shares = (self._namespace, session), self._hub.shared.shares
-        if old := shares.pop(key, None):
-            old.throttle.stop()
-        if blocks:
-            share = shares[key] = BlockShare(self._hub, key, blocks)
-            share.touch()
+    def share(self, session: SessionId, blocks: BlockGetter | None) -> None:
+        self._hub.blocks.share((self._namespace, session), blocks)
 
     def touch(self, session: SessionId) -> None:
-        shared = self._hub.shared
-        if shared.hubs == [self._hub]:
-            return  # no other handle can watch
-        share = shared.shares.get((self._namespace, session))
-        if share:
-            share.touch()
+        if len(self._hub.shared.hubs) > 1:  # another handle may watch
+            self._hub.blocks.touch((self._namespace, session))
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
-        key = (self._namespace, session)
-        share = self._shared.shares.get(key)
+        key, shared = (self._namespace, session), self._shared
         with self._hub.mailboxes.open(key) as box:
-            if share:
-                share.touch()
+            for hub in shared.hubs:
+                hub.blocks.touch(key)
             async with aclosing(box.receive()) as events:
                 async for event in events:
                     yield event
@@ -368,7 +348,7 @@ class MemoryStore:
         for key, claim in list(shared.claims.items()):
             if claim.store is self or (claim.hub is self.hub and not self._shares_hub):
                 del shared.claims[key]
-                self.live.share(key[1], None)
+                self.hub.blocks.share(key, None)
         if not self._shares_hub:
             self.hub.close()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
+from vaka.stores.followers import BlockGetter
 from vaka.stores.postgres.database import PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key, transpose_rows
 from vaka.stores.postgres.heartbeat import CHANNEL, FOLLOWER_TTL, Followers, Heartbeat, Lease
@@ -19,8 +20,6 @@ T = TypeVar("T")
 
 WRITE_INTERVAL = 0.1
 """Seconds between two writes of the open blocks."""
-
-BlockGetter = Callable[[], Sequence[Event]]
 
 _SELECT_BLOCKS = (
     "select block, body from vaka.live_blocks where namespace = $1 and session = $2 and valid_until > now()"

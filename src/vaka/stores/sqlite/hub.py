@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Corrupt, StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.followers import HeadWaiters, Mailboxes
+from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes
 from vaka.stores.sqlite import rows, sockets
 from vaka.stores.sqlite.connection import Durability
 from vaka.stores.sqlite.database import SqliteDatabase
@@ -252,11 +252,11 @@ class SqlitePort:
 
 
 class SqliteLive(SqlitePort):
-    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None:
-        self._hub.server.share(self._key(session), blocks)
+    def share(self, session: SessionId, blocks: BlockGetter | None) -> None:
+        self._hub.server.blocks.share(self._key(session), blocks)
 
     def touch(self, session: SessionId) -> None:
-        self._hub.server.touch(self._key(session))
+        self._hub.server.blocks.touch(self._key(session))
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
         database, key = self._database, self._key(session)

@@ -19,7 +19,7 @@ import msgspec
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
-from vaka.stores.followers import Throttle
+from vaka.stores.followers import SharedBlocks
 from vaka.stores.sqlite.rows import SqliteKey
 
 MAX_PATH_BYTES = 100
@@ -141,7 +141,8 @@ class FollowerConnection(asyncio.Protocol):
         self._writable = True
         if self._unsent_head:
             self.send_head(self._unsent_head)
-        self._server.touch(self.key)
+        if self.key is not None:
+            self._server.blocks.touch(self.key)
 
     def send_head(self, head: int) -> None:
         if self._writable and self.transport is not None:
@@ -161,16 +162,6 @@ class FollowerConnection(asyncio.Protocol):
             self.transport.abort()
 
 
-class _BlockSource:
-    """The open blocks of one session."""
-
-    def __init__(self, blocks: Callable[[], Sequence[Event]], send: Callable[[], None]) -> None:
-        self.blocks, self.throttle = blocks, Throttle(send)
-
-    def encode_blocks(self) -> bytes:
-        return b"".join(event.to_json() + b"\n" for event in self.blocks())
-
-
 class SocketServer:
     """All connections to this handle; ``schedule_poll`` is called with the session of each ``wake`` message."""
 
@@ -178,7 +169,7 @@ class SocketServer:
         self._schedule_poll, self.closed = schedule_poll, False
         self.connections: set[FollowerConnection] = set()
         self._followers: dict[SqliteKey, set[FollowerConnection]] = {}
-        self._sources: dict[SqliteKey, _BlockSource] = {}
+        self.blocks: SharedBlocks[SqliteKey] = SharedBlocks(self.has_followers, self._send_blocks)
 
     def handle_message(self, peer: FollowerConnection, message: SocketMessage) -> None:
         if message.wake:
@@ -188,8 +179,7 @@ class SocketServer:
             peer.key = key = (message.namespace, SessionId(message.follow))
             self._followers.setdefault(key, set()).add(peer)
             peer.send_head(0)
-            if source := self._sources.get(key):
-                peer.send_blocks(source.encode_blocks())
+            peer.send_blocks(_encode_blocks(self.blocks.current_blocks(key)))
 
     def remove_connection(self, peer: FollowerConnection) -> None:
         self.connections.discard(peer)
@@ -202,35 +192,19 @@ class SocketServer:
     def has_followers(self, key: SqliteKey) -> bool:
         return key in self._followers
 
-    def share(self, key: SqliteKey, blocks: Callable[[], Sequence[Event]] | None) -> None:
-        """Set the source of a session's open blocks; ``None`` to stop sharing."""
-        if old := self._sources.pop(key, None):
-            old.throttle.stop()
-        if blocks is not None:
-            self._sources[key] = _BlockSource(blocks, lambda: self._send_blocks(key))
-            self.touch(key)
-
-    def touch(self, key: SqliteKey | None) -> None:
-        if key in self._followers and (source := self._sources.get(key)):
-            source.throttle.request()
-
     async def close(self) -> None:
         """Abort all connections, and every one that is accepted from now on."""
         self.closed = True
-        for source in self._sources.values():
-            source.throttle.stop()
-        self._sources.clear()
+        self.blocks.close()
         peers = list(self.connections)
         for peer in peers:
             peer.abort()
         await asyncio.gather(*(peer.closed_future for peer in peers))
 
-    def _send_blocks(self, key: SqliteKey) -> None:
-        followers, source = self._followers.get(key), self._sources.get(key)
-        if followers and source is not None:
-            lines = source.encode_blocks()
-            for peer in followers:
-                peer.send_blocks(lines)
+    def _send_blocks(self, key: SqliteKey, events: Sequence[Event]) -> None:
+        lines = _encode_blocks(events)
+        for peer in self._followers.get(key, ()):
+            peer.send_blocks(lines)
 
     def _unfollow(self, peer: FollowerConnection) -> None:
         if peer.key is not None:
@@ -239,6 +213,10 @@ class SocketServer:
             if not followers:
                 del self._followers[peer.key]
             peer.key = None
+
+
+def _encode_blocks(events: Sequence[Event]) -> bytes:
+    return b"".join(event.to_json() + b"\n" for event in events)
 
 
 MAX_RECEIVED_LINE = 16 << 20
