@@ -1,4 +1,4 @@
-"""Tokens and money are looked at before they are spent, and what a model tells operators gets into the log."""
+"""Budgets of tokens and cost are checked before each call, and notices of a model are logged."""
 
 from typing import Any
 

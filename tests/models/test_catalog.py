@@ -1,4 +1,4 @@
-"""What tokens cost and how long answers can get, by the names of models."""
+"""Prices of tokens and output limits, by the names of models."""
 
 from types import SimpleNamespace
 

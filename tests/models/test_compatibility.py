@@ -1,4 +1,4 @@
-"""What others said and showed before: a provider gets what it can take of it, and a session goes on with any model."""
+"""Earlier messages of other models: a provider gets the parts it supports, and a session continues with any model."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Embedders: one contract for all of them, and what each does in its own way."""
+"""Embedders: the contract of all of them, and the features of each."""
 
 import asyncio
 import base64

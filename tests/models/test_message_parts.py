@@ -1,4 +1,4 @@
-"""What adapters share when they write a conversation down."""
+"""Conversion of messages that all adapters share."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The words of the models guide are checked before a request is made."""
+"""The options of the models guide are validated before a request is sent."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Schemas in the dialects of OpenAI and Gemini: the same values fit before and after, or there is no such form."""
+"""Schemas in the dialects of OpenAI and Gemini: they accept the same values, or there is no such form."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""How large a prompt is, before anyone has counted."""
+"""The estimated size of a prompt."""
 
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId, Digest, MessageId

@@ -32,13 +32,13 @@ class ApprovalProject:
     def __init__(self, folder: Path) -> None:
         self.executed: list[str] = []
         self.store = MemoryStore()
-        self.home, self.project = folder / "home", folder / "app"
-        for made in (self.home, self.project / ".git"):
+        self.home, self.folder = folder / "home", folder / "app"
+        for made in (self.home, self.folder / ".git"):
             made.mkdir(parents=True)
 
         async def bash(context: vaka.ToolContext, command: str) -> str:
             if command.startswith("cd "):
-                context.state.set(SHELL_FOLDER_KEY, str(self.project / command[3:]))
+                context.state.set(SHELL_FOLDER_KEY, str(self.folder / command[3:]))
             self.executed.append(command)
             return "ran"
 
@@ -50,10 +50,10 @@ class ApprovalProject:
 
     @property
     def local_settings_file(self) -> Path:
-        return self.project / ".claude/settings.local.json"
+        return self.folder / ".claude/settings.local.json"
 
     def policy(self, **lists: Any) -> LayeredPolicy:
-        return LayeredPolicy([Layer(name="user", **lists)], cwd=str(self.project), home=str(self.home))
+        return LayeredPolicy([Layer(name="user", **lists)], cwd=str(self.folder), home=str(self.home))
 
     def runtime(self, **options: Any) -> vaka.Runtime:
         rules = options.pop("rules", {})

@@ -6,7 +6,7 @@ from tests.runtime.approval_project import ApprovalProject
 
 
 @pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApprovalProject:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApprovalProject:
     made = ApprovalProject(tmp_path)
     monkeypatch.setenv("HOME", str(made.home))
     return made

@@ -1,4 +1,4 @@
-"""A runtime and the people it needs: rules that ask, turns that wait when it closes, keys that are not theirs."""
+"""Approvals of a runtime: rules that ask, turns that wait when it closes, and keys of decisions."""
 
 import pytest
 

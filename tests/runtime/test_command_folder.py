@@ -1,4 +1,4 @@
-"""Rules look at a command from the folder it runs in, also when an earlier command has left the session elsewhere."""
+"""Rules judge a command from the folder it runs in, also after a cd of an earlier command."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A runtime whose files are several trees: every tool sees all of them, and commands keep to the folders."""
+"""A runtime whose files are several trees: file tools access all of them, commands only the folders on disk."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The typed front door: unknown and wrong arguments, dependencies, dynamic instructions, streams with a response."""
+"""The public constructors and methods: wrong arguments, dependencies, dynamic instructions, streams with a response."""
 
 import asyncio
 import inspect

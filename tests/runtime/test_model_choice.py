@@ -1,4 +1,4 @@
-"""Who answers a turn: what its request asks for, tiers, agents that others start, and what stays after a crash."""
+"""The model of a turn: requests, tiers, child agents, and turns resumed after a crash."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""From names to models: providers, keys, addresses, names of one's own, tiers, and who answers when."""
+"""From names to models: providers, keys, addresses, configured models, tiers and fallbacks."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What is allowed for good: kept in the settings of a project or a user, once, whole, and only if the answer counts."""
+"""Approvals for the project or the user: the rule is stored in the settings, once, and only if the answer counts."""
 
 import asyncio
 import json
@@ -24,71 +24,71 @@ def allow_rules_in(path: Path) -> Any:
 # -------------------------------------------------------------------------------- project and user
 
 
-async def test_an_approval_for_the_project_is_stored_in_its_local_settings(office: ApprovalProject) -> None:
-    who = office.make_agent(bash_call("npm test"), bash_call("npm test"), say("done"))
-    [asked] = await office.run_until_asked(who)
-    resolved = await office.resolve(asked, scope="project")
+async def test_an_approval_for_the_project_is_stored_in_its_local_settings(project: ApprovalProject) -> None:
+    who = project.make_agent(bash_call("npm test"), bash_call("npm test"), say("done"))
+    [asked] = await project.run_until_asked(who)
+    resolved = await project.resolve(asked, scope="project")
     assert (resolved.scope, resolved.rule) == ("project", "Bash(npm test)")
-    assert json.loads(office.local_settings_file.read_text()) == {"permissions": {"allow": ["Bash(npm test)"]}}
-    assert stat.S_IMODE(office.local_settings_file.stat().st_mode) == 0o600
-    await office.resume(who)
-    assert office.executed == ["npm test", "npm test"], "it counts at once, though the rules were read before"
+    assert json.loads(project.local_settings_file.read_text()) == {"permissions": {"allow": ["Bash(npm test)"]}}
+    assert stat.S_IMODE(project.local_settings_file.stat().st_mode) == 0o600
+    await project.resume(who)
+    assert project.executed == ["npm test", "npm test"], "it counts at once, though the rules were read before"
 
 
-async def test_an_approval_for_the_user_is_stored_in_the_user_settings(office: ApprovalProject) -> None:
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test && make"), say("done")))
-    await office.resolve(asked, scope="user")
-    assert allow_rules_in(office.home / ".claude/settings.json") == ["Bash(npm test)", "Bash(make)"]
+async def test_an_approval_for_the_user_is_stored_in_the_user_settings(project: ApprovalProject) -> None:
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test && make"), say("done")))
+    await project.resolve(asked, scope="user")
+    assert allow_rules_in(project.home / ".claude/settings.json") == ["Bash(npm test)", "Bash(make)"]
 
 
-async def test_a_command_with_an_absolute_path_can_be_approved_for_the_user(office: ApprovalProject) -> None:
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("/opt/tool run"), say("done")))
-    await office.resolve(asked, scope="user")
-    assert allow_rules_in(office.home / ".claude/settings.json") == ["Bash(/opt/tool run)"]
+async def test_a_command_with_an_absolute_path_can_be_approved_for_the_user(project: ApprovalProject) -> None:
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("/opt/tool run"), say("done")))
+    await project.resolve(asked, scope="user")
+    assert allow_rules_in(project.home / ".claude/settings.json") == ["Bash(/opt/tool run)"]
 
 
-async def test_other_settings_in_the_file_are_unchanged(office: ApprovalProject) -> None:
-    office.local_settings_file.parent.mkdir()
+async def test_other_settings_in_the_file_are_unchanged(project: ApprovalProject) -> None:
+    project.local_settings_file.parent.mkdir()
     permissions = '{"deny": ["Read(.env)"], "allow": ["Bash(ls)"]}'
     before = f'{{\n\t"zeta": {{"é": [1, 2.5]}},\n\t"permissions": {permissions},\n\t"alpha": null\n}}'
-    office.local_settings_file.write_text(before)
-    office.local_settings_file.chmod(0o640)
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    await office.resolve(asked, scope="project")
-    text = office.local_settings_file.read_text()
+    project.local_settings_file.write_text(before)
+    project.local_settings_file.chmod(0o640)
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
+    await project.resolve(asked, scope="project")
+    text = project.local_settings_file.read_text()
     assert list(json.loads(text)) == ["zeta", "permissions", "alpha"]
     assert json.loads(text) == json.loads(before.replace('"Bash(ls)"', '"Bash(ls)", "Bash(npm test)"'))
     assert '\n\t"zeta"' in text
     assert "é" in text
-    assert stat.S_IMODE(office.local_settings_file.stat().st_mode) == 0o640
-    assert [file.name for file in office.local_settings_file.parent.iterdir()] == ["settings.local.json"]
+    assert stat.S_IMODE(project.local_settings_file.stat().st_mode) == 0o640
+    assert [file.name for file in project.local_settings_file.parent.iterdir()] == ["settings.local.json"]
 
 
 @pytest.mark.parametrize("before", [b'{"permissions": null}', b'{"permissions": {"allow": null}}'])
-async def test_a_rule_is_added_to_settings_without_permissions(office: ApprovalProject, before: bytes) -> None:
-    office.local_settings_file.parent.mkdir()
-    office.local_settings_file.write_bytes(before)
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    await office.resolve(asked, scope="project")
-    assert json.loads(office.local_settings_file.read_bytes()) == {"permissions": {"allow": ["Bash(npm test)"]}}
+async def test_a_rule_is_added_to_settings_without_permissions(project: ApprovalProject, before: bytes) -> None:
+    project.local_settings_file.parent.mkdir()
+    project.local_settings_file.write_bytes(before)
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
+    await project.resolve(asked, scope="project")
+    assert json.loads(project.local_settings_file.read_bytes()) == {"permissions": {"allow": ["Bash(npm test)"]}}
 
 
-async def test_line_ends_of_the_settings_file_are_preserved(office: ApprovalProject) -> None:
-    office.local_settings_file.parent.mkdir()
-    office.local_settings_file.write_bytes(b'{\r\n  "model": "x"\r\n}\r\n')
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    await office.resolve(asked, scope="project")
-    text = office.local_settings_file.read_bytes()
+async def test_line_ends_of_the_settings_file_are_preserved(project: ApprovalProject) -> None:
+    project.local_settings_file.parent.mkdir()
+    project.local_settings_file.write_bytes(b'{\r\n  "model": "x"\r\n}\r\n')
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
+    await project.resolve(asked, scope="project")
+    text = project.local_settings_file.read_bytes()
     assert text.count(b"\n") == text.count(b"\r\n") > 3
 
 
-async def test_a_rule_that_exists_is_not_written_again(office: ApprovalProject) -> None:
-    office.local_settings_file.parent.mkdir()
-    office.local_settings_file.write_text('{"permissions":{"allow":["Bash(npm test)"]}}')
-    before = office.local_settings_file.stat()
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    await office.resolve(asked, scope="project")
-    after = office.local_settings_file.stat()
+async def test_a_rule_that_exists_is_not_written_again(project: ApprovalProject) -> None:
+    project.local_settings_file.parent.mkdir()
+    project.local_settings_file.write_text('{"permissions":{"allow":["Bash(npm test)"]}}')
+    before = project.local_settings_file.stat()
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
+    await project.resolve(asked, scope="project")
+    after = project.local_settings_file.stat()
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
@@ -104,107 +104,107 @@ async def test_a_rule_that_exists_is_not_written_again(office: ApprovalProject) 
     ],
 )  # fmt: skip
 async def test_invalid_settings_are_not_changed_and_the_approval_stays_open(
-    office: ApprovalProject, text: str, why: str
+    project: ApprovalProject, text: str, why: str
 ) -> None:
-    office.local_settings_file.parent.mkdir()
-    office.local_settings_file.write_text(text)
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    project.local_settings_file.parent.mkdir()
+    project.local_settings_file.write_text(text)
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(ConfigError, match=why):
-        await office.resolve(asked, scope="project")
-    assert office.local_settings_file.read_text() == text
-    assert await office.pending_ids() == [asked.approval]
+        await project.resolve(asked, scope="project")
+    assert project.local_settings_file.read_text() == text
+    assert await project.pending_ids() == [asked.approval]
 
 
-async def test_settings_that_are_not_a_regular_file_are_not_changed(office: ApprovalProject) -> None:
-    office.local_settings_file.mkdir(parents=True)
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+async def test_settings_that_are_not_a_regular_file_are_not_changed(project: ApprovalProject) -> None:
+    project.local_settings_file.mkdir(parents=True)
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        await office.resolve(asked, scope="project")
-    office.local_settings_file.rmdir()
-    os.mkfifo(office.local_settings_file)
+        await project.resolve(asked, scope="project")
+    project.local_settings_file.rmdir()
+    os.mkfifo(project.local_settings_file)
     with pytest.raises(ConfigError, match="not a regular file"):
-        await office.resolve(asked, scope="project")
-    assert await office.pending_ids() == [asked.approval]
+        await project.resolve(asked, scope="project")
+    assert await project.pending_ids() == [asked.approval]
 
 
-async def test_an_unwritable_settings_file_leaves_the_approval_open(office: ApprovalProject) -> None:
-    (office.project / ".claude").write_text("")
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+async def test_an_unwritable_settings_file_leaves_the_approval_open(project: ApprovalProject) -> None:
+    (project.folder / ".claude").write_text("")
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(ConfigError, match="cannot be written"):
-        await office.resolve(asked, scope="project")
-    assert await office.pending_ids() == [asked.approval]
+        await project.resolve(asked, scope="project")
+    assert await project.pending_ids() == [asked.approval]
 
 
-async def test_a_link_in_the_project_cannot_redirect_the_rule(office: ApprovalProject, tmp_path: Path) -> None:
+async def test_a_link_in_the_project_cannot_redirect_the_rule(project: ApprovalProject, tmp_path: Path) -> None:
     (tmp_path / "else").mkdir()
     (tmp_path / "else/settings.local.json").write_text("{}")
-    (office.project / ".claude").symlink_to(tmp_path / "else")
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
+    (project.folder / ".claude").symlink_to(tmp_path / "else")
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
     with pytest.raises(InvalidInput, match="leads out of the project"):
-        await office.resolve(asked, scope="project")
+        await project.resolve(asked, scope="project")
     assert (tmp_path / "else/settings.local.json").read_text() == "{}"
 
 
-async def test_the_user_settings_may_be_a_link(office: ApprovalProject, tmp_path: Path) -> None:
-    (office.home / ".claude").mkdir()
+async def test_the_user_settings_may_be_a_link(project: ApprovalProject, tmp_path: Path) -> None:
+    (project.home / ".claude").mkdir()
     (tmp_path / "dotfiles.json").write_text("{}")
-    (office.home / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    await office.resolve(asked, scope="user")
-    assert (office.home / ".claude/settings.json").is_symlink()
+    (project.home / ".claude/settings.json").symlink_to(tmp_path / "dotfiles.json")
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
+    await project.resolve(asked, scope="user")
+    assert (project.home / ".claude/settings.json").is_symlink()
     assert allow_rules_in(tmp_path / "dotfiles.json") == ["Bash(npm test)"]
 
 
-async def test_a_rule_of_a_subfolder_is_stored_at_the_root_of_the_project(office: ApprovalProject) -> None:
-    deep = office.project / "a/b"
+async def test_a_rule_of_a_subfolder_is_stored_at_the_root_of_the_project(project: ApprovalProject) -> None:
+    deep = project.folder / "a/b"
     deep.mkdir(parents=True)
-    inner = LayeredPolicy(cwd=str(deep), home=str(office.home))
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")), policy=inner)
+    inner = LayeredPolicy(cwd=str(deep), home=str(project.home))
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")), policy=inner)
     with pytest.raises(InvalidInput, match="write // before a whole path"):
-        await office.resolve(asked, scope="project", rule="Bash(npm test)\nEdit(/src/**)")
-    await office.resolve(asked, scope="project")
-    assert allow_rules_in(office.local_settings_file) == ["Bash(npm test)"]
+        await project.resolve(asked, scope="project", rule="Bash(npm test)\nEdit(/src/**)")
+    await project.resolve(asked, scope="project")
+    assert allow_rules_in(project.local_settings_file) == ["Bash(npm test)"]
 
 
-async def test_the_home_directory_and_a_missing_folder_are_not_projects(office: ApprovalProject) -> None:
-    at_home = LayeredPolicy(cwd=str(office.home), home=str(office.home))
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")), policy=at_home)
+async def test_the_home_directory_and_a_missing_folder_are_not_projects(project: ApprovalProject) -> None:
+    at_home = LayeredPolicy(cwd=str(project.home), home=str(project.home))
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")), policy=at_home)
     with pytest.raises(InvalidInput, match="is your home directory, not a project; use scope 'user'"):
-        await office.resolve(asked, scope="project")
-    gone = LayeredPolicy(cwd=str(office.home / "gone"), home=str(office.home))
-    async with office.runtime(policy=gone) as rt:
+        await project.resolve(asked, scope="project")
+    gone = LayeredPolicy(cwd=str(project.home / "gone"), home=str(project.home))
+    async with project.runtime(policy=gone) as rt:
         with pytest.raises(Suspended):
-            await (await rt.open(office.make_agent(bash_call("npm test")), id="other")).run("Go.")
+            await (await rt.open(project.make_agent(bash_call("npm test")), id="other")).run("Go.")
         with pytest.raises(InvalidInput, match="does not exist"):
             await rt.resolve((await rt.decisions("other"))[0].id, "approve", scope="project")
 
 
-async def test_an_ask_rule_of_the_settings_cannot_be_approved_for_the_project(office: ApprovalProject) -> None:
+async def test_an_ask_rule_of_the_settings_cannot_be_approved_for_the_project(project: ApprovalProject) -> None:
     rules = {"ask": ("Bash(git push:*)",)}
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("git push x"), say("done")), rules=rules)
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("git push x"), say("done")), rules=rules)
     with pytest.raises(InvalidInput, match="would ask again all the same; possible is once or session"):
-        await office.resolve(asked, scope="project")
-    assert not office.local_settings_file.exists()
+        await project.resolve(asked, scope="project")
+    assert not project.local_settings_file.exists()
 
 
-async def test_rules_that_are_stored_concurrently_are_all_kept(office: ApprovalProject) -> None:
-    who = office.make_agent(calls(*(bash_call(f"make {n}") for n in range(8))), say("done"))
-    asked = await office.run_until_asked(who)
-    await asyncio.gather(*(office.resolve(one, scope="project") for one in asked))
-    assert sorted(allow_rules_in(office.local_settings_file)) == [f"Bash(make {n})" for n in range(8)]
+async def test_rules_that_are_stored_concurrently_are_all_kept(project: ApprovalProject) -> None:
+    who = project.make_agent(calls(*(bash_call(f"make {n}") for n in range(8))), say("done"))
+    asked = await project.run_until_asked(who)
+    await asyncio.gather(*(project.resolve(one, scope="project") for one in asked))
+    assert sorted(allow_rules_in(project.local_settings_file)) == [f"Bash(make {n})" for n in range(8)]
 
 
 # -------------------------------------------------------------------------------- one answer wins
 
 
-async def test_the_rule_of_an_answer_that_came_second_is_removed_again(office: ApprovalProject) -> None:
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    store: Any = office.store.open_handle()
+async def test_the_rule_of_an_answer_that_came_second_is_removed_again(project: ApprovalProject) -> None:
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
+    store: Any = project.store.open_handle()
     offer = store.events.offer
 
     async def late(*arguments: Any, **more: Any) -> int:
         store.events.offer = offer  # only the first one is late
-        await office.resolve(asked, "reject", message="no", by="bob")
+        await project.resolve(asked, "reject", message="no", by="bob")
         done: int = await offer(*arguments, **more)
         return done
 
@@ -212,24 +212,24 @@ async def test_the_rule_of_an_answer_that_came_second_is_removed_again(office: A
     async with runtime(store) as rt:
         event = await rt.resolve(asked.approval, "approve", scope="project", by="ana")
     assert (event.data.decision, event.data.by) == ("reject", "bob")  # type: ignore[attr-defined]  # an answer
-    assert allow_rules_in(office.local_settings_file) == []
+    assert allow_rules_in(project.local_settings_file) == []
 
 
-async def test_a_second_answer_raises_not_found_and_stores_no_rule(office: ApprovalProject) -> None:
-    [asked] = await office.run_until_asked(office.make_agent(bash_call("npm test"), say("done")))
-    await office.resolve(asked, "reject", by="ana")
+async def test_a_second_answer_raises_not_found_and_stores_no_rule(project: ApprovalProject) -> None:
+    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
+    await project.resolve(asked, "reject", by="ana")
     with pytest.raises(NotFound):
-        await office.resolve(asked, scope="project")
-    assert not office.local_settings_file.exists()
+        await project.resolve(asked, scope="project")
+    assert not project.local_settings_file.exists()
 
 
-async def test_a_question_cannot_be_approved(office: ApprovalProject) -> None:
+async def test_a_question_cannot_be_approved(project: ApprovalProject) -> None:
     @vaka.tool(effect="resume")
     async def wonder(context: vaka.ToolContext) -> str:
         """Ask something."""
         return str(await context.ask("Colour?"))
 
-    async with office.runtime() as rt:
+    async with project.runtime() as rt:
         session = await rt.open(agent(ScriptedModel(call("wonder")), wonder), id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("Go.")

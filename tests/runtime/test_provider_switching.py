@@ -1,4 +1,4 @@
-"""One conversation, answered by one provider after another: tools go on, and each gets its own thoughts back."""
+"""One conversation, answered by one provider after another: each gets only its own reasoning back."""
 
 import asyncio
 import os

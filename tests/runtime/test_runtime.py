@@ -1,4 +1,4 @@
-"""The runtime as people use it, and what it says when they get something wrong."""
+"""The runtime through its public methods, and the errors for wrong use."""
 
 import asyncio
 from contextlib import aclosing

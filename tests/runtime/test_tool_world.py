@@ -1,4 +1,4 @@
-"""What a runtime lends to tools: the files of a folder, commands, the network; and what it offers by itself."""
+"""The services of a runtime for tools (files, commands, network), and the tools it offers by default."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A person says no: with a word the agent goes on with that, without one its turn ends there and they go on."""
+"""Rejections: with a message the turn continues, without a message it ends."""
 
 import asyncio
 from typing import Any

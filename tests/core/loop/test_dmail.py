@@ -1,4 +1,4 @@
-"""An agent may send a message to itself at an earlier place of its turn: the conversation goes on from there, once."""
+"""DMail: an agent rewinds its turn to a checkpoint and adds a message there, exactly once."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""How far a turn may go: a limit ends it with what is ready."""
+"""Limits of a turn: a turn that reaches a limit ends with its partial answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator

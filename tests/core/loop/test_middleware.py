@@ -1,4 +1,4 @@
-"""Six points, value in and value out."""
+"""The six points of middleware: each gets a value and returns one."""
 
 import asyncio
 from typing import Any

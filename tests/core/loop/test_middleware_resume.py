@@ -1,4 +1,4 @@
-"""Middleware around a turn that goes on after a crash: it runs again, but changes nothing twice."""
+"""Middleware of a turn that is resumed after a crash: it runs again and changes nothing twice."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A process may die anywhere; another goes on from the log."""
+"""A process may be killed at any point; another one finishes the turn from the log."""
 
 import asyncio
 from typing import Any

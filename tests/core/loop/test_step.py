@@ -1,4 +1,4 @@
-"""Models that fail, are cut, try again, or are no models at all."""
+"""Model calls that fail, are cut, are retried, or raise unexpected exceptions."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the model sees: large parts, secrets, compactions."""
+"""The prompt of a model call: large parts, secrets, compactions."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""Recorded streams of Anthropic Messages become chunks; the vendor's own client puts the same message together."""
+"""Recorded streams of Anthropic Messages become chunks; the vendor's client reads the same message."""
 
 from collections.abc import Sequence
 from typing import Any

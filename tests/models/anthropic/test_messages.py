@@ -1,4 +1,4 @@
-"""Conversations as Anthropic Messages wants them."""
+"""Conversations in the form that Anthropic Messages requires."""
 
 import base64
 

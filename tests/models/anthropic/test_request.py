@@ -1,4 +1,4 @@
-"""Prompts as requests to Anthropic Messages: options, tools, thinking, shapes and the cache."""
+"""Prompts as requests to Anthropic Messages: options, tools, thinking, output schemas and the cache."""
 
 import itertools
 from typing import Any

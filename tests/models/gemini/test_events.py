@@ -1,4 +1,4 @@
-"""Streams of Gemini, written down from its documentation, become chunks; none that is cut becomes an answer."""
+"""Streams of Gemini become chunks; a cut stream is never an answer."""
 
 from contextlib import suppress
 from typing import Any

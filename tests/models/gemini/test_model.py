@@ -1,4 +1,4 @@
-"""The Gemini adapter over real sockets: where it asks, what it says of itself, and what it makes of bad answers."""
+"""The Gemini adapter over real sockets: addresses, headers, and invalid answers."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What goes out to Gemini: whole bodies, which Google's own types can read too."""
+"""Prompts as requests to Gemini, validated by Google's own types."""
 
 from typing import Any
 

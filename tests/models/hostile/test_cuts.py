@@ -1,4 +1,4 @@
-"""However a stream is cut, it never passes for an answer, and no tool runs."""
+"""A stream that is cut at any place is never an answer, and no tool runs."""
 
 from contextlib import aclosing
 

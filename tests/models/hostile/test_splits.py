@@ -1,4 +1,4 @@
-"""How the bytes come changes nothing: any split, any line end, packed, pinged, a byte at a time."""
+"""The split of the bytes, line ends, compression and pings do not change the answer."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor

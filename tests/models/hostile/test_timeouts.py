@@ -1,4 +1,4 @@
-"""A provider that does not come to an end is given up, as the limits say."""
+"""An answer that does not end reaches a time limit."""
 
 import pytest
 

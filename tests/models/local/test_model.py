@@ -1,4 +1,4 @@
-"""The model on this machine, for real: what it answers, in each of its three languages."""
+"""The real local model: its answers, through each of its three APIs."""
 
 import asyncio
 import sys

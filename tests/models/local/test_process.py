@@ -1,4 +1,4 @@
-"""The process with the local model: started once, shared, started again after a crash, and never left behind."""
+"""The process of the local model: started once, shared, restarted after a crash, and always ended."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The local model as a server for other programs, and what it makes of a conversation."""
+"""The local model as a server for other programs, and the prompts it builds from conversations."""
 
 import asyncio
 import os

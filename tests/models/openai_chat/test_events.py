@@ -1,4 +1,4 @@
-"""What becomes of a Chat Completions stream, as OpenAI and as the vendors that follow it write one."""
+"""Streams of Chat Completions become chunks, for OpenAI and for compatible vendors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A conversation as each vendor of Chat Completions can take it: order, media, thoughts and ids."""
+"""Conversations in the form that each vendor of Chat Completions accepts: order, media, reasoning and ids."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""The adapter for Chat Completions on a real connection: where it asks, with what key, and what becomes of it."""
+"""The adapter for Chat Completions over a real connection: addresses, keys and errors."""
 
 from contextlib import AsyncExitStack, aclosing
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever a vendor of Chat Completions writes, and however it cuts what it writes."""
+"""Properties of the Chat Completions decoder, for any events and any split of them."""
 
 from contextlib import suppress
 from itertools import pairwise

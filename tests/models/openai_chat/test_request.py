@@ -1,4 +1,4 @@
-"""What goes to a vendor of Chat Completions: bodies as whole values, and OpenAI's own types as the judge of them."""
+"""Prompts as requests to vendors of Chat Completions, validated by OpenAI's own types."""
 
 import re
 from collections.abc import Iterator

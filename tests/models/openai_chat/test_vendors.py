@@ -1,4 +1,4 @@
-"""The facts about vendors hang together, and cost next to nothing to know."""
+"""The vendor profiles are consistent, and loading them is cheap."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the Responses API streams becomes chunks, once each, whichever parts of it a server leaves out."""
+"""Streams of the Responses API become chunks, once each, whichever events a server leaves out."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""No answer of the Responses API that was lost, garbled or broken off passes for a whole one."""
+"""A lost, garbled or cut stream of the Responses API is never a complete answer."""
 
 from collections.abc import Iterator
 from typing import Any

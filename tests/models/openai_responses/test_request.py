@@ -1,4 +1,4 @@
-"""A prompt as a request of the Responses API; what OpenAI's own types say about it, too."""
+"""Prompts as requests to the Responses API, validated by OpenAI's own types."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What we send, held to the vendors' own types, for prompts with everything in them."""
+"""Requests for prompts that use every feature, validated by the vendors' own types."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The same bytes to us and to the vendors' own clients: the same answer. What we make them of passes their types."""
+"""The same bytes give the same answer here and in the vendors' own clients."""
 
 from collections.abc import Sequence
 

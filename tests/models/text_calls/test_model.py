@@ -1,4 +1,4 @@
-"""A model that knows no calls makes some: text is shown as it comes, a call never is, and nothing is lost."""
+"""Tool calls of a model without function calling: text is streamed, calls are not shown, and no text is lost."""
 
 from collections.abc import Iterable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Calls written as text: read in every form, whatever the text, at a cost that grows with its length only."""
+"""Calls written as text: every form is read, in time linear in the length of the text."""
 
 import json
 import logging

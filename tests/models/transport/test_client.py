@@ -1,4 +1,4 @@
-"""The way to a provider: whatever goes wrong on it is one of our errors, and no key is ever in one."""
+"""The HTTP client of the adapters: every failure is one of our errors, without keys."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""What providers say when they do not answer, as our errors: the right kind, their words, what to do, no secrets."""
+"""Error responses of providers as our errors: the type, the message and the advice, without secrets."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Our HTTP/1.1 for streams: the same bodies as h11 reads, whatever the split, and no end that is not one."""
+"""The HTTP/1.1 client for streams: it reads the same bodies as h11 for any split, and detects cut bodies."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Server-sent events: every split of the bytes gives the same events, and a cut, a flood or a silence is an error."""
+"""Server-sent events: any split gives the same events; a cut, a flood or a silence is an error."""
 
 import asyncio
 import math

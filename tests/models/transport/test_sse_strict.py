@@ -1,4 +1,4 @@
-"""A strict reader of event streams: a garbled line is an error, not one to pass over."""
+"""The strict reader of event streams: a garbled line is an error and is not skipped."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A model that keeps failing is not called for a while, then probed with one call."""
+"""A model that fails repeatedly is not called for some time, then probed with one call."""
 
 import asyncio
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Another model answers where one cannot, with a notice of which."""
+"""When a model fails, the next one answers, and a notice names it."""
 
 import pytest
 

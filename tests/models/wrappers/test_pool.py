@@ -1,4 +1,4 @@
-"""Tiers: who is served by which model, and what is said about it."""
+"""Tiers: the model of each request, and the notice about the choice."""
 
 import logging
 

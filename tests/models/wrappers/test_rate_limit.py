@@ -1,4 +1,4 @@
-"""No more at once and no more a minute than allowed, in the order the calls came."""
+"""Concurrent calls and calls per minute are limited, in the order of arrival."""
 
 import asyncio
 import math

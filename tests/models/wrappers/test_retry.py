@@ -1,4 +1,4 @@
-"""Retries: only where it is safe, later each time, and always with a RetryChunk."""
+"""Retries: only of temporary errors, with growing delays, and a RetryChunk before each."""
 
 import asyncio
 from collections.abc import AsyncGenerator

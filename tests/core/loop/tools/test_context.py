@@ -1,4 +1,4 @@
-"""What a tool reaches through its context: the session's values, and what the runtime lends."""
+"""The context of a tool: session state, and the services of the runtime."""
 
 import hashlib
 

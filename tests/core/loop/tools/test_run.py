@@ -1,4 +1,4 @@
-"""Tools that are slow, stubborn, blocking, loud, broken or strange: each call gets its one result."""
+"""Tools that are slow, block, ignore a stop, or return invalid values: each call gets exactly one result."""
 
 import asyncio
 import math
