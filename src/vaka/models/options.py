@@ -113,6 +113,11 @@ def _describe_invalid_option(options: Mapping[str, Any], message: str) -> str:
     return f"model option {name!r}: expected {_EXPECTED_VALUES[name]}, got {got}"
 
 
+def drop_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that have a value."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
 def merge_body(
     body: Mapping[str, Any], extra: Mapping[str, Any], appended: Sequence[str] = ("tools",)
 ) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from vaka.models import compatibility, options
 from vaka.models.anthropic.events import WIRE, AnthropicStreamDecoder
 from vaka.models.catalog import AnthropicCapabilities, capabilities_of
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object, is_list, is_object, unused_name
-from vaka.models.options import ModelOptions, merge_body
+from vaka.models.options import ModelOptions, drop_empty, merge_body
 from vaka.models.schemas import close_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -251,17 +251,15 @@ def to_request(
     if cache if asked.cache is None else asked.cache:
         mark = {"type": "ephemeral"} | ({"ttl": cache_ttl} if cache_ttl != "5m" else {})
         _set_cache_marks(tools, system, messages, mark, limit=MAX_CACHE_BREAKPOINTS - _count_cache_marks(asked.extra))
-    config = {"effort": thinking.effort, "format": output_format}
     user = asked.user or asked.metadata.get("user_id", "")
     body: dict[str, Any] = {
         "model": model, "max_tokens": tokens, "stream": True, "system": system, "tools": tools, "tool_choice": choice,
-        "thinking": thinking.field, "output_config": {name: value for name, value in config.items() if value},
+        "thinking": thinking.field, "output_config": drop_empty({"effort": thinking.effort, "format": output_format}),
         **_sampling_fields(facts, asked, thinking), "stop_sequences": asked.stop_texts,
         "metadata": {"user_id": user} if user else {}, "service_tier": asked.service_tier, "messages": messages,
     }  # fmt: skip
-    body = {name: value for name, value in body.items() if value not in (None, "", [], {})}
-    answer_name = answer.name if answer else ""
-    return AnthropicRequest(body=merge_body(body, asked.extra), answer=answer_name, headers=asked.headers)
+    body = merge_body(drop_empty(body), asked.extra)
+    return AnthropicRequest(body=body, answer=answer.name if answer else "", headers=asked.headers)
 
 
 def _choose_thinking(

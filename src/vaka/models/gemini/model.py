@@ -22,7 +22,7 @@ from vaka.core.types.message import (
 from vaka.models import compatibility
 from vaka.models.compatibility import Media, is_object, unused_name
 from vaka.models.gemini.events import GENERATED_ID_PREFIX, WIRE, GeminiStreamDecoder
-from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
+from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
 from vaka.models.schemas import inline_references
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -87,7 +87,7 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
         "generationConfig": _generation_config(model, options, native=not forced),
         "labels": dict(options.metadata), "serviceTier": options.service_tier,
     }  # fmt: skip
-    return merge_body({name: value for name, value in body.items() if value}, options.extra)
+    return merge_body(drop_empty(body), options.extra)
 
 
 def check_part(model: str, part: Media) -> None:
@@ -137,18 +137,18 @@ def _calling_config(prompt: Prompt, *, forced: bool) -> dict[str, Any]:
 
 
 def _generation_config(model: str, options: ModelOptions, *, native: bool) -> dict[str, Any]:
-    config: dict[str, Any] = {
+    config = drop_empty({
         "maxOutputTokens": options.max_tokens, "temperature": options.temperature, "topP": options.top_p,
-        "topK": options.top_k, "seed": options.seed, "stopSequences": options.stop_texts or None,
+        "topK": options.top_k, "seed": options.seed, "stopSequences": options.stop_texts,
         "presencePenalty": options.presence_penalty, "frequencyPenalty": options.frequency_penalty,
         "thinkingConfig": _thinking_config(model, options),
-    }  # fmt: skip
+    })  # fmt: skip
     output = options.output_format
     if output is not None and native:
         described = {"description": output.description} if output.description else {}
         schema = {**described, **inline_references(output.schema)}
         config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
-    return {name: value for name, value in config.items() if value is not None}
+    return config
 
 
 def _thinking_config(model: str, options: ModelOptions) -> dict[str, Any] | None:

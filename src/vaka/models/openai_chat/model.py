@@ -29,7 +29,7 @@ from vaka.models import compatibility
 from vaka.models.compatibility import Media, as_object, unused_name
 from vaka.models.openai_chat.events import WIRE, ChatStreamDecoder
 from vaka.models.openai_chat.vendors import EFFORTS, VendorProfile
-from vaka.models.options import ModelOptions, OutputFormat, merge_body, read_options
+from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -234,19 +234,14 @@ def to_request(
     """Return the body of the request. Raises ``BadRequest`` for what the vendor does not support."""
     options = options or read_options(prompt.options)
     output, system = options.output_format, prompt.system
-    in_prompt = profile.output == "json_object"
-    if output is not None and in_prompt:
+    if output is not None and profile.output == "json_object":
         instructions = JSON_INSTRUCTIONS + msgspec.json.encode(output.schema).decode()
         system = f"{system}\n\n{instructions}" if system else instructions
-    body: dict[str, Any] = {"model": model, "messages": to_messages(model, prompt, profile, system), "stream": True}
-    if profile.usage:
-        body["stream_options"] = {"include_usage": True}
-    body |= _tool_fields(prompt, profile, options)
-    if output is not None and profile.output != "tool":
-        body["response_format"] = {"type": "json_object"} if in_prompt else _response_format(output, profile)
-    body |= _sampling_fields(model, profile, options)
-    body |= _reasoning_fields(profile, options)
-    body |= _account_fields(prompt, profile, options)
+    body = {"model": model, "messages": to_messages(model, prompt, profile, system), "stream": True} | drop_empty({
+        "stream_options": {"include_usage": True} if profile.usage else None, **_tool_fields(prompt, profile, options),
+        "response_format": _response_format(output, profile), **_sampling_fields(model, profile, options),
+        **_reasoning_fields(profile, options), **_account_fields(prompt, profile, options),
+    })  # fmt: skip
     return merge_body(merge_body(body, profile.body), options.extra)
 
 
@@ -257,15 +252,15 @@ def answer_tool_name(prompt: Prompt, profile: VendorProfile, options: ModelOptio
     return unused_name(check_tool_name(options.output_format.name), {spec.name for spec in prompt.tools})
 
 
-def _response_format(output: OutputFormat, profile: VendorProfile) -> dict[str, Any]:
+def _response_format(output: OutputFormat | None, profile: VendorProfile) -> dict[str, Any] | None:
+    if output is None or profile.output == "tool":
+        return None
+    if profile.output == "json_object":
+        return {"type": "json_object"}
     strict = strict_schema(output.schema) if output.strict and profile.strict else None
-    schema = output.schema if strict is None else strict
-    fields: dict[str, Any] = {"name": check_tool_name(output.name), "schema": schema}
-    if output.description:
-        fields["description"] = output.description
-    if profile.strict:
-        fields["strict"] = strict is not None
-    return {"type": "json_schema", "json_schema": fields}
+    fields = {"name": check_tool_name(output.name), "schema": output.schema if strict is None else strict}
+    more = drop_empty({"description": output.description, "strict": strict is not None if profile.strict else None})
+    return {"type": "json_schema", "json_schema": fields | more}
 
 
 def _tool_fields(prompt: Prompt, profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
@@ -276,12 +271,10 @@ def _tool_fields(prompt: Prompt, profile: VendorProfile, options: ModelOptions) 
     sent, chosen = _tool_choice(profile, specs, choice)
     if not sent:
         return {}
-    body: dict[str, Any] = {"tools": [_tool_definition(spec, profile) for spec in sent]}
-    if chosen is not None:
-        body["tool_choice"] = chosen
-    if options.parallel_calls is not None and profile.parallel:
-        body["parallel_tool_calls"] = options.parallel_calls
-    return body
+    return {
+        "tools": [_tool_definition(spec, profile) for spec in sent], "tool_choice": chosen,
+        "parallel_tool_calls": options.parallel_calls if profile.parallel else None,
+    }  # fmt: skip
 
 
 def _add_answer_tool(
@@ -319,27 +312,22 @@ def _tool_choice(profile: VendorProfile, specs: list[ToolSpec], choice: str) -> 
 
 def _tool_definition(spec: ToolSpec, profile: VendorProfile) -> dict[str, Any]:
     strict = strict_schema(spec.parameters, nullable=True) if spec.strict and profile.strict else None
-    function: dict[str, Any] = {"name": check_tool_name(spec.name)}
-    if spec.description:
-        function["description"] = spec.description
-    function["parameters"] = strict or {"type": "object", "properties": {}, **spec.parameters}
-    if strict is not None:
-        function["strict"] = True
-    return {"type": "function", "function": function}
+    parameters = strict or {"type": "object", "properties": {}, **spec.parameters}
+    function = {"description": spec.description, "parameters": parameters, "strict": True if strict else None}
+    return {"type": "function", "function": {"name": check_tool_name(spec.name), **drop_empty(function)}}
 
 
 def _sampling_fields(model: str, profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
     stops = options.stop_texts
     if profile.stops and len(stops) > profile.stops:
         raise BadRequest(f"{profile.name}/{model} takes at most {profile.stops} stop texts, not {len(stops)}")
-    fields: dict[str, Any] = {
+    return {
         profile.max_tokens: options.max_tokens, "temperature": options.temperature, "top_p": options.top_p,
         "top_k": options.top_k if profile.top_k else None,
         "frequency_penalty": options.frequency_penalty if profile.penalties else None,
         "presence_penalty": options.presence_penalty if profile.penalties else None,
-        "stop": stops or None, profile.seed: options.seed if profile.seed else None,
+        "stop": stops, profile.seed: options.seed if profile.seed else None,
     }  # fmt: skip
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _reasoning_fields(profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
@@ -348,14 +336,13 @@ def _reasoning_fields(profile: VendorProfile, options: ModelOptions) -> dict[str
         return {}
     effort = _nearest_effort(wanted, profile.efforts)
     if profile.reasoning == "thinking":
-        switch = {"thinking": {"type": "disabled" if wanted == "none" else "enabled"}}
-        return switch if wanted == "none" or not effort else {**switch, "reasoning_effort": effort}
+        switch = "disabled" if wanted == "none" else "enabled"
+        return {"thinking": {"type": switch}, "reasoning_effort": effort if wanted != "none" else ""}
     if profile.reasoning == "enable_thinking":
-        enabled: dict[str, Any] = {"enable_thinking": wanted != "none"}
-        return {**enabled, "thinking_budget": asked} if isinstance(asked, int) else enabled
+        return {"enable_thinking": wanted != "none", "thinking_budget": asked if isinstance(asked, int) else None}
     if profile.reasoning == "reasoning":
         return {"reasoning": {"max_tokens": asked} if isinstance(asked, int) else {"effort": effort}}
-    return {"reasoning_effort": effort} if effort else {}
+    return {"reasoning_effort": effort}
 
 
 def _nearest_effort(wanted: str, efforts: Sequence[str]) -> str:
@@ -370,12 +357,11 @@ def _nearest_effort(wanted: str, efforts: Sequence[str]) -> str:
 def _account_fields(prompt: Prompt, profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
     is_stored = profile.metadata and options.extra.get("store") is True
     is_cached = profile.cache_key and options.cache is not False
-    fields = {
+    return {
         profile.user: options.user if profile.user else "", "metadata": options.metadata if is_stored else {},
         "service_tier": options.service_tier if profile.tiers else "",
         "prompt_cache_key": prompt.session[-MAX_CACHE_KEY:] if is_cached else "",
     }  # fmt: skip
-    return {name: value for name, value in fields.items() if value}
 
 
 COMPLETIONS_PATH = "chat/completions"

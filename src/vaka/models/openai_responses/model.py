@@ -27,7 +27,7 @@ from vaka.core.types.tool import ToolSpec
 from vaka.models import compatibility
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object
 from vaka.models.openai_responses.events import WIRE, ResponsesStreamDecoder
-from vaka.models.options import ModelOptions, merge_body, read_options
+from vaka.models.options import ModelOptions, drop_empty, merge_body, read_options
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -80,12 +80,12 @@ def to_request(model: str, prompt: Prompt, facts: ResponsesCapabilities = Respon
     name = model.rpartition("/")[2].removeprefix("ft:")
     kind = facts.reasoning or ("none" if name.startswith(_NON_REASONING_PREFIXES) else "encrypted")
     body = {
-        "model": model, "stream": True, "store": False, **({"instructions": prompt.system} if prompt.system else {}),
-        **({"include": ["reasoning.encrypted_content"]} if kind == "encrypted" else {}),
+        "model": model, "stream": True, "store": False, "instructions": prompt.system,
+        "include": ["reasoning.encrypted_content"] if kind == "encrypted" else [],
         **_tool_fields(prompt, options), **_option_fields(prompt, options),
         "input": _InputWriter(model, prompt.messages, facts, kind).items() or [_user_item([_text_part(".")])],
     }  # fmt: skip
-    return merge_body(body, options.extra, _APPENDED_LISTS)
+    return merge_body(drop_empty(body), options.extra, _APPENDED_LISTS)
 
 
 def check_part(model: str, part: Media, facts: ResponsesCapabilities = ResponsesCapabilities()) -> None:
@@ -102,14 +102,11 @@ def _tool_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
         if choice == "required":
             raise BadRequest("tool_choice is 'required', but there is no tool to call")
         return {}
-    fields: dict[str, Any] = {}
-    if prompt.tools:
-        fields["tools"] = [_tool_definition(tool) for tool in prompt.tools]
-    if choice != "auto":
-        fields["tool_choice"] = choice if choice in {"none", "required"} else {"type": "function", "name": choice}
-    if options.parallel_calls is not None:
-        fields["parallel_tool_calls"] = options.parallel_calls
-    return fields
+    named = choice if choice in {"none", "required"} else {"type": "function", "name": choice}
+    return {
+        "tools": [_tool_definition(tool) for tool in prompt.tools], "tool_choice": named if choice != "auto" else None,
+        "parallel_tool_calls": options.parallel_calls,
+    }  # fmt: skip
 
 
 def _tool_definition(tool: ToolSpec) -> InputItem:
@@ -127,13 +124,12 @@ def _option_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
     if len(session) > MAX_CACHE_KEY:
         session = hashlib.sha256(session.encode()).hexdigest()
     reasoning = {"effort": options.effort} | ({} if options.effort == "none" else {"summary": "auto"})
-    fields = {
+    return {
         "max_output_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p,
         "reasoning": reasoning if options.effort else None, "text": _text_format(options),
-        "metadata": options.metadata or None, "service_tier": options.service_tier or None,
-        "safety_identifier": options.user or None, "prompt_cache_key": session or None,
+        "metadata": options.metadata, "service_tier": options.service_tier, "safety_identifier": options.user,
+        "prompt_cache_key": session,
     }  # fmt: skip
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _text_format(options: ModelOptions) -> dict[str, Any] | None:
