@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -14,7 +14,7 @@ import msgspec
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId
-from vaka.core.types.message import ToolCall, ToolResult, text_of
+from vaka.core.types.message import ToolCall, text_of
 
 MAX_LINE_WIDTH = 100
 """Characters of arguments and results that one line shows."""
@@ -42,81 +42,6 @@ def call_text(call: ToolCall, width: int = MAX_LINE_WIDTH) -> str:
     return f"{call.name} {shorten(call.raw or compact_json(call.arguments), width)}"
 
 
-class ProgressRenderer:
-    """Renders events as progress lines; results are labelled with the tool names of earlier calls."""
-
-    def __init__(self, *, verbose: bool = False) -> None:
-        self.verbose = verbose
-        self._call_names: dict[CallId, str] = {}
-
-    def render_line(self, event: Event) -> str:
-        """Return the line of an event, ``""`` for none."""
-        line = self._tool_line(event) or _decision_line(event) or self._status_line(event)
-        return f"{'  ' * len(event.path)}{line}" if line else ""
-
-    def _tool_line(self, event: Event) -> str:
-        match event.data:
-            case progress.ToolCalled(call=call):
-                self._call_names[call.id] = call.name
-                return ""
-            case progress.ToolStarted(call=call, attempt=attempt):
-                self._call_names[call.id] = call.name
-                return f"→ {call_text(call)}" + (f" (attempt {attempt})" if attempt > 1 else "")
-            case progress.ToolCompleted(result=result):
-                return f"← {self._call_name(result)}: {shorten(result.text)}"
-            case progress.ToolFailed(result=result):
-                return f"✗ {self._call_name(result)}: {shorten(result.text)}"
-            case _:
-                return ""
-
-    def _status_line(self, event: Event) -> str:
-        match event.data:
-            case progress.TurnResumed():
-                return "resuming the unfinished turn"
-            case progress.SubagentStarted(agent=agent):
-                return f"⇒ agent {agent}"
-            case monitor.ModelFailed(model=model, message=message, retried=retried):
-                return f"{model} failed, trying again: {shorten(message)}" if retried else ""
-            case monitor.BudgetWarning(budget=budget, used=used, limit=limit):
-                return f"{budget}: {used:g} of {limit:g} used"
-            case monitor.Logged(level="warning" | "error" as level, message=message):
-                return f"{level}: {shorten(message)}"
-            case _:
-                return self._verbose_line(event)
-
-    def _verbose_line(self, event: Event) -> str:
-        if not self.verbose:
-            return ""
-        match event.data:
-            case progress.MessageDiscarded(reason=reason):
-                return f"the answer so far is discarded: {shorten(reason)}"
-            case progress.StepStarted(number=number, model=model):
-                return f"step {number} ({model})"
-            case monitor.UsageRecorded(usage=usage):
-                return f"{usage.input} tokens in, {usage.output} out"
-            case _:
-                return ""
-
-    def _call_name(self, result: ToolResult) -> str:
-        return self._call_names.get(result.call, result.call)
-
-
-def _decision_line(event: Event) -> str:
-    match event.data:
-        case control.ApprovalRequested(approval=approval, call=call, reason=reason):
-            return f"? {approval} asks: {call_text(call)}" + (f" ({shorten(reason)})" if reason else "")
-        case control.ApprovalResolved():
-            return _resolution_line(event.data)
-        case control.ApprovalExpired(approval=approval):
-            return f"expired without a decision: {approval}"
-        case control.QuestionAsked(question=question, text=text):
-            return f"? {question} asks: {shorten(text)}"
-        case control.QuestionAnswered(question=question, by=by):
-            return f"answered by {as_printable(by or 'unknown', lines=False)}: {question}"
-        case _:
-            return ""
-
-
 def scope_text(body: Body) -> str:
     """Return the scope of a resolution and until when it applies."""
     scope, until = getattr(body, "scope", ""), getattr(body, "until", "")
@@ -126,12 +51,71 @@ def scope_text(body: Body) -> str:
 def _resolution_line(body: control.ApprovalResolved) -> str:
     """Return the decision with its author, source, edit, rule and reason."""
     done = "approved" if body.decision == "approve" else "refused"
-    source = f" ({body.source})" if body.source else ""
+    source = _in_parentheses(body.source)
     rule = f" for the {scope_text(body)}: {', '.join(body.rule.splitlines())}" if body.rule else ""
     edit = f" as {shorten(compact_json(body.edit))}" if body.edit is not None else ""
-    why = f" ({shorten(body.message)})" if body.message else ""
-    by = as_printable(body.by or "unknown", lines=False)
-    return f"{done} by {by}{source}: {body.approval}{edit}{rule}{why}"
+    return f"{done} by {author_of(body)}{source}: {body.approval}{edit}{rule}{_in_parentheses(shorten(body.message))}"
+
+
+def author_of(body: Body) -> str:
+    return as_printable(getattr(body, "by", "") or "unknown", lines=False)
+
+
+def _in_parentheses(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+_LINES: dict[type[Body], Callable[[Any], str]] = {
+    progress.ToolStarted: lambda body: f"→ {call_text(body.call)}" + _in_parentheses(
+        f"attempt {body.attempt}" if body.attempt > 1 else ""
+    ),
+    progress.TurnResumed: lambda body: "resuming the unfinished turn",
+    progress.SubagentStarted: lambda body: f"⇒ agent {body.agent}",
+    monitor.ModelFailed: lambda body: (
+        f"{body.model} failed, trying again: {shorten(body.message)}" if body.retried else ""
+    ),
+    monitor.BudgetWarning: lambda body: f"{body.budget}: {body.used:g} of {body.limit:g} used",
+    monitor.Logged: lambda body: (
+        f"{body.level}: {shorten(body.message)}" if body.level in ("warning", "error") else ""
+    ),
+    control.ApprovalRequested: lambda body: (
+        f"? {body.approval} asks: {call_text(body.call)}{_in_parentheses(shorten(body.reason))}"
+    ),
+    control.ApprovalResolved: _resolution_line,
+    control.ApprovalExpired: lambda body: f"expired without a decision: {body.approval}",
+    control.QuestionAsked: lambda body: f"? {body.question} asks: {shorten(body.text)}",
+    control.QuestionAnswered: lambda body: f"answered by {author_of(body)}: {body.question}",
+}  # fmt: skip
+"""The progress line of each kind of event, ``""`` for none."""
+
+_VERBOSE_LINES: dict[type[Body], Callable[[Any], str]] = {
+    progress.MessageDiscarded: lambda body: f"the answer so far is discarded: {shorten(body.reason)}",
+    progress.StepStarted: lambda body: f"step {body.number} ({body.model})",
+    monitor.UsageRecorded: lambda body: f"{body.usage.input} tokens in, {body.usage.output} out",
+}
+
+
+class ProgressRenderer:
+    """Renders events as progress lines; results are labelled with the tool names of earlier calls."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self.verbose = verbose
+        self._lines = {**_LINES, **_VERBOSE_LINES} if verbose else _LINES
+        self._call_names: dict[CallId, str] = {}
+
+    def render_line(self, event: Event) -> str:
+        """Return the line of an event, ``""`` for none."""
+        line = self._line_of(event.data)
+        return f"{'  ' * len(event.path)}{line}" if line else ""
+
+    def _line_of(self, body: Body) -> str:
+        if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+            sign, result = "✗" if isinstance(body, progress.ToolFailed) else "←", body.result
+            return f"{sign} {self._call_names.get(result.call, result.call)}: {shorten(result.text)}"
+        if isinstance(body, progress.ToolCalled | progress.ToolStarted):
+            self._call_names[body.call.id] = body.call.name
+        render = self._lines.get(type(body))
+        return render(body) if render is not None else ""
 
 
 class Transcript:

@@ -10,7 +10,7 @@ import msgspec
 from vaka.cli import options
 from vaka.cli.bootstrap import find_session, with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
-from vaka.cli.render import as_printable, format_age, print_json, print_table, scope_text, shorten
+from vaka.cli.render import as_printable, author_of, format_age, print_json, print_table, scope_text, shorten
 from vaka.cli.turn.approval_prompt import current_user, describe_decision
 from vaka.core.ports.store import PendingDecision, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
@@ -284,8 +284,7 @@ def _print_outcomes(*outcomes: ResolveOutcome) -> None:
 def _outcome_text(event: Event, ours: bool) -> str:
     status = _settlement_status(event)
     if not ours:
-        by = as_printable(getattr(event.data, "by", "") or "unknown", lines=False)
-        return f"error: already {status} by {by} at {event.ts}; nothing was changed"
+        return f"error: already {status} by {author_of(event.data)} at {event.ts}; nothing was changed"
     rule = as_printable(getattr(event.data, "rule", "").replace("\n", ", "), lines=False)
     status += f" for the {scope_text(event.data)}: {rule}" if rule else ""
     return f"{status}; if no run is waiting for it: vaka run --session {as_printable(event.session)} --resume"

@@ -14,9 +14,11 @@ from vaka.cli.errors import OK, Quit, describe_error
 from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
 from vaka.config.model_tables import hide_userinfo, is_base_url, is_loopback_url
 from vaka.config.settings import Settings, redact_setting
-from vaka.core.ports.model import CallChunk, Model, NoticeChunk, Prompt, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.messages.assemble import MessageAssembly, RawToolCall
+from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.types.errors import ConfigError, ModelError, VakaError
-from vaka.core.types.message import Usage, UserMessage, as_content
+from vaka.core.types.ids import MessageId
+from vaka.core.types.message import Text, Usage, UserMessage, as_content
 from vaka.core.types.tool import ToolSpec
 from vaka.runtime import lazy, providers
 from vaka.runtime.model_registry import ModelRegistry
@@ -234,76 +236,51 @@ async def _run_trials(name: str, settings: Settings, checks: tuple[TrialKind, ..
 
 
 async def _run_trial(models: ModelRegistry, name: str, check: TrialKind) -> Trial:
-    began = time.monotonic()
+    began, answer = time.monotonic(), MessageAssembly(MessageId(""))
+    first_ms: float | None = None
     try:
-        answer = await _request_answer(models.find(name), check)
+        async with aclosing(models.find(name).stream(_trial_prompt(check))) as chunks:
+            async for chunk in chunks:
+                if first_ms is None and not isinstance(chunk, NoticeChunk | RetryChunk):
+                    first_ms = _milliseconds_since(began)
+                answer.feed(chunk)
     except VakaError as error:
         failure = describe_error(error)
         return Trial(
             check=check, ok=False, code=failure.code, error=failure.message, advice=_ADVICE.get(failure.code, ""),
-            exit_code=failure.exit, total_ms=_milliseconds(time.monotonic() - began),
+            exit_code=failure.exit, total_ms=_milliseconds_since(began),
         )  # fmt: skip
-    problem = answer.find_problem(check)
+    text = "".join(part.text for part in answer.parts() if isinstance(part, Text))
+    calls = [part for part in answer.parts() if isinstance(part, RawToolCall)]
+    problem = _find_problem(check, answer.stop or "", text, calls)
     return Trial(
-        check=check, ok=not problem, said=answer.summary, stop=answer.stop, model=answer.model,
-        first_ms=None if answer.first_chunk_at is None else _milliseconds(answer.first_chunk_at - began),
-        total_ms=_milliseconds(time.monotonic() - began), usage=answer.usage, cost=answer.usage.cost,
+        check=check, ok=not problem, stop=answer.stop or "", model=answer.model, first_ms=first_ms,
+        said=shorten(" ".join(f"{call.name} {call.arguments}" for call in calls) or text),
+        total_ms=_milliseconds_since(began), usage=answer.usage, cost=answer.usage.cost,
         code="model" if problem else "", error=problem, exit_code=ModelError.exit_code if problem else OK,
         advice=_TEXT_CALLS_ADVICE if problem and check == "tools" else "",
     )  # fmt: skip
 
 
-class _ReceivedAnswer:
-    def __init__(self) -> None:
-        self.text, self.stop, self.model = "", "", ""
-        self.first_chunk_at: float | None = None
-        self.calls: list[tuple[str, str]] = []
-        self.usage = Usage()
-
-    @property
-    def summary(self) -> str:
-        """The calls, or the text, on one line."""
-        return shorten(" ".join(f"{name} {arguments}" for name, arguments in self.calls) or self.text)
-
-    def add_chunk(self, chunk: object) -> None:
-        if not isinstance(chunk, NoticeChunk | RetryChunk):
-            self.first_chunk_at = self.first_chunk_at or time.monotonic()
-        if isinstance(chunk, TextChunk):
-            self.text += chunk.text
-        elif isinstance(chunk, CallChunk):
-            while len(self.calls) <= chunk.index:
-                self.calls.append(("", ""))
-            name, arguments = self.calls[chunk.index]
-            self.calls[chunk.index] = name or chunk.name, arguments + chunk.arguments
-        elif isinstance(chunk, UsageChunk):
-            self.usage, self.model = chunk.usage, chunk.model
-        elif isinstance(chunk, StopChunk):
-            self.stop = chunk.reason
-
-    def find_problem(self, check: TrialKind) -> str:
-        """Return what is wrong with the answer, ``""`` when nothing is."""
-        if not self.stop:
-            return "the answer was cut: it ended without its end marker"
-        if check == "answer":
-            return "" if self.text.strip() else f"the answer is empty (stop: {self.stop})"
-        for name, arguments in self.calls:
-            if name == _TRIAL_TOOL.name:
-                return _argument_problem(arguments)
-        return f"the answer does not call {_TRIAL_TOOL.name}, which was required (stop: {self.stop})"
-
-
-async def _request_answer(model: Model, check: TrialKind) -> _ReceivedAnswer:
+def _trial_prompt(check: TrialKind) -> Prompt:
     forced = check == "tools"
     text = "It is 21 degrees Celsius outside. Report it." if forced else "Answer with the one word: ready."
-    prompt = Prompt(
+    return Prompt(
         messages=(UserMessage(content=as_content(text)),), tools=(_TRIAL_TOOL,) if forced else (),
         tool_choice=_TRIAL_TOOL.name if forced else "auto", options={"max_tokens": MAX_TRIAL_TOKENS}, agent="test",
     )  # fmt: skip
-    answer = _ReceivedAnswer()
-    async with aclosing(model.stream(prompt)) as chunks:
-        async for chunk in chunks:
-            answer.add_chunk(chunk)
-    return answer
+
+
+def _find_problem(check: TrialKind, stop: str, text: str, calls: list[RawToolCall]) -> str:
+    """Return what is wrong with an answer, ``""`` when nothing is."""
+    if not stop:
+        return "the answer was cut: it ended without its end marker"
+    if check == "answer":
+        return "" if text.strip() else f"the answer is empty (stop: {stop})"
+    for call in calls:
+        if call.name == _TRIAL_TOOL.name:
+            return _argument_problem(call.arguments)
+    return f"the answer does not call {_TRIAL_TOOL.name}, which was required (stop: {stop})"
 
 
 def _argument_problem(arguments: str) -> str:
@@ -330,5 +307,5 @@ def _print_trial(name: str, trial: Trial) -> None:
     click.echo(f"  first chunk after {trial.first_ms:g} ms, complete after {trial.total_ms:g} ms; {tokens}")
 
 
-def _milliseconds(seconds: float) -> float:
-    return round(seconds * 1000, 1)
+def _milliseconds_since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 1)

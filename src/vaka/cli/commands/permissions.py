@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -116,7 +117,7 @@ class _PermissionChecker:
     def __init__(self, flags: Mapping[str, Any]) -> None:
         self.flags = flags
         self.notes: list[str] = []
-        self._policies: dict[str, LayeredPolicy] = {}
+        self._cached_policy = lru_cache(maxsize=_MAX_POLICIES)(self._build_policy)
         self._layers_by_cwd: dict[str, list[Layer]] = {}
 
     def decide(self, policy: LayeredPolicy, request: _CheckRequest) -> PermissionDecision:
@@ -129,22 +130,20 @@ class _PermissionChecker:
 
     def policy_for(self, request: _CheckRequest) -> LayeredPolicy:
         """Return the policy for one call, cached by folder, mode and settings."""
-        key = json.dumps([request.cwd, request.mode, request.settings])
-        if key not in self._policies:
-            if len(self._policies) >= _MAX_POLICIES:
-                self._policies.clear()
-            try:
-                self._policies[key] = self._build_policy(request)
-            except (OSError, ValueError) as error:  # such as a folder name with a NUL byte
-                raise InvalidInput(f"cwd {request.cwd or self.flags['cwd']!r}: {error}") from error
-        return self._policies[key]
+        folder = request.cwd or self.flags["cwd"]
+        try:
+            return self._cached_policy(
+                folder or os.curdir, request.mode or self.flags["mode"], json.dumps(request.settings)
+            )
+        except (OSError, ValueError) as error:  # such as a folder name with a NUL byte
+            raise InvalidInput(f"cwd {folder!r}: {error}") from error
 
-    def _build_policy(self, request: _CheckRequest) -> LayeredPolicy:
-        cwd = os.path.abspath(os.path.expanduser(request.cwd or self.flags["cwd"] or os.curdir))  # noqa: PTH100, PTH111
+    def _build_policy(self, folder: str, mode: str, settings: str) -> LayeredPolicy:
+        cwd = os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111
         layers = [*self._layers_at(cwd)]
-        if request.settings is not None:
-            layers.append(parse_permission_layer(request.settings, "settings"))
-        if mode := request.mode or self.flags["mode"]:
+        if (document := json.loads(settings)) is not None:
+            layers.append(parse_permission_layer(document, "settings"))
+        if mode:
             layers.append(Layer(name="flag", origin="--mode", mode=mode))
         layers.sort(key=lambda layer: layer.name == "managed")  # the administrator's layers are the strongest
         return LayeredPolicy(layers, cwd=cwd, home=str(Path.home()))

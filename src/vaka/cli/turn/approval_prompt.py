@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from vaka.cli.errors import describe_error
-from vaka.cli.render import as_printable, call_text
+from vaka.cli.render import as_printable, author_of, call_text
 from vaka.cli.turn.report import decision_hint
 from vaka.config.claude_settings import settings_file_for_scope
 from vaka.config.setting_keys import parse_seconds
@@ -167,7 +167,7 @@ class ApprovalPrompter:
 
     def _sandbox_text(self, body: ApprovalRequested) -> str:
         """Return the sandbox that a command would run in, ``""`` for other calls."""
-        if not runs_commands(body.call.name):
+        if targets_of(builtin_name_of(body.call.name)).target_kind != "command":
             return ""
         try:
             sandbox = self.runtime.env.world.sandbox
@@ -295,10 +295,9 @@ async def _ask_question(body: QuestionAsked) -> Any:
 
 def _decision_text(event: Event) -> str:
     body = event.data
-    by = as_printable(getattr(body, "by", "") or "unknown", lines=False)
     if isinstance(body, ApprovalResolved):
-        return f"{'approved' if body.decision == 'approve' else 'refused'} by {by}"
-    return f"{event.type} ({by})"
+        return f"{'approved' if body.decision == 'approve' else 'refused'} by {author_of(body)}"
+    return f"{event.type} ({author_of(body)})"
 
 
 async def ask_line(prompt: str) -> str | None:
@@ -344,11 +343,6 @@ _INVISIBLE = re.compile(
     "|(?<![\u0080-\U0010ffff])\ufe0f"
 )
 """Characters that Unicode counts as printable but terminals draw as nothing."""
-
-
-def runs_commands(tool: str) -> bool:
-    """Return whether a tool runs commands, which a sandbox can confine."""
-    return targets_of(builtin_name_of(tool)).target_kind == "command"
 
 
 def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str:
