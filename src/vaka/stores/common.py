@@ -10,6 +10,7 @@ import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -26,10 +27,13 @@ from vaka.core.types.control import (
     SessionReverted,
     key_of,
 )
-from vaka.core.types.errors import Corrupt, InvalidInput, LogError, NotFound
+from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, LogError, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted
+
+Durability: TypeAlias = Literal["power", "process"]
+"""What an acknowledged event survives: a power cut, or only the death of the process."""
 
 on_failpoint: Callable[[str], None] | None = None
 """Called with the name of each failpoint; ``None`` in production. Only ``vaka.testing.crashes`` sets it."""
@@ -41,6 +45,12 @@ _DECISION_EVENTS = frozenset[type]({
     TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted,
 })  # fmt: skip
 """Events that open or settle a decision; a batch without any of them needs no further look."""
+
+
+def check_durability(durability: Durability) -> None:
+    """Raise ``ConfigError`` for a value that is not a ``Durability``."""
+    if durability not in get_args(Durability):
+        raise ConfigError(f"durability {durability!r} must be 'power' or 'process'")
 
 
 def check_batch(session: SessionId, events: Sequence[Event], *, head: int, head_hash: str) -> None:

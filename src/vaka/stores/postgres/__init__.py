@@ -3,8 +3,9 @@
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
 from vaka.core.types.errors import ConfigError
+from vaka.stores.common import Durability
 from vaka.stores.postgres import maintenance
-from vaka.stores.postgres.database import Durability, PostgresDatabase
+from vaka.stores.postgres.database import PostgresDatabase
 from vaka.stores.postgres.encoding import encode_name
 from vaka.stores.postgres.events import PostgresEvents
 from vaka.stores.postgres.hub import PostgresHub, PostgresLive

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, StoreError, Unavailable
+from vaka.stores.common import Durability, check_durability
 
 if sys.platform == "linux":
 
@@ -94,8 +95,6 @@ PostgresRecord: TypeAlias = "asyncpg.Record"
 
 PostgresConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
-Durability: TypeAlias = Literal["process", "power"]
-
 T = TypeVar("T")
 
 UNREACHABLE_ERRORS = (
@@ -125,8 +124,7 @@ class PostgresDatabase:
     """A pool of connections to one database, with our tables in it."""
 
     def __init__(self, dsn: str, durability: Durability, retry_seconds: float) -> None:
-        if durability not in {"process", "power"}:
-            raise ConfigError(f"durability {durability!r} must be 'process' or 'power'")
+        check_durability(durability)
         self.url = redact_dsn(dsn)
         self.retry_seconds = retry_seconds
         """Seconds to retry an unreachable server, where a retry is safe."""

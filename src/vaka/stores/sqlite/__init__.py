@@ -4,8 +4,7 @@ from pathlib import Path
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
-from vaka.core.types.errors import ConfigError
-from vaka.stores.sqlite.connection import Durability
+from vaka.stores.common import Durability, check_durability
 from vaka.stores.sqlite.events import SqliteEvents
 from vaka.stores.sqlite.hub import SqliteHub, SqliteLive
 from vaka.stores.sqlite.maintenance import SqliteMaintenance
@@ -21,8 +20,7 @@ class SqliteStore:
     def __init__(
         self, path: str | Path, *, durability: Durability = "power", namespace: str = "", hub: SqliteHub | None = None
     ) -> None:
-        if durability not in {"power", "process"}:
-            raise ConfigError(f"durability {durability!r} must be 'power' or 'process'")
+        check_durability(durability)
         self.path, self.namespace, self.closed = Path(path).absolute(), namespace, False
         self.url = f"sqlite:///{self.path}"
         self._durability: Durability = durability

@@ -8,10 +8,10 @@ import weakref
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from vaka.core.ports.files import POSIX_LOCKED_FILES
 from vaka.core.types.errors import Busy, ConfigError, Corrupt, InvalidInput, StoreError, Unavailable, VakaError
+from vaka.stores.common import Durability
 
 _CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_CONSTRAINT}
 
@@ -66,8 +66,6 @@ def translate_commit_error(error: sqlite3.Error) -> VakaError:
         return translate_error(error)
     return Unavailable(f"the commit failed with an unknown outcome; read the log again: {error}")
 
-
-Durability: TypeAlias = Literal["power", "process"]
 
 APPLICATION_ID = 0x76616B61
 """SQLite's ``application_id`` of vaka's files: "vaka" in ASCII."""

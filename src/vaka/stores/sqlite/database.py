@@ -13,14 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from vaka.core.types.errors import Busy, Closed, StoreError, VakaError
 from vaka.stores import common
-from vaka.stores.sqlite.connection import (
-    SQLITE_ERRORS,
-    Durability,
-    connect,
-    is_locked,
-    translate_commit_error,
-    translate_error,
-)
+from vaka.stores.common import Durability
+from vaka.stores.sqlite.connection import SQLITE_ERRORS, connect, is_locked, translate_commit_error, translate_error
 
 Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 

@@ -14,9 +14,9 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Corrupt, StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
+from vaka.stores.common import Durability
 from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes
 from vaka.stores.sqlite import rows, sockets
-from vaka.stores.sqlite.connection import Durability
 from vaka.stores.sqlite.database import SqliteDatabase
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 from vaka.stores.sqlite.sockets import FollowerConnection, SocketClient, SocketServer
