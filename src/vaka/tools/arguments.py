@@ -19,7 +19,7 @@ from typing import Any
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import InvalidArguments, ParsedArguments
 from vaka.tools.schema.json_types import is_array, is_object
-from vaka.tools.validate import Validator, suggest_name
+from vaka.tools.validate import Validator, shorten, suggest_name
 
 MAX_DEPTH = 64
 
@@ -104,7 +104,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _parse_int(digits: str) -> int:
     if len(digits) > 20 or not _MIN_INT <= (number := int(digits)) <= _MAX_INT:
         raise _RejectedJson(
-            f"the number {_shorten(digits)} does not fit in 64 bits; send it as text if the tool takes text"
+            f"the number {shorten(digits, 40)} does not fit in 64 bits; send it as text if the tool takes text"
         )
     return number
 
@@ -112,7 +112,7 @@ def _parse_int(digits: str) -> int:
 def _parse_float(digits: str) -> float:
     number = float(digits)
     if len(digits) > MAX_DIGITS or not math.isfinite(number):
-        raise _RejectedJson(f"the number {_shorten(digits)} is too large or too long; send a shorter one")
+        raise _RejectedJson(f"the number {shorten(digits, 40)} is too large or too long; send a shorter one")
     return number
 
 
@@ -124,10 +124,6 @@ _DECODER = json.JSONDecoder(
     object_pairs_hook=_reject_duplicate_keys, parse_int=_parse_int, parse_float=_parse_float,
     parse_constant=_reject_constant,
 )  # fmt: skip
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _check_value(value: Any, depth: int = 0) -> None:

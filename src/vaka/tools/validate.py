@@ -106,7 +106,7 @@ def _describe_error(error: _SchemaError, schema: dict[str, Any]) -> str:
         known = _subschema_at(schema, error.schema_path[:-1]).get("properties", ())
         return "; ".join(f"unknown {extra!r}{suggest_name(extra, known)}" for extra in error.kind.unexpected)
     expected = _describe_expected(error)
-    return f"{expected}, got {_format_value(error.instance)}" if expected else _shorten(error.message)
+    return f"{expected}, got {_format_value(error.instance)}" if expected else shorten(error.message)
 
 
 def _subschema_at(schema: Any, path: Iterable[str | int]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _describe_alternatives(kind: Any) -> str:
     """Return what the options of a union expect, each once; ``""`` when several options match ``oneOf``."""
     wanted = dict[str, None]()
     for branch in filter(None, kind.context):
-        faults = [_describe_expected(error).removeprefix("expected ") or _shorten(error.message) for error in branch]
+        faults = [_describe_expected(error).removeprefix("expected ") or shorten(error.message) for error in branch]
         wanted[" and ".join(faults[:2])] = None
     return " or ".join(wanted)
 
@@ -168,8 +168,8 @@ _EXPECTED: dict[str, Callable[[Any], str]] = {
 
 
 def _format_value(value: Any) -> str:
-    return _shorten(json.dumps(value, ensure_ascii=False))
+    return shorten(json.dumps(value, ensure_ascii=False))
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
+def shorten(text: str, most: int = _MAX_LENGTH) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

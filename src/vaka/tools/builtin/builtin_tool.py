@@ -72,6 +72,12 @@ def text_result(context: ToolContext, text: str, value: JSON) -> ToolResult:
     return ToolResult(call=context.call, content=(Text(text=replace_surrogates(text)),), value=value)
 
 
+def cut_text(text: str, most: int, where: str = "") -> str:
+    """Return a text cut after ``most`` characters, with a note of how many more there are."""
+    more = len(text) - most
+    return f"{text[:most]}… [{more} more characters{where}]" if more > 0 else text
+
+
 def _decode_object(raw: "str | dict[str, Any]") -> dict[str, Any] | None:
     if not isinstance(raw, str):
         return raw
@@ -141,15 +147,10 @@ async def store_output(
 ) -> Stored:
     """Store a text and return a part with its beginning, its end, and the name by which Read opens it."""
     part = await context.store_text(text)
-    stored = await context.load_text(part.blob)  # secrets are removed before the text is cut
-    return msgspec.structs.replace(part, preview=preview_text(stored, output_name_of(part.blob), head=head, tail=tail))
-
-
-def preview_text(text: str, name: str, *, head: int = PREVIEW_HEAD, tail: int = PREVIEW_TAIL) -> str:
-    """Return the beginning and the end of a text, with the name of the whole text between them."""
-    left = len(text) - head - tail
-    if left <= 0:
-        return text
-    lines = text.count("\n", head, len(text) - tail)
-    note = f"[… {left} characters ({lines} lines) left out; the whole is {name}: give Read that as file_path …]"
-    return f"{text[:head]}\n{note}\n{text[len(text) - tail :]}"
+    text = await context.load_text(part.blob)  # secrets are removed before the text is cut
+    left, end = len(text) - head - tail, len(text) - tail
+    if left > 0:
+        lines, name = text.count("\n", head, end), output_name_of(part.blob)
+        note = f"[… {left} characters ({lines} lines) left out; the whole is {name}: give Read that as file_path …]"
+        text = f"{text[:head]}\n{note}\n{text[end:]}"
+    return msgspec.structs.replace(part, preview=text)

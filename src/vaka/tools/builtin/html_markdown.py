@@ -35,6 +35,8 @@ _TAG_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _INLINE_MARKS = {
     "strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "kbd": "`", "samp": "`", "del": "~~", "s": "~~",
 }  # fmt: skip
+_INLINE_TAGS = frozenset(("td", "th", "br", "img", "a", "base"))
+"""Elements with a handler that do not end a block."""
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 
 
@@ -164,6 +166,8 @@ class _MarkdownWriter:
             self.end_block()
             self._heading = _HEADINGS.get(name, "")
         elif name in _OPEN_HANDLERS:
+            if name not in _INLINE_TAGS:
+                self.end_block()
             _OPEN_HANDLERS[name](self, attributes)
 
     def close_tag(self, name: str) -> None:
@@ -220,7 +224,6 @@ class _MarkdownWriter:
         self._blocks += [between, begin, text.replace("\n", further)]
 
     def begin_list(self, first: int | None) -> None:
-        self.end_block()
         self._lists.append(first)
 
     def end_list(self) -> None:
@@ -230,14 +233,12 @@ class _MarkdownWriter:
         self._bullet = ""
 
     def begin_item(self, _: str) -> None:
-        self.end_block()
         number = self._lists[-1] if self._lists else None
         self._bullet = "- " if number is None else f"{number}. "
         if number is not None:
             self._lists[-1] = number + 1
 
     def begin_quote(self, _: str) -> None:
-        self.end_block()
         self._quote_depth += 1
 
     def end_quote(self) -> None:
@@ -245,7 +246,6 @@ class _MarkdownWriter:
         self._quote_depth = max(self._quote_depth - 1, 0)
 
     def begin_pre(self, _: str) -> None:
-        self.end_block()
         self._pre_depth += 1
 
     def end_pre(self) -> None:
@@ -259,14 +259,12 @@ class _MarkdownWriter:
             self._add_block(f"{fence}\n{text}\n{fence}")
 
     def add_rule(self, _: str) -> None:
-        self.end_block()
         if self._row is None and not self._pre_depth:
             self._add_block("---")
 
     # ------------------------------------------------------------------------------------------------------- tables
 
     def begin_table(self, _: str) -> None:
-        self.end_block()
         self.end_row()
         self._row_count = 0
 
@@ -275,12 +273,12 @@ class _MarkdownWriter:
         self._row_count = 0
 
     def begin_row(self, _: str) -> None:
-        self.end_block()
         self.end_row()
         self._row = []
 
     def begin_cell(self, _: str) -> None:
         if self._row is None:
+            self.end_block()
             self.begin_row("")
         self.end_cell()
 

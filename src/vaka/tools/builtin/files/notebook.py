@@ -13,7 +13,7 @@ import msgspec
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, InvalidInput
 from vaka.core.types.message import Image, Part, Text, ToolResult, replace_surrogates
-from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
+from vaka.tools.builtin.builtin_tool import builtin_tool, cut_text, text_result
 from vaka.tools.builtin.files import edit, file_content
 from vaka.tools.builtin.files.file_content import MAX_IMAGE_BYTES, media_type_of
 from vaka.tools.schema.json_types import is_array, is_object
@@ -101,9 +101,7 @@ def render_notebook(data: bytes, *, offset: int = 1, limit: int | None = None) -
 
 def _render_cell(cell: dict[str, Any], number: int) -> Iterator[str | Image]:
     yield f"[cell {number}: {cell.get('cell_type', 'raw')}, id {cell_id_of(cell, number - 1)}]"
-    source = text_of(cell.get("source"))
-    more = len(source) - MAX_CHARACTERS
-    yield f"{source[:MAX_CHARACTERS]}… [{more} more characters in this cell]" if more > 0 else source
+    yield cut_text(text_of(cell.get("source")), MAX_CHARACTERS, " in this cell")
     outputs: Any = cell.get("outputs")
     for output in filter(is_object, outputs if is_array(outputs) else ()):
         yield from _render_output(output)
@@ -146,9 +144,7 @@ def _is_image(encoded: str) -> bool:
 
 def _format_output(text: str) -> str:
     text = _ANSI_ESCAPE.sub("", text).rstrip("\n")
-    more = len(text) - MAX_OUTPUT_CHARACTERS
-    note = f"… [{more} more characters in this output]" if more > 0 else ""
-    return f"[output]\n{text[:MAX_OUTPUT_CHARACTERS]}{note}"
+    return f"[output]\n{cut_text(text, MAX_OUTPUT_CHARACTERS, ' in this output')}"
 
 
 EditMode = Literal["replace", "insert", "delete"]

@@ -13,7 +13,7 @@ from vaka.core.types.errors import FileError, InvalidInput
 from vaka.core.types.message import ToolResult
 from vaka.text.decoding import is_binary
 from vaka.tools.builtin import regex_worker
-from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
+from vaka.tools.builtin.builtin_tool import builtin_tool, cut_text, text_result
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import visibility_check
 from vaka.tools.builtin.search import ripgrep
@@ -336,12 +336,7 @@ async def _numbered_lines(files: Files, path: str, first: int, last: int) -> dic
 
 
 def _select_lines(numbered: dict[int, str], wanted: range) -> list[str]:
-    return [_shorten_line(numbered[number]) for number in wanted if number in numbered]
-
-
-def _shorten_line(line: str) -> str:
-    more = len(line) - MAX_LINE_LENGTH
-    return f"{line[:MAX_LINE_LENGTH]}… [{more} more characters]" if more > 0 else line
+    return [cut_text(numbered[number], MAX_LINE_LENGTH) for number in wanted if number in numbered]
 
 
 def _format_match(match: dict[str, Any], *, numbers: bool) -> str:

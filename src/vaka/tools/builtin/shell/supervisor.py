@@ -105,15 +105,15 @@ class ShellProcess:
             raise
         return bool(done)
 
-    async def stop(self, grace: float = GRACE_SECONDS) -> None:
+    async def stop(self) -> None:
         """Kill it with all its child processes; a second call waits for the first."""
         if self._stopping is None:
             self._killed = self.running
-            self._stopping = asyncio.create_task(self._stop_process(grace))
+            self._stopping = asyncio.create_task(self._stop_process())
         await asyncio.shield(self._stopping)
 
-    async def _stop_process(self, grace: float) -> None:
-        await self._process.stop(grace)
+    async def _stop_process(self) -> None:
+        await self._process.stop(GRACE_SECONDS)
         await asyncio.wait([self.task])
 
     async def _run(self) -> None:
