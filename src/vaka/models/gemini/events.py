@@ -21,9 +21,7 @@ GENERATED_ID_PREFIX = "call_gemini_"
 MAX_LIST_ITEMS = 10_000
 
 _PATH_STEP = re.compile(
-    r"""\.(?P<name>[^.\[\]'"\s]+) | \[(?P<index>\d{1,9})\] | \['(?P<single>(?:[^'\\]|\\.)*)'\]"""
-    r"""| \["(?P<double>(?:[^"\\]|\\.)*)"\]""",
-    re.VERBOSE,
+    r"""\.([^.\[\]'"\s]+) | \[(\d{1,9})\] | \['((?:[^'\\]|\\.)*)'\] | \["((?:[^"\\]|\\.)*)"\]""", re.VERBOSE
 )
 
 
@@ -34,7 +32,6 @@ class PartialArgument(msgspec.Struct, gc=False, rename="camel"):
     string_value: str | None = None
     number_value: float | int | None = None
     bool_value: bool | None = None
-    null_value: str | None = None
     will_continue: bool | None = None
 
     @property
@@ -94,18 +91,13 @@ def _make_room(container: Any, step: str | int, path: str) -> None:
 
 
 def _parse_path(path: str) -> list[str | int]:
-    steps: list[str | int] = []
-    at = 1
-    while path.startswith("$") and at < len(path):
-        step = _PATH_STEP.match(path, at)
-        if step is None:
-            break
-        quoted = step["single"] if step["single"] is not None else step["double"]
-        name = step["name"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
-        steps.append(name if name is not None else int(step["index"]))
-        at = step.end()
-    if not steps or at != len(path):
+    matches = list(_PATH_STEP.finditer(path, 1))
+    if not matches or path != "$" + "".join(match[0] for match in matches):
         raise StreamCut(f"the arguments of a call make no sense: {path!r} is not a path")
+    steps: list[str | int] = []
+    for name, index, single, double in (match.groups() for match in matches):
+        quoted = single if double is None else double
+        steps.append(int(index) if index else name or re.sub(r"\\(.)", r"\1", quoted))
     return steps
 
 
@@ -119,9 +111,7 @@ REFUSAL_REASONS = frozenset({
     "SAFETY", "RECITATION", "LANGUAGE", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
     "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "IMAGE_OTHER", "NO_IMAGE", "MODEL_ARMOR", "JAILBREAK",
 })  # fmt: skip
-MALFORMED_REASONS = frozenset(
-    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"}
-)
+MALFORMED_REASONS = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
 """The model wrote a malformed call; the same request may succeed."""
 
 
