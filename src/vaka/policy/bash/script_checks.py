@@ -63,7 +63,11 @@ _SED_ADDRESS = re.compile(r"\d+(?:~\d+)?|\$|\+\d+|~\d+")
 _SED_TEXT = re.compile(r"[ \t]*(?:\\\n)?(?:[^\n\\]|\\[^\\\n \t]|\\[ \t]+(?=[^\s\\])|(?<!\\)\\\n)*(?:\n|\\?\Z)")
 """Inserted text: to the end of a line that does not end in a single backslash."""
 
-_SED_PLAIN_COMMANDS = frozenset("=dDgGhHlnNpPxzFqQ")
+_SED_ARGUMENTS = {
+    **dict.fromkeys("=dDgGhHlnNpPxzFqQ", r"[ \t]*\d*"), **dict.fromkeys("btT:", r"[ \t]*[A-Za-z0-9_.-]*"),
+    "#": r"[^\n]*", "}": "",
+}  # fmt: skip
+"""Commands that only print or jump, and their arguments."""
 
 
 def check_sed(parsed: ParsedOptions) -> None:
@@ -132,12 +136,11 @@ class _SedScript:
 
     def _check_command(self) -> None:
         name = self._take()
+        self.depth += (name == "{") - (name == "}")
         if name == "":
             raise NotReadOnly("an incomplete sed script is not known to only read")
-        if name == "{":
-            self.depth += 1
-        elif name == "}":
-            self.depth -= 1
+        if name in _SED_ARGUMENTS:
+            self._skip(_SED_ARGUMENTS[name])
             self._require_end()
         elif name == "s":
             self._check_substitute()
@@ -146,24 +149,12 @@ class _SedScript:
             self._skip_past(delimiter)
             self._skip_past(delimiter)
             self._require_end()
-        elif name in _SED_PLAIN_COMMANDS:
-            self._skip(r"[ \t]*\d*")
-            self._require_end()
-        else:
-            self._check_text_command(name)
-
-    def _check_text_command(self, name: str) -> None:
-        if name in "btT:":
-            self._skip(r"[ \t]*[A-Za-z0-9_.-]*")
-            self._require_end()
         elif name in "aic":
             found = _SED_TEXT.match(self.text, self.position)
             if found is None:
                 raise NotReadOnly("the end of a text in a sed script is not certain")
             self.position = found.end()
-        elif name == "#":
-            self._skip(r"[^\n]*")
-        else:
+        elif name != "{":
             raise NotReadOnly(f"the sed command {name!r} is not known to only print")
 
     def _check_substitute(self) -> None:

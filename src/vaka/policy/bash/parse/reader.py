@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -158,121 +158,81 @@ def _describe_forbidden_character(text: str) -> str:
     return ""
 
 
-_HEREDOC_START = re.compile(r"<<(-?)[ \t]*((?:\\.|'[^'\n]*'|\"[^\"\n]*\"|[^\s;&|()<>'\"\\])+)")
-_WORD_ENDS = " \t\n;&|()<>"
+_LINE_TOKEN = re.compile(
+    r"(?P<continuation>\\\n)|(?P<escape>\\.?)|(?P<open>\$[({])|(?P<quote>(?<=\$)'(?:\\.|[^'\\])*'?|'[^']*'?)"
+    r"|(?P<comment>(?<![^ \t\n;&|()<>])#[^\n]*)|(?P<herestring><<<)"
+    r"|(?P<heredoc><<(?P<dash>-?)[ \t]*(?P<word>(?:\\[^\n]|'[^'\n]*'|\"[^\"\n]*\"|[^\s;&|()<>'\"\\])+))"
+    r"|(?P<text>[^\\$'\"`(){}#<\n]+|.)",
+    re.DOTALL,
+)
+
+_CODE_TOKENS = frozenset({"comment", "herestring", "heredoc"})
+
+_OPENING_SIGNS = {")": "(", "}": "{", '"': '"', "`": "`"}
 
 
-class _LineJoiner:
-    """Joins continued lines in one pass, by the quoting context of each backslash."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.output: list[str] = []
-        self.position = 0
-        self.contexts = ["("]  # open contexts: ( code, " string, { parameter, ` code in backquotes
-        self.pending_heredocs: list[tuple[str, bool, bool]] = []
-
-    def copy_until(self, end: int) -> None:
-        self.output.append(self.text[self.position : end])
-        self.position = end
-
-    def join(self) -> str | None:
-        while self.position < len(self.text):
-            character = self.text[self.position]
-            if not (self._skip_escape() or self._skip_quote(character) or self._skip_nesting(character)):
-                self._skip_code(character)
-        return "".join(self.output) if len(self.contexts) == 1 and not self.pending_heredocs else None
-
-    def _skip_escape(self) -> bool:
-        if self.text[self.position] != "\\":
-            return False
-        if self.text.startswith("\n", self.position + 1):
-            self.position += 2
-        else:
-            self.copy_until(self.position + 2)
-        return True
-
-    def _skip_quote(self, character: str) -> bool:
-        if character == '"':
-            self._toggle('"')
-            self.copy_until(self.position + 1)
-            return True
-        if character != "'" or self.contexts[-1] == '"':
-            return False
-        ansi = self.text.startswith("$", self.position - 1) and self.position > 0
-        found = re.compile(r"'(?:\\.|[^'\\])*'" if ansi else r"'[^']*'", re.DOTALL).match(self.text, self.position)
-        self.copy_until(found.end() if found else len(self.text))
-        return True
-
-    def _toggle(self, context: str) -> None:
-        if self.contexts[-1] == context:
-            self.contexts.pop()
-        else:
-            self.contexts.append(context)
-
-    def _skip_nesting(self, character: str) -> bool:
-        inside = self.contexts[-1]
-        if self.text.startswith(("$(", "${"), self.position):
-            self.contexts.append(self.text[self.position + 1])
-            self.copy_until(self.position + 2)
-            return True
-        if character == "`":
-            self._toggle("`")
-        elif character == "(" and inside in "(`":
-            self.contexts.append("(")
-        elif (character == ")" and inside == "(" and len(self.contexts) > 1) or (character == "}" and inside == "{"):
-            self.contexts.pop()
-        else:
-            return False
-        self.copy_until(self.position + 1)
-        return True
-
-    def _skip_code(self, character: str) -> None:
-        if self.contexts[-1] in "(`":
-            if character == "#" and (self.position == 0 or self.text[self.position - 1] in _WORD_ENDS):
-                end = self.text.find("\n", self.position)
-                return self.copy_until(end if end >= 0 else len(self.text))
-            if character == "<" and not self.text.startswith("<<<", self.position):
-                found = _HEREDOC_START.match(self.text, self.position)
-                if found:
-                    word = found[2]
-                    quoted = any(sign in word for sign in "\\'\"")
-                    self.pending_heredocs.append((re.sub(r"\\(.)|['\"]", r"\1", word), quoted, found[1] == "-"))
-                    return self.copy_until(found.end())
-            if self.text.startswith("<<<", self.position):
-                return self.copy_until(self.position + 3)
-        self.copy_until(self.position + 1)
-        if character == "\n" and self.pending_heredocs and self.contexts[-1] in "(`":
-            self._skip_heredocs()
-        return None
-
-    def _take_line(self) -> str:
-        end = self.text.find("\n", self.position)
-        line = self.text[self.position : end if end >= 0 else len(self.text)]
-        self.position += len(line) + 1
-        return line
-
-    def _skip_heredocs(self) -> None:
-        while self.pending_heredocs:
-            delimiter, quoted, tabs = self.pending_heredocs[0]
-            if not self._skip_heredoc(delimiter, quoted=quoted, tabs=tabs):
-                self.position = len(self.text)
-                return
-            self.pending_heredocs.pop(0)
-
-    def _skip_heredoc(self, delimiter: str, *, quoted: bool, tabs: bool) -> bool:
-        while self.position < len(self.text):
-            line = self._take_line()
-            while not quoted and _is_continued(line) and self.position < len(self.text):
-                line = line[:-1] + self._take_line()
-            self.output.append(line + ("\n" if self.position <= len(self.text) else ""))
-            if (line.lstrip("\t") if tabs else line) == delimiter:
-                return True
-        return False
+class _Heredoc(NamedTuple):
+    delimiter: str
+    quoted: bool
+    tabs: bool
+    """Whether tabs before its lines are removed."""
 
 
-def _is_continued(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+def _join_by_context(text: str) -> str | None:
+    """Join continued lines in one pass, by the quoting context of each backslash."""
+    output: list[str] = []
+    contexts = ["("]  # open contexts: ( code, " string, { parameter, ` code in backquotes
+    heredocs: list[_Heredoc] = []
+    position = 0
+    while position < len(text) and (found := _LINE_TOKEN.match(text, position)):
+        kind, sign, in_code = found.lastgroup, found[0], contexts[-1] in "(`"
+        if (kind in _CODE_TOKENS and not in_code) or (kind == "quote" and contexts[-1] == '"'):
+            kind, sign = "text", sign[0]
+        position += len(sign)
+        output.append(sign if kind != "continuation" else "")
+        if kind == "heredoc":
+            heredocs.append(_read_heredoc_start(found))
+        elif kind in {"open", "text"}:
+            _update_contexts(contexts, sign)
+        while sign == "\n" and in_code and heredocs:
+            end = _copy_heredoc(text, position, heredocs.pop(0), output)
+            if end is None:
+                return None
+            position = end
+    return "".join(output) if len(contexts) == 1 and not heredocs else None
+
+
+def _update_contexts(contexts: list[str], sign: str) -> None:
+    inside = contexts[-1]
+    if _OPENING_SIGNS.get(sign) == inside and (sign != ")" or len(contexts) > 1):
+        contexts.pop()
+    elif sign in {'"', "`", "$(", "${"} or (sign == "(" and inside in "(`"):
+        contexts.append(sign[-1])
+
+
+def _read_heredoc_start(found: re.Match[str]) -> _Heredoc:
+    word = found["word"]
+    quoted = any(sign in word for sign in "\\'\"")
+    return _Heredoc(re.sub(r"\\(.)|['\"]", r"\1", word), quoted, found["dash"] == "-")
+
+
+def _copy_heredoc(text: str, position: int, heredoc: _Heredoc, output: list[str]) -> int | None:
+    """Copy the lines of a here-document; return the position after it, ``None`` when it does not end."""
+    while position < len(text):
+        line, position = _take_line(text, position)
+        while not heredoc.quoted and (len(line) - len(line.rstrip("\\"))) % 2 and position < len(text):
+            rest, position = _take_line(text, position)
+            line = line[:-1] + rest
+        output.append(line + ("\n" if position <= len(text) else ""))
+        if (line.lstrip("\t") if heredoc.tabs else line) == heredoc.delimiter:
+            return position
+    return None
+
+
+def _take_line(text: str, position: int) -> tuple[str, int]:
+    end = text.find("\n", position)
+    end = end if end >= 0 else len(text)
+    return text[position:end], end + 1
 
 
 # A parenthesis that closes nothing, and a dollar that may or may not belong to the quote after it.
@@ -285,4 +245,4 @@ def _join_lines(text: str) -> str | None:
         return text
     if _AMBIGUOUS.search(text):
         return None
-    return _LineJoiner(text).join()
+    return _join_by_context(text)
