@@ -188,3 +188,97 @@ def test_a_read_only_command_asks_about_secrets_through_links_and_patterns(tmp_p
         assert decide_command(layered, command)[0] == "allow", command
     assert decide_command(make_policy(cwd=str(tmp_path), allow=("Bash(cat:*)",)), "cat notes.txt")[0] == "allow"
     assert decide_command(make_policy("bypassPermissions", cwd=str(tmp_path)), "cat notes.txt")[0] == "allow"
+
+
+# ---------------------------------------- redirections of groups, and programs that only read protected files
+
+
+@each_row(["(make; make test) > log 2>&1", "{ echo a; echo b; } > f", "> f", "for i in 1; do make; done >> log"])
+def test_a_rule_for_every_command_covers_the_redirections_of_groups(command: str) -> None:
+    assert decide_command(make_policy(allow=("Bash",)), command)[0] == "allow"
+    assert decide_command(make_policy(allow=("Bash(make:*)", "Bash(echo:*)")), command)[0] == "ask"
+    assert decide_command(make_policy(allow=("Bash",), deny=("Edit(**)",)), command)[0] == "deny"
+
+
+@each_row(["source ~/.bashrc; make", "sha256sum vaka.toml", "strings .git/index", ". .envrc"])
+def test_a_program_that_only_reads_may_use_a_protected_file(command: str) -> None:
+    assert decide_command(make_policy(allow=("Bash",)), command)[0] == "allow"
+    assert decide_command(make_policy(allow=("Bash",), deny=("Read(**)", "Read(~/**)")), command)[0] == "deny"
+
+
+@each_row(["yq -i .a vaka.toml", "iconv -o .envrc x", "anything ~/.bashrc", "cp x .git/config"])
+def test_a_program_that_may_write_to_a_protected_file_is_asked_about(command: str) -> None:
+    assert decide_command(make_policy(allow=("Bash",)), command)[0] == "ask"
+
+
+# ---------------------------------------- the guard by the start folder of a command
+
+
+@each_row(
+    [
+        ("rm -rf ../../..", "/srv/site/app"), ("rm -rf ../../../etc", "/srv/site/app"),
+        ("rm -rf ../../../*", "/srv/site/app"), ("cd ../.. && rm -rf ../usr", "/srv/site/app"),
+        ("rm -rf *", "/home/kim"), ("rm -rf .", "/etc"), ("find . -delete", "/"), ("chmod -R 777 .", "/usr"),
+        ("find -- / -delete", "/srv/site"), ("find / -ok rm {} \\;", "/srv/site"),
+        ("find / -exec sh -c 'rm \"$1\"' _ {} \\;", "/srv/site"), ("dd if=x of=//dev/sda", "/srv/site"),
+        ("cat x > //dev/sda", "/srv/site"), ("mv x /dev/sda", "/srv/site"), ("trash /", "/srv/site"),
+    ]
+)  # fmt: skip
+def test_removing_a_system_folder_by_a_relative_path_is_denied(command: str, cwd: str) -> None:
+    for mode in ("bypassPermissions", "default"):
+        assert decide_command(make_policy(mode, cwd=cwd, allow=("Bash",)), command)[0] == "deny"
+
+
+@each_row(["rm -rf ..", "rm -rf ../", "chmod -R 777 .."])
+def test_removing_a_parent_folder_is_asked_about(command: str) -> None:
+    assert decide_command(make_policy("bypassPermissions", cwd="/srv/site/app", allow=("Bash",)), command)[0] == "ask"
+
+
+@each_row(
+    [
+        "rm -rf *", "rm -rf .", "rm -rf ../other", "rm -rf build/*", "cd build && rm -rf *", "find . -name x -delete",
+        "find . -exec sh -c 'echo \"$1\"' _ {} \\;", "find src -exec rm {} +", "mv a b", "trash x", "chmod -R 755 dist",
+        "dd if=/dev/sda of=image", "cat x > /dev/null",
+    ]
+)  # fmt: skip
+def test_removing_files_below_the_folder_is_allowed(command: str) -> None:
+    assert decide_command(make_policy("bypassPermissions", cwd="/srv/site/app", allow=("Bash",)), command)[0] == "allow"
+
+
+# ---------------------------------------- a bare repository inside the workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    for folder in ("src", "bare/objects", "bare/refs", "bare/hooks", ".git/objects", ".git/refs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "partly").mkdir()
+    (tmp_path / "partly/commondir").write_text("../bare\n", encoding="utf-8")
+    for file in ("bare/HEAD", "partly/HEAD", ".git/HEAD"):
+        (tmp_path / file).write_text("ref: refs/heads/main\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to("bare")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd bare && git status",
+        "cd bare/hooks; git diff",
+        "git -C bare log",
+        "git -C bare/hooks diff",
+        "cd link && git log",
+        "cd partly && git log",
+        "git -C partly status",
+    ],
+)
+def test_git_in_a_nested_bare_repository_is_asked_about(command: str, workspace: Path) -> None:
+    assert decide_command(make_policy(cwd=str(workspace)), command)[0] == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["cd src && git status", "git -C src log", "git status", "ls bare", "cat bare/HEAD", "(cd src && git diff)"],
+)
+def test_git_outside_a_nested_repository_is_allowed(command: str, workspace: Path) -> None:
+    assert decide_command(make_policy(cwd=str(workspace)), command)[0] == "allow"
