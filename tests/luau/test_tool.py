@@ -118,6 +118,11 @@ class TestDefinition:
         with pytest.raises(InvalidInput, match=why):
             vaka.LuauTool("return 1\n", **settings)
 
+    def test_an_unknown_setting_is_an_error_with_a_suggestion(self) -> None:
+        settings: dict[str, Any] = {"name": "x", "limit": None}
+        with pytest.raises(TypeError, match=r"LuauTool\(\) got .* 'limit'; did you mean 'limits'\?"):
+            vaka.LuauTool("return 1\n", **settings)
+
     async def test_arguments_are_checked_before_the_script_runs(self) -> None:
         result = await run_tool_once(
             " function invoke() return 1 end", given={"x": "no"}, params={"x": {"type": "integer"}}

@@ -11,7 +11,7 @@ import msgspec
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.loop.children.subagent import open_script_journal, record_script_end
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.errors import InvalidInput, ScriptError
+from vaka.core.types.errors import InvalidInput, ScriptError, suggest_keywords
 from vaka.core.types.ids import JSON
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.host import surface_functions
@@ -72,6 +72,7 @@ class LuauTool:
     ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker.
     """
 
+    @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self, script: "str | Path", *, name: str = "", description: str = "", params: dict[str, Any] | None = None,
         libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, trusted: bool = True,

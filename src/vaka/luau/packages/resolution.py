@@ -21,20 +21,16 @@ _MAX_LOCK_BYTES = 8 * 1024 * 1024
 _SHA256_PATTERN = re.compile("[0-9a-f]{64}")
 
 
-class ResolutionError(PackageError):
+class ResolutionError(PackageError, code="package_conflict"):
     """No set of versions satisfies all requirements; ``clashes`` has a line for each package in conflict."""
-
-    code = "package_conflict"
 
     def __init__(self, message: str, clashes: Sequence[str] = ()) -> None:
         super().__init__("\n".join([message, *(f"- {clash}" for clash in clashes)]))
         self.clashes = tuple(clashes)
 
 
-class PackageCycle(ResolutionError):
+class PackageCycle(ResolutionError, code="package_cycle"):
     """Packages depend on each other in a cycle; ``chain`` names them, ending with the first."""
-
-    code = "package_cycle"
 
     def __init__(self, chain: Sequence[str]) -> None:
         super().__init__(f"packages depend on each other in a cycle: {' → '.join(chain)}")

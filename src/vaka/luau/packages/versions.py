@@ -14,10 +14,8 @@ from vaka.core.types.errors import InvalidInput
 _MAX_QUOTED_CHARS = 80
 
 
-class PackageError(InvalidInput):
+class PackageError(InvalidInput, code="package"):
     """A version, range, name, manifest or archive is invalid; nothing was changed."""
-
-    code = "package"
 
 
 def quote_text(text: str) -> str:
