@@ -43,9 +43,9 @@ def test_missing_permissions_are_reported(root: Path, way: str) -> None:
     command = [sys.executable, attempts.__file__, str(root), str(USER), way]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    told = msgspec.json.decode(done.stdout)
+    reply = msgspec.json.decode(done.stdout)
     denied = "permission denied"
-    assert told == {
+    assert reply == {
         "unreadable": f"FileError: 'unreadable': {denied}",
         "known": f"FileError: 'unreadable': {denied}",
         "read-only": f"FileError: 'read-only': {denied}",

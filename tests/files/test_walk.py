@@ -230,9 +230,9 @@ async def test_folders_that_cannot_be_listed_are_named_at_the_end() -> None:
     broken = {name: FileError(f"'{name}': permission denied") for name in "bcdefg"}
     files = BrokenFiles(inner, {**broken, "a": FileMissing("'a' went away")})
     seen: list[str] = []
-    with pytest.raises(FileError, match=r"'b': permission denied;.*; and 1 more") as told:
+    with pytest.raises(FileError, match=r"'b': permission denied;.*; and 1 more") as caught:
         await collect_into(seen, walk(files))
-    assert "went away" not in str(told.value)
+    assert "went away" not in str(caught.value)
     assert [path for path in seen if "/" in path] == ["h/x"]
 
 

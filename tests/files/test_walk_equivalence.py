@@ -60,10 +60,10 @@ async def test_every_kind_of_tree_yields_the_same_walk(
 ) -> None:
     tree = {path: text for path, text in drop_conflicts(tree).items() if path != "a"}
     with tempfile.TemporaryDirectory() as folder:
-        told: dict[str, Sequence[tuple[str, str, int]] | str] = {}
+        entries_by_tree: dict[str, Sequence[tuple[str, str, int]] | str] = {}
         for name, files in make_trees(Path(folder)).items():
             await files.write("a/always", b"here")  # a folder in which a tree is mounted always exists
             for path, text in tree.items():
                 await files.write(path, text.encode())
-            told[name] = await collect_walk(files, start, ignore=ignore, hidden=hidden)
-        assert len({str(found) for found in told.values()}) == 1, told
+            entries_by_tree[name] = await collect_walk(files, start, ignore=ignore, hidden=hidden)
+        assert len({str(found) for found in entries_by_tree.values()}) == 1, entries_by_tree

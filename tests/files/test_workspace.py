@@ -83,9 +83,9 @@ async def test_a_path_outside_the_roots_is_refused_and_the_roots_are_named(files
             files.write(path, b""),
             files.delete(path),
         ):
-            with pytest.raises(FileRefused) as told:
+            with pytest.raises(FileRefused) as caught:
                 await attempt
-            assert all(repr(root) in str(told.value) for root in roots)
+            assert all(repr(root) in str(caught.value) for root in roots)
 
 
 async def test_a_tilde_that_is_not_the_home_is_a_name(files: Workspace, home: Path) -> None:
@@ -161,6 +161,6 @@ async def test_names_above_the_root_may_not_be_utf_8(tmp_path: Path) -> None:
     files = Workspace(odd)
     assert (await files.write("x", b"1")).path == "x"
     assert (await files.read(f"{odd}/x")).data == b"1"
-    with pytest.raises(FileRefused) as told:
+    with pytest.raises(FileRefused) as caught:
         await files.read("/etc/passwd")
-    str(told.value).encode()
+    str(caught.value).encode()

@@ -37,7 +37,7 @@ class BlockingTool:
     def tool(self) -> Any:
         @vaka.tool(effect="read")
         async def knock() -> str:
-            """Wait at the door."""
+            """Wait at the blocker."""
             self.inside.set()
             await self.opened.wait()
             return "open"
@@ -58,15 +58,15 @@ def user_texts(model: ScriptedModel) -> list[list[str]]:
 
 
 async def test_a_second_input_waits_for_the_turn_before_it() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("one"), say("two"))
     async with runtime(store) as rt:
-        session = await rt.open(agent(model, door.tool()), id="s")
+        session = await rt.open(agent(model, blocker.tool()), id="s")
         first = await start_run(session, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         second = await start_run(session, "Second.", on_busy="enqueue")
         await asyncio.sleep(0)
-        door.opened.set()
+        blocker.opened.set()
         assert ((await first).text, (await second).text) == ("one", "two")
     log = await read_log(store, "s")
     check_log(log)
@@ -76,12 +76,12 @@ async def test_a_second_input_waits_for_the_turn_before_it() -> None:
 
 @pytest.mark.parametrize("word", ["interrupt", "rollback"])
 async def test_an_input_with_interrupt_replaces_the_running_turn(word: Any) -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("two"))
     async with runtime(store) as rt:
-        session = await rt.open(agent(model, door.tool()), id="s")
+        session = await rt.open(agent(model, blocker.tool()), id="s")
         first = await start_run(session, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         assert (await session.run("Second.", on_busy=word)).text == "two"
         with pytest.raises(Interrupted):
             await first
@@ -89,12 +89,12 @@ async def test_an_input_with_interrupt_replaces_the_running_turn(word: Any) -> N
 
 
 async def test_an_interrupting_input_runs_before_queued_inputs() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("b"), say("c"))
     async with runtime(store) as rt:
-        session = await rt.open(agent(model, door.tool()), id="s")
+        session = await rt.open(agent(model, blocker.tool()), id="s")
         first = await start_run(session, "a")
-        await door.inside.wait()
+        await blocker.inside.wait()
         queued = await start_run(session, "b")
         await wait_until(lambda: count_events(store, "s", "input.added") == 2)
         urgent = await start_run(session, "c", on_busy="interrupt")
@@ -106,16 +106,16 @@ async def test_an_interrupting_input_runs_before_queued_inputs() -> None:
 
 
 async def test_a_steered_input_is_added_to_the_next_step_after_the_results() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("both"))
     async with runtime(store) as rt:
-        session = await rt.open(agent(model, door.tool()), id="s")
+        session = await rt.open(agent(model, blocker.tool()), id="s")
         first = await start_run(session, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         steered = await start_run(session, "Also this.", on_busy="steer")
         await asyncio.sleep(0)
         await session.steer("And that.")
-        door.opened.set()
+        blocker.opened.set()
         assert (await first).text == (await steered).text == "both"
     assert [type(message).__name__ for message in model.prompts[1].messages] == [
         "UserMessage",
@@ -153,14 +153,14 @@ async def test_steering_an_idle_session_begins_a_turn() -> None:
 
 
 async def test_on_busy_reject_raises_busy() -> None:
-    door = BlockingTool()
+    blocker = BlockingTool()
     async with runtime() as rt:
-        session = await rt.open(agent(ScriptedModel(call("knock"), say("one")), door.tool()), id="s")
+        session = await rt.open(agent(ScriptedModel(call("knock"), say("one")), blocker.tool()), id="s")
         first = await start_run(session, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         with pytest.raises(Busy, match="'s' is running a turn"):
             await session.run("Second.", on_busy="reject")
-        door.opened.set()
+        blocker.opened.set()
         assert (await first).text == "one"
         await rt.close()
         with pytest.raises(Closed):
@@ -223,17 +223,17 @@ async def test_send_to_an_agent_without_a_model_raises() -> None:
 
 
 async def test_a_cancelled_caller_stops_only_its_own_turn() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("one"), say("never"))
     async with runtime(store) as rt:
-        session = await rt.open(agent(model, door.tool()), id="s")
+        session = await rt.open(agent(model, blocker.tool()), id="s")
         first = await start_run(session, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         second = await start_run(session, "Second.")
         await wait_until(lambda: count_events(store, "s", "input.added") == 2)
         second.cancel()
         await asyncio.wait([second])
-        door.opened.set()
+        blocker.opened.set()
         assert (await first).text == "one"
     log = await read_log(store, "s")
     check_log(log)
@@ -257,15 +257,15 @@ async def test_a_caller_cancelled_before_its_turn_was_written_leaves_no_events()
 
 
 async def test_cancelling_a_steered_input_does_not_stop_the_turn() -> None:
-    door = BlockingTool()
+    blocker = BlockingTool()
     model = ScriptedModel(call("knock"), call("knock"), say("done"))
     async with runtime() as rt:
-        session = await rt.open(agent(model, door.tool()), id="s")
+        session = await rt.open(agent(model, blocker.tool()), id="s")
         first = await start_run(session, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         joined = await start_run(session, "Also.", on_busy="steer")
         await asyncio.sleep(0)
-        door.opened.set()
+        blocker.opened.set()
         await wait_until(lambda: len(model.prompts) == 2)
         joined.cancel()
         await asyncio.wait([joined])
@@ -284,19 +284,19 @@ async def test_leaving_a_stream_does_not_stop_the_turn() -> None:
 
 
 async def test_a_second_runtime_offers_its_input_to_the_first_and_follows() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("one"), say("two"))
     other = store.open_handle()
     async with runtime(store) as rt, runtime(other) as rt2:
-        one = await rt.open(agent(model, door.tool()), id="s")
+        one = await rt.open(agent(model, blocker.tool()), id="s")
         two = await rt2.open(agent(ScriptedModel(say("wrong", repeat=True))), id="s")
         first = await start_run(one, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         with pytest.raises(Busy):
             await two.run("Now.", on_busy="reject")
         second = await start_run(two, "Second.", key="2")
         await wait_until(lambda: count_events(store, "s", "input.added") == 2)
-        door.opened.set()
+        blocker.opened.set()
         assert (await first).text == "one"
         assert (await second).text in {"two", "wrong"}  # the order of the two claims is not fixed
     log = await read_log(store, "s")
@@ -305,13 +305,16 @@ async def test_a_second_runtime_offers_its_input_to_the_first_and_follows() -> N
 
 
 async def test_a_second_runtime_takes_over_when_the_first_dies() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     model = ScriptedModel(call("knock"), say("done"), say("two"))
     other = store.open_handle()
     async with runtime(store) as rt, runtime(other) as rt2:
-        one, two = await rt.open(agent(model, door.tool()), id="s"), await rt2.open(agent(model, door.tool()), id="s")
+        one, two = (
+            await rt.open(agent(model, blocker.tool()), id="s"),
+            await rt2.open(agent(model, blocker.tool()), id="s"),
+        )
         first = await start_run(one, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         second = await start_run(two, "Second.", key="2")
         await wait_until(lambda: count_events(store, "s", "input.added") == 2)
         driver = rt._drivers.active.get(one.id)
@@ -319,7 +322,7 @@ async def test_a_second_runtime_takes_over_when_the_first_dies() -> None:
         driver.abort()
         with pytest.raises(Closed, match="resume it"):
             await first
-        door.opened.set()
+        blocker.opened.set()
         assert (await second).text == "two"
     log = await read_log(store, "s")
     check_log(log)
@@ -348,12 +351,12 @@ async def test_a_second_runtime_waits_for_a_new_session_to_exist() -> None:
 
 
 async def test_closing_a_second_runtime_raises_closed_in_its_caller() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     other = store.open_handle()
     async with runtime(store) as rt:
-        one = await rt.open(agent(ScriptedModel(call("knock"), say("done"), say("two")), door.tool()), id="s")
+        one = await rt.open(agent(ScriptedModel(call("knock"), say("done"), say("two")), blocker.tool()), id="s")
         first = await start_run(one, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         rt2 = runtime(other)
         two = await rt2.open(agent(ScriptedModel(say("never"))), id="s")
         second = await start_run(two, "Second.", key="2")
@@ -361,17 +364,17 @@ async def test_closing_a_second_runtime_raises_closed_in_its_caller() -> None:
         await rt2.close()
         with pytest.raises(Closed):
             await second
-        door.opened.set()
+        blocker.opened.set()
         await first
     assert event_types(await read_log(store, "s")).count("turn.started") == 2
 
 
 async def test_closing_with_cancel_ends_the_turn_and_leaves_the_queue_in_the_log() -> None:
-    door, store = BlockingTool(), MemoryStore()
+    blocker, store = BlockingTool(), MemoryStore()
     rt = runtime(store)
-    session = await rt.open(agent(ScriptedModel(call("knock"), say("one"), stall()), door.tool()), id="s")
+    session = await rt.open(agent(ScriptedModel(call("knock"), say("one"), stall()), blocker.tool()), id="s")
     first = await start_run(session, "First.")
-    await door.inside.wait()
+    await blocker.inside.wait()
     await session.send("Second.")
     await rt.close(cancel=True)
     with pytest.raises(Cancelled):
@@ -396,13 +399,13 @@ async def test_a_session_is_released_after_a_turn_that_could_not_start() -> None
 
 
 async def test_a_steered_stream_begins_where_it_joined() -> None:
-    door = BlockingTool()
+    blocker = BlockingTool()
     async with runtime() as rt:
-        session = await rt.open(agent(ScriptedModel(call("knock"), say("both")), door.tool()), id="s")
+        session = await rt.open(agent(ScriptedModel(call("knock"), say("both")), blocker.tool()), id="s")
         first = await start_run(session, "First.")
-        await door.inside.wait()
+        await blocker.inside.wait()
         joined = asyncio.create_task(collect_turn(session, "Also.", on_busy="steer"))
         await asyncio.sleep(0)
-        door.opened.set()
+        blocker.opened.set()
         await first
         assert event_types(await joined)[:2] == ["input.added", "step.started"]

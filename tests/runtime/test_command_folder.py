@@ -81,8 +81,8 @@ async def test_a_removed_working_folder_does_not_bypass_the_rules(bench: RuledSh
     (bench.root / "hollow").mkdir()
     await bench.bash("cd hollow")
     (bench.root / "hollow").rmdir()
-    told = await bench.bash("cat secret/plan")
-    assert "secret/plan is here" not in told.text
+    result = await bench.bash("cat secret/plan")
+    assert "secret/plan is here" not in result.text
     assert is_refused(await bench.bash("cat secret/plan"))
 
 

@@ -47,8 +47,8 @@ async def test_a_search_from_the_root_covers_all_trees(files: CompositeFiles, tm
         call("Grep", pattern="os", path="memories/n.md", output_mode="content"),
         call("Glob", pattern="**/*.md"),
     ]
-    told = [result.text for result in await run_tools(*made, files=files, cwd=str(tmp_path / "work"))]
-    assert told[1:] == [
+    texts = [result.text for result in await run_tools(*made, files=files, cwd=str(tmp_path / "work"))]
+    assert texts[1:] == [
         "kept/here/k.txt:1: kept os\nmemories/n.md:1: about os\nsrc/a.py:1: import os",
         "memories/n.md:1: about os",
         "kept/here/k.txt: 1",

@@ -277,7 +277,7 @@ async def test_a_configured_server_without_key_env_gets_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "expected"),
     [
         ({"model": "opnai/x"}, r"models\.own: model 'opnai/x' is not known; did you mean 'openai/x'\?"),
         ({"provider": "opnai", "model": "x"}, r"models\.own: model 'opnai/x' is not known"),
@@ -287,8 +287,8 @@ async def test_a_configured_server_without_key_env_gets_no_key() -> None:
         (3, r"models\.own: expected a table"),
     ],
 )
-def test_an_invalid_configured_model_is_an_error_that_names_the_entry(entry: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_an_invalid_configured_model_is_an_error_that_names_the_entry(entry: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         make_registry({"OPENAI_API_KEY": KEY}, models={"own": entry}).find("own")
 
 
@@ -346,8 +346,8 @@ async def test_a_model_without_function_calling_gets_tools_as_plain_text() -> No
         """Return the weather."""
         return f"{city}: rain"
 
-    told = '```json\n{"tool": "weather", "parameters": {"city": "Hilo"}}\n```'
-    async with FakeProvider(say(told), say("It rains.")) as provider:
+    call_text = '```json\n{"tool": "weather", "parameters": {"city": "Hilo"}}\n```'
+    async with FakeProvider(say(call_text), say("It rains.")) as provider:
         entry = {"base_url": provider.url, "wire": "chat", "model": "m", "text_calls": True}
         async with runtime(models={"own": entry}) as rt:
             response = await (await rt.open(vaka.Agent("a", model="own", tools=[weather]))).run("Rain?")

@@ -75,12 +75,12 @@ async def test_an_answer_becomes_a_value_of_the_output_type(output: Any, answer:
         response = await (await rt.open(boats)).run("Which boat?")
     assert response.output == value
     assert type(response.output) is type(value)
-    told = model.prompts[0].options["output"]["schema"]
-    assert told.get("type") == "object" or "$ref" in told or "anyOf" in told
+    schema = model.prompts[0].options["output"]["schema"]
+    assert schema.get("type") == "object" or "$ref" in schema or "anyOf" in schema
 
 
 @pytest.mark.parametrize(
-    ("output", "answer", "told"),
+    ("output", "answer", "message"),
     [
         (Boat, "A boat.", "the answer is not JSON"),
         (Boat, '{"hulls": 2}', "the answer does not match the schema: .*'name'"),
@@ -88,11 +88,11 @@ async def test_an_answer_becomes_a_value_of_the_output_type(output: Any, answer:
         (BoatModel, '{"name": "a", "hulls": 0}', "the answer does not match the schema|the answer cannot be used"),
     ],
 )
-async def test_an_answer_that_does_not_match_is_an_error_with_its_text(output: Any, answer: str, told: str) -> None:
+async def test_an_answer_that_does_not_match_is_an_error_with_its_text(output: Any, answer: str, message: str) -> None:
     boats, _ = agent_with_output(output, say(answer))
     async with runtime() as rt:
         session = await rt.open(boats)
-        with pytest.raises(TurnError, match=told) as caught:
+        with pytest.raises(TurnError, match=message) as caught:
             await session.run("Which boat?")
     assert (caught.value.code, caught.value.result.text) == ("invalid_output", answer)
 

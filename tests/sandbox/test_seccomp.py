@@ -169,9 +169,9 @@ async def test_ordinary_programs_work_under_the_filter(tmp_path: Path) -> None:
         " r, w = await asyncio.open_connection(*s.sockets[0].getsockname()); print(await r.read()); w.close()\n"
         "asyncio.run(serve())\nprint(sqlite3.connect('a.db').execute('select 1').fetchall())"
     )
-    told = "[1, 4, 9]\n0\nthread\nb''\n[(1,)]\n"
+    expected = "[1, 4, 9]\n0\nthread\nb''\n[(1,)]\n"
     for sandbox in (Bubblewrap(), Landlock()):
-        assert await run_python(sandbox, script, tmp_path) == told
+        assert await run_python(sandbox, script, tmp_path) == expected
 
 
 def test_there_is_a_filter_for_this_machine() -> None:

@@ -33,12 +33,12 @@ def read_to_the_end(value: Any) -> Any:
     return value
 
 
-def option_fields(profile: "str | VendorProfile" = "openai-chat", **wishes: Any) -> dict[str, Any]:
+def option_fields(profile: "str | VendorProfile" = "openai-chat", **given: Any) -> dict[str, Any]:
     """Return what options add to a request."""
     plain = request_body(prompt_of(), profile)
     return {
         name: value
-        for name, value in request_body(prompt_of(options=wishes), profile).items()
+        for name, value in request_body(prompt_of(options=given), profile).items()
         if plain.get(name) != value
     }
 
@@ -299,21 +299,21 @@ def test_reasoning_is_requested_in_the_fields_of_the_vendor(profile: str, asked:
 
 
 def test_options_are_sent_under_the_names_of_the_vendor_or_left_out() -> None:
-    wishes: dict[str, Any] = {
+    given: dict[str, Any] = {
         "max_tokens": 9, "seed": 1, "top_k": 3, "frequency_penalty": 1, "presence_penalty": 1, "user": "u",
         "service_tier": "flex", "metadata": {"a": "b"},
     }  # fmt: skip
     penalties = {"frequency_penalty": 1.0, "presence_penalty": 1.0}
-    assert option_fields(**wishes) == {
+    assert option_fields(**given) == {
         "max_completion_tokens": 9,
         "seed": 1,
         **penalties,
         "user": "u",
         "service_tier": "flex",
     }
-    assert option_fields("mistral", **wishes) == {"max_tokens": 9, "random_seed": 1, **penalties}
-    assert option_fields("zhipu", **wishes) == {"max_tokens": 9}
-    assert option_fields("vllm", **wishes) == {"max_tokens": 9, "seed": 1, "top_k": 3, **penalties}
+    assert option_fields("mistral", **given) == {"max_tokens": 9, "random_seed": 1, **penalties}
+    assert option_fields("zhipu", **given) == {"max_tokens": 9}
+    assert option_fields("vllm", **given) == {"max_tokens": 9, "seed": 1, "top_k": 3, **penalties}
 
 
 def test_too_many_stop_texts_are_refused_with_the_number_allowed() -> None:

@@ -19,7 +19,7 @@ from vaka.testing.models import drain_stream
 class GatedModel:
     """A model whose calls end when the test lets them, each costing what the test says."""
 
-    name = "door"
+    name = "gate"
 
     def __init__(self, *, price: float | None = None) -> None:
         self.begun: list[str] = []
@@ -40,7 +40,7 @@ class GatedModel:
             await self.opened.wait()
         if self.again:
             yield UsageChunk(Usage(input=self.again))
-            yield RetryChunk("stream_cut", "cut", "door")
+            yield RetryChunk("stream_cut", "cut", "gate")
         if self.tokens:
             yield UsageChunk(Usage(input=1))
             yield UsageChunk(Usage(input=self.tokens - 1, output=1))
@@ -62,15 +62,15 @@ def start_calls(model: RateLimitedModel, *prompts: Prompt) -> list["asyncio.Task
 
 
 async def test_concurrent_calls_are_limited_in_order_of_arrival() -> None:
-    door = GatedModel()
-    door.opened = asyncio.Event()
-    model = RateLimitedModel(door, concurrent=2)
+    gate = GatedModel()
+    gate.opened = asyncio.Event()
+    model = RateLimitedModel(gate, concurrent=2)
     tasks = start_calls(model, *map(prompt_of, "abcde"))
     await run_ready_tasks()
-    assert (door.begun, model.waiting_calls) == (["a", "b"], 3)
-    door.opened.set()
+    assert (gate.begun, model.waiting_calls) == (["a", "b"], 3)
+    gate.opened.set()
     await asyncio.gather(*tasks)
-    assert (door.begun, model.waiting_calls) == (list("abcde"), 0)
+    assert (gate.begun, model.waiting_calls) == (list("abcde"), 0)
 
 
 async def test_a_call_holds_its_place_until_its_stream_is_closed() -> None:
@@ -84,60 +84,60 @@ async def test_a_call_holds_its_place_until_its_stream_is_closed() -> None:
 
 
 async def test_requests_of_one_minute_may_start_at_once_and_then_evenly() -> None:
-    clock, door = FakeClock(), GatedModel()
-    model = RateLimitedModel(door, requests_per_minute=2, clock=clock)
+    clock, gate = FakeClock(), GatedModel()
+    model = RateLimitedModel(gate, requests_per_minute=2, clock=clock)
     tasks = start_calls(model, *map(prompt_of, "abcd"))
     await clock.wait_for_sleeps()
-    assert door.begun == ["a", "b"]
+    assert gate.begun == ["a", "b"]
     clock.advance(29.9)
     await run_ready_tasks()
-    assert door.begun == ["a", "b"]
+    assert gate.begun == ["a", "b"]
     clock.advance(0.1)
     await run_ready_tasks()
-    assert door.begun == ["a", "b", "c"]
+    assert gate.begun == ["a", "b", "c"]
     clock.advance(30)
     await asyncio.gather(*tasks)
     clock.advance(3600)  # a long silence gives no more than a minute's worth
     tasks = start_calls(model, *map(prompt_of, "efg"))
     await clock.wait_for_sleeps()
-    assert door.begun == list("abcdef")
+    assert gate.begun == list("abcdef")
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_tokens_are_taken_by_estimate_and_corrected_by_usage() -> None:
-    clock, door = FakeClock(), GatedModel()
-    model = RateLimitedModel(door, tokens_per_minute=600, clock=clock)
-    door.tokens = 100
+    clock, gate = FakeClock(), GatedModel()
+    model = RateLimitedModel(gate, tokens_per_minute=600, clock=clock)
+    gate.tokens = 100
     await drain_stream(model, prompt_of("a", 500))  # 500 are left of 600
-    door.tokens = 700
+    gate.tokens = 700
     await drain_stream(model, prompt_of("b", 400))  # 200 too many
     (third,) = start_calls(model, prompt_of("c", 100))
     await clock.wait_for_sleeps()
     clock.advance(29)
     await run_ready_tasks()
-    assert door.begun == ["a", "b"]
+    assert gate.begun == ["a", "b"]
     clock.advance(1)
     await third
 
 
 async def test_returned_tokens_wake_the_next_call() -> None:
-    clock, door = FakeClock(), GatedModel()
-    door.opened, door.tokens = asyncio.Event(), 10
-    model = RateLimitedModel(door, tokens_per_minute=600, clock=clock)
+    clock, gate = FakeClock(), GatedModel()
+    gate.opened, gate.tokens = asyncio.Event(), 10
+    model = RateLimitedModel(gate, tokens_per_minute=600, clock=clock)
     tasks = start_calls(model, prompt_of("a", 600), prompt_of("b", 300))
     await clock.wait_for_sleeps()
-    assert door.begun == ["a"]
-    door.opened.set()
+    assert gate.begun == ["a"]
+    gate.opened.set()
     await asyncio.gather(*tasks)  # the clock stood still
-    assert (door.begun, clock.sleep_count) == (["a", "b"], 0)
+    assert (gate.begun, clock.sleep_count) == (["a", "b"], 0)
 
 
 async def test_failed_attempts_count_against_the_limit() -> None:
-    clock, door = FakeClock(), GatedModel()
-    door.again, door.tokens = 400, 200
-    model = RateLimitedModel(door, tokens_per_minute=600, clock=clock)
+    clock, gate = FakeClock(), GatedModel()
+    gate.again, gate.tokens = 400, 200
+    model = RateLimitedModel(gate, tokens_per_minute=600, clock=clock)
     await drain_stream(model, prompt_of("a", 1))
     (second,) = start_calls(model, prompt_of("b", 1))
     await clock.wait_for_sleeps()
@@ -146,60 +146,60 @@ async def test_failed_attempts_count_against_the_limit() -> None:
 
 
 async def test_a_prompt_larger_than_a_minutes_worth_waits_for_all_of_it() -> None:
-    clock, door = FakeClock(), GatedModel()
-    model = RateLimitedModel(door, tokens_per_minute=60, clock=clock)
+    clock, gate = FakeClock(), GatedModel()
+    model = RateLimitedModel(gate, tokens_per_minute=60, clock=clock)
     await drain_stream(model, prompt_of("a", 10_000))  # full: it goes, and what it cost is owed
-    door.tokens = 0
+    gate.tokens = 0
     (second,) = start_calls(model, prompt_of("b", 1))
     await clock.wait_for_sleeps()
     clock.advance(9_940)
     await run_ready_tasks()
-    assert door.begun == ["a"]
+    assert gate.begun == ["a"]
     clock.advance(1)
     await second
 
 
 async def test_a_small_call_does_not_overtake_a_waiting_one() -> None:
-    clock, door = FakeClock(), GatedModel()
-    model = RateLimitedModel(door, tokens_per_minute=60, clock=clock)
+    clock, gate = FakeClock(), GatedModel()
+    model = RateLimitedModel(gate, tokens_per_minute=60, clock=clock)
     await drain_stream(model, prompt_of("a", 50))
     tasks = start_calls(model, prompt_of("large", 40), prompt_of("small", 1))
     await clock.wait_for_sleeps()
-    assert door.begun == ["a"]
+    assert gate.begun == ["a"]
     clock.advance(60)
     await asyncio.gather(*tasks)
-    assert door.begun == ["a", "large", "small"]
+    assert gate.begun == ["a", "large", "small"]
 
 
 async def test_a_call_cancelled_while_it_waits_uses_no_tokens() -> None:
-    clock, door = FakeClock(), GatedModel()
-    door.opened = asyncio.Event()
-    model = RateLimitedModel(door, concurrent=1, tokens_per_minute=60, clock=clock)
+    clock, gate = FakeClock(), GatedModel()
+    gate.opened = asyncio.Event()
+    model = RateLimitedModel(gate, concurrent=1, tokens_per_minute=60, clock=clock)
     tasks = start_calls(model, prompt_of("a", 50), prompt_of("b", 40), prompt_of("c", 1), prompt_of("d", 1))
     await run_ready_tasks()
     for given_up in tasks[1:3]:  # the first in line and the one behind it
         given_up.cancel()
-    door.opened.set()
+    gate.opened.set()
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(one, asyncio.CancelledError) for one in done] == [False, True, True, False]
-    assert (door.begun, model.waiting_calls, clock.sleep_count) == (["a", "d"], 0, 0)
+    assert (gate.begun, model.waiting_calls, clock.sleep_count) == (["a", "d"], 0, 0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_the_first_waiting_call_may_be_cancelled() -> None:
-    clock, door = FakeClock(), GatedModel()
-    model = RateLimitedModel(door, tokens_per_minute=60, clock=clock)
+    clock, gate = FakeClock(), GatedModel()
+    model = RateLimitedModel(gate, tokens_per_minute=60, clock=clock)
     await drain_stream(model, prompt_of("a", 55))
     first, second = start_calls(model, prompt_of("b", 40), prompt_of("c", 5))
     await clock.wait_for_sleeps()
     first.cancel()
     await second
-    assert (door.begun, clock.sleep_count, model.waiting_calls) == (["a", "c"], 0, 0)
+    assert (gate.begun, clock.sleep_count, model.waiting_calls) == (["a", "c"], 0, 0)
 
 
 async def test_the_estimate_of_the_model_is_used_for_the_size_of_a_prompt() -> None:
-    clock, door = FakeClock(), GatedModel(price=60)
-    model = RateLimitedModel(door, tokens_per_minute=60, clock=clock)
+    clock, gate = FakeClock(), GatedModel(price=60)
+    model = RateLimitedModel(gate, tokens_per_minute=60, clock=clock)
     await drain_stream(model, prompt_of("a"))
     (second,) = start_calls(model, prompt_of("b"))
     await clock.wait_for_sleeps()

@@ -50,8 +50,8 @@ def test_opening_waits_while_the_schema_is_created(tmp_path: Path) -> None:
 
 VISITOR_PROGRAM = """
 import contextlib, sqlite3, sys
-with contextlib.closing(sqlite3.connect(sys.argv[1])) as visitor:
-    print(visitor.execute("select count(*) from pairs").fetchone()[0])
+with contextlib.closing(sqlite3.connect(sys.argv[1])) as reader:
+    print(reader.execute("select count(*) from pairs").fetchone()[0])
 """
 
 

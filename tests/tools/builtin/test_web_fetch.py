@@ -22,9 +22,9 @@ HTML = [("Content-Type", "text/html; charset=utf-8")]
 
 
 @asynccontextmanager
-async def web(pages: dict[str, bytes], **lent: Any) -> AsyncGenerator["WebSession"]:
+async def web(pages: dict[str, bytes], **services: Any) -> AsyncGenerator["WebSession"]:
     async with serve(respond_by_path(pages)) as server, Connector(NetworkRules(trusted=(server.authority,))) as network:
-        yield WebSession(server, World(network=network, **lent))
+        yield WebSession(server, World(network=network, **services))
 
 
 class WebSession:
