@@ -164,8 +164,7 @@ def _set_in_table(text: str, path: tuple[str, ...], value: Any) -> str:
         return "".join([*lines[:start], written, *lines[_statement_end(lines, start) :]])
     header = places.get(path[:-1])
     if header is None:
-        gap = "" if not text or text.endswith("\n") else "\n"
-        return f"{text}{gap}{chr(10) if text else ''}[{'.'.join(map(_toml_key, path[:-1]))}]\n{written}"
+        return _append_table(text, _toml_header(path[:-1]) + written)
     after = header + 1
     while after < len(lines) and lines[after].strip() and not lines[after].lstrip().startswith("["):
         after += 1
@@ -176,19 +175,20 @@ def _set_in_table(text: str, path: tuple[str, ...], value: Any) -> str:
 def _set_table(text: str, path: tuple[str, ...], value: Any) -> str:
     """Replace a whole table, or append it."""
     fields = cast("dict[str, Any]", value)
-    body = [
-        f"[{'.'.join(map(_toml_key, path))}]\n",
-        *(f"{_toml_key(key)} = {_toml_value(item)}\n" for key, item in fields.items()),
-    ]
+    body = _toml_header(path) + "".join(f"{_toml_key(key)} = {_toml_value(item)}\n" for key, item in fields.items())
     lines = text.splitlines(keepends=True)
     start = {statement: number - 1 for number, statement in iter_statements(text)}.get(path)
     if start is None:
-        gap = "" if not text or text.endswith("\n") else "\n"
-        return f"{text}{gap}{chr(10) if text else ''}{''.join(body)}"
+        return _append_table(text, body)
     end = start + 1
     while end < len(lines) and not lines[end].lstrip().startswith("["):
         end += 1
-    return "".join([*lines[:start], *body, *lines[end:]])
+    return "".join([*lines[:start], body, *lines[end:]])
+
+
+def _append_table(text: str, table: str) -> str:
+    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    return f"{text}{gap}{table}"
 
 
 def _statement_end(lines: list[str], start: int) -> int:
@@ -214,6 +214,10 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_toml_value, cast('list[Any]', value)))}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+
+
+def _toml_header(path: tuple[str, ...]) -> str:
+    return f"[{'.'.join(map(_toml_key, path))}]\n"
 
 
 def _toml_key(text: str) -> str:

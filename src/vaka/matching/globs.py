@@ -33,12 +33,12 @@ def matches_parts(parts: Sequence[str], text: str) -> bool:
     first, *middle, last = parts
     if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
         return False
-    at, end = len(first), len(text) - len(last)
+    position, end = len(first), len(text) - len(last)
     for part in middle:
-        at = text.find(part, at, end)
-        if at < 0:
+        position = text.find(part, position, end)
+        if position < 0:
             return False
-        at += len(part)
+        position += len(part)
     return True
 
 
@@ -71,22 +71,22 @@ def compile_name(pattern: str, parse_bracket: BracketParser, *, lenient: bool = 
 
 def _split_at_stars(pattern: str, parse_bracket: BracketParser, *, lenient: bool) -> list[str]:
     """Return regular expressions for the parts between the stars."""
-    pieces, at = [""], 0
-    while at < len(pattern):
-        letter = pattern[at]
-        at += 1
+    pieces, index = [""], 0
+    while index < len(pattern):
+        letter = pattern[index]
+        index += 1
         if letter == "*":
             pieces.append("")
             continue
-        bracket = parse_bracket(pattern, at) if letter == "[" else None
+        bracket = parse_bracket(pattern, index) if letter == "[" else None
         if letter == "?":
             pieces[-1] += "."
         elif bracket is not None:
             pieces[-1] += bracket[0]
-            at = bracket[1]
-        elif letter == "\\" and at < len(pattern):
-            pieces[-1] += re.escape(pattern[at])
-            at += 1
+            index = bracket[1]
+        elif letter == "\\" and index < len(pattern):
+            pieces[-1] += re.escape(pattern[index])
+            index += 1
         elif letter in "[\\" and not lenient:
             raise ValueError("it ends in a backslash" if letter == "\\" else "'[' is never closed")
         else:
@@ -94,39 +94,39 @@ def _split_at_stars(pattern: str, parse_bracket: BracketParser, *, lenient: bool
     return pieces
 
 
-def parse_bracket(pattern: str, at: int, *, git: bool = True) -> tuple[str, int] | None:
+def parse_bracket(pattern: str, index: int, *, git: bool = True) -> tuple[str, int] | None:
     """Parse a bracket; ``None`` for one that is not closed or not valid.
 
     As git does: with ``[:alpha:]``, and of a range that runs backwards only the first character matches. Without
     ``git`` there are no such classes, and a range that runs backwards is empty.
     """
-    negated = pattern[at : at + 1] in {"!", "^"}
-    at += negated
+    negated = pattern[index : index + 1] in {"!", "^"}
+    index += negated
     body, first = "", True
-    while at < len(pattern) and (first or pattern[at] != "]"):
+    while index < len(pattern) and (first or pattern[index] != "]"):
         first = False
-        if git and pattern.startswith("[:", at) and (end := pattern.find(":]", at)) > 0:
-            if pattern[at + 2 : end] not in _POSIX_CLASSES:
+        if git and pattern.startswith("[:", index) and (end := pattern.find(":]", index)) > 0:
+            if pattern[index + 2 : end] not in _POSIX_CLASSES:
                 return None
-            body, at = body + _POSIX_CLASSES[pattern[at + 2 : end]], end + 2
+            body, index = body + _POSIX_CLASSES[pattern[index + 2 : end]], end + 2
             continue
-        low, at = _read_character(pattern, at)
+        low, index = _read_character(pattern, index)
         high = low
-        if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] not in {"", "]"}:
-            high, at = _read_character(pattern, at + 1)
+        if pattern[index : index + 1] == "-" and pattern[index + 1 : index + 2] not in {"", "]"}:
+            high, index = _read_character(pattern, index + 1)
         if git or low <= high:
             body += f"\\U{ord(low):08x}-\\U{ord(max(low, high)):08x}"
-    if at >= len(pattern):
+    if index >= len(pattern):
         return None
     if not body:
-        return ("." if negated else "(?!)"), at + 1
-    return f"[{'^' if negated else ''}{body}]", at + 1
+        return ("." if negated else "(?!)"), index + 1
+    return f"[{'^' if negated else ''}{body}]", index + 1
 
 
-def _read_character(pattern: str, at: int) -> tuple[str, int]:
-    if pattern[at] == "\\" and at + 1 < len(pattern):
-        at += 1
-    return pattern[at], at + 1
+def _read_character(pattern: str, index: int) -> tuple[str, int]:
+    if pattern[index] == "\\" and index + 1 < len(pattern):
+        index += 1
+    return pattern[index], index + 1
 
 
 def matches_names(patterns: Sequence[NameMatcher | None], names: Sequence[str], *, inside: bool = False) -> bool:
@@ -136,18 +136,18 @@ def matches_names(patterns: Sequence[NameMatcher | None], names: Sequence[str], 
     """
     if len(patterns) > len(names) and None not in patterns:
         return False
-    at, position, back, resume = 0, 0, -1, 0
+    index, position, back, resume = 0, 0, -1, 0
     while position < len(names):
-        pattern = patterns[at] if at < len(patterns) else None
-        if pattern is None and at < len(patterns):
-            if at == len(patterns) - 1:
+        pattern = patterns[index] if index < len(patterns) else None
+        if pattern is None and index < len(patterns):
+            if index == len(patterns) - 1:
                 return True
-            back, resume, at = at, position, at + 1
+            back, resume, index = index, position, index + 1
         elif pattern is not None and pattern(names[position]):
-            at, position = at + 1, position + 1
+            index, position = index + 1, position + 1
         elif back >= 0:
             resume += 1
-            at, position = back + 1, resume
+            index, position = back + 1, resume
         else:
             return False
-    return at == len(patterns) if inside else all(pattern is None for pattern in patterns[at:])
+    return index == len(patterns) if inside else all(pattern is None for pattern in patterns[index:])
