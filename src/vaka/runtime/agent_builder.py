@@ -1,7 +1,7 @@
 """Build recipes from agents: look up models and tools by name, wrap functions and child agents as tools."""
 
 import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -14,7 +14,7 @@ from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
 from vaka.core.loop.dmail import DMailDelivery
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.turn import Ending
-from vaka.core.ports.model import Chunk, Model, Prompt, StopChunk
+from vaka.core.ports.model import Model
 from vaka.core.ports.tool import BindableTool, Tool, ToolContext
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, TurnError, VakaError
@@ -88,7 +88,8 @@ class AgentBuilder:
         bind: Callable[[ScriptServices], Callable[[Turn], Awaitable[Ending]]] | None = getattr(agent, "bind", None)
         model = self._choose_model(agent, parent)
         if model is None and bind is not None:
-            model = MissingModel(agent.name)
+            refusal = f"agent {agent.name!r} has no model; set one for the agent, or name one in the call"
+            model = UnavailableModel("", ModelRefused(refusal))
         if model is None:
             raise ConfigError(f"agent {agent.name!r} has no model; set one for the agent or for the runtime")
         options = {**self._default_options, **getattr(model, "options", {}), **_output_options(agent), **agent.options}
@@ -202,18 +203,6 @@ class _SpecOnlyTool:
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> JSON:
         raise ConfigError(f"{self.spec.name} can only be called in a runtime")
-
-
-class MissingModel:
-    """The model of a script agent that has none: each call fails."""
-
-    def __init__(self, agent: str) -> None:
-        self.name, self._agent = "", agent
-
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        for _ in prompt.messages:
-            raise ModelRefused(f"agent {self._agent!r} has no model; set one for the agent, or name one in the call")
-        yield StopChunk()
 
 
 def _agent_from_config(name: str, config: JSON) -> Agent:

@@ -1,9 +1,9 @@
 """The drivers of the sessions that this process works on: start, join, wake, interrupt and end them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
 
@@ -32,56 +32,6 @@ INTERRUPT_TIMEOUT = 30.0
 """Seconds to wait until a session in another process has stopped."""
 
 
-class TurnObservers(NamedTuple):
-    """The callbacks of the options that watch turns, for token usage and for approvals; each may be ``None``."""
-
-    on_tokens: Callable[[TokenStats], None] | None = None
-    on_permission_request: PermissionRequestHandler | None = None
-    approver: str = "host"
-
-    @classmethod
-    def of(cls, options: Options) -> Self:
-        """Return the callbacks of a runtime's options."""
-        return cls(options.token_callback, options.permission_request_handler, options.approval_approver)
-
-    @property
-    def active(self) -> bool:
-        """Whether any callback is set."""
-        return self.on_tokens is not None or self.on_permission_request is not None
-
-    def observe(self, drivers: "SessionDrivers", events: Sequence[Event]) -> None:
-        """Call the callbacks for events that the log has just stored."""
-        for event in events:
-            body = event.data
-            if isinstance(body, UsageRecorded) and self.on_tokens is not None:
-                stats = TokenStats(
-                    session_id=event.session, turn_id=event.turn, agent=body.agent, model=body.model,
-                    usage=body.usage, timestamp=event.ts,
-                )  # fmt: skip
-                # Not called here: an error of the callback must not reach the write that stored the event.
-                asyncio.get_running_loop().call_soon(self.on_tokens, stats)
-            elif isinstance(body, ApprovalRequested) and self.on_permission_request is not None:
-                drivers.spawn(self._decide(drivers, event, body, self.on_permission_request))
-
-    async def _decide(
-        self, drivers: "SessionDrivers", event: Event, request: ApprovalRequested, handler: PermissionRequestHandler
-    ) -> None:
-        asked = PermissionRequest(
-            tool_name=request.call.name, tool_params=request.call.arguments, session_id=event.session,
-            rule=request.rule, reason=request.reason, approval=request.approval,
-        )  # fmt: skip
-        answer: object = (await asyncio.gather(handler(asked), return_exceptions=True))[0]
-        if answer == "ask":
-            return
-        with suppress(VakaError):  # it was decided or has expired in the meantime; the log has that decision
-            if answer == "allow":
-                await drivers.decide(request.approval, "approve", by=self.approver)
-            else:  # with a message, so that the model reads it and the turn goes on
-                fault = "" if answer == "deny" else f": its handler gave {answer!r}, expected allow, deny or ask"
-                message = f"denied by {self.approver}{fault}"
-                await drivers.decide(request.approval, "reject", by=self.approver, message=message)
-
-
 class SessionDrivers:
     """One ``SessionDriver`` for each session with a running turn in this process."""
 
@@ -92,11 +42,11 @@ class SessionDrivers:
         env: Env,
         secrets: Secrets,
         builder: AgentBuilder,
-        observers: TurnObservers = TurnObservers(),
+        options: Options,
     ) -> None:
         self.store, self.hub, self.env, self.secrets, self.builder = store, hub, env, secrets, builder
         self.active: dict[SessionId, SessionDriver] = {}
-        self._observers = observers
+        self._options = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()
         self._closed = False
@@ -291,8 +241,8 @@ class SessionDrivers:
             self.warm_sessions,
         )
         driver.metadata, driver.deps = session.metadata, session.deps
-        if self._observers.active:
-            driver.observers.append(lambda events: self._observers.observe(self, events))
+        if self._options.token_callback is not None or self._options.permission_request_handler is not None:
+            driver.observers.append(self._observe)
         self.active[session.id] = driver
         try:
             await driver.claim()
@@ -366,3 +316,33 @@ class SessionDrivers:
                 return await self.store.events.wait(session, after=seq)
         except TimeoutError:
             return seq
+
+    def _observe(self, events: Sequence[Event]) -> None:
+        """Call the callbacks of the options for events that a log has just stored."""
+        for event in events:
+            body, options = event.data, self._options
+            if isinstance(body, UsageRecorded) and options.token_callback is not None:
+                stats = TokenStats(
+                    session_id=event.session, turn_id=event.turn, agent=body.agent, model=body.model,
+                    usage=body.usage, timestamp=event.ts,
+                )  # fmt: skip
+                # Not called here: an error of the callback must not reach the write that stored the event.
+                asyncio.get_running_loop().call_soon(options.token_callback, stats)
+            elif isinstance(body, ApprovalRequested) and options.permission_request_handler is not None:
+                self.spawn(self._ask_handler(event, body, options.permission_request_handler))
+
+    async def _ask_handler(self, event: Event, request: ApprovalRequested, handler: PermissionRequestHandler) -> None:
+        asked = PermissionRequest(
+            tool_name=request.call.name, tool_params=request.call.arguments, session_id=event.session,
+            rule=request.rule, reason=request.reason, approval=request.approval,
+        )  # fmt: skip
+        answer: object = (await asyncio.gather(handler(asked), return_exceptions=True))[0]
+        if answer == "ask":
+            return
+        approver = self._options.approval_approver
+        with suppress(VakaError):  # it was decided or has expired in the meantime; the log has that decision
+            if answer == "allow":
+                await self.decide(request.approval, "approve", by=approver)
+            else:  # with a message, so that the model reads it and the turn goes on
+                fault = "" if answer == "deny" else f": its handler gave {answer!r}, expected allow, deny or ask"
+                await self.decide(request.approval, "reject", by=approver, message=f"denied by {approver}{fault}")

@@ -23,7 +23,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
-from vaka.runtime.drivers import SessionDrivers, TurnObservers
+from vaka.runtime.drivers import SessionDrivers
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import (
     ApprovalAnswer,
@@ -168,9 +168,7 @@ class Runtime:
             scripts=self._get_script_host, models=self.models, cache=options.default_enable_cache
         )
         self._default_agent = options.default_agent()
-        self._drivers = SessionDrivers(
-            self.store, self.hub, self.env, self.secrets, self._builder, TurnObservers.of(options)
-        )
+        self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
         if options.sandbox == "on":
             _ = self.env.world  # now, so that a missing sandbox fails before the first turn
 
