@@ -4,30 +4,10 @@ The contract suites need pytest and stand in modules of their own: ``vaka.testin
 ``sandboxes``, ``adapters``.
 """
 
-from vaka.testing.clock import FakeClock as FakeClock
-from vaka.testing.clock import FakeIds as FakeIds
-from vaka.testing.clock import FakeRandom as FakeRandom
-from vaka.testing.models import ChaosModel as ChaosModel
-from vaka.testing.models import FunctionModel as FunctionModel
-from vaka.testing.models import RecordingModel as RecordingModel
-from vaka.testing.models import ScriptedModel as ScriptedModel
-from vaka.testing.models import call as call
-from vaka.testing.models import calls as calls
-from vaka.testing.models import fail as fail
-from vaka.testing.models import say as say
-from vaka.testing.models import stall as stall
+from vaka.testing.clock import FakeClock, FakeIds, FakeRandom
+from vaka.testing.models import ChaosModel, FunctionModel, RecordingModel, ScriptedModel, call, calls, fail, say, stall
 
 __all__ = [
-    "ChaosModel",
-    "FakeClock",
-    "FakeIds",
-    "FakeRandom",
-    "FunctionModel",
-    "RecordingModel",
-    "ScriptedModel",
-    "call",
-    "calls",
-    "fail",
-    "say",
-    "stall",
-]
+    "ChaosModel", "FakeClock", "FakeIds", "FakeRandom", "FunctionModel", "RecordingModel", "ScriptedModel", "call",
+    "calls", "fail", "say", "stall",
+]  # fmt: skip

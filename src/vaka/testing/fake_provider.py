@@ -285,15 +285,12 @@ def _split_body(segments: Sequence[bytes], fault: Fault, ping: bytes) -> Iterato
 
 
 def _garble_segments(segments: Sequence[bytes], garble: tuple[int, bytes] | None) -> Iterator[bytes]:
-    start = 0
-    for segment in segments:
-        end = start + len(segment)
-        if garble is not None and garble[0] < end and garble[0] + len(garble[1]) > start:
-            place, noise = garble
-            first, last = max(place, start), min(place + len(noise), end)
-            segment = segment[: first - start] + noise[first - place : last - place] + segment[last - start :]
-        yield segment
-        start = end
+    body = b"".join(segments)
+    if garble is not None:
+        place, noise = garble
+        body = (body[:place] + noise + body[place + len(noise) :])[: len(body)]
+    ends = itertools.accumulate(map(len, segments))
+    return (body[end - len(segment) : end] for segment, end in zip(segments, ends, strict=True))
 
 
 def _substitute_head(fault: Fault) -> _ResponseHead:

@@ -309,16 +309,16 @@ class ModelContract:
     async def test_a_transient_error_is_model_unavailable(self, answering: ModelMaker) -> None:
         """Overload, rate limits, timeouts and server errors may be retried."""
         for status in (408, 409, 429, 500, 502, 503, 529):
-            _, error = await try_stream(answering(fail(status, "busy", retry_after=7)))
-            assert isinstance(error, ModelUnavailable), status
+            chunks, error = await try_stream(answering(fail(status, "busy", retry_after=7)))
+            assert isinstance(error, ModelUnavailable), f"{status}: expected an error, got {error or chunks!r}"
             assert error.status == status
             assert error.retry_after == 7
 
     async def test_a_permanent_error_is_model_refused(self, answering: ModelMaker) -> None:
         """A retry does not help; a rejected key is named as the cause."""
         for status in (400, 401, 403, 404, 413, 422):
-            _, error = await try_stream(answering(fail(status, "no such thing")))
-            assert isinstance(error, ModelRefused), status
+            chunks, error = await try_stream(answering(fail(status, "no such thing")))
+            assert isinstance(error, ModelRefused), f"{status}: expected an error, got {error or chunks!r}"
             assert "no such thing" in str(error)
             assert status not in {401, 403} or "authentication" in str(error)
 
