@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import jsonschema
+import jsonschema_rs
 import msgspec
 import pytest
 
@@ -98,6 +99,12 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(committed)
 
 
+@pytest.fixture(scope="module")
+def compiled() -> jsonschema_rs.Draft202012Validator:
+    """The same schema, compiled: thousands of changed events are checked in the time the other takes for ten."""
+    return jsonschema_rs.Draft202012Validator(json.loads((schema.FOLDER / "events.schema.json").read_text()))
+
+
 @pytest.mark.parametrize("name", list(schema.FILES))
 def test_the_committed_schema_is_up_to_date(name: str) -> None:
     expected = schema.render_schema(schema.FILES[name])
@@ -108,7 +115,9 @@ def test_there_is_an_example_of_every_event() -> None:
     assert {type(body) for body in EXAMPLES} == set(schema.list_bodies())
 
 
-def test_every_event_is_valid_and_needs_all_its_fields(validator: jsonschema.Draft202012Validator) -> None:
+def test_every_event_is_valid_and_needs_all_its_fields(
+    validator: jsonschema.Draft202012Validator, compiled: jsonschema_rs.Draft202012Validator
+) -> None:
     failures: list[str] = []
     for body in EXAMPLES:
         event = wire(body)
@@ -117,8 +126,8 @@ def test_every_event_is_valid_and_needs_all_its_fields(validator: jsonschema.Dra
         changes["on another channel"] = {**event, "channel": "other"}
         if not isinstance(body, Custom):
             changes["with a list as data"] = {**event, "data": [1]}
-        failures += [f"{body.type}: valid {how}" for how, changed in changes.items() if validator.is_valid(changed)]
-        if not validator.is_valid({**event, "more": 1}):
+        failures += [f"{body.type}: valid {how}" for how, changed in changes.items() if compiled.is_valid(changed)]
+        if not compiled.is_valid({**event, "more": 1}):
             failures.append(f"{body.type}: not valid with an unknown field")
     assert failures == []
 
