@@ -105,6 +105,16 @@ async def test_secrets_are_redacted_on_the_shared_board() -> None:
         assert await subjects(runtime, "b") == ["Use [redacted]"]
 
 
+async def test_file_tools_cannot_write_the_files_of_a_task_store(tmp_path: Path) -> None:
+    write = [call("Write", file_path=name, content="forged") for name in ("tasks.db", "tasks.db-journal")]
+    agent = vaka.Agent("forger", model=Scripted([*write, {"text": "Done."}]), tools=("Write",))
+    options = vaka.Options(cwd=str(tmp_path), task_store=f"sqlite:///{tmp_path}/tasks.db", allow=("Write",))
+    async with vaka.Runtime(options) as runtime:
+        events = [event.type async for event in (await runtime.open(agent)).stream("Forge it.")]
+    assert (events.count("tool.failed"), events.count("tool.completed")) == (2, 0)
+    assert not list(tmp_path.glob("*"))
+
+
 @pytest.mark.parametrize("value", [5, {}, {"values": 1}, object(), MemoryStore().values, MemoryStore])
 def test_a_task_store_of_the_wrong_kind_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="task_store must be a store or a URL"):

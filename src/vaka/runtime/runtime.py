@@ -316,9 +316,9 @@ class Runtime:
         return store
 
     def _create_world(self) -> "World":
-        factory = lazy.world_factory()(self.options, self.env.policy, self.models, self.store)
-        self._world_factory = factory
         store, clock = self._task_store, self.env.clock
+        factory = lazy.world_factory()(self.options, self.env.policy, self.models, self.store, store)
+        self._world_factory = factory
         return factory.create_world(SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None)
 
     @property

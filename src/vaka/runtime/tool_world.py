@@ -39,8 +39,12 @@ ALL_HOSTS = "*"
 class WorldFactory:
     """Creates the ``World`` of one runtime and closes its network and proxy."""
 
-    def __init__(self, options: Options, policy: Policy, models: ModelRegistry, store: Store) -> None:
+    def __init__(
+        self, options: Options, policy: Policy, models: ModelRegistry, store: Store, task_store: Store | None
+    ) -> None:
         self._options, self._policy, self._models, self._store = options, policy, models, store
+        paths: list[Path | None] = [getattr(one, "path", None) for one in (store, task_store)]
+        self._store_paths = [os.path.realpath(path) for path in paths if path is not None]
         self._resources = AsyncExitStack()
 
     def create_world(self, tasks: SharedState | None = None) -> World:
@@ -98,11 +102,8 @@ class WorldFactory:
         return [folder for folder in folders if Path(folder).is_dir()]
 
     def _store_files(self, *suffixes: str) -> tuple[str, ...]:
-        """Return the files of the store, which commands must neither read nor change."""
-        path: Path | None = getattr(self._store, "path", None)
-        return (
-            tuple(f"{os.path.realpath(path)}{end}" for end in suffixes or _STORE_SUFFIXES) if path is not None else ()
-        )
+        """Return the files of the stores, which commands must neither read nor change."""
+        return tuple(f"{path}{end}" for path in self._store_paths for end in suffixes or _STORE_SUFFIXES)
 
     def _page_reader(self) -> Model | None:
         """Return the model that answers questions about web pages: that of the tier ``low``, else the default.
