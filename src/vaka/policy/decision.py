@@ -78,7 +78,7 @@ class PermissionDecision(Finding, frozen=True, kw_only=True):
 def strictest_decision(decisions: Iterable[PermissionDecision]) -> PermissionDecision:
     """Return the strictest of several decisions; several questions become one."""
     decisions = list(decisions)
-    strictest = max(decisions, key=lambda one: STRICTNESS[one.decision])
+    strictest = max(decisions, key=lambda decision: STRICTNESS[decision.decision])
     asks = {ask.subject: ask for ask in decisions if ask.decision == "ask"}
     if strictest.decision != "ask" or len(asks) < 2:
         return strictest

@@ -88,15 +88,11 @@ def touches_no_file(redirection: Redirection) -> bool:
         return target.value != ""
     if len(target.pieces) == 1 and target.expansion_kinds == {"process"}:
         return True  # its commands are judged on their own
-    return target.value in _STANDARD_STREAMS or (">" not in operator and target.value == "/dev/stdin")
-
-
-def is_write(redirection: Redirection) -> bool:
-    return ">" in redirection.operator
+    return target.value in _STANDARD_STREAMS or (not redirection.writes and target.value == "/dev/stdin")
 
 
 def input_files_of(simple: SimpleCommand) -> list[Word]:
-    return [each.target for each in simple.redirections if not touches_no_file(each) and not is_write(each)]
+    return [item.target for item in simple.redirections if not touches_no_file(item) and not item.writes]
 
 
 def list_possible_paths(words: Iterable[Word]) -> list[str]:
@@ -107,7 +103,7 @@ def list_possible_paths(words: Iterable[Word]) -> list[str]:
 
 def fill_with_values(word: Word, values: Sequence[str]) -> Iterator[str]:
     """Yield the texts that a word may become when its variables and commands have these values."""
-    unknown = [one for one in word.expansions if one.kind in {"parameter", "command"} and not one.numeric]
+    unknown = [part for part in word.expansions if part.kind in {"parameter", "command"} and not part.numeric]
     if all(expansion.name == "HOME" for expansion in unknown):
         return
     yield from values
@@ -144,9 +140,9 @@ def iter_likely_paths(word: Word) -> Iterator[str]:
         return
     if word.guess is not None:
         yield word.guess
-    shown = word.render(_expansion_text)
-    yield shown
-    head, slash, last = shown.rpartition("/")
+    path = word.render(_expansion_text)
+    yield path
+    head, slash, last = path.rpartition("/")
     if any(sign in last for sign in "*?["):
         dotted = last.startswith(".")
         for name in _PROBE_NAMES:
@@ -222,7 +218,7 @@ def find_danger(simple: SimpleCommand, folders: tuple[str, ...] | None) -> Findi
             question = question or finding
     for redirection in simple.redirections:
         target = redirection.target.value
-        if ">" in redirection.operator and target is not None and _DISK_DEVICE.match(_normalize_path(target)):
+        if redirection.writes and target is not None and _DISK_DEVICE.match(_normalize_path(target)):
             return _danger("deny", f"it writes over the disk {target}")
     return question
 

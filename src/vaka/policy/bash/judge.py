@@ -120,7 +120,7 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
     def _judge_undenied(self, simple: SimpleCommand, asked: Finding | None) -> Finding:
         permission, files = self._find_permission(simple)
         permission = permission or self.default
-        findings = [each for each in (asked, self._guard_finding(simple), _find_doubt(simple), permission) if each]
+        findings = filter(None, (asked, self._guard_finding(simple), _find_doubt(simple), permission))
         return strictest_finding([*findings, *self._judge_files(simple, permission, files)])
 
     def _guard_finding(self, simple: SimpleCommand) -> Finding | None:
@@ -212,7 +212,7 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
             if not allow_all:
                 yield _syntax_question(f"it opens a connection to {target.source}")
         elif not guard.touches_no_file(redirection):
-            kind = "write" if guard.is_write(redirection) else "read"
+            kind = "write" if redirection.writes else "read"
             yield from self._check_path(kind, target.path, strict=not allow_all)
             for path in self._possible_paths(target):
                 yield from self._check_path(kind, path)
@@ -372,8 +372,8 @@ def _occurs_outside_words(pattern: str, text: str, words: list[str]) -> bool:
 
 def redirection_targets_of(simple: SimpleCommand) -> list[str]:
     """Return the files that a part of a command writes to by redirection, as written."""
-    writes = [item for item in simple.redirections if guard.is_write(item) and not guard.touches_no_file(item)]
-    return [item.target.path for item in writes if item.target.path is not None]
+    targets = [item.target for item in simple.redirections if item.writes and not guard.touches_no_file(item)]
+    return [target.path for target in targets if target.path is not None]
 
 
 def _name_default(judged: _Decided, default: PermissionDecision) -> _Decided:

@@ -211,8 +211,8 @@ class Expander:
 
     def _read_expansion(self, node: "Node", kind: ExpansionKind, start: int) -> WordExpansion:
         if kind == "arithmetic":
-            two = self.raw.startswith("$((", start)
-            self.read_arithmetic(node, start + (3 if two else 2), node.end_byte - (2 if two else 1))
+            brackets = 2 if self.raw.startswith("$((", start) else 1  # $((…)) or $[…]
+            self.read_arithmetic(node, start + 1 + brackets, node.end_byte - brackets)
             return WordExpansion(kind)
         if kind == "parameter":
             return self._read_parameter(node, start)
@@ -261,11 +261,11 @@ class Expander:
         """Return a text with a blank for each expansion. Raises ``ParseMismatch`` for one outside ``inside``."""
         parts: list[str] = []
         offset = start
-        for place, one in sorted(inside.items()):
-            if place < offset:
+        for position, located in sorted(inside.items()):
+            if position < offset:
                 raise ParseMismatch("expansions overlap")
-            parts.append(self.raw[offset:place])
-            offset = one.end
+            parts.append(self.raw[offset:position])
+            offset = located.end
         parts.append(self.raw[offset:end])
         text = " ".join(parts)
         if offset > end or _EXPANSION_START.search(re.sub(ignored, " ", text)):

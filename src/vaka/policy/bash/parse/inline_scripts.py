@@ -194,7 +194,7 @@ _PRINTF_DIRECTIVE = re.compile(r"%([%sb])")
 
 def predict_output(command: SimpleCommand) -> ScriptText | None:
     """Return the output of ``echo``, ``printf`` or ``cat``, as far as it follows from the command."""
-    if command.name not in {"echo", "printf", "cat"} or any(">" in one.operator for one in command.redirections):
+    if command.name not in {"echo", "printf", "cat"} or any(item.writes for item in command.redirections):
         return None
     texts = [word.placeholder_text for word in command.words[1:]]
     certain = all(word.guess is not None for word in command.words)

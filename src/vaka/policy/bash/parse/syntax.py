@@ -141,6 +141,10 @@ class Redirection(msgspec.Struct, frozen=True):
     body: str | None = None
     """The text of a here-document or here-string; ``target`` has a value when the text is fully known."""
 
+    @property
+    def writes(self) -> bool:
+        return ">" in self.operator
+
 
 Words: TypeAlias = tuple[Word, ...]
 

@@ -78,7 +78,7 @@ class TaintTracker:
     def note_read(self, simple: SimpleCommand) -> None:
         """Note the variables that ``read`` and ``mapfile`` set."""
         if simple.name in {"read", "mapfile", "readarray"}:
-            self.assigned_values += (one.target for one in simple.redirections if one.operator == "<<<")
+            self.assigned_values += (item.target for item in simple.redirections if item.operator == "<<<")
         if simple.name == "read":
             valued, names = False, list[str]()
             for value in (word.placeholder_text for word in simple.words[1:]):
@@ -162,8 +162,8 @@ def prints_number(commands: Sequence[SimpleCommand]) -> bool:
         case "wc":
             return not operands and _WC_OPTIONS.fullmatch(options) is not None
         case "grep" | "egrep" | "fgrep":  # with several files it also prints names
-            one = len(operands) <= 2 and not any(word.may_split for word in words)
-            return one and _GREP_COUNT_OPTIONS.fullmatch(options) is not None
+            one_file = len(operands) <= 2 and not any(word.may_split for word in words)
+            return one_file and _GREP_COUNT_OPTIONS.fullmatch(options) is not None
         case "date":
             return len(operands) >= 1 and _DATE_FORMAT.fullmatch(operands[-1]) is not None
         case "stat":
