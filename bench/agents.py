@@ -12,17 +12,17 @@ ARGUMENTS = '{"a":1,"b":2}'
 
 
 class AddingModel:
-    """Calls ``add`` once, then answers in ``words`` pieces, ``burst`` of them in one tick of the event loop."""
+    """Calls a tool once, then answers in ``words`` pieces, ``burst`` of them in one tick of the event loop."""
 
     name = "fake"
 
-    def __init__(self, words: int = 1, burst: int = 0) -> None:
-        self._words, self._burst = words, burst
+    def __init__(self, words: int = 1, burst: int = 0, *, tool: str = "add", arguments: str = ARGUMENTS) -> None:
+        self._words, self._burst, self._tool, self._arguments = words, burst, tool, arguments
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer ``prompt``."""
         if not isinstance(prompt.messages[-1], ToolMessage):
-            yield CallChunk(0, name="add", arguments=ARGUMENTS, id="c1")
+            yield CallChunk(0, name=self._tool, arguments=self._arguments, id="c1")
             yield StopChunk("calls")
             return
         for number in range(self._words):

@@ -108,3 +108,28 @@ def time_process(statement: str, times: int = 9) -> float:
         subprocess.run(command, check=True, env=subprocess_environment())
         taken.append(time.perf_counter() - begun)
     return min(taken)
+
+
+async def time_growth(
+    turn: RunOnce, checkpoints: Sequence[int], *, sample: int = 5, seconds: float = 120.0
+) -> dict[int, float]:
+    """Return the CPU milliseconds of a turn at each checkpoint, the median of ``sample`` turns from there on.
+
+    Stops after ``seconds``: a checkpoint that was not reached is missing.
+    """
+    found: dict[int, float] = {}
+    done, end = 0, time.perf_counter() + seconds
+    for checkpoint in checkpoints:
+        while done < checkpoint - 1 and time.perf_counter() < end:
+            await turn()
+            done += 1
+        if done < checkpoint - 1:
+            break
+        taken: list[float] = []
+        for _ in range(sample):
+            begun = time.process_time()
+            await turn()
+            taken.append((time.process_time() - begun) * 1e3)
+        done += sample
+        found[checkpoint] = statistics.median(taken)
+    return found

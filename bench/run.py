@@ -26,6 +26,7 @@ PARTS = {
     "append": "bench.event_append:measure_append",
     "crowd-memory": "bench.concurrent_sessions:measure_in_memory",
     "crowd-sqlite": "bench.concurrent_sessions:measure_in_sqlite",
+    "growth": "bench.growth:measure_growth",
     "reopen": "bench.session_reopen:measure_reopen",
     "delta": "bench.delta_cost:measure_delta_stream",
     "deltas": "bench.http_deltas:measure_deltas",

@@ -47,7 +47,7 @@ class SyncStarter:
         self._timer: asyncio.TimerHandle | None = None
 
     def schedule(self, driver: "SessionDriver") -> None:
-        """Start a driver's sync after the delay."""
+        """Start a driver's sync after the delay, or up to twice of it."""
         loop = asyncio.get_running_loop()
         self._due.append((loop.time() + SYNC_DELAY, driver))
         if self._timer is None:
@@ -59,7 +59,7 @@ class SyncStarter:
         while self._due and self._due[0][0] <= now:
             self._due.popleft()[1].start_sync()
         if self._due:
-            self._timer = loop.call_at(self._due[0][0], self._start_due)
+            self._timer = loop.call_later(SYNC_DELAY, self._start_due)  # one timer for all that begin meanwhile
 
     def close(self) -> None:
         self._due.clear()

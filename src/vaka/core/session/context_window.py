@@ -1,6 +1,7 @@
 """The events from which prompts are built, from the last compaction on, and views that follow them."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from vaka.core.session.state import SessionState
@@ -106,10 +107,19 @@ class ContextWindow:
 
     def events_at(self, path: AgentPath) -> Iterator[Event]:
         """Yield the events of one agent, and the ``subagent.started`` that holds its input."""
-        for event in self.events:
+        for event in islice(self.events, self._start_of(path), None):
             body = event.data
             if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
                 yield event
+
+    def _start_of(self, path: AgentPath) -> int:
+        """Return the position of the event that starts the agent at ``path``, found from the end; 0 for the root."""
+        if path:
+            for position in range(len(self.events) - 1, -1, -1):
+                event = self.events[position]
+                if type(event.data) is progress.SubagentStarted and (*event.path, event.data.child) == path:
+                    return position
+        return 0
 
     def last_text(self, turn: TurnId, path: AgentPath) -> str:
         """Return the last text of the agent in a turn, ``""`` when there is none."""
@@ -122,7 +132,10 @@ class ContextWindow:
 
     def _drop_child(self, child: AgentPath) -> None:
         """Drop the events of a finished child: no prompt needs them again."""
-        self._set_events([event for event in self.events if event.path[: len(child)] != child])
+        start, events = self._start_of(child), self.events
+        dropped = [event for event in islice(events, start, None) if event.path[: len(child)] == child]
+        self.size -= sum(len(event.stored) for event in dropped)
+        events[start:] = [event for event in islice(events, start, None) if event.path[: len(child)] != child]
         self._views = {path: view for path, view in self._views.items() if path[: len(child)] != child}
 
     def _drop_script(self, end: Event) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.types import progress
-from vaka.core.types.event import Event
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import MessageId, SessionId
 
 MAX_QUEUED = 256
@@ -73,7 +73,7 @@ class Follower:
 
     def __init__(self, *, turn_ends_only: bool = False) -> None:
         self.queue: deque[Event | int] = deque()
-        self._turn_ends_only = turn_ends_only
+        self.turn_ends_only = turn_ends_only
         self.live_count = 0
         self.needs_snapshot = True
         """True when open blocks must be sent whole: at the start, and after the queue overflowed."""
@@ -92,12 +92,12 @@ class Follower:
             self.queue[-1] = head
         else:
             self.queue.append(head)
-        if turn_ended or not self._turn_ends_only:
+        if turn_ended or not self.turn_ends_only:
             self.wakeup.set()
 
     def push(self, event: Event) -> None:
         """Queue a live event. Never blocks: a slow reader loses deltas and gets a snapshot."""
-        if self.needs_snapshot or self._turn_ends_only:
+        if self.needs_snapshot or self.turn_ends_only:
             return
         if self.live_count >= MERGE_FROM and self._merge(event):
             return
@@ -147,6 +147,21 @@ class Fanout:
             self.head = head
         for follower in self.followers:
             follower.advance_head(self.head, turn_ended=turn_ended)
+
+    def extend_block(self, body: Body) -> bool:
+        """Take a live body without an event when no follower wants one; return whether that was possible.
+
+        It is not for the first delta of a block, whose event is part of the snapshots.
+        """
+        for follower in self.followers:
+            if not follower.turn_ends_only:
+                return False
+        if isinstance(body, progress.DELTAS):
+            block = self.blocks.get((body.message_id, body.block))
+            if block is None:
+                return False
+            block.add(body.text)
+        return True
 
     def publish_live(self, event: Event) -> None:
         body = event.data

@@ -179,11 +179,9 @@ class Log:
             self._publish(redacted_scope, redacted)
 
     def _publish(self, scope: EventScope, body: Body) -> None:
-        self.fanout.publish_live(
-            Event(
-                data=body, session=self.session, ts=self._timestamp(), turn=scope.turn, step=scope.step, path=scope.path
-            )
-        )
+        if not self.fanout.extend_block(body):
+            now, turn, step, path = self._timestamp(), scope.turn, scope.step, scope.path
+            self.fanout.publish_live(Event(data=body, session=self.session, ts=now, turn=turn, step=step, path=path))
         self.store.live.touch(self.session)
 
     async def sync(self) -> None:

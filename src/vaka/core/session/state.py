@@ -203,11 +203,13 @@ def agent_key(path: AgentPath) -> str:
 
 def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:
     """Yield the digest of each call and the number of equal calls in a row, continuing from ``progress``."""
-    last, streak = progress.last, progress.streak
+    last: Digest | None = progress.last
+    streak = progress.streak
     for call in calls:
         digest = digest_of([call.name, call.raw or call.arguments])
-        last, streak = digest, streak + 1 if digest == last else 1
-        yield last, streak
+        streak = streak + 1 if digest == last else 1
+        last = digest
+        yield digest, streak
 
 
 def child_name(number: int, ordinal: int = 1) -> str:
