@@ -66,12 +66,7 @@ class HashingEmbedder:
     def __init__(self, size: int = DEFAULT_SIZE) -> None:
         if size < 1:
             raise InvalidInput(f"a vector has at least 1 number, not {size!r}")
-        self._size = size
-
-    @property
-    def name(self) -> str:
-        """The name in logs."""
-        return f"hashing/{self._size}"
+        self.name, self._size = f"hashing/{size}", size
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector for each text, in order."""

@@ -38,7 +38,7 @@ class _Delta(msgspec.Struct, gc=False):
     text: str | msgspec.UnsetType = msgspec.UNSET
     partial_json: str | msgspec.UnsetType = msgspec.UNSET
     thinking: str | msgspec.UnsetType = msgspec.UNSET
-    signature: str | msgspec.UnsetType = msgspec.UNSET
+    signature: str = ""
     citation: Any = None
     stop_reason: str | None = None
 
@@ -174,9 +174,12 @@ class AnthropicStreamDecoder:
                 raise StreamCut(f"the stream is garbled: a piece of a call is a {delta.type!r} without JSON")
             block.pieces.append(piece)
             return (TextChunk(piece) if block.kind == _ANSWER else CallChunk(block.index, "", piece),)
+        if block.kind == "thinking" and delta.thinking is not msgspec.UNSET:
+            block.pieces.append(delta.thinking)
+            return (ReasoningChunk(delta.thinking),)
         if block.kind == "thinking":
-            return _thinking_chunks(block, delta)
-        if block.kind == _OTHER:
+            block.signature += delta.signature
+        elif block.kind == _OTHER:
             _merge_delta(block, _decode_json(data))
         elif delta.citation is not None:
             return (_citation_chunk(delta.citation),)
@@ -238,15 +241,6 @@ class AnthropicStreamDecoder:
             input=uncached + read + write, output=larger(before.output, "output_tokens"), cache_read=read,
             cache_write=write, reasoning=larger(before.reasoning, "output_tokens_details", "thinking_tokens"),
         )  # fmt: skip
-
-
-def _thinking_chunks(block: _OpenBlock, delta: _Delta) -> Sequence[Chunk]:
-    if delta.thinking is not msgspec.UNSET:
-        block.pieces.append(delta.thinking)
-        return (ReasoningChunk(delta.thinking),)
-    if delta.signature is not msgspec.UNSET:
-        block.signature += delta.signature
-    return _NO_CHUNKS
 
 
 def _merge_delta(block: _OpenBlock, event: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.errors import ModelError, StreamCut
+from vaka.core.types.errors import StreamCut
 from vaka.core.types.message import Citation, Usage
 from vaka.models.compatibility import DECODE_ERRORS, as_object, count_of, unused_name
 from vaka.models.transport import errors
@@ -123,14 +123,6 @@ def decode_object(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     return as_object(decode_part(raw, object))
 
 
-def error_of_event(data: bytes) -> ModelError:
-    """Return the error that an event reports."""
-    event = decode_object(data)
-    return errors.error_from_event(
-        event.get("error") or {name: event[name] for name in ("code", "message") if name in event}
-    )
-
-
 def garbled_error(message: str) -> StreamCut:
     """Return the error for a stream that contradicts itself."""
     return StreamCut(f"the answer was garbled: {message}")
@@ -152,16 +144,15 @@ _TEXT_DELTA = "response.output_text.delta"
 class _ItemState:
     """An item of the answer, as far as it was emitted."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, call_number: int) -> None:
+        self.kind, self.call_number = kind, call_number
         self.is_announced = False  # the server sent the item itself, not only deltas for it
         self.closed = False  # all of it was emitted
         self.incomplete = False  # the server marked it as incomplete
         self.emitted_texts: dict[_PartKey, list[str]] = {}
         self.citation_counts: dict[int, int] = {}
         self.phase = ""  # of a message
-        self.call_number = -1  # of a call
-        self.name = self.id = ""
+        self.name = self.id = ""  # of a call
         self.call_emitted = self.arguments_complete = False
 
     def append_text(self, key: _PartKey, text: str) -> None:
@@ -224,7 +215,9 @@ class ResponsesStreamDecoder:
         if handler is not None:
             return handler(event)
         if event.type == "error" or (not event.type and (name == "error" or event.error)):
-            raise error_of_event(data)
+            fields = decode_object(data)
+            reported = {name: fields[name] for name in ("code", "message") if name in fields}
+            raise errors.error_from_event(fields.get("error") or reported)
         return ()
 
     def end(self) -> Iterable[Chunk]:
@@ -248,7 +241,9 @@ class ResponsesStreamDecoder:
         return item
 
     def _add_item(self, index: int, kind: str) -> _ItemState:
-        item = self._items[index] = _ItemState(kind)
+        item = self._items[index] = _ItemState(kind, len(self._calls))
+        if kind == "function_call":
+            self._calls.append(item)
         self._last_index = index
         return item
 
@@ -399,7 +394,7 @@ class ResponsesStreamDecoder:
             raise garbled_error("a call names no tool")
 
     def _arguments_delta(self, event: ResponsesEvent) -> Iterator[Chunk]:
-        item, delta = self._number_call(self._item_of(event, "function_call")), event.delta or ""
+        item, delta = self._item_of(event, "function_call"), event.delta or ""
         item.append_text(_ARGUMENTS_KEY, delta)
         if item.call_emitted:
             yield CallChunk(item.call_number, arguments=delta)
@@ -411,7 +406,6 @@ class ResponsesStreamDecoder:
 
     def _emit_call(self, item: _ItemState, name: str | None, arguments: str | None) -> Iterator[Chunk]:
         """Emit a call as far as it is known, from its name on."""
-        self._number_call(item)
         if name and item.name and name != item.name:
             raise garbled_error(f"a call of {item.name!r} became one of {name!r}")
         item.name = item.name or name or ""
@@ -420,20 +414,11 @@ class ResponsesStreamDecoder:
         if rest is None and not is_same_json(known, arguments or ""):
             raise garbled_error(f"the deltas of the arguments for {item.name!r} differ from the complete arguments")
         if not item.call_emitted and item.name:
-            item.id, item.call_emitted = self._unique_call_id(item), True
+            taken = {other.id for other in self._calls if other is not item}
+            item.id, item.call_emitted = unused_name(item.id or f"call_{item.call_number + 1}", taken), True
             yield CallChunk(item.call_number, item.name, known, item.id)
         elif item.call_emitted and rest:
             yield CallChunk(item.call_number, arguments=rest)
-
-    def _number_call(self, item: _ItemState) -> _ItemState:
-        if item.call_number < 0:
-            item.call_number = len(self._calls)
-            self._calls.append(item)
-        return item
-
-    def _unique_call_id(self, item: _ItemState) -> str:
-        taken = {other.id for other in self._calls if other is not item}
-        return unused_name(item.id or f"call_{item.call_number + 1}", taken)
 
     # The end
 

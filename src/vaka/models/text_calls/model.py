@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -267,8 +268,10 @@ class TextCalls(ModelWrapper):
         group_by_category: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(inner)
-        self._parameters, self._examples = include_parameters, include_examples
-        self._markdown, self._grouped = markdown, group_by_category
+        self._render = partial(
+            render_tools, include_parameters=include_parameters, include_examples=include_examples, markdown=markdown,
+            group_by_category=group_by_category,
+        )  # fmt: skip
         if isinstance(inner, CostEstimator):
             estimate = inner.estimate
             self.estimate: Callable[[Prompt], Estimate] = lambda prompt: estimate(self.rewrite(prompt))
@@ -279,11 +282,7 @@ class TextCalls(ModelWrapper):
         system = prompt.system
         if tools:
             single = prompt.options.get("parallel_calls") is False
-            tool_text = render_tools(
-                tools, include_parameters=self._parameters, include_examples=self._examples, markdown=self._markdown,
-                group_by_category=self._grouped,
-            )  # fmt: skip
-            instructions = calling_instructions(tools, tool_text, required=required, single=single)
+            instructions = calling_instructions(tools, self._render(tools), required=required, single=single)
             system = f"{system}\n\n{instructions}" if system else instructions
         return msgspec.structs.replace(
             prompt, messages=write_calls_as_text(prompt.messages), system=system, tools=(), tool_choice="auto",

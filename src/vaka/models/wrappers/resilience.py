@@ -253,10 +253,9 @@ class FallbackModel:
             try:
                 async with aclosing(model.stream(with_call_number(prompt, number))) as chunks:
                     async for chunk in chunks:
-                        if isinstance(chunk, UsageChunk):
-                            yield chunk if chunk.model else UsageChunk(chunk.usage, model.name)
-                            continue
-                        if isinstance(chunk, RetryChunk):
+                        if isinstance(chunk, UsageChunk) and not chunk.model:
+                            chunk = UsageChunk(chunk.usage, model.name)
+                        elif isinstance(chunk, RetryChunk):
                             number += 1
                         yield chunk
                         if isinstance(chunk, StopChunk):
