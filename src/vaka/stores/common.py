@@ -16,21 +16,10 @@ import msgspec
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
-from vaka.core.types.control import (
-    ApprovalExpired,
-    ApprovalRequested,
-    ApprovalResolved,
-    InputAdded,
-    InterruptRequested,
-    QuestionAnswered,
-    QuestionAsked,
-    SessionReverted,
-    key_of,
-)
+from vaka.core.types import control, progress
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, LogError, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
-from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted
 
 Durability: TypeAlias = Literal["power", "process"]
 """What an acknowledged event survives: a power cut, or only the death of the process."""
@@ -41,10 +30,15 @@ on_failpoint: Callable[[str], None] | None = None
 _decode_cursor = msgspec.json.Decoder(tuple[str, str]).decode
 
 _DECISION_EVENTS = frozenset[type]({
-    ApprovalExpired, ApprovalRequested, ApprovalResolved, QuestionAnswered, QuestionAsked, SessionReverted,
-    TurnCancelled, TurnCompleted, TurnFailed, TurnInterrupted,
+    control.ApprovalExpired, control.ApprovalRequested, control.ApprovalResolved, control.QuestionAnswered,
+    control.QuestionAsked, control.SessionReverted, progress.TurnCancelled, progress.TurnCompleted,
+    progress.TurnFailed, progress.TurnInterrupted,
 })  # fmt: skip
 """Events that open or settle a decision; a batch without any of them needs no further look."""
+
+_OFFERED_EVENTS = (
+    control.InputAdded, control.InterruptRequested, control.ApprovalResolved, control.QuestionAnswered,
+)  # fmt: skip
 
 
 def check_durability(durability: Durability) -> None:
@@ -65,10 +59,11 @@ def check_batch(session: SessionId, events: Sequence[Event], *, head: int, head_
 
 def check_offer(event: Event, key: str) -> None:
     """Raise ``InvalidInput`` unless a process that is not the writer may append this event, under this key."""
-    if not isinstance(event.data, InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered):
+    if not isinstance(event.data, _OFFERED_EVENTS):
         raise InvalidInput(f"{event.type} cannot be offered: only the session's writer may append it")
-    if not key or key != key_of(event.data):
-        raise InvalidInput(f"{event.type} has the key {key_of(event.data)!r} and cannot be offered under {key!r}")
+    own_key = control.key_of(event.data)
+    if not key or key != own_key:
+        raise InvalidInput(f"{event.type} has the key {own_key!r} and cannot be offered under {key!r}")
 
 
 def decision_changes(

@@ -1,4 +1,4 @@
-"""Primitives that followers in this process wait on: the head of a log, and the latest snapshot of each open block."""
+"""Primitives of followers and of what they follow: waits for the head of a log, and snapshots of open blocks."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Sequence

@@ -23,28 +23,8 @@ from vaka.core.ports.model import (
     StopChunk,
     UsageChunk,
 )
-from vaka.core.types.errors import (
-    AuthenticationFailed,
-    BadRequest,
-    ContextTooLong,
-    InvalidInput,
-    ModelError,
-    ModelUnavailable,
-    RateLimited,
-    StreamCut,
-)
+from vaka.core.types import errors, message
 from vaka.core.types.ids import CallId, MessageId
-from vaka.core.types.message import (
-    AssistantMessage,
-    CallRef,
-    Part,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    Usage,
-    UserMessage,
-)
 from vaka.testing.fake_provider import AnswerSource, FakeProvider, Fault, ProviderRequest, render_events
 from vaka.testing.models import (
     PROMPT,
@@ -130,7 +110,7 @@ class EmbedderContract:
 async def _refusal_message(embedder: Embedder, texts: Any) -> str:
     try:
         vectors = await embedder.embed(texts)
-    except InvalidInput as error:
+    except errors.InvalidInput as error:
         return str(error)
     raise AssertionError(f"expected an error for {texts!r}, got {vectors!r}")
 
@@ -164,20 +144,22 @@ def follow_up_prompt(chunks: list[Chunk], prompt: Prompt = PROMPT) -> Prompt:
     assembly = MessageAssembly(MessageId("msg_2"))
     for chunk in chunks:
         assembly.feed(chunk)
-    content: list[Part] = []
-    tool_calls: list[ToolCall] = []
+    content: list[message.Part] = []
+    tool_calls: list[message.ToolCall] = []
     for part in assembly.parts():
         if isinstance(part, RawToolCall):
             id = CallId(f"call_{len(tool_calls) + 2}")
             arguments = msgspec.json.decode(part.arguments or "{}")
-            tool_calls.append(ToolCall(id=id, name=part.name, arguments=arguments, provider_id=part.provider_id))
-            content.append(CallRef(id=id))
+            tool_calls.append(
+                message.ToolCall(id=id, name=part.name, arguments=arguments, provider_id=part.provider_id)
+            )
+            content.append(message.CallRef(id=id))
         else:
             content.append(part)
-    answer = AssistantMessage(id=assembly.message_id, content=tuple(content), calls=tuple(tool_calls))
-    results = tuple(ToolResult(call=one.id, content=(Text(text="sun"),)) for one in tool_calls)
-    after = (ToolMessage(results=results),) if tool_calls else ()
-    question = UserMessage(content=(Text(text="Are you sure?"),))
+    answer = message.AssistantMessage(id=assembly.message_id, content=tuple(content), calls=tuple(tool_calls))
+    results = tuple(message.ToolResult(call=one.id, content=(message.Text(text="sun"),)) for one in tool_calls)
+    after = (message.ToolMessage(results=results),) if tool_calls else ()
+    question = message.UserMessage(content=(message.Text(text="Are you sure?"),))
     return msgspec.structs.replace(prompt, messages=(*prompt.messages, answer, *after, question))
 
 
@@ -214,7 +196,7 @@ class AdapterContract(ModelContract):
         assert [(name, msgspec.json.decode(arguments)) for name, arguments in content.calls] == [
             ("weather", {"city": "Hilo 🌺"}), ("weather", {"city": "Kona"}),
         ]  # fmt: skip
-        assert content.usage == Usage(input=100, output=20, cache_read=40, reasoning=6)
+        assert content.usage == message.Usage(input=100, output=20, cache_read=40, reasoning=6)
 
     async def test_usage_with_the_model_name_comes_before_the_stop(self, connecting: AdapterMaker) -> None:
         async with connect_adapter(connecting, FULL_ANSWER) as (model, _):
@@ -282,14 +264,14 @@ class AdapterContract(ModelContract):
         assert [sent.count(words) for words in secrets] == [1] * len(secrets)
 
     async def test_errors_are_distinguished_by_type(self, connecting: AdapterMaker) -> None:
-        cases: list[tuple[int, str, type[ModelError]]] = [
-            (429, "slow down", RateLimited),
-            (401, "who are you", AuthenticationFailed),
-            (403, "not for you", AuthenticationFailed),
-            (400, "prompt is too long: 212345 tokens > 200000 maximum", ContextTooLong),
-            (400, "temperature must be at most 2", BadRequest),
-            (500, "oops", ModelUnavailable),
-            (529, "overloaded", ModelUnavailable),
+        cases: list[tuple[int, str, type[errors.ModelError]]] = [
+            (429, "slow down", errors.RateLimited),
+            (401, "who are you", errors.AuthenticationFailed),
+            (403, "not for you", errors.AuthenticationFailed),
+            (400, "prompt is too long: 212345 tokens > 200000 maximum", errors.ContextTooLong),
+            (400, "temperature must be at most 2", errors.BadRequest),
+            (500, "oops", errors.ModelUnavailable),
+            (529, "overloaded", errors.ModelUnavailable),
         ]
         for status, words, kind in cases:
             async with connect_adapter(connecting, fail(status, words)) as (model, _):
@@ -303,7 +285,7 @@ class AdapterContract(ModelContract):
             chunks, error = await try_stream(model)
         assert join_chunks(chunks).text == "It is"
         assert join_chunks(chunks).stops == []
-        assert isinstance(error, ModelUnavailable)
+        assert isinstance(error, errors.ModelUnavailable)
         assert "too many" in str(error)
 
     async def test_a_refused_connection_is_model_unavailable(self, connecting: AdapterMaker) -> None:
@@ -311,7 +293,7 @@ class AdapterContract(ModelContract):
             pass
         model = connecting(provider.url, "some-model")
         chunks, error = await try_stream(model)
-        assert (chunks, type(error)) == ([], ModelUnavailable)
+        assert (chunks, type(error)) == ([], errors.ModelUnavailable)
         if isinstance(model, Closeable):
             await model.close()
 
@@ -324,7 +306,7 @@ class AdapterContract(ModelContract):
             fault = Fault(cut=sum(map(len, events[:count])))
             async with connect_adapter(connecting, FULL_ANSWER, fault=fault) as (model, _):
                 chunks, error = await try_stream(model)
-            assert (join_chunks(chunks).stops, type(error)) == ([], StreamCut), count
+            assert (join_chunks(chunks).stops, type(error)) == ([], errors.StreamCut), count
 
     async def test_closing_a_stream_early_disconnects(self, connecting: AdapterMaker) -> None:
         answer = {"chunks": ["word "] * 20}

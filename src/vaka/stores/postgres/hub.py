@@ -10,16 +10,13 @@ from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
-from vaka.stores.followers import BlockGetter
+from vaka.stores.followers import SNAPSHOT_INTERVAL, BlockGetter
 from vaka.stores.postgres.database import PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key, transpose_rows
 from vaka.stores.postgres.heartbeat import CHANNEL, FOLLOWER_TTL, Followers, Heartbeat, Lease
 from vaka.stores.postgres.writer import GroupWriter, PendingWrite
 
 T = TypeVar("T")
-
-WRITE_INTERVAL = 0.1
-"""Seconds between two writes of the open blocks."""
 
 _SELECT_BLOCKS = (
     "select block, body from vaka.live_blocks where namespace = $1 and session = $2 and valid_until > now()"
@@ -120,7 +117,7 @@ class BlockWriter:
                 await self._write(list(due.values()))
             except VakaError:  # the server is unreachable: the next touch writes the blocks
                 pass
-            await asyncio.sleep(WRITE_INTERVAL)
+            await asyncio.sleep(SNAPSHOT_INTERVAL)
 
     async def _write(self, due: list[_SharedBlocks]) -> None:
         rows = [(shared, shared.encode_rows()) for shared in due]
