@@ -19,14 +19,7 @@ from typing import NamedTuple
 
 from vaka.core.types.errors import FileChanged, FileError, FileRefused
 from vaka.core.types.ids import Digest
-from vaka.files.paths import (
-    blocked_folder_error,
-    check_unchanged,
-    encode_name,
-    join_names,
-    not_a_file_error,
-    quote_path,
-)
+from vaka.files import paths
 from vaka.files.safe_open import FOLDER_FLAGS, LIST_FLAGS, IdentityGuard, RootFolder, check_not_locked
 from vaka.system.openat2 import rename_noreplace
 
@@ -112,11 +105,11 @@ def open_or_make_folder(root: RootFolder, parts: Sequence[str], guard: IdentityG
     folder = os.open(b".", FOLDER_FLAGS, dir_fd=root.fd)
     try:
         for depth, part in enumerate(parts, 1):
-            inner = _open_or_make_subfolder(folder, part, join_names(parts[:depth]), make=make)
+            inner = _open_or_make_subfolder(folder, part, paths.join_names(parts[:depth]), make=make)
             os.close(folder)
             folder = inner
             if guard:
-                guard.check(os.fstat(folder), join_names(parts[:depth]))
+                guard.check(os.fstat(folder), paths.join_names(parts[:depth]))
     except BaseException:
         os.close(folder)
         raise
@@ -136,25 +129,25 @@ def sync_folder(folder: int) -> None:
 def _open_or_make_subfolder(folder: int, name: str, path: str, *, make: bool) -> int:
     while True:
         try:
-            return os.open(encode_name(name), FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+            return os.open(paths.encode_name(name), FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
         except NotADirectoryError as error:
             raise _not_writable_error(folder, name, path) from error
         except FileNotFoundError:
             if not make:
                 raise
         with suppress(FileExistsError):  # another process made it meanwhile
-            os.mkdir(encode_name(name), dir_fd=folder)
+            os.mkdir(paths.encode_name(name), dir_fd=folder)
         sync_folder(folder)
         make = False
 
 
 def _not_writable_error(folder: int, name: str, path: str) -> FileError:
-    status = os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
-    return _link_error(path) if stat.S_ISLNK(status.st_mode) else blocked_folder_error(path)
+    status = os.stat(paths.encode_name(name), dir_fd=folder, follow_symlinks=False)
+    return _link_error(path) if stat.S_ISLNK(status.st_mode) else paths.blocked_folder_error(path)
 
 
 def _link_error(path: str) -> FileRefused:
-    return FileRefused(f"{quote_path(path)} is a link, and links are not written through")
+    return FileRefused(f"{paths.quote_path(path)} is a link, and links are not written through")
 
 
 _CHUNK = 1 << 20
@@ -183,7 +176,7 @@ def write_atomically(write: FileWrite, guard: IdentityGuard | None = None) -> os
         if guard:
             guard.check(old, write.path)
     present = None if old is None else write.known or Digest("")  # the digest itself is compared under the lock
-    check_unchanged(write.path, present, write.known, new=write.new)
+    paths.check_unchanged(write.path, present, write.known, new=write.new)
     name, fd = create_temp_file(write.folder, 0o600 if old else 0o666)
     try:
         reach_failpoint("write.after_create")
@@ -211,7 +204,7 @@ def write_atomically(write: FileWrite, guard: IdentityGuard | None = None) -> os
 def lstat_name(folder: int, name: str) -> os.stat_result | None:
     """Return the status of a name in a folder without following links, ``None`` if it is missing."""
     try:
-        return os.stat(encode_name(name), dir_fd=folder, follow_symlinks=False)
+        return os.stat(paths.encode_name(name), dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
@@ -228,14 +221,14 @@ def _check_replaceable(write: FileWrite, old: os.stat_result) -> None:
     if stat.S_ISLNK(old.st_mode):
         raise _link_error(write.path)
     if stat.S_ISDIR(old.st_mode):
-        raise not_a_file_error(write.path)
+        raise paths.not_a_file_error(write.path)
     if not stat.S_ISREG(old.st_mode):
-        raise FileRefused(f"{quote_path(write.path)} is not a regular file")
+        raise FileRefused(f"{paths.quote_path(write.path)} is not a regular file")
     check_not_locked(old, write.path)
     if write.new:
         return  # refused below: it is not written to
     try:
-        os.close(os.open(encode_name(write.name), os.O_WRONLY | _NOFOLLOW, dir_fd=write.folder))
+        os.close(os.open(paths.encode_name(write.name), os.O_WRONLY | _NOFOLLOW, dir_fd=write.folder))
     except OSError as error:  # a rename would succeed on a read-only file
         if error.errno != errno.ETXTBSY:
             raise
@@ -271,7 +264,7 @@ def _hold_unchanged(write: FileWrite) -> Generator[None]:
         yield
         return
     try:
-        fd = os.open(encode_name(write.name), os.O_RDONLY | _NOFOLLOW, dir_fd=write.folder)
+        fd = os.open(paths.encode_name(write.name), os.O_RDONLY | _NOFOLLOW, dir_fd=write.folder)
     except FileNotFoundError as error:
         raise _changed_error(write) from error
     try:
@@ -288,7 +281,7 @@ def _hold_unchanged(write: FileWrite) -> Generator[None]:
 
 
 def _changed_error(write: FileWrite) -> FileChanged:
-    return FileChanged(f"{quote_path(write.path)} has changed since it was read; read it again")
+    return FileChanged(f"{paths.quote_path(write.path)} has changed since it was read; read it again")
 
 
 def _wait_for_lock(fd: int, path: str) -> None:
@@ -296,7 +289,7 @@ def _wait_for_lock(fd: int, path: str) -> None:
     deadline = time.monotonic() + _LOCK_TIMEOUT
     while try_lock(fd) is False:
         if time.monotonic() > deadline:
-            raise FileError(f"{quote_path(path)} is locked by another process")
+            raise FileError(f"{paths.quote_path(path)} is locked by another process")
         time.sleep(0.005)
 
 
@@ -305,7 +298,7 @@ def _version_of(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _rename_into_place(write: FileWrite, name: bytes) -> None:
-    folder, target = write.folder, encode_name(write.name)
+    folder, target = write.folder, paths.encode_name(write.name)
     if not write.new:
         os.rename(name, target, src_dir_fd=folder, dst_dir_fd=folder)
         return
@@ -314,4 +307,4 @@ def _rename_into_place(write: FileWrite, name: bytes) -> None:
             os.link(name, target, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             os.unlink(name, dir_fd=folder)
     except FileExistsError as error:
-        raise FileChanged(f"{quote_path(write.path)} exists already; expected nothing there") from error
+        raise FileChanged(f"{paths.quote_path(write.path)} exists already; expected nothing there") from error
