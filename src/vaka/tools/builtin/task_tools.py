@@ -9,18 +9,9 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import ToolResult, replace_surrogates
+from vaka.tools.builtin import task_board
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
-from vaka.tools.builtin.task_board import (
-    STATUSES,
-    Board,
-    Task,
-    TaskChange,
-    load_board,
-    open_board,
-    parse_status,
-    save_board,
-    task_id_for,
-)
+from vaka.tools.builtin.task_board import Board, Task, TaskChange
 
 STATE_KEY = "todos"
 MAX_TODOS = 200
@@ -106,13 +97,13 @@ async def task_create(
         raise InvalidInput("a task needs a subject")
     subject = replace_surrogates(subject.strip())
     task = Task(
-        id=task_id_for(context, subject), subject=subject, active=replace_surrogates(activeForm),
+        id=task_board.task_id_for(context, subject), subject=subject, active=replace_surrogates(activeForm),
         description=replace_surrogates(description),
     )  # fmt: skip
-    async with open_board(context) as state:
-        stored = load_board(state)
+    async with task_board.open_board(context) as state:
+        stored = task_board.load_board(state)
         if task.id not in stored.tasks:
-            save_board(state, stored, stored.create(task))
+            task_board.save_board(state, stored, stored.create(task))
     return json_result(context, {"taskId": task.id})
 
 
@@ -122,8 +113,8 @@ GET_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"taskId": ID_
 @builtin_tool("TaskGet", effect="read", parameters=GET_PARAMETERS)
 async def task_get(context: ToolContext, **given: Any) -> ToolResult:
     """Return a task."""
-    async with open_board(context) as state:
-        board = load_board(state)
+    async with task_board.open_board(context) as state:
+        board = task_board.load_board(state)
     task = board.get(read_task_id(given))
     refs = {"blocks": task_refs(board, task.blocks), "blockedBy": task_refs(board, task.blocked_by)}
     return json_result(context, {**task_fields(task), **refs})
@@ -140,16 +131,16 @@ async def task_list(
     owner: Annotated[str, "Only tasks of this owner, upper and lower case alike."] = "",
 ) -> ToolResult:
     """Return the tasks."""
-    wanted = parse_status(status) if status.strip() else None
-    async with open_board(context) as state:
-        stored = load_board(state)
+    wanted = task_board.parse_status(status) if status.strip() else None
+    async with task_board.open_board(context) as state:
+        stored = task_board.load_board(state)
     rows = [
         (task, depth)
         for task, depth in stored.ordered_rows()
         if (wanted is None or task.status == wanted)
         and (not owner.strip() or task.owner.casefold() == owner.strip().casefold())
     ]
-    counts = {name: sum(task.status == name for task, _ in rows) for name in STATUSES}
+    counts = {name: sum(task.status == name for task, _ in rows) for name in task_board.STATUSES}
     value: dict[str, Any] = {
         "tasks": [{**task_fields(task, brief=True), "depth": depth} for task, depth in rows], "counts": counts,
         "total": len(rows), "revision": stored.head.revision,
@@ -197,10 +188,10 @@ _DELETE_STATUSES = ("deleted", "delete")
 async def task_update(context: ToolContext, **given: Any) -> ToolResult:
     """Change a task."""
     (change, deleted), id = _parse_change(given), read_task_id(given)
-    async with open_board(context) as state:
-        stored = load_board(state)
+    async with task_board.open_board(context) as state:
+        stored = task_board.load_board(state)
         update = stored.delete(id) if deleted else stored.update(id, change)
-        revision = save_board(state, stored, update.board)
+        revision = task_board.save_board(state, stored, update.board)
     value = {
         "task": task_fields(update.task), "revision": revision, "unblocked": list(update.unblocked),
         "affected": list(update.affected), "deleted": deleted,
@@ -216,7 +207,7 @@ def _parse_change(given: dict[str, Any]) -> tuple[TaskChange, bool]:
     status = fields.pop("status", None)
     deleted = given.get("delete") is True or str(status).strip().lower() in _DELETE_STATUSES
     if status is not None and not deleted:
-        fields["status"] = parse_status(str(status))
+        fields["status"] = task_board.parse_status(str(status))
     if fields.get("subject") == "":
         raise InvalidInput("a task needs a subject")
     try:

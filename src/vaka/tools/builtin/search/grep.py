@@ -16,16 +16,9 @@ from vaka.tools.builtin import regex_worker
 from vaka.tools.builtin.builtin_tool import builtin_tool, cut_text, text_result
 from vaka.tools.builtin.files import file_content
 from vaka.tools.builtin.files.file_content import visibility_check
-from vaka.tools.builtin.search import ripgrep
+from vaka.tools.builtin.search import grep_query, ripgrep
 from vaka.tools.builtin.search.glob import relative_path, walk
-from vaka.tools.builtin.search.grep_query import (
-    PARAMETERS,
-    FileFilter,
-    GrepQuery,
-    LineRange,
-    parse_query,
-    translate_pattern,
-)
+from vaka.tools.builtin.search.grep_query import GrepQuery, LineRange
 from vaka.tools.builtin.shell.output import start_regex_worker
 
 _CHUNK_BYTES = 1 << 20
@@ -131,7 +124,7 @@ MAX_LINE_LENGTH = 500
 GrepEngine = Literal["auto", "ripgrep", "python"]
 
 
-@builtin_tool("Grep", effect="read", timeout=TIMEOUT_SECONDS + 15, parameters=PARAMETERS)
+@builtin_tool("Grep", effect="read", timeout=TIMEOUT_SECONDS + 15, parameters=grep_query.PARAMETERS)
 async def grep(context: ToolContext, **given: Any) -> ToolResult:
     """Search what is in files."""
     result = await run_grep(context.files, given, may_read=context.world.may_read)
@@ -152,8 +145,10 @@ async def run_grep(
     """Search files for at most ``seconds``. Raises ``InvalidInput`` for a bad pattern and ``FileError`` on timeout."""
     pattern: str = given["pattern"]
     slow = "\\p" in pattern.lower()  # it goes through all of Unicode
-    translated = await asyncio.to_thread(translate_pattern, pattern) if slow else translate_pattern(pattern)
-    search = GrepSearch(files, parse_query(translated, given), await files.stat(given.get("path", "")), engine)
+    translate = grep_query.translate_pattern
+    translated = await asyncio.to_thread(translate, pattern) if slow else translate(pattern)
+    query = grep_query.parse_query(translated, given)
+    search = GrepSearch(files, query, await files.stat(given.get("path", "")), engine)
     search.is_visible = visibility_check(files, may_read)
     try:
         async with asyncio.timeout(seconds):
@@ -171,7 +166,7 @@ class GrepSearch:
 
     def __init__(self, files: Files, query: GrepQuery, start: FileInfo, engine: GrepEngine = "auto") -> None:
         self._files, self._query, self._start = files, query, start
-        self._filter = FileFilter(query)
+        self._filter = grep_query.FileFilter(query)
         self.is_visible: Callable[[str], bool] = lambda path: True
         """Returns whether the policy lets a file be shown."""
         self._match_counts: dict[str, int] = {}
