@@ -19,7 +19,7 @@ from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, UserMessage, text_of
-from vaka.runtime.warm_sessions import MAX_SESSIONS, SESSION_OVERHEAD, WarmSessions
+from vaka.runtime.session_driver import MAX_WARM_SESSIONS, SESSION_OVERHEAD, WarmSessions
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, RecordingModel, call
 
@@ -198,7 +198,7 @@ async def test_a_session_larger_than_the_limit_is_not_held() -> None:
 async def test_a_runtime_holds_a_bounded_number_of_sessions() -> None:
     made, _ = make_agent()
     async with runtime() as rt:
-        for number in range(MAX_SESSIONS + 10):
+        for number in range(MAX_WARM_SESSIONS + 10):
             await (await rt.open(made, id=f"s{number}")).run("hi")
         first = await rt.open(made, id="s0")
         assert (await first.run("again")).text == "answer 3"
