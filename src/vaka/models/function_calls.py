@@ -18,12 +18,6 @@ from vaka.core.types.message import ToolCall, Usage
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.models.compatibility import as_object, count_of, is_list
 
-__all__ = [
-    "ROLES", "FunctionCall", "FunctionCallResult", "FunctionCallingResponse", "FunctionDefinition", "LlmOptions",
-    "Role", "choice_from_wire", "choice_to_wire", "parse_anthropic", "parse_function_calls", "parse_gemini",
-    "parse_openai_function_calls", "parse_responses_items", "parse_role", "read_response",
-]  # fmt: skip
-
 Role: TypeAlias = str
 """``system``, ``user``, ``assistant``, ``function``, ``tool``, or a word of one's own."""
 ROLES = ("system", "user", "assistant", "function", "tool")

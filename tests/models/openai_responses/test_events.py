@@ -24,7 +24,7 @@ from vaka.core.types.errors import (
 )
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import Citation, Part, Reasoning, Text, Usage
-from vaka.models.openai_responses.model import ResponsesStreamDecoder
+from vaka.models.openai_responses.events import ResponsesStreamDecoder
 
 Events = list[dict[str, Any]]
 USAGE = {

@@ -42,7 +42,7 @@ from vaka.core.types.errors import (
     StreamCut,
 )
 from vaka.core.types.message import Reasoning, Text, Usage
-from vaka.models.openai_responses.model import ResponsesStreamDecoder
+from vaka.models.openai_responses.events import ResponsesStreamDecoder
 
 
 def test_events_of_unknown_types_are_ignored() -> None:

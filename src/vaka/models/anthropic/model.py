@@ -33,8 +33,6 @@ from vaka.models.options import ModelOptions, drop_empty, merge_body
 from vaka.models.schemas import close_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
-__all__ = ["API_VERSION", "BASE_URL", "Anthropic", "AnthropicRequest", "AnthropicStreamDecoder", "to_request"]
-
 VENDOR_NAME = "claude"
 """Part of the name of each of the vendor's own models, on any server."""
 PLACEHOLDER_TEXT = "."

@@ -31,8 +31,6 @@ from vaka.models.options import ModelOptions, drop_empty, merge_body, read_optio
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
-__all__ = ["LLAMA", "OpenAIResponses", "ResponsesCapabilities", "ResponsesStreamDecoder", "to_request"]
-
 MAX_CACHE_KEY = 64
 """Characters of a cache key."""
 

@@ -37,8 +37,6 @@ from vaka.models.schemas import resolve_reference
 from vaka.models.text_calls.scanner import CallScanner, FoundCall
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
-__all__ = ["TextCalls", "parse_tool_calls", "render_tools"]
-
 COMPLETE_REASONS = ("end", "calls")
 """Stop reasons of an answer from which calls may be read."""
 MAX_DEPTH = 6
