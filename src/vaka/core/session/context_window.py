@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from vaka.core.session.state import SessionState
 from vaka.core.types import control, monitor, progress
@@ -69,10 +69,9 @@ class ContextWindow:
 
     def view(self, path: AgentPath, make: Callable[[Iterable[Event]], V]) -> V:
         """Return the view of the agent at ``path``; ``make`` makes it from the events so far, later ones are added."""
-        view: Any = self._views.get(path)
-        if view is None:
-            view = self._views[path] = make(self.events_at(path))
-        return view  # type: ignore[no-any-return]  # one kind of view exists for a path
+        if path not in self._views:
+            self._views[path] = make(self.events_at(path))
+        return cast("V", self._views[path])  # one kind of view exists for a path
 
     def forget_loaded(self) -> None:
         """Drop what the views have loaded besides the events."""
