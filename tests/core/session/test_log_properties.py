@@ -30,9 +30,9 @@ from tests.core.session.log_harness import (
 )
 from tests.core.session.random_session import RandomSessionWriter
 from vaka.core.session.fold import fold
-from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.hash_chain import HashChain, seal
 from vaka.core.session.index_rows import rebuild_row
+from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import SessionState, decode_state, encode_state
 from vaka.core.types import control, progress
