@@ -24,8 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Warnings are errors in our tests; a caller's setting must not soften that.
 unexport PYTHONWARNINGS
 
-.PHONY: help setup demo test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers bench-check \
-	bench-counts changelog clean system
+.PHONY: help setup demo test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
+	bench-growth bench-check bench-counts changelog clean system
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -113,6 +113,10 @@ bench: setup ## Measure vaka
 bench-peers: setup ## Measure vaka, then each peer in an environment of its own
 	$(PY) -m bench.run
 	$(PY) -m scripts.bench_peers
+
+bench-growth: setup ## Measure turns of long sessions, vaka and each peer, and draw bench/growth.svg
+	$(PY) -m scripts.bench_peers growth
+	$(PY) -m bench.plot
 
 bench-check: setup ## Fail on counts that rose and ratios that got worse
 	$(PY) -m bench.check

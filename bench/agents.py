@@ -18,9 +18,12 @@ class AddingModel:
 
     def __init__(self, words: int = 1, burst: int = 0, *, tool: str = "add", arguments: str = ARGUMENTS) -> None:
         self._words, self._burst, self._tool, self._arguments = words, burst, tool, arguments
+        self.messages_seen = 0
+        """The number of messages in the last prompt."""
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Answer ``prompt``."""
+        self.messages_seen = len(prompt.messages)
         if not isinstance(prompt.messages[-1], ToolMessage):
             yield CallChunk(0, name=self._tool, arguments=self._arguments, id="c1")
             yield StopChunk("calls")

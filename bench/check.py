@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import agent_run, delta_cost, session_reopen, startup, stores
+from bench import agent_run, delta_cost, later_turns, session_reopen, startup, stores
 
 BASELINE = Path(__file__).with_name("baseline.json")
 TOLERANCE = 1.2
@@ -65,6 +65,9 @@ def check_counts(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
     yield "commits per run", commits, "4", commits == 4
     _, rows, _ = asyncio.run(session_reopen.count_rows_read(100_000, 990))
     yield "rows read to reopen 100k events", rows, f"< {session_reopen.MAX_ROWS}", rows < session_reopen.MAX_ROWS
+    later, most = asyncio.run(later_turns.count_later_turn(200)), later_turns.MESSAGES_BUILT
+    yield "events read by turn 200 of a session", later.events_read, "0", later.events_read == 0
+    yield "messages built by turn 200 of a session", later.messages_built, f"{most}", later.messages_built == most
     calls, limit = asyncio.run(agent_run.count_function_calls()), baseline.calls * TOLERANCE
     yield "function calls per run in memory", calls, f"≤ {limit:.0f}", calls <= limit
     for statement, found in count_modules().items():

@@ -115,21 +115,24 @@ async def time_growth(
 ) -> dict[int, float]:
     """Return the CPU milliseconds of a turn at each checkpoint, the median of ``sample`` turns from there on.
 
-    Stops after ``seconds``: a checkpoint that was not reached is missing.
+    When the turns up to a checkpoint take more than ``seconds``, the turn that was reached is measured instead of it,
+    and the checkpoints after it are missing.
     """
     found: dict[int, float] = {}
-    done, end = 0, time.perf_counter() + seconds
+    done = 0
     for checkpoint in checkpoints:
+        end = time.perf_counter() + seconds
         while done < checkpoint - 1 and time.perf_counter() < end:
             await turn()
             done += 1
-        if done < checkpoint - 1:
-            break
+        reached = done + 1
         taken: list[float] = []
         for _ in range(sample):
             begun = time.process_time()
             await turn()
             taken.append((time.process_time() - begun) * 1e3)
         done += sample
-        found[checkpoint] = statistics.median(taken)
+        found[reached] = statistics.median(taken)
+        if reached < checkpoint:
+            break
     return found

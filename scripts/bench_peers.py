@@ -4,6 +4,8 @@
 environment is ``.venv-peers/NAME``, made once for each text of the list. Arguments name the peers to run; none means
 all. ``bench/peers/vaka.py`` is one of them. They take turns, several rounds of it, so that a machine that gets busy
 meets all of them; what counts is the median of the rounds. Below each number stands how many times ours it is.
+
+``growth`` as the first argument measures the turns of long sessions instead, one round, each runtime with a store.
 """
 
 import hashlib
@@ -20,11 +22,14 @@ from bench import machine
 from bench.measure import subprocess_environment as without_pyc_switch
 from bench.row import format_grid, format_number
 
+Line = Mapping[str, Any]
+
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "bench" / "peers"
 ENVIRONMENTS = ROOT / ".venv-peers"
 RESULTS = ROOT / "bench" / "results"
 ROUNDS = 3
+CHECKPOINTS = (1, 10, 100, 1_000, 5_000)
 
 COLUMNS = {
     "import_ms": "import ms",
@@ -51,14 +56,14 @@ def ensure_environment(requirements: Path) -> Path:
     return python
 
 
-def measure_peer(python: Path, name: str) -> list[dict[str, Any]]:
+def measure_peer(python: Path, name: str, *what: str) -> list[dict[str, Any]]:
     """Return the results that ``bench.peers.NAME`` prints when ``python`` runs it."""
-    command = [str(python), "-m", f"bench.peers.{name}"]
+    command = [str(python), "-m", f"bench.peers.{name}", *what]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=without_pyc_switch())
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def format_peer_table(found: Sequence[Mapping[str, Any]]) -> str:
+def format_peer_table(found: Sequence[Line]) -> str:
     """Return the numbers, and below each the ratio to the first line; above 1 is more expensive, also for rates."""
     lines: list[list[str]] = []
     for line in found:
@@ -67,12 +72,12 @@ def format_peer_table(found: Sequence[Mapping[str, Any]]) -> str:
     return format_grid(["", "a run survives", *COLUMNS.values()], lines)
 
 
-def _ratio_of(key: str, line: Mapping[str, Any], first: Mapping[str, Any]) -> float:
+def _ratio_of(key: str, line: Line, first: Line) -> float:
     ratio: float = line[key] / first[key]
     return 1 / ratio if key == "runs_per_s" else ratio
 
 
-def median_of_rounds(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def median_of_rounds(rounds: Sequence[Line]) -> dict[str, Any]:
     """Return one line for several rounds: the shortest import, the median of everything else."""
     line = dict(rounds[0])
     for key in COLUMNS:
@@ -80,37 +85,67 @@ def median_of_rounds(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return line
 
 
-def measure_in_rounds(pythons: Mapping[str, Path], failed: set[str]) -> list[dict[str, Any]]:
+def format_growth_table(found: Sequence[Line]) -> str:
+    """Return the CPU milliseconds at each checkpoint, and below each how many times that of the reference it is.
+
+    The reference is the last of our lines, the most durable one.
+    """
+    reference = [line for line in found if line["name"].startswith("vaka")][-1]
+    lines: list[list[str]] = []
+    for line in found:
+        turns, keys = line["turns"], [str(checkpoint) for checkpoint in CHECKPOINTS]
+        last = max(turns, key=int)
+        grown = f"{turns[last] / turns['1']:.1f}× at turn {int(last):,}, {format_number(turns[last])} ms"
+        lines.append([line["name"], line["keeps"], *[_cell_of(turns.get(key)) for key in keys], grown])
+        ratios = [f"({turns[key] / reference['turns'][key]:.2f}×)" if key in turns else "" for key in keys]
+        lines.append(["", "", *ratios, ""])
+    return format_grid(["", "a turn survives", *[f"turn {at:,}" for at in CHECKPOINTS], "last / first"], lines)
+
+
+def _cell_of(cost: float | None) -> str:
+    return "–" if cost is None else format_number(cost)
+
+
+def measure_in_rounds(
+    pythons: Mapping[str, Path], failed: set[str], *what: str, rounds: int = ROUNDS
+) -> list[list[dict[str, Any]]]:
     """Measure each peer in turn, in some rounds; one that fails is dropped and added to ``failed``."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for turn in range(1, ROUNDS + 1):
+    for turn in range(1, rounds + 1):
         for name, python in pythons.items():
             if name in failed:
                 continue
             print(f"round {turn}: {name}", flush=True)
             try:
-                for line in measure_peer(python, name):
+                for line in measure_peer(python, name, *what):
                     found.setdefault(f"{line['name']} {line['keeps']}", []).append(line)
             except subprocess.CalledProcessError as error:
                 failed.add(name)
                 print(f"{name}: {error}", flush=True)
-    return [median_of_rounds(lines) for lines in found.values()]
+    return list(found.values())
 
 
 def main() -> int:
     """Measure all peers and print one table; return 1 if any failed."""
-    chosen = [path for path in sorted(PEERS.glob("*.txt")) if not sys.argv[1:] or path.stem in sys.argv[1:]]
+    growth = sys.argv[1:2] == ["growth"]
+    names = sys.argv[2:] if growth else sys.argv[1:]
+    chosen = [path for path in sorted(PEERS.glob("*.txt")) if not names or path.stem in names]
     if not chosen:
         print(f"no peers: {PEERS.relative_to(ROOT)} has no lists with these names")
         return 1
     pythons = {"vaka": Path(sys.executable), **{path.stem: ensure_environment(path) for path in chosen}}
     about, failed = machine.describe_machine(), set[str]()
-    found = measure_in_rounds(pythons, failed)
+    if growth:
+        found = [rounds[0] for rounds in measure_in_rounds(pythons, failed, "growth", rounds=1)]
+    else:
+        found = [median_of_rounds(rounds) for rounds in measure_in_rounds(pythons, failed)]
     about["load after"] = machine.load_average()
     print("\n".join(f"{key:12} {value}" for key, value in about.items()))
-    print(f"\n{format_peer_table(found)}")
+    print(f"\n{(format_growth_table if growth else format_peer_table)(found)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "peers.json").write_text(json.dumps({"machine": about, "rows": found}, indent=1))
+    (RESULTS / ("growth.json" if growth else "peers.json")).write_text(
+        json.dumps({"machine": about, "rows": found}, indent=1)
+    )
     print(f"\npeers: {len(chosen)} run, {len(failed)} failed {' '.join(sorted(failed))}".rstrip())
     return 1 if failed else 0
 

@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.measure import (
@@ -12,12 +16,15 @@ from bench.measure import (
     percentile,
     rate_when_concurrent,
     time_construction,
+    time_growth,
     time_in_sequence,
     time_process,
 )
 
 REPEATS, COUNT, CONCURRENT_RUNS = 3, 100, 100
 """Repeats in each round of ``scripts/bench_peers.py``."""
+GROWTH_CHECKPOINTS, GROWTH_SAMPLE, GROWTH_SECONDS = (1, 10, 100, 1_000), 9, 60.0
+"""The turns of a session that are measured, how many from each on, and the time limit of those before each."""
 
 
 async def add(a: int, b: int) -> int:
@@ -40,6 +47,43 @@ class Peer(NamedTuple):
     """The import statement of a program that makes an agent."""
     make: Callable[[], Any]
     run: Callable[[Any], Awaitable[str]]
+
+
+class SeenTurn(NamedTuple):
+    """The answer of a turn, and the number of messages in its last prompt."""
+
+    text: str
+    messages: int
+
+
+class Growth(NamedTuple):
+    """How to open a session in an empty folder, and how to run a turn of it.
+
+    A turn calls the tool once and answers ``done``; its prompt holds all turns before it.
+    """
+
+    name: str
+    keeps: str
+    open: Callable[[Path], AbstractAsyncContextManager[Any]]
+    turn: Callable[[Any], Awaitable[SeenTurn]]
+    checkpoints: tuple[int, ...] = GROWTH_CHECKPOINTS
+
+
+async def _time_growth(growth: Growth, folder: Path) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for part, checkpoints in (("warm-up", (1,)), ("measured", growth.checkpoints)):
+        (folder / part).mkdir(parents=True)
+        async with growth.open(folder / part) as session:
+            done = 0
+
+            async def turn(session: Any = session) -> None:
+                nonlocal done
+                seen, done = await growth.turn(session), done + 1
+                assert seen.text == "done", seen.text
+                assert seen.messages >= 4 * done - 1, f"turn {done} saw {seen.messages} messages"
+
+            found = await time_growth(turn, checkpoints, sample=GROWTH_SAMPLE, seconds=GROWTH_SECONDS)
+    return found
 
 
 async def _time_runs(peer: Peer) -> dict[str, float]:
@@ -76,8 +120,22 @@ async def _time_runs(peer: Peer) -> dict[str, float]:
     }
 
 
-def report_peers(*peers: Peer) -> None:
-    """Measure each peer and print a line of JSON for it."""
+def report(peers: Sequence[Peer], growths: Sequence[Growth]) -> None:
+    """Measure single runs, or with the argument ``growth`` long sessions; print a line of JSON for each."""
+    if sys.argv[1:] == ["growth"]:
+        _report_growths(growths)
+    else:
+        _report_peers(peers)
+
+
+def _report_growths(growths: Sequence[Growth]) -> None:
+    for growth in growths:
+        with tempfile.TemporaryDirectory(prefix="vaka-bench-", ignore_cleanup_errors=True) as folder:
+            found = asyncio.run(_time_growth(growth, Path(folder)))
+        print(json.dumps({"name": growth.name, "keeps": growth.keeps, "turns": found}), flush=True)
+
+
+def _report_peers(peers: Sequence[Peer]) -> None:
     for peer in peers:
         count = 300 if time_construction(peer.make, 20) < 1e-3 else 60
         found = {

@@ -1,5 +1,7 @@
 """vaka in each durability, measured like the peers."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import vaka
 from bench import stores
 from bench.agents import AddingModel
-from bench.peers.harness import Peer, add, report_peers
+from bench.peers.harness import GROWTH_CHECKPOINTS, Growth, Peer, SeenTurn, add, report
 from bench.startup import USE_STATEMENT
 
 MODEL = AddingModel()
@@ -31,5 +33,22 @@ def make_peer(kind: stores.StoreKind, home: Path) -> Peer:
     return Peer(f"vaka {version('vaka')}, {kind.store}", kind.survives, USE_STATEMENT, make, run)
 
 
+async def take_turn(session: vaka.Session[Any]) -> SeenTurn:
+    """Run one turn of a session."""
+    return SeenTurn((await session.run("hi")).text, MODEL.messages_seen)
+
+
+def make_growth(kind: stores.StoreKind) -> Growth:
+    """Return one session of vaka on a store."""
+
+    @asynccontextmanager
+    async def open_session(folder: Path) -> AsyncIterator[vaka.Session[Any]]:
+        async with vaka.Runtime(store=stores.store_url_of(kind, folder), durability=kind.durability) as runtime:
+            yield await runtime.open(make())
+
+    name = f"vaka {version('vaka')}, {kind.store}"
+    return Growth(name, kind.survives, open_session, take_turn, (*GROWTH_CHECKPOINTS, 5_000))
+
+
 with stores.temporary_folder() as folder:
-    report_peers(*[make_peer(kind, folder) for kind in stores.LOCAL])
+    report([make_peer(kind, folder) for kind in stores.LOCAL], [make_growth(kind) for kind in stores.LOCAL])
