@@ -21,7 +21,7 @@ def raised_priority() -> Generator[str]:
 
     Otherwise a measurement of a few milliseconds over several processes depends on the other load of the machine.
     """
-    before = os.sched_getscheduler(0)
+    before, param = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
     except PermissionError:
@@ -30,7 +30,7 @@ def raised_priority() -> Generator[str]:
     try:
         yield "ahead of others"
     finally:
-        os.sched_setscheduler(0, before, os.sched_param(0))
+        os.sched_setscheduler(0, before, param)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
@@ -16,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "bench" / "results" / "growth.json"
 PICTURE = ROOT / "bench" / "growth.svg"
 
-WIDTH, HEIGHT = 960, 520
-LEFT, RIGHT, TOP, BOTTOM = 64, 280, 56, 56
+WIDTH, HEIGHT = 980, 520
+LEFT, RIGHT, TOP, BOTTOM = 64, 300, 56, 56
 """The margins of the plot area; the labels of the longest lines are in the right one."""
-LABEL_HEIGHT = 17
+LABEL_HEIGHT = 18
 OURS = "vaka"
 
 STYLE = """
@@ -146,20 +145,18 @@ def draw_line(line: Line, colour: int, x: Axis, y: Axis) -> Iterator[str]:
 
 
 def draw_labels(lines: Sequence[tuple[Line, int]], x: Axis, y: Axis) -> Iterator[str]:
-    """Yield a label at the end of each line; those of lines that end at the same turn do not overlap."""
-    ends = sorted((line.points[-1][0], y.place_of(line.points[-1][1]), line, colour) for line, colour in lines)
-    for turn, group in groupby(ends, key=lambda end: end[0]):
-        members, across = list(group), x.place_of(turn)
-        for (_, down, line, colour), place in zip(
-            members, spread_labels([end[1] for end in members], y.end, y.start), strict=True
-        ):
-            yield (
-                f'<line class="leader s{colour}" x1="{across + 5:.1f}" y1="{down:.1f}" '
-                f'x2="{across + 18:.1f}" y2="{place:.1f}"/>'
-            )
-            kind = f"label f{colour}{' ours' if line.is_ours else ''}"
-            text = escape(f"{line.name}: {line.points[-1][1]:.3g} ms")
-            yield f'<text class="{kind}" x="{across + 21:.1f}" y="{place + 4:.1f}">{text}</text>'
+    """Yield a label at the end of each line; no label overlaps another."""
+    ends = sorted((y.place_of(line.points[-1][1]), line, colour) for line, colour in lines)
+    places = spread_labels([down for down, _, _ in ends], y.end, y.start)
+    for (down, line, colour), place in zip(ends, places, strict=True):
+        turn, cost = line.points[-1]
+        across, kind = x.place_of(turn), f"label f{colour}{' ours' if line.is_ours else ''}"
+        yield (
+            f'<line class="leader s{colour}" x1="{across + 5:.1f}" y1="{down:.1f}" '
+            f'x2="{across + 18:.1f}" y2="{place:.1f}"/>'
+        )
+        text = escape(f"{line.name}: {cost:.3g} ms")
+        yield f'<text class="{kind}" x="{across + 21:.1f}" y="{place + 4:.1f}">{text}</text>'
 
 
 def draw_picture(lines: Sequence[Line]) -> str:
@@ -174,7 +171,7 @@ def draw_picture(lines: Sequence[Line]) -> str:
         "<title>CPU of a turn against the turns of its session</title>",
         f"<style>{STYLE}{LIGHT.rules()}\n@media (prefers-color-scheme: dark) {{\n{DARK.rules()}\n}}</style>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="6" class="paper"/>',
-        f'<text class="title" x="{LEFT}" y="30">CPU of one turn, by the turns before it in its session</text>',
+        f'<text class="title" x="{LEFT}" y="30">CPU of one turn, by its number in the session</text>',
         *draw_axes(x, y),
         *[part for line, colour in reversed(coloured) for part in draw_line(line, colour, x, y)],
         *draw_labels(coloured, x, y),
