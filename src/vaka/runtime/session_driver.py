@@ -4,7 +4,7 @@ A driver lives only while there is work; an idle session has no writer, so any p
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -43,26 +43,28 @@ class SyncStarter:
     """Starts the sync of drivers whose work takes longer than ``SYNC_DELAY``, with one timer for all of them."""
 
     def __init__(self) -> None:
-        self._due: deque[tuple[float, SessionDriver]] = deque()
+        self._due: list[SessionDriver] = []
+        self._next: list[SessionDriver] = []
+        """Drivers that were scheduled since the timer was set."""
         self._timer: asyncio.TimerHandle | None = None
 
     def schedule(self, driver: "SessionDriver") -> None:
         """Start a driver's sync after the delay, or up to twice of it."""
-        loop = asyncio.get_running_loop()
-        self._due.append((loop.time() + SYNC_DELAY, driver))
+        self._next.append(driver)
         if self._timer is None:
-            self._timer = loop.call_later(SYNC_DELAY, self._start_due)
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._due, self._next = self._next, []
+        self._timer = asyncio.get_running_loop().call_later(SYNC_DELAY, self._start_due) if self._due else None
 
     def _start_due(self) -> None:
-        loop, self._timer = asyncio.get_running_loop(), None
-        now = loop.time()
-        while self._due and self._due[0][0] <= now:
-            self._due.popleft()[1].start_sync()
-        if self._due:
-            self._timer = loop.call_later(SYNC_DELAY, self._start_due)  # one timer for all that begin meanwhile
+        for driver in self._due:
+            driver.start_sync()
+        self._set_timer()
 
     def close(self) -> None:
-        self._due.clear()
+        self._due, self._next = [], []
         if self._timer is not None:
             self._timer.cancel()
 

@@ -219,4 +219,6 @@ def child_name(number: int, ordinal: int = 1) -> str:
 
 def call_id(path: AgentPath, number: int) -> CallId:
     """Return the id of call ``number`` of the agent at ``path``: ``call_2``, or ``call_2.1`` for a child of it."""
+    if not path:
+        return CallId(f"call_{number}")
     return CallId("call_" + ".".join([*(name.removeprefix("agent-") for name in path), str(number)]))
