@@ -48,5 +48,6 @@ async def test_a_dmail_killed_at_some_places_rewinds_once(shared: LogStore, spaw
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(900)
 async def test_a_dmail_killed_at_every_place_rewinds_once(shared: LogStore, spawn: StartProgram) -> None:
     await run_each_death(shared, spawn, 1)

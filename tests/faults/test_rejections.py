@@ -45,5 +45,6 @@ async def test_a_rejected_turn_killed_at_some_places_ends_once(shared: LogStore,
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(900)
 async def test_a_rejected_turn_killed_at_every_place_ends_once(shared: LogStore, spawn: StartProgram) -> None:
     await run_each_death(shared, spawn, 1)

@@ -57,6 +57,7 @@ HOSTILE_PIECES = [
 ]  # fmt: skip
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("size", [200_000, pytest.param(1_000_000, marks=pytest.mark.exhaustive)])
 def test_a_large_hostile_page_is_read_to_its_end_or_cut(size: int) -> None:
     lengths = {
