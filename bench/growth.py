@@ -15,6 +15,7 @@ from typing import NamedTuple
 import vaka
 from bench import stores
 from bench.agents import AddingModel, add, make_agent
+from bench.later_turns import count_later_turn
 from bench.measure import time_growth
 from bench.row import Row
 
@@ -24,6 +25,7 @@ COLD_REPEATS = 3
 LONG_RESULT = "a line of output that a tool has printed\n" * 400
 SECONDS = 240.0
 WARM_SESSIONS, WARM_TURNS = 200, 10
+MODEL_SECONDS = 0.05
 
 
 async def read_page() -> str:
@@ -105,6 +107,9 @@ async def measure_store(kind: stores.StoreKind, home: Path, dsn: str | None, *, 
         if kind.store != "memory":
             cost, turns = await measure_cold_turn(kind, url, workload), max(found)
             rows.append(kind.row(f"read a session of {turns:,} turns: {workload.name.format('…')}", cost, "ms"))
+    counts = await count_later_turn(20, url, MODEL_SECONDS)
+    note = f"a model call takes {MODEL_SECONDS * 1e3:.0f} ms; the log has {20 * 14 + 1} events"
+    rows.append(kind.row("events read by turn 20", counts.events_read, target=0.0, better="equal", note=note))
     return rows
 
 

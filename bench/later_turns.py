@@ -1,5 +1,6 @@
 """What a later turn of a session reads and builds in one runtime: counted, not timed."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, NamedTuple, cast
@@ -37,8 +38,9 @@ class CountingEvents:
 class ComparingModel(AddingModel):
     """Counts the messages of each prompt that are not the same objects as those of the prompt before."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 0.0) -> None:
         super().__init__()
+        self._seconds = seconds
         self._last: tuple[Message, ...] = ()
         self.built = 0
 
@@ -47,6 +49,8 @@ class ComparingModel(AddingModel):
         known = {id(message) for message in self._last}
         self.built += sum(id(message) not in known for message in prompt.messages)
         self._last = prompt.messages
+        if self._seconds:
+            await asyncio.sleep(self._seconds)
         async for chunk in super().stream(prompt):
             yield chunk
 
@@ -59,9 +63,12 @@ class TurnCounts(NamedTuple):
     messages: int
 
 
-async def count_later_turn(turn: int) -> TurnCounts:
-    """Return the counts of the given turn of a session that one runtime runs."""
-    store, model = lazy.open_store("memory:"), ComparingModel()
+async def count_later_turn(turn: int, url: str = "memory:", seconds: float = 0.0) -> TurnCounts:
+    """Return the counts of the given turn of a session that one runtime runs; ``seconds`` is the time of a model call.
+
+    A runtime reads what other processes write only while a turn takes longer than some milliseconds.
+    """
+    store, model = lazy.open_store(url, durability="power"), ComparingModel(seconds)
     store.events = cast("EventStore", counting := CountingEvents(store.events))
     async with vaka.Runtime(store=store) as runtime:
         session = await runtime.open(make_agent(model))
