@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.monitor import Logged
+from vaka.models.prefixes import Comparison, PrefixMemo
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding bytes as JSON raises."""
@@ -111,10 +112,15 @@ def call_ids(messages: Sequence[Message], allowed: re.Pattern[str] = CALL_ID_PAT
     ids: dict[CallId, str] = {}
     taken: set[str] = set()
     for call in calls:
-        wanted = [call.provider_id, call.id, safe_tool_name(call.id[-48:])]
-        ids[call.id] = next((id for id in wanted if allowed.fullmatch(id) and id not in taken), f"c{len(ids):08d}")
+        ids[call.id] = choose_call_id(call, len(ids), taken, allowed)
         taken.add(ids[call.id])
     return ids
+
+
+def choose_call_id(call: ToolCall, number: int, taken: set[str], allowed: re.Pattern[str]) -> str:
+    """Return an id for a call: the provider's own where it is allowed and not taken, else one made of ``number``."""
+    wanted = [call.provider_id, call.id, safe_tool_name(call.id[-48:])]
+    return next((id for id in wanted if allowed.fullmatch(id) and id not in taken), f"c{number:08d}")
 
 
 def parts_and_calls(message: AssistantMessage) -> Iterator[Part | ToolCall]:
@@ -126,21 +132,6 @@ def parts_and_calls(message: AssistantMessage) -> Iterator[Part | ToolCall]:
         elif part.id in calls:
             yield calls.pop(part.id)
     yield from calls.values()
-
-
-def merge_turns(
-    turns: Iterable[tuple[str, list[dict[str, Any]]]], field: str, placeholder: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Return messages that alternate between the user, who begins, and the model: neighbours of one role become one."""
-    merged: list[dict[str, Any]] = []
-    for role, parts in turns:
-        if parts and not merged and role != "user":
-            merged.append({"role": "user", field: [dict(placeholder)]})
-        if parts and merged and merged[-1]["role"] == role:
-            merged[-1][field] += parts
-        elif parts:
-            merged.append({"role": role, field: parts})
-    return merged or [{"role": "user", field: [dict(placeholder)]}]
 
 
 def safe_tool_name(name: str) -> str:
@@ -227,26 +218,32 @@ class HistoryAdapter:
     note. Blocks that another provider signed are dropped, unless ``base_url`` is empty.
     """
 
-    def __init__(self, model: str, base_url: str, check_part: Callable[[Media], object]) -> None:
+    def __init__(
+        self, model: str, base_url: str, check_part: Callable[[Media], object], comparison: Comparison | None = None
+    ) -> None:
         self._model, self._check_part, self._origin = model, check_part, origin_of(base_url) if base_url else ""
         self._notified_conversations: dict[tuple[str, ...], None] = {}
+        self._adapted = PrefixMemo(
+            lambda: _AdaptedMessages(self._adapt_message, self._answered_by_this_model), comparison
+        )
 
     def adapt(self, prompt: Prompt) -> tuple[Prompt, tuple[NoticeChunk, ...]]:
         """Return ``prompt`` as it can be sent, and a notice of left out media, once for each conversation.
 
         There is no notice if this model has answered since: it was sent with that answer.
         """
-        missing: Counter[str] = Counter()
-        messages: list[Message] = []
-        changed = known = False
-        for message in prompt.messages:
-            known = known or (bool(missing) and self._answered_by_this_model(message))
-            messages.append(self._adapt_message(message, missing, is_current=message is prompt.messages[-1]))
-            changed = changed or messages[-1] is not message
-        if not changed:
-            return prompt, ()
-        notices = () if known else self._missing_media_notices(prompt, missing)
-        return msgspec.structs.replace(prompt, messages=tuple(messages)), notices
+        kept = self._adapted.take(prompt)
+        given, adapted, current = prompt, kept.fold, prompt.messages[-1:]
+        if not current or current[0] is adapted.messages[-1] or not isinstance(current[0], UserMessage):
+            current = ()
+        else:  # an unsupported part of the current message is an error, raised when the request is written
+            kept.rewind(len(prompt.messages) - 1)
+        notices: tuple[NoticeChunk, ...] = ()
+        if adapted.changed:
+            notices = () if adapted.known else self._missing_media_notices(prompt, adapted.missing)
+            prompt = msgspec.structs.replace(prompt, messages=(*adapted.messages, *current))
+        self._adapted.put(given, kept)
+        return prompt, notices
 
     def tag_origin(self, chunk: Chunk) -> Chunk:
         """Return a chunk with the origin beside the provider's block."""
@@ -262,12 +259,10 @@ class HistoryAdapter:
             return holder
         return msgspec.structs.replace(holder, opaque={**opaque, ORIGIN_KEY: self._origin})
 
-    def _adapt_message(self, message: Message, missing: Counter[str], *, is_current: bool) -> Message:
+    def _adapt_message(self, message: Message, missing: Counter[str]) -> Message:
         if isinstance(message, ToolMessage):
             results = _map_items(message.results, lambda result: self._adapt_content_of(result, missing))
             return message if results is message.results else ToolMessage(results=results)
-        if is_current and isinstance(message, UserMessage):
-            return message  # an unsupported part of it is an error, raised when the request is written
         return self._adapt_content_of(message, missing)
 
     def _adapt_content_of(self, holder: _ContentHolder, missing: Counter[str]) -> _ContentHolder:
@@ -314,6 +309,37 @@ class HistoryAdapter:
         media = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(missing.items()))
         message = f"{self._model} cannot take {media} of this conversation; it reads a note instead"
         return (NoticeChunk(Logged(level="warning", message=message)),)
+
+
+class _AdaptedMessages:
+    """The adapted messages of a conversation."""
+
+    def __init__(
+        self, adapt: Callable[[Message, Counter[str]], Message], answered_by_this_model: Callable[[Message], bool]
+    ) -> None:
+        self._adapt, self._answered_by_this_model = adapt, answered_by_this_model
+        self.messages: list[Message] = []
+        self.missing: Counter[str] = Counter()
+        """How many media of each kind were left out."""
+        self.changed = False
+        self.known = False
+        """Whether this model has answered since media were left out."""
+
+    def add(self, message: Message) -> None:
+        self.known = self.known or (bool(self.missing) and self._answered_by_this_model(message))
+        adapted = self._adapt(message, self.missing)
+        self.changed = self.changed or adapted is not message
+        self.messages.append(adapted)
+
+    def mark(self) -> tuple[int, Counter[str], bool, bool]:
+        return len(self.messages), Counter(self.missing) if self.missing else Counter(), self.changed, self.known
+
+    def rollback(self, mark: tuple[int, Counter[str], bool, bool]) -> None:
+        count, self.missing, self.changed, self.known = mark
+        del self.messages[count:]
+
+    def settle(self, mark: object) -> None:
+        pass
 
 
 def _map_items(items: tuple[_T, ...], function: Callable[[_T], _T]) -> tuple[_T, ...]:

@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -30,6 +31,7 @@ from vaka.models.anthropic.events import WIRE, AnthropicStreamDecoder
 from vaka.models.catalog import AnthropicCapabilities, capabilities_of
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object, is_list, is_object, unused_name
 from vaka.models.options import ModelOptions, drop_empty, merge_body
+from vaka.models.request_items import AlternatingItems, RequestMemo
 from vaka.models.schemas import close_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -49,32 +51,62 @@ def to_messages(model: str, messages: Sequence[Message], *, prefill: bool) -> li
 
     Raises ``BadRequest`` for an unsupported part.
     """
-    turns = _turns(model, messages, compatibility.call_ids(messages))
-    merged = compatibility.merge_turns(turns, "content", _text_block(PLACEHOLDER_TEXT))
-    last = messages[-1] if messages else None
-    if isinstance(last, AssistantMessage) and last.stop != "pause" and merged[-1]["role"] == "assistant":
-        block = merged[-1]["content"][-1]
-        if not prefill:
-            merged.append({"role": "user", "content": [_text_block(CONTINUE_TEXT)]})
-        elif block.get("type") == "text":
-            block["text"] = block["text"].rstrip()
-    for message in merged:
-        if message["role"] == "user":
-            content: list[dict[str, Any]] = message["content"]
-            content.sort(key=lambda block: block["type"] != "tool_result")
-    return merged
+    writer = MessageWriter(model, messages)
+    return _end_messages(writer.write_all(messages) or [writer.placeholder_item()], messages, prefill=prefill)
 
 
-def _turns(
-    model: str, messages: Sequence[Message], ids: dict[CallId, str]
-) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    for message in messages:
+class MessageWriter(AlternatingItems):
+    """Writes the messages of a request."""
+
+    open_items = 7
+    """The last of them, which get cache marks, and one that the next message may extend."""
+
+    def __init__(self, model: str, messages: Sequence[Message] | None = None) -> None:
+        super().__init__("content", _text_block(PLACEHOLDER_TEXT), messages)
+        self._model = model
+
+    def write(self, message: Message) -> None:
+        """Write a message."""
+        model, ids = self._model, self.ids
         if isinstance(message, AssistantMessage):
-            yield "assistant", _assistant_blocks(model, message, ids)
+            self.add_parts("assistant", _assistant_blocks(model, message, ids))
         elif isinstance(message, ToolMessage):
-            yield "user", [block for result in message.results for block in _result_blocks(model, result, ids)]
+            blocks = [block for result in message.results for block in _result_blocks(model, result, ids)]
+            self.add_parts("user", blocks)
         else:
-            yield "user", _content_blocks(model, message.content)
+            self.add_parts("user", _content_blocks(model, message.content))
+
+    def arrange_parts(self, role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the blocks of a message, tool results first."""
+        return sorted(parts, key=lambda block: block["type"] != "tool_result") if role == "user" else parts
+
+    def encode_messages(self, messages: Sequence[Message], *, prefill: bool, marks: "_CacheMarks") -> msgspec.Raw:
+        """Return the encoded messages of a request; cache marks are added to the bytes of the last user messages."""
+        ended = _end_messages(self.items, messages, prefill=prefill)
+        pieces = list(self.encode())
+        for at in range(max(len(self.items) - 1, 0), len(ended)):
+            if at >= len(pieces) or ended[at] is not self.items[at]:
+                pieces[at:] = [msgspec.json.encode(ended[at])]
+        users = [at for at, message in enumerate(ended) if message["role"] == "user"]
+        mark = b',"cache_control":%b}]}' % msgspec.json.encode(marks.mark)
+        for at in users[len(users) - min(marks.users, len(users)) :]:
+            pieces[at] = pieces[at].removesuffix(b"}]}") + mark
+        return self.encode_list(last=pieces)
+
+
+def _end_messages(
+    written: list[dict[str, Any]], messages: Sequence[Message], *, prefill: bool
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return messages with an end that the model can answer."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, AssistantMessage) or last.stop == "pause" or written[-1]["role"] != "assistant":
+        return written
+    if not prefill:
+        return [*written, {"role": "user", "content": [_text_block(CONTINUE_TEXT)]}]
+    *before, block = written[-1]["content"]
+    if block.get("type") == "text":
+        block = {**block, "text": block["text"].rstrip()}
+    return [*written[:-1], {"role": "assistant", "content": [*before, block]}]
 
 
 def check_part(model: str, part: Media) -> None:
@@ -234,21 +266,36 @@ class _Thinking(msgspec.Struct, frozen=True):
     thinks: bool = False
 
 
+class _CacheMarks(msgspec.Struct, frozen=True):
+    """The cache mark, and how many of the ends of tools and system, and of the last user messages, get it."""
+
+    mark: dict[str, Any]
+    ends: int = 0
+    users: int = 0
+
+
 def to_request(
-    model: str, prompt: Prompt, *, max_tokens: int | None = None, cache: bool = True, cache_ttl: CacheTtl = "5m"
-) -> AnthropicRequest:
-    """Return the request for a prompt. Raises ``BadRequest`` for what this model does not support."""
+    model: str, prompt: Prompt, *, max_tokens: int | None = None, cache: bool = True, cache_ttl: CacheTtl = "5m",
+    memo: RequestMemo[MessageWriter] | None = None,
+) -> AnthropicRequest:  # fmt: skip
+    """Return the request for a prompt. Raises ``BadRequest`` for what this model does not support.
+
+    With ``memo`` the messages are already encoded.
+    """
     asked, facts = options.read_options(prompt.options), capabilities_of(model)
     tokens = asked.max_tokens or max_tokens or facts.default_max_tokens
     output_format, answer = _constrain_output(model, facts, prompt, asked)
     choice = _tool_choice(prompt, asked, answer)
     thinking = _choose_thinking(model, facts, prompt, asked, tokens, forced=choice.get("type") in ("any", "tool"))
-    messages = to_messages(model, prompt.messages, prefill=facts.can_prefill and not thinking.thinks)
-    tools = [_tool_definition(spec) for spec in ([*prompt.tools, answer] if answer else prompt.tools)]
     system = [{"type": "text", "text": prompt.system}] if prompt.system.strip() else []
-    if cache if asked.cache is None else asked.cache:
-        mark = {"type": "ephemeral"} | ({"ttl": cache_ttl} if cache_ttl != "5m" else {})
-        _set_cache_marks(tools, system, messages, mark, limit=MAX_CACHE_BREAKPOINTS - _count_cache_marks(asked.extra))
+    specs = [*prompt.tools, answer] if answer else prompt.tools
+    limit = MAX_CACHE_BREAKPOINTS - _count_cache_marks(asked.extra)
+    limit = limit if (cache if asked.cache is None else asked.cache) else 0
+    marks = _plan_cache_marks(cache_ttl, bool(specs) + bool(system), limit)
+    prefill = facts.can_prefill and not thinking.thinks
+    messages = _write_messages(model, prompt, memo, prefill=prefill, marks=marks)
+    tools = [_tool_definition(spec) for spec in specs]
+    _set_cache_marks([blocks[-1] for blocks in (tools, system) if blocks], marks.mark, marks.ends)
     user = asked.user or asked.metadata.get("user_id", "")
     body: dict[str, Any] = {
         "model": model, "max_tokens": tokens, "stream": True, "system": system, "tools": tools, "tool_choice": choice,
@@ -353,16 +400,29 @@ def _tool_definition(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec.name, **described, "input_schema": schema}
 
 
-def _set_cache_marks(
-    tools: list[dict[str, Any]], system: list[dict[str, Any]], messages: list[dict[str, Any]], mark: dict[str, Any],
-    *, limit: int,
-) -> None:  # fmt: skip
-    """Mark the ends of cached prefixes, at most ``limit``: tools, system, and the last user messages."""
-    ends = [blocks[-1] for blocks in (tools, system) if blocks]
-    ends = ends[max(len(ends) - max(limit - 1, 0), 0) :]
-    users = [message["content"][-1] for message in messages if message["role"] == "user"]
-    last = min(CACHED_USER_MESSAGES, limit - len(ends))
-    for block in [*ends, *(users[-last:] if last > 0 else ())]:
+def _write_messages(
+    model: str, prompt: Prompt, memo: RequestMemo[MessageWriter] | None, *, prefill: bool, marks: _CacheMarks
+) -> Any:
+    """Return the messages of a request with cache marks."""
+    encode = partial(MessageWriter.encode_messages, messages=prompt.messages, prefill=prefill, marks=marks)
+    encoded = memo.encode(prompt, encode) if memo is not None else None
+    if encoded is not None:
+        return encoded
+    written = to_messages(model, prompt.messages, prefill=prefill)
+    _set_cache_marks([one["content"][-1] for one in written if one["role"] == "user"], marks.mark, marks.users)
+    return written
+
+
+def _plan_cache_marks(ttl: CacheTtl, ends: int, limit: int) -> _CacheMarks:
+    """Return where at most ``limit`` cached prefixes end: the last of ``ends``, and the last user messages."""
+    mark = {"type": "ephemeral"} | ({"ttl": ttl} if ttl != "5m" else {})
+    ends = min(ends, max(limit - 1, 0))
+    return _CacheMarks(mark, ends, max(min(CACHED_USER_MESSAGES, limit - ends), 0))
+
+
+def _set_cache_marks(blocks: list[dict[str, Any]], mark: dict[str, Any], count: int) -> None:
+    """Mark the last ``count`` blocks."""
+    for block in blocks[max(len(blocks) - count, 0) :]:
         block["cache_control"] = mark
 
 
@@ -397,9 +457,11 @@ class Anthropic(ProviderModel):
         )  # fmt: skip
         self._model, self._max_tokens, self._cache = model, max_tokens, cache
         self._cache_ttl: CacheTtl = cache_ttl
+        self._written = RequestMemo(lambda: MessageWriter(model), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         request = to_request(
-            self._model, prompt, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
-        )
+            self._model, prompt, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl,
+            memo=self._written,
+        )  # fmt: skip
         return HttpRequestParts(request.body, request.headers, AnthropicStreamDecoder(request.answer, self.name))

@@ -1,6 +1,7 @@
 """Gemini generateContent, at the Gemini API or at Vertex AI: the model, and the request for a prompt."""
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +24,7 @@ from vaka.models import compatibility
 from vaka.models.compatibility import Media, is_object, unused_name
 from vaka.models.gemini.events import GENERATED_ID_PREFIX, WIRE, GeminiStreamDecoder
 from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
+from vaka.models.request_items import AlternatingItems, RequestMemo
 from vaka.models.schemas import inline_references
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -71,11 +73,13 @@ def answer_tool_name(model: str, prompt: Prompt, options: ModelOptions) -> str:
     return unused_name(options.output_format.name, {tool.name for tool in prompt.tools})
 
 
-def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) -> dict[str, Any]:
+def to_request(
+    model: str, prompt: Prompt, options: ModelOptions | None = None, memo: "RequestMemo[ContentWriter] | None" = None
+) -> dict[str, Any]:
     """Return the body of a request. Raises ``BadRequest`` for what the API does not support.
 
     ``parallel_calls``, ``cache`` (Gemini caches by itself) and ``user`` are ignored: the answer does not depend on
-    them.
+    them. With ``memo`` the contents are already encoded.
     """
     options = read_options(prompt.options) if options is None else options
     forced = answer_tool_name(model, prompt, options)
@@ -83,7 +87,7 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
     body = {
         "systemInstruction": {"parts": [{"text": prompt.system}]} if prompt.system else None,
         **(_tool_fields(prompt, options.output_format if forced else None, forced) if with_tools else {}),
-        "contents": _ContentWriter(model, prompt.messages).contents(),
+        "contents": _write_contents(model, prompt, memo),
         "generationConfig": _generation_config(model, options, native=not forced),
         "labels": dict(options.metadata), "serviceTier": options.service_tier,
     }  # fmt: skip
@@ -92,7 +96,16 @@ def to_request(model: str, prompt: Prompt, options: ModelOptions | None = None) 
 
 def check_part(model: str, part: Media) -> None:
     """Raise ``BadRequest`` for an unsupported part."""
-    _ContentWriter(model, ()).media_part(part)
+    ContentWriter(model).media_part(part)
+
+
+def _write_contents(model: str, prompt: Prompt, memo: "RequestMemo[ContentWriter] | None") -> Any:
+    """Return the contents; the first is the user's, as the API requires."""
+    encoded = memo.encode(prompt, ContentWriter.encode_list) if memo is not None else None
+    if encoded is not None:
+        return encoded
+    writer = ContentWriter(model, prompt.messages)
+    return writer.write_all(prompt.messages) or [writer.placeholder_item()]
 
 
 def _allows_tools_with_output(model: str) -> bool:
@@ -169,32 +182,36 @@ def _thinking_config(model: str, options: ModelOptions) -> dict[str, Any] | None
     return {**config, "thinkingLevel": "LOW" if pro and level == "MINIMAL" else level}
 
 
-class _ContentWriter:
+class ContentWriter(AlternatingItems):
     """Writes a conversation as contents, which alternate between the user and the model."""
 
-    def __init__(self, model: str, messages: tuple[Message, ...]) -> None:
-        self._model, self._messages = model, messages
-        self._version = generation_of(model)
+    def __init__(self, model: str, messages: Sequence[Message] | None = None) -> None:
+        self._model, self._version = model, generation_of(model)
         self._requires_signatures = self._version is not None and self._version >= (3, 0)
-        calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
-        ids = compatibility.call_ids(messages)
-        self._names = {call.id: compatibility.safe_tool_name(call.name) for call in calls}
-        self._ids = {
-            call.id: ids[call.id]
-            for call in calls
-            if call.provider_id and not call.provider_id.startswith(GENERATED_ID_PREFIX)
-        }  # fmt: skip
+        self._names: dict[CallId, str] = {}
+        self._own_ids: set[CallId] = set()
+        """Calls whose ids are the provider's."""
+        super().__init__("parts", PLACEHOLDER_PART, messages)
 
-    def contents(self) -> list[dict[str, Any]]:
-        """Return the contents; the first is the user's, as the API requires."""
-        return compatibility.merge_turns(map(self._turn, self._messages), "parts", PLACEHOLDER_PART)
+    def learn_call(self, call: ToolCall) -> None:
+        """Keep the name of a call."""
+        self._names[call.id] = compatibility.safe_tool_name(call.name)
+        if call.provider_id and not call.provider_id.startswith(GENERATED_ID_PREFIX):
+            self._own_ids.add(call.id)
 
-    def _turn(self, message: Message) -> tuple[str, list[dict[str, Any]]]:
+    def forget_call(self, call: CallId) -> None:
+        """Forget the name of a call."""
+        del self._names[call]
+        self._own_ids.discard(call)
+
+    def write(self, message: Message) -> None:
+        """Write a message."""
         if isinstance(message, AssistantMessage):
-            return "model", self._answer_parts(message)
-        if isinstance(message, ToolMessage):
-            return "user", self._result_parts(message)
-        return "user", [piece for part in message.content for piece in self._content_parts(part)]
+            self.add_parts("model", self._answer_parts(message))
+        elif isinstance(message, ToolMessage):
+            self.add_parts("user", self._result_parts(message))
+        else:
+            self.add_parts("user", [piece for part in message.content for piece in self._content_parts(part)])
 
     def _answer_parts(self, message: AssistantMessage) -> list[dict[str, Any]]:
         """Return the parts of an assistant message; a signature belongs to the part that follows it."""
@@ -231,7 +248,7 @@ class _ContentWriter:
         return {"functionCall": {**self._id_field(call.id), "name": name, "args": arguments}}
 
     def _id_field(self, call: CallId) -> dict[str, str]:
-        id = self._ids.get(call)
+        id = self.ids.get(call) if call in self._own_ids else None
         return {"id": id} if id else {}
 
     def _result_parts(self, message: ToolMessage) -> list[dict[str, Any]]:
@@ -322,8 +339,11 @@ class Gemini(ProviderModel):
             check_part=lambda part: check_part(model, part),
         )  # fmt: skip
         self._model = model
+        self._written = RequestMemo(lambda: ContentWriter(model), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         options = read_options(prompt.options)
         decoder = GeminiStreamDecoder(self._model, answer_tool_name(self._model, prompt, options))
-        return HttpRequestParts(to_request(self._model, prompt, options), options.headers, decoder)
+        return HttpRequestParts(
+            to_request(self._model, prompt, options, self._written), options.headers, decoder
+        )  # fmt: skip

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from vaka.core.types.message import (
     Audio,
     Content,
     Document,
+    Message,
     Part,
     Reasoning,
     Stored,
@@ -30,6 +31,7 @@ from vaka.models.compatibility import Media, as_object, unused_name
 from vaka.models.openai_chat.events import WIRE, ChatStreamDecoder
 from vaka.models.openai_chat.vendors import EFFORTS, VendorProfile
 from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
+from vaka.models.request_items import RequestItems, RequestMemo
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -44,39 +46,59 @@ _TEXT_MEDIA_TYPE = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|to
 
 def to_messages(model: str, prompt: Prompt, profile: VendorProfile, system: str) -> list[dict[str, Any]]:
     """Return the messages of a request. Raises ``BadRequest`` for what the vendor does not support."""
-    writer = _MessageWriter(model, profile, compatibility.call_ids(prompt.messages, re.compile(profile.call_id)))
-    if system:
-        writer.add({"role": profile.system_role, "content": _text_content(system)})
-    for message in prompt.messages:
-        if isinstance(message, UserMessage):
-            writer.add({"role": "user", "content": writer.user_content(message.content)})
-        elif isinstance(message, AssistantMessage):
-            writer.add_answer(message)
-        else:
-            writer.add_results(message)
-    return writer.messages
+    messages = MessageWriter(model, profile, prompt.messages).write_all(prompt.messages)
+    return [_system_message(profile, system), *messages] if system else messages
+
+
+def _system_message(profile: VendorProfile, system: str) -> dict[str, Any]:
+    return {"role": profile.system_role, "content": _text_content(system)}
+
+
+def _encode_messages(
+    prompt: Prompt, profile: VendorProfile, system: str, memo: "RequestMemo[MessageWriter] | None"
+) -> msgspec.Raw | None:
+    """Return the messages of a request encoded, ``None`` if the whole conversation has to be written."""
+    if memo is None:
+        return None
+    first = _system_message(profile, system) if system else None
+    return memo.encode(prompt, lambda writer: writer.encode_list(first=msgspec.json.encode(first) if first else b""))
 
 
 def check_part(model: str, part: Media, profile: VendorProfile) -> None:
     """Raise ``BadRequest`` for a part that the vendor does not support."""
-    _MessageWriter(model, profile, {}).user_content((part,))
+    MessageWriter(model, profile).user_content((part,))
 
 
-class _MessageWriter:
-    def __init__(self, model: str, profile: VendorProfile, ids: Mapping[CallId, str]) -> None:
-        self._model, self._profile, self._ids = model, profile, ids
+class MessageWriter(RequestItems):
+    """Writes the messages of a request after the system message."""
+
+    def __init__(self, model: str, profile: VendorProfile, messages: Sequence[Message] | None = None) -> None:
+        super().__init__(messages, re.compile(profile.call_id))
+        self._model, self._profile = model, profile
         self._names: dict[CallId, str] = {}
-        self.messages: list[dict[str, Any]] = []
 
-    def add(self, message: dict[str, Any]) -> None:
-        """Append a message, merged or separated as the vendor's chat template requires."""
-        last = self.messages[-1] if self.messages else {}
-        if self._profile.bridge and last.get("role") == "tool" and message["role"] == "user":
-            self.messages.append({"role": "assistant", "content": PLACEHOLDER_TEXT})
-        if self._profile.merge and last.get("role") == message["role"] != "tool" and "tool_calls" not in last:
-            self.messages[-1] = {**last, **message, "content": _join_content(last["content"], message["content"])}
+    def write(self, message: Message) -> None:
+        """Write a message."""
+        if isinstance(message, UserMessage):
+            self._add_item({"role": "user", "content": self.user_content(message.content)})
+        elif isinstance(message, AssistantMessage):
+            self._add_answer(message)
         else:
-            self.messages.append(message)
+            self._add_results(message)
+
+    def forget_call(self, call: CallId) -> None:
+        """Forget the name of a call."""
+        self._names.pop(call, None)
+
+    def _add_item(self, message: dict[str, Any]) -> None:
+        """Append a message, merged or separated as the vendor's chat template requires."""
+        last = self.items[-1] if self.items else {}
+        if self._profile.bridge and last.get("role") == "tool" and message["role"] == "user":
+            self.append({"role": "assistant", "content": PLACEHOLDER_TEXT})
+        if self._profile.merge and last.get("role") == message["role"] != "tool" and "tool_calls" not in last:
+            self.replace_last({**last, **message, "content": _join_content(last["content"], message["content"])})
+        else:
+            self.append(message)
 
     def user_content(self, content: Content) -> Any:
         """Return the content of a user message: a string where that is enough."""
@@ -86,7 +108,7 @@ class _MessageWriter:
             return _text_content("\n\n".join(texts) or PLACEHOLDER_TEXT)
         return parts
 
-    def add_answer(self, message: AssistantMessage) -> None:
+    def _add_answer(self, message: AssistantMessage) -> None:
         """Append an assistant message; an empty one is left out."""
         answer: dict[str, Any] = {"role": "assistant", "content": self._answer_content(message.content)}
         answer |= self._reasoning_fields(message)
@@ -94,30 +116,30 @@ class _MessageWriter:
         for call in message.calls:
             self._names[call.id] = name = compatibility.safe_tool_name(call.name)
             function = {"name": name, "arguments": compatibility.arguments_json(call)}
-            calls.append({"id": self._ids[call.id], "type": "function", "function": function})
+            calls.append({"id": self.ids[call.id], "type": "function", "function": function})
         if calls:
             answer["tool_calls"] = calls
             if not answer["content"]:
                 answer["content"] = None if self._profile.empty == "null" else ""
                 if self._profile.empty == "omit":
                     del answer["content"]
-            self.add(answer)
+            self._add_item(answer)
         elif answer["content"]:
-            self.add(answer)
+            self._add_item(answer)
 
-    def add_results(self, message: ToolMessage) -> None:
+    def _add_results(self, message: ToolMessage) -> None:
         """Append results; their media follow in a user message, since a result may have text only."""
         media: list[dict[str, Any]] = []
         for result in message.results:
-            id = self._ids.get(result.call, str(result.call))
+            id = self.ids.get(result.call, str(result.call))
             parts = [piece for part in result.content if isinstance(part, Media) for piece in self._convert_part(part)]
             text = compatibility.text_or_preview(result.content) or (f"(see below, {id})" if parts else NO_OUTPUT)
-            self.add({"role": "tool", "tool_call_id": id, "content": _text_content(text)})
+            self._add_item({"role": "tool", "tool_call_id": id, "content": _text_content(text)})
             if parts:
                 title = f"What the call {id} of {self._names.get(result.call, '_')} returned:"
                 media += [{"type": "text", "text": title}, *parts]
         if media:
-            self.add({"role": "user", "content": media})
+            self._add_item({"role": "user", "content": media})
 
     def _answer_content(self, content: Content) -> Any:
         if self._profile.reasoning_back == "thinking" and any(isinstance(part, Reasoning) for part in content):
@@ -229,15 +251,20 @@ JSON_INSTRUCTIONS = "Answer with one JSON object and nothing else. It must be va
 
 
 def to_request(
-    model: str, prompt: Prompt, profile: VendorProfile = VendorProfile(), options: ModelOptions | None = None
-) -> dict[str, Any]:
-    """Return the body of the request. Raises ``BadRequest`` for what the vendor does not support."""
+    model: str, prompt: Prompt, profile: VendorProfile = VendorProfile(), options: ModelOptions | None = None,
+    memo: RequestMemo[MessageWriter] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the body of the request. Raises ``BadRequest`` for what the vendor does not support.
+
+    With ``memo`` the messages are already encoded.
+    """
     options = options or read_options(prompt.options)
     output, system = options.output_format, prompt.system
     if output is not None and profile.output == "json_object":
         instructions = JSON_INSTRUCTIONS + msgspec.json.encode(output.schema).decode()
         system = f"{system}\n\n{instructions}" if system else instructions
-    body = {"model": model, "messages": to_messages(model, prompt, profile, system), "stream": True} | drop_empty({
+    messages = _encode_messages(prompt, profile, system, memo) or to_messages(model, prompt, profile, system)
+    body = {"model": model, "messages": messages, "stream": True} | drop_empty({
         "stream_options": {"include_usage": True} if profile.usage else None, **_tool_fields(prompt, profile, options),
         "response_format": _response_format(output, profile), **_sampling_fields(model, profile, options),
         **_reasoning_fields(profile, options), **_account_fields(prompt, profile, options),
@@ -384,11 +411,13 @@ class OpenAIChat(ProviderModel):
             check_part=lambda part: check_part(model, part, profile),
         )  # fmt: skip
         self._model, self._profile = model, profile
+        self._written = RequestMemo(lambda: MessageWriter(model, profile), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         options = read_options(prompt.options)
         decoder = ChatStreamDecoder(self._profile, answer_tool_name(prompt, self._profile, options))
-        return HttpRequestParts(to_request(self._model, prompt, self._profile, options), options.headers, decoder)
+        body = to_request(self._model, prompt, self._profile, options, self._written)
+        return HttpRequestParts(body, options.headers, decoder)
 
 
 def request_path(model: str, account: Account, profile: VendorProfile) -> str:

@@ -28,6 +28,7 @@ from vaka.models import compatibility
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object
 from vaka.models.openai_responses.events import WIRE, ResponsesStreamDecoder
 from vaka.models.options import ModelOptions, drop_empty, merge_body, read_options
+from vaka.models.request_items import LaterMessageMatters, RequestItems, RequestMemo
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -68,27 +69,45 @@ LLAMA = ResponsesCapabilities(reasoning="plain", tells_length=False, files=False
 """llama.cpp's server."""
 
 
-def to_request(model: str, prompt: Prompt, facts: ResponsesCapabilities = ResponsesCapabilities()) -> dict[str, Any]:
-    """Return the body of the request for ``prompt``. Raises ``BadRequest`` for what this API does not support."""
+def to_request(
+    model: str, prompt: Prompt, facts: ResponsesCapabilities = ResponsesCapabilities(),
+    memo: "RequestMemo[InputWriter] | None" = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the body of the request for ``prompt``. Raises ``BadRequest`` for what this API does not support.
+
+    With ``memo`` the input is already encoded.
+    """
     options = read_options(prompt.options)
     if any(options.stop_texts):
         raise BadRequest(
             f"{model} takes no stop texts over the Responses API; leave 'stop' out, or use the model as openai-chat/…"
         )
-    name = model.rpartition("/")[2].removeprefix("ft:")
-    kind = facts.reasoning or ("none" if name.startswith(_NON_REASONING_PREFIXES) else "encrypted")
     body = {
         "model": model, "stream": True, "store": False, "instructions": prompt.system,
-        "include": ["reasoning.encrypted_content"] if kind == "encrypted" else [],
+        "include": ["reasoning.encrypted_content"] if _reasoning_kind(model, facts) == "encrypted" else [],
         **_tool_fields(prompt, options), **_option_fields(prompt, options),
-        "input": _InputWriter(model, prompt.messages, facts, kind).items() or [_user_item([_text_part(".")])],
+        "input": _write_input(model, prompt, facts, memo),
     }  # fmt: skip
     return merge_body(drop_empty(body), options.extra, _APPENDED_LISTS)
 
 
 def check_part(model: str, part: Media, facts: ResponsesCapabilities = ResponsesCapabilities()) -> None:
     """Raise ``BadRequest`` for a part that the server does not support."""
-    _InputWriter(model, (), facts, "none").media_part(part)
+    InputWriter(model, facts).media_part(part)
+
+
+def _reasoning_kind(model: str, facts: ResponsesCapabilities) -> str:
+    name = model.rpartition("/")[2].removeprefix("ft:")
+    return facts.reasoning or ("none" if name.startswith(_NON_REASONING_PREFIXES) else "encrypted")
+
+
+def _write_input(
+    model: str, prompt: Prompt, facts: ResponsesCapabilities, memo: "RequestMemo[InputWriter] | None"
+) -> Any:  # fmt: skip
+    encoded = memo.encode(prompt, InputWriter.encode_list) if memo is not None else None
+    if encoded is not None:
+        return encoded
+    return InputWriter(model, facts, prompt.messages).write_all(prompt.messages) or [_user_item([_text_part(".")])]
 
 
 def _tool_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
@@ -145,25 +164,23 @@ def _text_format(options: ModelOptions) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-class _InputWriter:
+class InputWriter(RequestItems):
     """Writes the items of one conversation."""
 
-    def __init__(self, model: str, messages: Sequence[Message], facts: ResponsesCapabilities, kind: str) -> None:
-        self._model, self._messages, self._facts, self._reasoning_kind = model, messages, facts, kind
-        self._ids = compatibility.call_ids(messages)
-        self._answered_ids = set(_answered_call_ids(messages))
+    def __init__(self, model: str, facts: ResponsesCapabilities, messages: Sequence[Message] | None = None) -> None:
+        super().__init__(messages)
+        self._model, self._facts, self._reasoning_kind = model, facts, _reasoning_kind(model, facts)
+        self._answered_ids = set(_answered_call_ids(messages or ()))
 
-    def items(self) -> list[InputItem]:
-        items: list[InputItem] = []
-        for message in self._messages:
-            if isinstance(message, UserMessage):
-                parts = self._content_parts(message.content)
-                items += [_user_item(parts)] if parts else []
-            elif isinstance(message, AssistantMessage):
-                items += self._assistant_items(message)
-            else:
-                items += self._result_items(message)
-        return items
+    def write(self, message: Message) -> None:
+        """Write a message."""
+        if isinstance(message, UserMessage):
+            parts = self._content_parts(message.content)
+            self.items += [_user_item(parts)] if parts else []
+        elif isinstance(message, AssistantMessage):
+            self.items += self._assistant_items(message)
+        else:
+            self.items += self._result_items(message)
 
     def _assistant_items(self, message: AssistantMessage) -> list[InputItem]:
         answer = _AnswerItems(with_phase=self._reasoning_kind == "encrypted")
@@ -190,12 +207,14 @@ class _InputWriter:
         if item.get("type") == "reasoning":
             return bool(item.get({"encrypted": "encrypted_content", "plain": "content"}.get(self._reasoning_kind, "")))
         if item.get("type") in _CLIENT_CALL_TYPES:  # the server refuses a call whose result is missing
+            if not self.knows_all:
+                raise LaterMessageMatters
             return self._facts.items and (item.get("call_id") or item.get("id")) in self._answered_ids
         return self._facts.items
 
     def _call_item(self, call: ToolCall) -> InputItem:
         return {
-            "type": "function_call", "call_id": self._ids[call.id], "name": compatibility.safe_tool_name(call.name),
+            "type": "function_call", "call_id": self.ids[call.id], "name": compatibility.safe_tool_name(call.name),
             "arguments": compatibility.arguments_json(call),
         }  # fmt: skip
 
@@ -203,7 +222,7 @@ class _InputWriter:
         items: list[InputItem] = []
         after: list[InputItem] = []
         for result in message.results:
-            id = self._ids.get(result.call, result.call)
+            id = self.ids.get(result.call, result.call)
             media = tuple(part for part in result.content if isinstance(part, Media))
             output = self._result_output(result, has_media=bool(media))
             items.append({"type": "function_call_output", "call_id": id, "output": output})
@@ -321,8 +340,9 @@ class OpenAIResponses(ProviderModel):
             check_part=lambda part: check_part(model, part, facts),
         )  # fmt: skip
         self._model, self._facts = model, facts
+        self._written = RequestMemo(lambda: InputWriter(model, facts), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
-        body = to_request(self._model, prompt, self._facts)
+        body = to_request(self._model, prompt, self._facts, self._written)
         limit = None if self._facts.tells_length else body.get("max_output_tokens")
         return HttpRequestParts(body, read_options(prompt.options).headers, ResponsesStreamDecoder(limit, self.name))

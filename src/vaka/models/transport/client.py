@@ -15,6 +15,7 @@ import msgspec
 from vaka.core.ports.model import Chunk, Prompt
 from vaka.core.types.errors import BadRequest, ModelError, ModelUnavailable, StreamCut
 from vaka.models.compatibility import HistoryAdapter, Media
+from vaka.models.prefixes import Comparison
 from vaka.models.transport import errors, sse
 from vaka.models.transport.http1 import Http1Transport
 
@@ -277,7 +278,8 @@ class ProviderModel:
     ) -> None:  # fmt: skip
         self.name = name
         self._path = path
-        self._history = HistoryAdapter(name, account.base_url, check_part)
+        self._comparison = Comparison()
+        self._history = HistoryAdapter(name, account.base_url, check_part, self._comparison)
         self._client = ProviderClient(account, headers, http)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
@@ -289,6 +291,7 @@ class ProviderModel:
         for notice in notices:
             yield notice
         body, headers, decoder = self._write_request(prompt)
+        self._comparison.clear()
         with self._client.redact_errors(headers):
             async with aclosing(self._client.stream_events(self._path, body, headers=headers)) as events:
                 async for event in events:
