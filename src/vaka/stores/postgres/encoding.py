@@ -80,13 +80,24 @@ def encode_casefold(title: str) -> bytes:
     return encode_text(title.casefold())
 
 
+SESSION_COLUMNS: tuple[str, ...] = (
+    "head", "hash", "epoch", "title", "folded", "agent", "turn", "inputs", "pending", "closed", "created", "updated",
+    "origin",
+)  # fmt: skip
+
+
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
-    """Return the columns of a session's row, in the order of ``vaka.append``."""
+    """Return the columns of a session's row, in the order of ``SESSION_COLUMNS``."""
     return (
         info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
         encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
         encode_text(info.updated), encode_text(info.origin),
     )  # fmt: skip
+
+
+def to_json_column(value: object) -> object:
+    """Return the value of a column as PostgreSQL reads it from JSON."""
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else value
 
 
 class IndexEntries:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from uuid import UUID, uuid4
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.hash_chain import HashChain, hash_of, seal
+from vaka.core.session.hash_chain import HashChain, SelectedEvents, hash_of, seal
 from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound, StoreError, Unavailable
 from vaka.core.types.event import Event
@@ -19,12 +19,6 @@ from vaka.stores.postgres.writer import PendingWrite
 
 READ_PAGE_SIZE = 256
 
-# The owner may claim again: its first claim may have been made although the server's answer was lost.
-_UPDATE_CLAIM = (
-    "update vaka.sessions set term = term + 1, owner = $3, lease_until = now() + make_interval(secs => $4) "
-    "where namespace = $1 and id = $2 and (owner is null or owner = $3 or lease_until < now()) "
-    "returning *, true as live"
-)
 _SELECT_OWNED = "select *, true as live from vaka.sessions where namespace = $1 and id = $2"
 _SELECT_OFFER = (
     "select *, false as live, "
@@ -41,6 +35,9 @@ _SELECT_FIRST_PAGE = (
 _SELECT_NEXT_PAGE = (
     "select seq, body from vaka.events where namespace = $1 and session = $2 and seq > $3 and seq <= $4 "
     "order by seq limit $5"
+)
+_SELECT_EVENTS = (
+    "select body from vaka.events where namespace = $1 and session = $2 and seq = any($3::bigint[]) order by seq"
 )
 _MAX_SEQ = 2**63 - 1
 
@@ -80,13 +77,13 @@ class PostgresEvents(PostgresPort):
 
     async def _acquire_lease(self, session: SessionId, owner: UUID) -> Lease:
         where, sent = postgres_key(self._namespace, session), boot_time()
-        row = await self._fetch_row(_UPDATE_CLAIM, where.session, owner, self._hub.lease_seconds)
-        if row is not None:
-            info = info_of(row)
-            return Lease(where, info, Term(info.term), owner, sent)
-        if await self._fetch_row(_SELECT_HEAD, where.session) is not None:
+        row = await self._hub.claims.ask((where, owner))
+        if row["status"] == "busy":
             raise Busy(f"session {session!r} has a writer")
-        return Lease(where, SessionInfo(id=session, term=1), Term(1), owner)
+        if row["status"] == "free":
+            return Lease(where, SessionInfo(id=session, term=1), Term(1), owner)
+        info = info_of(row)
+        return Lease(where, info, Term(info.term), owner, sent)
 
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
@@ -173,6 +170,14 @@ class PostgresEvents(PostgresPort):
             raise NotFound(f"session {session!r} was deleted while it was read")
         chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
 
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        name, selected = encode_name(session), SelectedEvents(session, digest)
+        for begin in range(0, len(seqs), READ_PAGE_SIZE):
+            part = list(seqs[begin : begin + READ_PAGE_SIZE])
+            rows = await self._fetch(_SELECT_EVENTS, name, part)
+            selected.add(part, [row["body"] for row in rows])
+        return selected.check_end()
+
     async def wait(self, session: SessionId, *, after: int) -> int:
         where, followers = postgres_key(self._namespace, session), self._hub.followers
         if followers.closed:
@@ -182,9 +187,9 @@ class PostgresEvents(PostgresPort):
             return claim.info.head
         grown = followers.add_waiter(where, after)
         try:
-            row = await self._fetch_row(_SELECT_HEAD, where.session)
-            if row is not None and row["head"] > after:
-                return int(row["head"])
+            head = await self._hub.heads.ask(where)
+            if head > after:
+                return head
             self._hub.heartbeat.wake()
             return await grown
         finally:

@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from vaka.core.types.errors import Closed, Unavailable, VakaError
@@ -17,6 +17,8 @@ from vaka.stores.postgres.heartbeat import CHANNEL, FOLLOWER_TTL, Followers, Hea
 from vaka.stores.postgres.writer import GroupWriter, PendingWrite
 
 T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 _SELECT_BLOCKS = (
     "select block, body from vaka.live_blocks where namespace = $1 and session = $2 and valid_until > now()"
@@ -142,6 +144,50 @@ _RELEASE_LEASE = (
 )
 
 
+_CLAIM = "select c.status, (c.session).*, true as live from vaka.claim($1, $2, $3, $4) as c"
+_READ_HEADS = (
+    "select coalesce(s.head, 0) from unnest($1::bytea[], $2::bytea[]) with ordinality as w (namespace, id, number) "
+    "left join vaka.sessions s on s.namespace = w.namespace and s.id = w.id order by w.number"
+)
+
+
+class QuestionBatcher(Generic[Q, A]):
+    """Sends the questions of one tick of the event loop together, in one round trip."""
+
+    def __init__(
+        self,
+        send: Callable[[list[Q]], Awaitable[Sequence[A]]],
+        start_task: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        self._send, self._start_task = send, start_task
+        self._queue: list[tuple[Q, asyncio.Future[A]]] = []
+
+    async def ask(self, question: Q) -> A:
+        """Return the answer, or raise the error of the round trip."""
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._queue.append((question, answer))
+        if len(self._queue) == 1:
+            self._start_task(self._send_queued())
+        return await answer
+
+    async def _send_queued(self) -> None:
+        batch, self._queue = self._queue, []
+        error: VakaError = Unavailable("the question was cancelled; its outcome is unknown")
+        answers: Sequence[A] = ()
+        try:
+            answers = await self._send([question for question, _ in batch])
+        except VakaError as failure:
+            error = failure
+        finally:
+            for number, (_, answer) in enumerate(batch):
+                if answer.done():
+                    continue
+                if number < len(answers):
+                    answer.set_result(answers[number])
+                else:
+                    answer.set_exception(error)
+
+
 class PostgresHub:
     """Connections, leases, followers and background tasks of one handle, for all its namespaces."""
 
@@ -153,6 +199,21 @@ class PostgresHub:
         self.block_writer = BlockWriter(database, self.followers)
         self._tasks: set[asyncio.Task[object]] = set()
         self.writer = GroupWriter(database, lease_seconds, self._on_commit)
+        self.claims = QuestionBatcher(self._send_claims, self.start_task)
+        self.heads = QuestionBatcher(self._read_heads, self.start_task)
+
+    async def _send_claims(self, claims: list[tuple[PostgresKey, UUID]]) -> list[PostgresRecord]:
+        """Claim in the order in which all transactions lock sessions; return the answers in the order given."""
+        order = sorted(range(len(claims)), key=lambda number: claims[number][0])
+        places, owners = zip(*[claims[number] for number in order], strict=True)
+        names = [place.namespace for place in places], [place.session for place in places]
+        rows = await self.database.fetch(_CLAIM, *names, owners, self.lease_seconds)
+        answers = dict(zip(order, rows, strict=True))
+        return [answers[number] for number in range(len(claims))]
+
+    async def _read_heads(self, places: list[PostgresKey]) -> list[int]:
+        names = [place.namespace for place in places], [place.session for place in places]
+        return [head for (head,) in await self.database.fetch(_READ_HEADS, *names)]
 
     async def release(self, claim: Lease) -> None:
         if self.leases.pop(claim.owner, None) is not None and claim.tried:

@@ -1,17 +1,24 @@
 """Group commit: appends of one moment share a transaction."""
 
 import asyncio
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+
+import msgspec
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
 from vaka.stores import common
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
-from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, session_columns, transpose_rows
+from vaka.stores.postgres.encoding import (
+    SESSION_COLUMNS,
+    IndexEntries,
+    PostgresKey,
+    session_columns,
+    to_json_column,
+)
 from vaka.stores.postgres.heartbeat import Lease
 
 MAX_TRANSACTIONS = 4
@@ -19,12 +26,8 @@ MAX_TRANSACTIONS = 4
 MAX_SESSIONS, MAX_ROWS = 64, 512
 """Limits of one transaction."""
 
-_APPEND = (
-    "select * from vaka.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, "
-    "$20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)"
-)
-_TABLE_WIDTHS = (21, 3, 3, 2, 3, 2)
-"""Columns of the arguments: requests, events, keys, settled and asked decisions, blobs."""
+_WRITE = "select * from vaka.write($1, $2, $3)"
+_encode_json = msgspec.json.Encoder().encode
 
 
 class PendingWrite:
@@ -43,7 +46,7 @@ class PendingWrite:
 
 
 class GroupWriter:
-    """Sends writes in batches and gives each its answer: a status of ``vaka.append`` and a seq."""
+    """Sends writes in batches and gives each its answer: a status of ``vaka.write`` and a seq."""
 
     def __init__(self, database: PostgresDatabase, lease: float, on_commit: Callable[[PendingWrite], None]) -> None:
         self._database, self._lease, self._on_commit = database, lease, on_commit
@@ -98,7 +101,7 @@ class GroupWriter:
         return sorted(batch, key=lambda write: write.place)
 
     async def _write_batch(self, batch: list[PendingWrite]) -> None:
-        send = partial(self._send_batch, batch=batch, arguments=_append_arguments(batch, self._lease))
+        send = partial(self._send_batch, batch=batch, arguments=_write_arguments(batch, self._lease))
         try:
             answers = await self._database.run(send, retry=False)
         except VakaError as error:
@@ -122,10 +125,10 @@ class GroupWriter:
             if write.claim is not None:
                 write.claim.tried = True
         if common.on_failpoint is None:
-            return await connection.fetch(_APPEND, *arguments)
+            return await connection.fetch(_WRITE, *arguments)
         common.on_failpoint("append.before_begin")
         async with connection.transaction():
-            answers = await connection.fetch(_APPEND, *arguments)
+            answers = await connection.fetch(_WRITE, *arguments)
             common.on_failpoint("append.after_rows")
         common.on_failpoint("append.after_commit")
         return answers
@@ -133,7 +136,7 @@ class GroupWriter:
     def _set_answers(self, batch: list[PendingWrite], answers: list[PostgresRecord]) -> None:
         if common.on_failpoint is not None:
             common.on_failpoint("append.before_ack")
-        for write, (_, status, seq) in zip(batch, answers, strict=True):
+        for write, (status, seq) in zip(batch, answers, strict=True):
             if status == "ok":
                 self._on_commit(write)
             if not write.answer.done():
@@ -148,20 +151,27 @@ class GroupWriter:
                 write.answer.set_exception(error)
 
 
-def _append_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
-    """Return the arguments of ``vaka.append`` for these writes."""
-    tables: tuple[list[tuple[object, ...]], ...] = ([], [], [], [], [], [])
-    requests, events, keys, settled, asked, blobs = tables
-    for number, write in enumerate(batch, 1):
-        claim, extras = write.claim, IndexEntries(write.info.id, write.events)
-        owner, term = (claim.owner, claim.term) if claim else (None, 0)
-        place = write.place.namespace, write.place.session
-        guard = owner, term, write.base, write.key, write.release, write.notice
-        requests.append((*place, *guard, *session_columns(write.info)))
-        events += [(number, event.seq, event.stored) for event in write.events]
-        keys += [(number, *key) for key in extras.keys]
-        settled += [(number, decision) for decision in extras.settled]
-        asked += [(number, *decision) for decision in extras.asked.items()]
-        blobs += [(number, digest) for digest in extras.blobs]
-    columns = [transpose_rows(rows, width) for rows, width in zip(tables, _TABLE_WIDTHS, strict=True)]
-    return [*itertools.chain(*columns), lease]
+def _write_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
+    """Return the arguments of ``vaka.write``; asyncpg encodes one JSON text faster than an array for each column."""
+    bodies = [event.stored for write in batch for event in write.events]
+    return [_encode_json([_encode_request(write) for write in batch]).decode(), bodies, lease]
+
+
+def _encode_request(write: PendingWrite) -> dict[str, object]:
+    request = dict(zip(SESSION_COLUMNS, map(to_json_column, session_columns(write.info)), strict=True))
+    request["namespace"], request["session"] = map(to_json_column, write.place[:2])
+    request["base"], request["release"], request["notice"] = write.base, write.release, write.notice
+    if write.claim is not None:
+        request["owner"], request["term"] = str(write.claim.owner), write.claim.term
+    if write.key is not None:
+        request["key"] = to_json_column(write.key)
+    extras = IndexEntries(write.info.id, write.events)
+    if extras.keys:
+        request["keys"] = [(to_json_column(key), seq) for key, seq in extras.keys]
+    if extras.settled:
+        request["settled"] = [to_json_column(decision) for decision in extras.settled]
+    if extras.asked:
+        request["asked"] = [(to_json_column(decision), seq) for decision, seq in extras.asked.items()]
+    if extras.blobs:
+        request["blobs"] = [to_json_column(digest) for digest in extras.blobs]
+    return request

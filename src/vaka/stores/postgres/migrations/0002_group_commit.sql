@@ -1,0 +1,130 @@
+-- Claims and writes of many sessions, one round trip for each batch. The plans of these functions do not depend on their
+-- arguments, and they are made once in each connection, maybe while the tables are empty: so only indexes are considered.
+-- vaka.append stays for processes of the version before that are still running.
+
+-- Of two indexes that cost the same in an empty table the planner takes the newer one: that must be the primary key.
+alter table vaka.sessions drop constraint sessions_pkey, add primary key (namespace, id);
+
+-- Claim many sessions, each for its owner. Claim n is the n-th element of the arrays. Each has its own answer.
+--   ok      claimed; session is its row
+--   busy    another claim is not over
+--   free    there is no such session: it exists from its first event on
+create function vaka.claim(
+    p_namespace bytea[], p_session bytea[], p_owner uuid[], p_lease double precision
+) returns table (status text, session vaka.sessions) language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+    for n in 1 .. cardinality(p_namespace) loop
+        status := 'ok';
+        -- The owner may claim again: its first claim may have been made although the answer was lost.
+        update vaka.sessions s
+        set term = s.term + 1, owner = p_owner[n], lease_until = now() + make_interval(secs => p_lease)
+        where s.namespace = p_namespace[n] and s.id = p_session[n]
+            and (s.owner is null or s.owner = p_owner[n] or s.lease_until < now())
+        returning s.* into session;
+        if not found then
+            perform from vaka.sessions s where s.namespace = p_namespace[n] and s.id = p_session[n];
+            status := case when found then 'busy' else 'free' end;
+        end if;
+        return next;
+    end loop;
+end
+$$;
+
+-- Write to many sessions. A request is an object of p_requests; its head - base events are the next elements of p_bodies.
+-- An owner means an append under a claim; none means an offer under a key. base is the head the request builds on: 0 makes
+-- the session. keys and asked are lists of [digest, seq], settled and blobs of digests; null in settled settles all
+-- decisions. Each request has its own answer, in their order:
+--   ok      written
+--   known   an offer with this key was written before, as event r_seq
+--   moved   the head is not base
+--   stale   the claim is over
+--   gone    there is no such session to offer to
+create function vaka.write(
+    p_requests json, p_bodies bytea[], p_lease double precision
+) returns table (r_status text, r_seq bigint) language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+    r record;
+    v_until timestamptz := now() + make_interval(secs => p_lease);
+    v_first bigint := 0; -- elements of p_bodies before those of this request
+    v_owner uuid;
+    v_seq bigint;
+begin
+    for r in select * from json_to_recordset(p_requests) as x (
+        namespace bytea, session bytea, owner uuid, term bigint, base bigint, key bytea, release boolean, notice text,
+        head bigint, hash text, epoch bigint, title bytea, folded bytea, agent bytea, turn bytea, inputs integer,
+        pending integer, closed boolean, created bytea, updated bytea, origin bytea,
+        keys json, settled json, asked json, blobs json
+    ) loop
+        r_status := 'ok';
+        r_seq := r.head;
+        if r.owner is not null and r.base = 0 then
+            insert into vaka.sessions (
+                namespace, id, head, hash, epoch, title, folded, agent, turn, inputs, pending, closed, created, updated,
+                origin, term, owner, lease_until
+            ) values (
+                r.namespace, r.session, r.head, r.hash, r.epoch, r.title, r.folded, r.agent, r.turn, r.inputs, r.pending,
+                r.closed, r.created, r.updated, r.origin, r.term,
+                case when r.release then null else r.owner end, case when r.release then null else v_until end
+            ) on conflict do nothing;
+        else
+            update vaka.sessions s set
+                head = r.head, hash = r.hash, epoch = r.epoch, title = r.title, folded = r.folded, agent = r.agent,
+                turn = r.turn, inputs = r.inputs, pending = r.pending, closed = r.closed, created = r.created,
+                updated = r.updated, origin = r.origin,
+                owner = case when r.release then null else s.owner end,
+                lease_until = case when r.release then null when r.owner is null then s.lease_until else v_until end
+            where s.namespace = r.namespace and s.id = r.session and s.head = r.base
+                and (r.owner is null or (s.owner = r.owner and s.term = r.term))
+                and (r.key is null or not exists (
+                    select from vaka.keys k
+                    where k.namespace = r.namespace and k.session = r.session and k.key = r.key));
+        end if;
+        if found then
+            insert into vaka.events (namespace, session, seq, body)
+            select r.namespace, r.session, r.base + e.number, p_bodies[v_first + e.number]
+            from generate_series(1, r.head - r.base) as e (number);
+            if r.keys is not null then
+                insert into vaka.keys (namespace, session, key, seq)
+                select r.namespace, r.session, (k.pair ->> 0)::bytea, (k.pair ->> 1)::bigint
+                from json_array_elements(r.keys) as k (pair)
+                on conflict do nothing;
+            end if;
+            if r.settled is not null then
+                delete from vaka.decisions d using json_array_elements_text(r.settled) as s (id)
+                where d.namespace = r.namespace and d.session = r.session and (s.id is null or d.id = s.id::bytea);
+            end if;
+            if r.asked is not null then
+                insert into vaka.decisions (namespace, session, id, seq)
+                select r.namespace, r.session, (d.pair ->> 0)::bytea, (d.pair ->> 1)::bigint
+                from json_array_elements(r.asked) as d (pair)
+                on conflict (namespace, session, id) do update set seq = excluded.seq;
+            end if;
+            if r.blobs is not null then
+                insert into vaka.blob_refs (namespace, session, digest)
+                select r.namespace, r.session, b.digest::bytea from json_array_elements_text(r.blobs) as b (digest)
+                on conflict do nothing;
+            end if;
+            if r.notice is not null then
+                perform pg_notify('vaka', r.notice);
+            end if;
+        else
+            select s.owner into v_owner from vaka.sessions s where s.namespace = r.namespace and s.id = r.session;
+            if r.owner is null then
+                r_status := case when found then 'moved' else 'gone' end;
+                select k.seq into v_seq from vaka.keys k
+                where k.namespace = r.namespace and k.session = r.session and k.key = r.key;
+                if found then
+                    r_status := 'known';
+                    r_seq := v_seq;
+                end if;
+            else
+                r_status := case when v_owner = r.owner then 'moved' else 'stale' end;
+            end if;
+        end if;
+        v_first := v_first + r.head - r.base;
+        return next;
+    end loop;
+end
+$$;
