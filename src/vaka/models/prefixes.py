@@ -10,7 +10,18 @@ from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from vaka.core.ports.model import Prompt
-from vaka.core.types.message import AssistantMessage, Content, Message, ToolMessage
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    Content,
+    Document,
+    Image,
+    Message,
+    Reasoning,
+    Stored,
+    Text,
+    ToolMessage,
+)
 
 WINDOW = 8
 """The last messages of a prompt that the next one may replace, such as a reminder; another change is a new start."""
@@ -178,6 +189,10 @@ def size_of(message: Message) -> int:
 def _size_of_content(content: Content) -> int:
     size = 0
     for part in content:
-        for name in ("text", "data", "url", "preview"):
-            size += len(getattr(part, name, ""))
+        if isinstance(part, Text | Reasoning):
+            size += len(part.text)
+        elif isinstance(part, Image | Audio | Document):
+            size += len(part.data) + len(part.url)
+        elif isinstance(part, Stored):
+            size += len(part.preview)
     return size

@@ -17,7 +17,28 @@ _T = TypeVar("_T")
 _Mark: TypeAlias = tuple[int, _T | None, int]
 """How many items there are, the last one, and how many calls are known."""
 
+MAX_PIECES = 32
+"""Pieces of encoded items that are kept before they are joined."""
+
 _ENCODER = msgspec.json.Encoder()
+
+
+class EncodedList(msgspec.Struct, frozen=True):
+    """A list as JSON, in pieces: a field of a request body that is already encoded."""
+
+    pieces: tuple[bytes, ...]
+
+
+def encode_body(body: dict[str, Any]) -> bytes:
+    """Return a request body as JSON; the bytes of an ``EncodedList`` are copied once."""
+    place = next((at for at, value in enumerate(body.values()) if isinstance(value, EncodedList)), None)
+    if place is None:
+        return _ENCODER.encode(body)
+    fields = list(body.items())
+    name, encoded = fields[place]
+    head = _ENCODER.encode(dict(fields[:place])).removesuffix(b"}") + (b"," if place else b"")
+    tail = _ENCODER.encode(dict(fields[place + 1 :])).removeprefix(b"{")
+    return b"".join([head, _ENCODER.encode(name), b":", *encoded.pieces, b"," if len(tail) > 1 else b"", tail])
 
 
 class LaterMessageMatters(Exception):
@@ -115,7 +136,7 @@ class RequestItems(ItemFold[dict[str, Any]]):
 
     def __init__(self, messages: Sequence[Message] | None = None, allowed: re.Pattern[str] = CALL_ID_PATTERN) -> None:
         super().__init__(messages, allowed)
-        self._closed = bytearray()
+        self._closed: list[bytes] = []
         """Encoded items that can no longer change, with a comma after each."""
         self._encoded: list[bytes] = []
         """The first of the items, encoded."""
@@ -134,7 +155,9 @@ class RequestItems(ItemFold[dict[str, Any]]):
         """Drop items that can no longer change; only their bytes are kept."""
         count = min(mark[0] - 1 - self._compacted, len(self.items) - self.open_items)
         if count > 0:
-            self._closed += b"".join([piece + b"," for piece in self.encode()[:count]])
+            self._closed.append(b"".join([piece + b"," for piece in self.encode()[:count]]))
+            if len(self._closed) > MAX_PIECES:
+                self._closed = [b"".join(self._closed)]
             del self.items[:count], self._encoded[:count]
             self._compacted += count
 
@@ -143,10 +166,10 @@ class RequestItems(ItemFold[dict[str, Any]]):
         self._encoded += [_ENCODER.encode(item) for item in self.items[len(self._encoded) :]]
         return self._encoded
 
-    def encode_list(self, *, first: bytes = b"", last: Sequence[bytes] | None = None) -> msgspec.Raw:
+    def encode_list(self, *, first: bytes = b"", last: Sequence[bytes] | None = None) -> EncodedList:
         """Return the list of all items, ``first`` before them; ``last`` replaces the items that may still change."""
-        pieces = b",".join(self.encode() if last is None else last)
-        return msgspec.Raw(b"".join([b"[", first + b"," if first else b"", self._closed, pieces, b"]"]))
+        before = b"[%b," % first if first else b"["
+        return EncodedList((before, *self._closed, b",".join(self.encode() if last is None else last), b"]"))
 
 
 class AlternatingItems(RequestItems):
@@ -181,7 +204,7 @@ _Items = TypeVar("_Items", bound=RequestItems)
 class RequestMemo(PrefixMemo[_Items]):
     """The items of the last conversations."""
 
-    def encode(self, prompt: Prompt, encode: Callable[[_Items], msgspec.Raw]) -> msgspec.Raw | None:
+    def encode(self, prompt: Prompt, encode: Callable[[_Items], EncodedList]) -> EncodedList | None:
         """Return what ``encode`` makes of the items of a prompt.
 
         Returns ``None`` where that is not possible or there are no items: then the caller writes the whole

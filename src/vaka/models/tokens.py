@@ -1,4 +1,4 @@
-"""Estimates of the tokens of a prompt before it is sent. Pure."""
+"""Estimates of the tokens of a prompt before it is sent; those of earlier messages are kept."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +17,7 @@ from vaka.core.types.message import (
     Stored,
     ToolMessage,
 )
+from vaka.models.prefixes import PrefixMemo
 
 CHARACTERS_PER_TOKEN = 4
 MEDIA_TOKENS = 1600
@@ -26,8 +27,13 @@ DOCUMENT_TOKENS = 500
 
 
 def estimate_prompt_tokens(prompt: Prompt) -> int:
+    return estimate_message_tokens(prompt.messages) + estimate_instruction_tokens(prompt)
+
+
+def estimate_instruction_tokens(prompt: Prompt) -> int:
+    """Return the tokens of a prompt without those of its messages."""
     tools = sum(estimate_text_tokens(len(encode_json(tool))) for tool in prompt.tools)
-    return estimate_message_tokens(prompt.messages) + estimate_text_tokens(len(prompt.system)) + tools
+    return estimate_text_tokens(len(prompt.system)) + tools
 
 
 def estimate_message_tokens(messages: Sequence[Message]) -> int:
@@ -44,6 +50,39 @@ def encode_json(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):
         return b""
+
+
+class TokenTotals:
+    """The tokens of the first messages of a conversation, for each number of messages."""
+
+    def __init__(self) -> None:
+        self.totals = [0]
+
+    def add(self, message: Message) -> None:
+        self.totals.append(self.totals[-1] + _tokens_of_message(message))
+
+    def mark(self) -> int:
+        return len(self.totals)
+
+    def rollback(self, mark: int) -> None:
+        del self.totals[mark:]
+
+    def settle(self, mark: int) -> None:
+        pass
+
+
+class TokenCounter:
+    """Estimates the tokens of prompts; each message of a conversation is counted once."""
+
+    def __init__(self) -> None:
+        self._counted = PrefixMemo(TokenTotals)
+
+    def count(self, prompt: Prompt) -> int:
+        """Return ``estimate_prompt_tokens(prompt)``."""
+        kept = self._counted.take(prompt)
+        tokens = kept.fold.totals[-1]
+        self._counted.put(prompt, kept)
+        return tokens + estimate_instruction_tokens(prompt)
 
 
 def _tokens_of_message(message: Message) -> int:

@@ -31,7 +31,7 @@ from vaka.models.anthropic.events import WIRE, AnthropicStreamDecoder
 from vaka.models.catalog import AnthropicCapabilities, capabilities_of
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object, is_list, is_object, unused_name
 from vaka.models.options import ModelOptions, drop_empty, merge_body
-from vaka.models.request_items import AlternatingItems, RequestMemo
+from vaka.models.request_items import AlternatingItems, EncodedList, RequestMemo
 from vaka.models.schemas import close_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -80,7 +80,7 @@ class MessageWriter(AlternatingItems):
         """Return the blocks of a message, tool results first."""
         return sorted(parts, key=lambda block: block["type"] != "tool_result") if role == "user" else parts
 
-    def encode_messages(self, messages: Sequence[Message], *, prefill: bool, marks: "_CacheMarks") -> msgspec.Raw:
+    def encode_messages(self, messages: Sequence[Message], *, prefill: bool, marks: "_CacheMarks") -> EncodedList:
         """Return the encoded messages of a request; cache marks are added to the bytes of the last user messages."""
         ended = _end_messages(self.items, messages, prefill=prefill)
         pieces = list(self.encode())

@@ -31,7 +31,7 @@ from vaka.models.compatibility import Media, as_object, unused_name
 from vaka.models.openai_chat.events import WIRE, ChatStreamDecoder
 from vaka.models.openai_chat.vendors import EFFORTS, VendorProfile
 from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
-from vaka.models.request_items import RequestItems, RequestMemo
+from vaka.models.request_items import EncodedList, RequestItems, RequestMemo
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -56,7 +56,7 @@ def _system_message(profile: VendorProfile, system: str) -> dict[str, Any]:
 
 def _encode_messages(
     prompt: Prompt, profile: VendorProfile, system: str, memo: "RequestMemo[MessageWriter] | None"
-) -> msgspec.Raw | None:
+) -> EncodedList | None:
     """Return the messages of a request encoded, ``None`` if the whole conversation has to be written."""
     if memo is None:
         return None

@@ -20,6 +20,7 @@ from vaka.core.ports.model import (
     TextChunk,
 )
 from vaka.core.types.errors import BadRequest, ModelUnavailable
+from vaka.core.types.ids import CallId
 from vaka.core.types.message import (
     AssistantMessage,
     Content,
@@ -33,6 +34,8 @@ from vaka.core.types.message import (
 from vaka.core.types.tool import ToolSpec
 from vaka.models.compatibility import Media, arguments_of, as_object, is_list, parts_and_calls, text_or_preview
 from vaka.models.function_calls import FunctionCall, FunctionDefinition
+from vaka.models.prefixes import PrefixMemo
+from vaka.models.request_items import ItemFold, LaterMessageMatters
 from vaka.models.schemas import resolve_reference
 from vaka.models.text_calls.scanner import CallScanner, FoundCall
 from vaka.models.wrappers.model_wrapper import ModelWrapper
@@ -109,20 +112,36 @@ def write_calls_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
     A message with media is not merged with a later one: a model that does not support them reads a note in the place of
     earlier media, and refuses only those of the last message.
     """
-    names = {call.id: call.name for message in messages if isinstance(message, AssistantMessage)
-             for call in message.calls}  # fmt: skip
-    written: list[Message] = []
-    for message in messages:
+    return tuple(_TextWriter(messages).write_all(messages))
+
+
+class _TextWriter(ItemFold[Message]):
+    """Writes messages with calls and results as text."""
+
+    def __init__(self, messages: Sequence[Message] | None = None) -> None:
+        self._names: dict[CallId, str] = {}
+        super().__init__(messages)
+
+    def learn_call(self, call: ToolCall) -> None:
+        """Keep the name of a call."""
+        self._names[call.id] = call.name
+
+    def forget_call(self, call: CallId) -> None:
+        """Forget the name of a call."""
+        del self._names[call]
+
+    def write(self, message: Message) -> None:
+        """Write a message; one of the user is merged with that before it."""
         if isinstance(message, AssistantMessage):
-            written.append(_answer_as_text(message))
-            continue
-        for content in _results_as_text(message, names) if isinstance(message, ToolMessage) else (message.content,):
-            before = written[-1] if written else None
+            self.append(_answer_as_text(message))
+            return
+        added = _results_as_text(message, self._names) if isinstance(message, ToolMessage) else [message.content]
+        for content in added:
+            before = self.items[-1] if self.items else None
             if isinstance(before, UserMessage) and not _media_parts(before.content):
-                written[-1] = UserMessage(content=(*_with_separator(before.content), *content))
+                self.replace_last(UserMessage(content=(*_with_separator(before.content), *content)))
             else:
-                written.append(UserMessage(content=content))
-    return tuple(written)
+                self.append(UserMessage(content=content))
 
 
 def _media_parts(content: Content) -> Content:
@@ -270,6 +289,7 @@ class TextCalls(ModelWrapper):
             render_tools, include_parameters=include_parameters, include_examples=include_examples, markdown=markdown,
             group_by_category=group_by_category,
         )  # fmt: skip
+        self._written = PrefixMemo(_TextWriter)
         if isinstance(inner, CostEstimator):
             estimate = inner.estimate
             self.estimate: Callable[[Prompt], Estimate] = lambda prompt: estimate(self.rewrite(prompt))
@@ -283,9 +303,19 @@ class TextCalls(ModelWrapper):
             instructions = calling_instructions(tools, self._render(tools), required=required, single=single)
             system = f"{system}\n\n{instructions}" if system else instructions
         return msgspec.structs.replace(
-            prompt, messages=write_calls_as_text(prompt.messages), system=system, tools=(), tool_choice="auto",
+            prompt, messages=self._write_messages(prompt), system=system, tools=(), tool_choice="auto",
             options={name: value for name, value in prompt.options.items() if name != "parallel_calls"},
         )  # fmt: skip
+
+    def _write_messages(self, prompt: Prompt) -> tuple[Message, ...]:
+        """Return ``write_calls_as_text(prompt.messages)``; messages that were returned before are the same objects."""
+        try:
+            kept = self._written.take(prompt)
+        except LaterMessageMatters:
+            return write_calls_as_text(prompt.messages)
+        messages = tuple(kept.fold.items)
+        self._written.put(prompt, kept)
+        return messages
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Stream the inner model's answer, with the calls in its text."""

@@ -16,6 +16,7 @@ from vaka.core.ports.model import Chunk, Prompt
 from vaka.core.types.errors import BadRequest, ModelError, ModelUnavailable, StreamCut
 from vaka.models.compatibility import HistoryAdapter, Media
 from vaka.models.prefixes import Comparison
+from vaka.models.request_items import encode_body
 from vaka.models.transport import errors, sse
 from vaka.models.transport.http1 import Http1Transport
 
@@ -114,7 +115,7 @@ class ProviderClient:
             raise
 
     async def stream_events(
-        self, path: str, body: Any, *, headers: Mapping[str, str] | None = None
+        self, path: str, body: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[sse.ServerSentEvent]:
         """Send ``body`` and yield the events of the answer. Raises only ``ModelError``.
 
@@ -140,7 +141,7 @@ class ProviderClient:
             with suppress(httpx2.TransportError):
                 await response.aclose()
 
-    async def post(self, path: str, body: Any, *, headers: Mapping[str, str] | None = None) -> bytes:
+    async def post(self, path: str, body: dict[str, Any], *, headers: Mapping[str, str] | None = None) -> bytes:
         """Send ``body`` and return the body of the answer. Raises only ``ModelError``."""
         response = await self._send(path, body, {"accept": "application/json", **(headers or {})})
         try:
@@ -153,12 +154,12 @@ class ProviderClient:
             with suppress(httpx2.TransportError):
                 await response.aclose()
 
-    async def _send(self, path: str, body: Any, headers: Mapping[str, str]) -> httpx2.Response:
+    async def _send(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> httpx2.Response:
         try:
             _check_headers({**self._headers, **headers})
             client = self.http.client_for(local=self._is_local)
             request = client.build_request(
-                "POST", self._base_url + path, content=msgspec.json.encode(body), headers={**self._headers, **headers},
+                "POST", self._base_url + path, content=encode_body(body), headers={**self._headers, **headers},
                 params=dict(self._account.query) or None, # an empty mapping would remove the query of the path
             )  # fmt: skip
             if (request.url.port or 1) > 65535:

@@ -22,10 +22,17 @@ from vaka.core.ports.model import (
     UsageChunk,
 )
 from vaka.core.types.errors import ConfigError, ModelError
-from vaka.core.types.message import Usage
+from vaka.core.types.message import Message, Usage
 from vaka.core.types.monitor import CacheBusted
 from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList
-from vaka.models.tokens import encode_json, estimate_message_tokens, estimate_prompt_tokens, estimate_text_tokens
+from vaka.models.prefixes import PrefixMemo
+from vaka.models.tokens import (
+    TokenTotals,
+    encode_json,
+    estimate_instruction_tokens,
+    estimate_prompt_tokens,
+    estimate_text_tokens,
+)
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
 CACHE_SECONDS = 300.0
@@ -43,11 +50,35 @@ _CHUNK_CHARACTERS: dict[type, Callable[[Any], int]] = {
 
 
 class PromptFingerprint(msgspec.Struct, frozen=True):
-    """Hashes of a prompt, to find out whether another prompt begins with it."""
+    """Hashes of a prompt, to find out whether it begins with that of the last call, and estimates of its tokens."""
 
     tools: int
     system: int
-    messages: tuple[int, ...]
+    messages: int
+    """The hash of all messages."""
+    count: int
+    first: int | None
+    """The hash of as many messages as the last call had; ``None`` if there was none, or there are fewer now."""
+    tokens: int
+    """Those of all messages."""
+    new_tokens: int
+    """Those of the messages after the ones of the last call."""
+
+
+class _MessageTotals(TokenTotals):
+    """Hashes and tokens of the first messages of a conversation, for each number of messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hashes = [0]
+
+    def add(self, message: Message) -> None:
+        super().add(message)
+        self.hashes.append(hash((self.hashes[-1], encode_json(message))))
+
+    def rollback(self, mark: int) -> None:
+        super().rollback(mark)
+        del self.hashes[mark:]
 
 
 class LastCall(msgspec.Struct, frozen=True):
@@ -66,7 +97,7 @@ class LastCall(msgspec.Struct, frozen=True):
         """Return the first part of the prompt that differs from that call's, ``""`` if the prompt extends it."""
         now = {
             "model": model, "tools": fingerprint.tools, "system": fingerprint.system,
-            "messages": hash(fingerprint.messages[: self.count]),
+            "messages": fingerprint.first,
         }  # fmt: skip
         return next((part for part, value in now.items() if getattr(self, part) != value), "")
 
@@ -110,6 +141,7 @@ class MeteredModel(ModelWrapper):
         self._model = model or inner.name
         self._ledger = ledger if ledger is not None else LastCalls()
         self._clock = clock
+        self._counted = PrefixMemo(_MessageTotals)
 
     def price(self) -> Price:
         """Return the price of this model. Raises ``ConfigError`` with the setting to add if it is unknown."""
@@ -121,10 +153,13 @@ class MeteredModel(ModelWrapper):
     def estimate(self, prompt: Prompt) -> Estimate:
         """Estimate the cost of ``prompt`` from the last call, and from the characters of new messages."""
         last, cached = self._ledger.last(prompt), 0
-        if last is not None and not last.changed_part(self.name, fingerprint_prompt(prompt)):
-            tokens = last.usage.input + estimate_message_tokens(prompt.messages[last.count :])
+        fingerprint = self._fingerprint(prompt, last) if prompt.session else None
+        if last is not None and fingerprint is not None and not last.changed_part(self.name, fingerprint):
+            tokens = last.usage.input + fingerprint.new_tokens
             if self._clock() - last.at < CACHE_SECONDS:
                 cached = min(last.usage.cache_read + last.usage.cache_write, tokens)
+        elif fingerprint is not None:
+            tokens = fingerprint.tokens + estimate_instruction_tokens(prompt)
         else:
             tokens = estimate_prompt_tokens(prompt)
         usage, price = Usage(input=tokens, cache_read=cached), self._find_price("")
@@ -137,8 +172,9 @@ class MeteredModel(ModelWrapper):
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Stream the inner model's answer, with costs."""
-        now = fingerprint_prompt(prompt) if prompt.session else None
-        busted = self._detect_cache_bust(prompt, now)
+        last = self._ledger.last(prompt)
+        now = self._fingerprint(prompt, last) if prompt.session else None
+        busted = self._detect_cache_bust(last, now)
         if busted is not None:
             yield NoticeChunk(busted)
         usage, written = Usage(), 0
@@ -165,8 +201,21 @@ class MeteredModel(ModelWrapper):
                 yield self._estimate_usage(prompt, written)
             raise
 
-    def _detect_cache_bust(self, prompt: Prompt, fingerprint: PromptFingerprint | None) -> CacheBusted | None:
-        last = self._ledger.last(prompt)
+    def _fingerprint(self, prompt: Prompt, last: LastCall | None) -> PromptFingerprint:
+        kept = self._counted.take(prompt)
+        hashes, totals, count = kept.fold.hashes, kept.fold.totals, len(prompt.messages)
+        before = last.count if last is not None and last.count <= count else None
+        fingerprint = PromptFingerprint(
+            tools=hash(encode_json(prompt.tools)), system=hash(prompt.system), messages=hashes[-1], count=count,
+            first=None if before is None else hashes[before], tokens=totals[-1],
+            new_tokens=totals[-1] - totals[before or 0],
+        )  # fmt: skip
+        self._counted.put(prompt, kept)
+        return fingerprint
+
+    def _detect_cache_bust(
+        self, last: LastCall | None, fingerprint: PromptFingerprint | None
+    ) -> CacheBusted | None:  # fmt: skip
         if last is None or fingerprint is None:
             return None
         cached = last.usage.cache_read + last.usage.cache_write
@@ -174,9 +223,10 @@ class MeteredModel(ModelWrapper):
         return CacheBusted(part=part, tokens=cached) if part else None
 
     def _remember(self, prompt: Prompt, fingerprint: PromptFingerprint, usage: Usage) -> None:
-        tools, system, messages = fingerprint.tools, fingerprint.system, fingerprint.messages
-        call = LastCall(self.name, tools, system, hash(messages), len(messages), usage, self._clock())
-        self._ledger.record(prompt, call)
+        self._ledger.record(prompt, LastCall(
+            model=self.name, tools=fingerprint.tools, system=fingerprint.system, messages=fingerprint.messages,
+            count=fingerprint.count, usage=usage, at=self._clock(),
+        ))  # fmt: skip
 
     def _estimate_usage(self, prompt: Prompt, characters: int) -> UsageChunk:
         """Return the estimated usage of an answer without any, or that was cut before it."""
@@ -200,11 +250,6 @@ class MeteredModel(ModelWrapper):
             names.append(reported)
         prices = (self._price_list.find(name) for name in [*names, self._model])
         return next((price for price in prices if price is not None), None)
-
-
-def fingerprint_prompt(prompt: Prompt) -> PromptFingerprint:
-    messages = tuple([hash(encode_json(message)) for message in prompt.messages])
-    return PromptFingerprint(hash(encode_json(prompt.tools)), hash(prompt.system), messages)
 
 
 def missing_price_message(model: str) -> str:

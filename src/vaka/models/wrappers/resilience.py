@@ -24,7 +24,7 @@ from vaka.core.ports.model import (
 )
 from vaka.core.types.errors import BadRequest, ConfigError, ModelError, ModelUnavailable
 from vaka.core.types.monitor import ModelSelected
-from vaka.models.tokens import estimate_prompt_tokens
+from vaka.models.tokens import TokenCounter
 from vaka.models.wrappers.model_wrapper import (
     SYSTEM_CLOCK,
     ModelWrapper,
@@ -81,6 +81,7 @@ class RateLimitedModel(ModelWrapper):
         self._requests = None if requests_per_minute is None else _TokenBucket(requests_per_minute, self._clock)
         self._tokens = None if tokens_per_minute is None else _TokenBucket(tokens_per_minute, self._clock)
         self._queue: deque[asyncio.Event] = deque()
+        self._token_counter = TokenCounter()
 
     @property
     def waiting_calls(self) -> int:
@@ -158,7 +159,7 @@ class RateLimitedModel(ModelWrapper):
                 return self.estimate(prompt).usage.input
             except ConfigError:
                 pass  # the price is unknown, the size is not
-        return estimate_prompt_tokens(prompt)
+        return self._token_counter.count(prompt)
 
 
 _RANDOM = SystemRandom()
