@@ -153,7 +153,7 @@ class RequestItems(ItemFold[dict[str, Any]]):
 
     def settle(self, mark: _Mark[dict[str, Any]]) -> None:
         """Drop items that can no longer change; only their bytes are kept."""
-        count = min(mark[0] - 1 - self._compacted, len(self.items) - self.open_items)
+        count = mark[0] - self.open_items - self._compacted
         if count > 0:
             self._closed.append(b"".join([piece + b"," for piece in self.encode()[:count]]))
             if len(self._closed) > MAX_PIECES:
