@@ -5,7 +5,7 @@ channel. An ``Event`` adds the session, agent, time and position in the log; its
 that ``msgspec.json.encode(event)`` is the wire form. The bytes of a durable event are encoded, hashed and stored once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
@@ -164,6 +164,18 @@ class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_
         cursor = f"id: {self.id}\n" if self.seq else ""
         return f"{cursor}event: {self.type}\ndata: ".encode() + self.to_json() + b"\n\n"
 
+    def __eq__(self, other: object) -> bool:
+        """Durable events are equal if their stored bytes are, live ones if their fields are."""
+        if not isinstance(other, Event):
+            return NotImplemented
+        if self.stored or other.stored:
+            return self.stored == other.stored
+        names = self.__struct_fields__
+        return [getattr(self, name) for name in names] == [getattr(other, name) for name in names]
+
+    def __hash__(self) -> int:
+        return hash(self.stored or encode_json(self))
+
     def __copy__(self) -> "Event":
         return self
 
@@ -196,60 +208,79 @@ def set_unencoded(event: Event, data: Body, stored: bytes) -> Event:
     return event
 
 
-class _DecodedEvent(msgspec.Struct, frozen=True, gc=False):
+class _StoredEvent(_DurableEvent, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """An event that was read: its encoded ``data`` are the bytes it came as; its hash is made on first use."""
+
     v: int
-    ts: str
-    session: SessionId
-    channel: Channel
-    type: str
-    data: Raw
-    turn: TurnId = TurnId("")
-    step: int = 0
-    path: AgentPath = ()
     seq: int = 0
     id: str = ""
+    ts: str  # pyright: ignore[reportGeneralTypeIssues]  # required
+    session: SessionId  # pyright: ignore[reportGeneralTypeIssues]  # required
+    turn: TurnId = msgspec.field(default_factory=lambda: TurnId(""))  # a factory: an empty one is encoded, too
+    step: int = msgspec.field(default_factory=lambda: 0)
+    path: AgentPath = msgspec.field(default_factory=lambda: ())
+    channel: Channel  # pyright: ignore[reportGeneralTypeIssues]  # required
+    type: str  # pyright: ignore[reportGeneralTypeIssues]  # required
+    data: Raw  # type: ignore[assignment]  # what is encoded; the attribute is the slot below
     prev: str = _ABSENT
 
+    def __getattr__(self, name: str) -> Any:
+        """Set the hash when it is asked for the first time."""
+        if name != "hash":
+            raise AttributeError(f"an event has no {name!r}")
+        value = sha256(self.stored).hexdigest()
+        force_setattr(self, name, value)
+        return value
 
+
+_StoredEvent.data = _Unencoded.__dict__["body"]
+_StoredEvent.__name__ = "Event"
 encode_json = msgspec.json.Encoder().encode
-_decode_envelope = msgspec.json.Decoder(_DecodedEvent).decode
+_decode_envelope = msgspec.json.Decoder(_StoredEvent).decode
+_raw_of: Callable[[Event], Raw] = Event.__dict__["data"].__get__
 _body_decoders: dict[str, Callable[[bytes | Raw], Body]] = {}
 
 
-def _decode_body(wire: _DecodedEvent) -> Body:
-    """Return the body of an event, ``Unknown`` if this code does not know it."""
-    known = BODY_TYPES.get("custom" if wire.type.startswith("custom.") else wire.type, Unknown)
+def _decode_rare_body(event: Event, raw: Raw) -> Body:
+    """Return a body of a type that has no decoder yet, or of a newer version."""
+    known = BODY_TYPES.get("custom" if event.type.startswith("custom.") else event.type, Unknown)
     if known is not Unknown:
         decoder = msgspec.json.Decoder(known).decode
         if known is not Custom:  # the number of custom types is not bounded
-            _body_decoders[wire.type] = decoder
+            _body_decoders[event.type] = decoder
         try:
-            return decoder(wire.data)
+            return decoder(raw)
         except msgspec.ValidationError:
-            if wire.v <= VERSION:
+            if event.v <= VERSION:
                 raise
-    return Unknown(name=wire.type, raw=bytes(wire.data), of=wire.channel)
+    return Unknown(name=event.type, raw=bytes(raw), of=event.channel)
 
 
 def decode(stored: bytes) -> Event:
     """Return the event these bytes encode. Raises ``Corrupt``."""
     try:
-        wire = _decode_envelope(stored)
-        if wire.seq and (wire.seq < 0 or wire.id != f"1.{wire.seq}"):
-            epoch = int(wire.id.partition(".")[0])
-            if wire.seq < 0 or epoch < 1 or wire.id != f"{epoch}.{wire.seq}":
-                raise ValueError(f"its id {wire.id[:60]!r} is not that of event {wire.seq}")
-        decoder = _body_decoders.get(wire.type)
-        data = decoder(wire.data) if decoder is not None and wire.v <= VERSION else _decode_body(wire)
+        event = _decode_envelope(stored)
+        seq, raw, decoder = event.seq, _raw_of(event), _body_decoders.get(event.type)
+        if seq and (seq < 0 or event.id != f"1.{seq}"):
+            epoch = int(event.id.partition(".")[0])
+            if seq < 0 or epoch < 1 or event.id != f"{epoch}.{seq}":
+                raise ValueError(f"its id {event.id[:60]!r} is not that of event {seq}")
+        data = decoder(raw) if decoder is not None and event.v <= VERSION else _decode_rare_body(event, raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt(f"stored event cannot be decoded: {error}; it begins with {stored[:60]!r}") from error
-    exact = Raw(encode_json(data)) == wire.data
-    if exact and not wire.seq:
-        return Event(
-            data=data, session=wire.session, ts=wire.ts, turn=wire.turn, step=wire.step, path=wire.path, v=wire.v
-        )
-    event = (new_durable if exact else new_verbatim)(
-        wire.v, wire.seq, wire.id, wire.ts, wire.session, wire.turn, wire.step, wire.path, wire.channel, wire.type,
-        wire.data, wire.prev,
-    )  # fmt: skip
-    return set_unencoded(event, data, stored if wire.seq else b"")
+    return set_unencoded(event, data, stored if seq else b"")
+
+
+def decode_batch(rows: Sequence[bytes]) -> list[Event]:
+    """Return the events that these bytes encode, whose ids are not checked. Raises ``Corrupt``."""
+    events: list[Event] = []
+    decode_stored, raw_of, set_slot, decoder_of = _decode_envelope, _raw_of, force_setattr, _body_decoders.__getitem__
+    try:
+        for stored in rows:
+            event = decode_stored(stored)
+            set_slot(event, "data", decoder_of(event.type)(raw_of(event)))
+            set_slot(event, "stored", stored)
+            events.append(event)
+    except (KeyError, msgspec.MsgspecError, ValueError, RecursionError):  # a rare body, or a damaged one
+        return [decode(stored) for stored in rows]
+    return events
