@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -96,6 +96,10 @@ class CountingEvents:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._events, name)
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        self.rows += len(seqs)
+        return await self._events.select(session, seqs, digest=digest)
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         self.rows += after > 0  # the event before, for its hash

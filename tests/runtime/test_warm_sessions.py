@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,10 @@ class ReadCounter:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        self.count += len(seqs)
+        return await self._inner.select(session, seqs, digest=digest)
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         async with aclosing(self._inner.read(session, after=after, upto=upto)) as events:

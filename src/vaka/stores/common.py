@@ -8,7 +8,8 @@ appends or offers passes each of them once.
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias, get_args
 
@@ -123,6 +124,23 @@ def encode_value(key: str, value: JSON) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"the value of {key[:60]!r} is not JSON: {error}") from error
+
+
+MAX_ROWS_READ = 1024
+
+
+def split_seqs(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield ascending seqs in parts: the rows between the first and the last of each are read with one query.
+
+    A row that is not wanted costs less than a query, so parts are split where less than a quarter of the rows are.
+    """
+    begin = 0
+    while begin < len(seqs):
+        end = bisect_left(seqs, seqs[begin] + MAX_ROWS_READ, begin)
+        while seqs[end - 1] - seqs[begin] >= 4 * (end - begin):
+            end = (begin + end) // 2
+        yield seqs[begin:end]
+        begin = end
 
 
 def current_time() -> str:

@@ -14,7 +14,7 @@ from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionI
 from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import advance_row, blobs_of, replace_fields, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
-from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, NotFound
+from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
 from vaka.stores.common import (
@@ -185,6 +185,16 @@ class MemoryEvents(_MemoryPort):
         log = self._shared.logs.get((self._namespace, session))
         for event in log.events[after:upto] if log else ():
             yield event
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        log = self._shared.logs.get((self._namespace, session))
+        if log is None:
+            raise NotFound(f"there is no session {session!r}")
+        events = [log.events[seq - 1] for seq in seqs if 0 < seq <= log.head]
+        found = hashlib.sha256(b"".join([event.stored for event in events])).hexdigest()
+        if len(events) < len(seqs) or found != digest:
+            raise Corrupt(f"session {session!r}: the selected events are others than those of the digest")
+        return events
 
     async def wait(self, session: SessionId, *, after: int) -> int:
         log = self._shared.logs.get((self._namespace, session))

@@ -78,8 +78,8 @@ async def assert_same_after_reopening(harness: LogHarness, log: Log) -> None:
 async def force_snapshot(harness: LogHarness, log: Log) -> None:
     """Take a snapshot now, however short the tail is."""
     last = (await harness.stored_events(log.session, after=log.head - 1))[-1]
-    tail = SnapshotTail(SNAPSHOT_INTERVAL)
-    tail.add([last] * (2 + len(encode_state(log.state)) // 200))
+    tail = SnapshotTail(log.window, SNAPSHOT_INTERVAL)
+    tail.add([last] * (4 + len(encode_state(log.state)) // 200 + len(log.window.events) // 10))
     await tail.save_if_due(harness.store, log.session, log.state, last.hash)
 
 
@@ -129,6 +129,11 @@ class FlakyEventStore:
         for session, events, head, term, release in late:
             with suppress(HeadMoved, ConflictError):
                 await self.inner.append(session, events, head=head, term=term, release=release)
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        events = await self.inner.select(session, seqs, digest=digest)
+        self.rows += len(events)
+        return events
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         if self.down:

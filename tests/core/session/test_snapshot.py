@@ -9,6 +9,7 @@ from tests.core.session.log_harness import (
     S,
     assert_same_after_reopening,
     flaky_harness,
+    force_snapshot,
     input_added,
     log_line,
     rewind_session,
@@ -27,8 +28,9 @@ from vaka.core.session.state import FOLD_VERSION, SessionState, encode_state
 from vaka.core.types.control import CheckpointSaved, ContextCompacted, SessionClosed, SessionReverted, StateChanged
 from vaka.core.types.errors import Corrupt, LogError
 from vaka.core.types.event import VERSION, Event
-from vaka.core.types.ids import EventScope, SessionId
+from vaka.core.types.ids import CallId, EventScope, SessionId
 from vaka.core.types.message import Text, UserMessage
+from vaka.core.types.progress import SubagentCompleted, SubagentStarted
 from vaka.stores.memory import MemoryStore
 
 
@@ -133,8 +135,48 @@ class TestInvalidSnapshots:
         await harness.store.snapshots.save(S, seq=240, version="0", data=data)
         assert encode_state((await reopen(harness.store, S)).state) == state
 
+    async def test_a_snapshot_that_may_hold_events_of_a_newer_version_is_ignored(self) -> None:
+        harness = LogHarness()
+        data, state = await self._snapshot(harness)
+        seq = (await snapshot_seqs(harness))[-1]
+        newer = data.replace(f'"v":{VERSION},'.encode(), f'"v":{VERSION + 1},'.encode(), 1)
+        assert newer != data
+        await harness.store.snapshots.save(S, seq=seq, version=FOLD_VERSION, data=newer)
+        assert encode_state((await reopen(harness.store, S)).state) == state
+
+    async def test_a_changed_event_of_the_window_is_corrupt(self) -> None:
+        harness = LogHarness()
+        await self._snapshot(harness)
+        store = harness.store
+        assert isinstance(store, MemoryStore)
+        events = store.hub.shared.logs["", S].events
+        position = next(at for at, event in enumerate(events) if event.type == "input.added")
+        event = events[position]
+        other = Event(data=input_added("never said"), session=S, ts=NOW)
+        events[position] = seal(other, epoch=1, seq=event.seq, prev=event.prev)
+        with pytest.raises(Corrupt, match="digest"):
+            await reopen(store, S)
+
 
 class TestContextWindow:
+    async def test_a_snapshot_lists_the_window_after_a_child_has_ended(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
+        await log.append(T1, input_added("q"), turn_started("k"), step_started(), tool_called())
+        child = scope_at("t1", 1, ("agent-1",))
+        started = SubagentStarted(call=CallId("call_1"), child="agent-1", agent="child", content=(Text(text="do it"),))
+        await log.append(T1, started)
+        await log.append(child, step_started(agent="child"), tool_called("call_1.1"), tool_completed("call_1.1"))
+        await force_snapshot(harness, log)
+        await assert_same_after_reopening(harness, log)
+        seqs = [event.seq for event in log.window.events]
+        await log.append(T1, SubagentCompleted(call=CallId("call_1"), agent="child", child="agent-1"), tool_completed())
+        assert len(log.window.events) < len(seqs)
+        await assert_same_after_reopening(harness, log)
+        await force_snapshot(harness, log)
+        await log.append(T1, turn_completed())
+        await assert_same_after_reopening(harness, log)
+
     async def test_an_input_queued_before_a_compaction_is_in_the_prompt_after_a_restart(self) -> None:
         harness = LogHarness()
         log = await harness.open()
@@ -217,6 +259,21 @@ class TestCost:
         events.rows = 0
         await assert_same_after_reopening(harness, log)
         assert events.rows <= 5
+
+    async def test_opening_a_session_of_1000_turns_decodes_its_messages_and_the_tail(self) -> None:
+        harness, events = flaky_harness()
+        log = await harness.open()
+        for number in range(1, 1_001):
+            await write_simple_turn(log, number)
+        assert log.head >= 9_000
+        (last_snapshot, *_), window = (await snapshot_seqs(harness))[::-1], log.window.events
+        events.rows = 0
+        opened = await reopen(harness.store, S)
+        tail = log.head - last_snapshot + 1  # with the last event of the snapshot
+        assert events.rows == tail + sum(event.seq <= last_snapshot for event in window) <= tail + 0.7 * log.head
+        assert tail <= SNAPSHOT_INTERVAL + 20
+        assert [event.seq for event in opened.window.events] == [event.seq for event in window]
+        assert build_messages(opened.window.events_at(())) == build_messages(log.window.events_at(()))
 
     async def test_an_old_queued_input_costs_one_row(self) -> None:
         harness, events = flaky_harness()

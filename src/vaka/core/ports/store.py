@@ -114,6 +114,13 @@ class EventStore(Protocol):
         """Yield the events stored now after ``after``, up to ``upto``; hashes and seqs are verified (``Corrupt``)."""
         ...
 
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        """Return the events with these seqs, which ascend. ``NotFound`` for an unknown session.
+
+        ``Corrupt`` unless all are there and the SHA-256 of their stored bytes, one after the other, is ``digest``.
+        """
+        ...
+
     async def wait(self, session: SessionId, *, after: int) -> int:
         """Return the head as soon as it is above ``after``; writes of any process count."""
         ...

@@ -1,8 +1,12 @@
 """The events from which prompts are built, from the last compaction on, and views that follow them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from hashlib import sha256
+from itertools import accumulate, islice
+from operator import sub
 from typing import Protocol, TypeVar, cast
+
+import msgspec
 
 from vaka.core.session.state import SessionState
 from vaka.core.types import control, monitor, progress
@@ -41,14 +45,45 @@ class WindowView(Protocol):
 V = TypeVar("V", bound=WindowView)
 
 
+class WindowIndex(msgspec.Struct):
+    """The events of a context window, as snapshots hold them."""
+
+    steps: list[int]
+    """The seq of the first event, and for each later one how far its seq is from that of the event before."""
+    digest: str
+    """SHA-256 of the stored bytes of the events, one after the other."""
+
+    @property
+    def seqs(self) -> list[int]:
+        return list(accumulate(self.steps))
+
+
 class ContextWindow:
-    def __init__(self, events: Iterable[Event], state: SessionState) -> None:
-        self.events: list[Event] = []
-        self.size = 0
+    def __init__(self, events: Iterable[Event], state: SessionState, *, visible: Iterable[Event] = ()) -> None:
+        """Begin with the ``visible`` events of an index, and add the ``events`` after them."""
+        self.events: list[Event] = list(visible)
+        self.size = sum([len(event.stored) for event in self.events])
         """Bytes of the events."""
         self._views: dict[AgentPath, WindowView] = {}
+        self._steps: list[int] = []
+        self._digest = sha256()
+        """Steps and digest of the first events, as far as an index was made of them."""
         self.add(events, state)
         self._trim(state)
+
+    def index(self) -> WindowIndex:
+        """Return the index of the window; only events that are new since the last one are looked at."""
+        known, events = len(self._steps), self.events
+        if known < len(events):
+            seqs = [event.seq for event in events[max(known - 1, 0) :]]
+            self._steps += map(sub, seqs[1:], seqs) if known else map(sub, seqs, [0, *seqs])
+            self._digest.update(b"".join([event.stored for event in events[known:]]))
+        return WindowIndex(self._steps, self._digest.hexdigest())
+
+    def _forget_index(self, position: int = 0) -> None:
+        """Forget the index if events from a position on have changed."""
+        if position < len(self._steps):
+            self._steps, self._digest = [], sha256()
 
     def add(self, events: Iterable[Event], state: SessionState) -> None:
         """Add the next events of the log; ``state`` already includes them."""
@@ -106,18 +141,20 @@ class ContextWindow:
 
     def events_at(self, path: AgentPath) -> Iterator[Event]:
         """Yield the events of one agent, and the ``subagent.started`` that holds its input."""
+        if not path:
+            yield from [event for event in self.events if not event.path]
+            return
         for event in islice(self.events, self._start_of(path), None):
             body = event.data
             if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
                 yield event
 
     def _start_of(self, path: AgentPath) -> int:
-        """Return the position of the event that starts the agent at ``path``, found from the end; 0 for the root."""
-        if path:
-            for position in range(len(self.events) - 1, -1, -1):
-                event = self.events[position]
-                if type(event.data) is progress.SubagentStarted and (*event.path, event.data.child) == path:
-                    return position
+        """Return the position of the event that starts the agent at ``path``, found from the end."""
+        for position in range(len(self.events) - 1, -1, -1):
+            event = self.events[position]
+            if type(event.data) is progress.SubagentStarted and (*event.path, event.data.child) == path:
+                return position
         return 0
 
     def last_text(self, turn: TurnId, path: AgentPath) -> str:
@@ -134,6 +171,8 @@ class ContextWindow:
         start, events = self._start_of(child), self.events
         dropped = [event for event in islice(events, start, None) if event.path[: len(child)] == child]
         self.size -= sum(len(event.stored) for event in dropped)
+        if dropped:
+            self._forget_index(start)
         events[start:] = [event for event in islice(events, start, None) if event.path[: len(child)] != child]
         self._views = {path: view for path, view in self._views.items() if path[: len(child)] != child}
 
@@ -160,3 +199,4 @@ class ContextWindow:
 
     def _set_events(self, events: list[Event]) -> None:
         self.events, self.size = events, sum(len(event.stored) for event in events)
+        self._forget_index()

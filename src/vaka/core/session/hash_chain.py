@@ -19,6 +19,7 @@ from vaka.core.types.event import (
     Progress,
     Unknown,
     decode,
+    decode_batch,
     encode_json,
     new_durable,
     new_verbatim,
@@ -139,3 +140,28 @@ class HashChain:
         """Raise ``Corrupt`` unless the chain ends at the head that the index has."""
         if self.seq != head or (head and self.prev != hash):
             raise Corrupt(f"session {self.session!r}: the log ends at {self.seq}, its index says {head}: bytes changed")
+
+
+class SelectedEvents:
+    """Decodes stored events that are not successive, and verifies them by the SHA-256 of all their bytes."""
+
+    def __init__(self, session: SessionId, digest: str) -> None:
+        self.events: list[Event] = []
+        self._session, self._expected, self._digest = session, digest, sha256()
+
+    def add(self, seqs: Sequence[int], rows: Sequence[Any]) -> None:
+        """Add the stored bytes of the next events. Raises ``Corrupt`` if they are not events with these seqs."""
+        try:
+            self._digest.update(b"".join(rows))
+        except TypeError as error:
+            raise Corrupt(f"session {self._session!r}: one of the events {seqs[0]} to {seqs[-1]} is damaged") from error
+        events = decode_batch(rows)
+        if [event.seq for event in events] != seqs:
+            raise Corrupt(f"session {self._session!r}: one of the events {seqs[0]} to {seqs[-1]} has another seq")
+        self.events += events
+
+    def check_end(self) -> list[Event]:
+        """Return the events. Raises ``Corrupt`` if their digest is another one."""
+        if self._digest.hexdigest() != self._expected:
+            raise Corrupt(f"session {self._session!r}: the selected events are others than those of the digest")
+        return self.events

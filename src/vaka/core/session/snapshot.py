@@ -10,7 +10,7 @@ import msgspec
 
 from vaka.core.ports.store import Store
 from vaka.core.session.branches import LiveBranch
-from vaka.core.session.context_window import ContextWindow
+from vaka.core.session.context_window import ContextWindow, WindowIndex
 from vaka.core.session.fold import fold
 from vaka.core.session.state import FOLD_VERSION, SessionState, decode_state, encode_state
 from vaka.core.types.control import SessionReverted
@@ -36,7 +36,8 @@ class OpenedSession(NamedTuple):
 
 def empty_session() -> OpenedSession:
     """Return a session without events."""
-    return OpenedSession(SessionState(), ContextWindow((), SessionState()), None, SnapshotTail())
+    window = ContextWindow((), SessionState())
+    return OpenedSession(SessionState(), window, None, SnapshotTail(window))
 
 
 async def reopen_warm(store: Store, session: SessionId, warm: OpenedSession) -> OpenedSession | None:
@@ -82,13 +83,20 @@ async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -
         tail, limit = branch.live_events()
         if limit is None:  # otherwise the log was rewound to before this snapshot: an older one is needed
             break
+    begin = snapshot.state.window
     state, last = fold(snapshot.state, tail), events[-1] if events else None
     if last is not None:
         state.seq, state.epoch = last.seq, last.epoch
-    older = await _read_before_snapshot(store, session, state, base)
+    older: Sequence[Event] = ()
+    if state.window == begin and snapshot.window is not None:
+        visible = await store.events.select(session, snapshot.window.seqs, digest=snapshot.window.digest)
+        window = ContextWindow(tail, state, visible=visible)
+    else:  # the index is of a window that begins earlier
+        older = await _read_before_snapshot(store, session, state, base)
+        window = ContextWindow([*older, *tail], state)
     too_new = max([0, *(event.v for event in (*older, *events) if event.v > VERSION)])
-    snapshot_tail = SnapshotTail((last.seq if last is not None else 0) - base, snapshot.size)
-    return OpenedSession(state, ContextWindow([*older, *tail], state), last, snapshot_tail, too_new)
+    snapshot_tail = SnapshotTail(window, (last.seq if last is not None else 0) - base, snapshot.size)
+    return OpenedSession(state, window, last, snapshot_tail, too_new)
 
 
 async def _read_events(store: Store, session: SessionId, after: int, upto: int | None) -> list[Event]:
@@ -111,27 +119,32 @@ async def _read_before_snapshot(store: Store, session: SessionId, state: Session
 
 
 class _StoredSnapshot(msgspec.Struct):
-    """A stored snapshot: the state, its checksum, and the hash of its last event."""
+    """A stored snapshot: the state, the index of its window, their checksum, and the hash of the last event."""
 
+    v: int
+    """The highest version of an event that the snapshot may include."""
     hash: str
     sum: str
     state: msgspec.Raw
+    window: msgspec.Raw
 
 
 class _LoadedSnapshot(NamedTuple):
     state: SessionState
+    window: WindowIndex | None
     hash: str
     size: int
 
 
 _decode_snapshot = msgspec.json.Decoder(_StoredSnapshot).decode
+_decode_index = msgspec.json.Decoder(WindowIndex).decode
 
 
 async def _load_snapshot(store: Store, session: SessionId, upto: int | None) -> _LoadedSnapshot:
     while True:
         row = await store.snapshots.load(session, version=FOLD_VERSION, upto=upto)
         if row is None:
-            return _LoadedSnapshot(SessionState(), "", 0)
+            return _LoadedSnapshot(SessionState(), None, "", 0)
         seq, data = row
         try:
             return _decode_checked(seq, data)
@@ -141,19 +154,24 @@ async def _load_snapshot(store: Store, session: SessionId, upto: int | None) -> 
 
 def _decode_checked(seq: int, data: bytes) -> _LoadedSnapshot:
     stored = _decode_snapshot(data)
+    if stored.v > VERSION or stored.sum != _checksum(stored):
+        raise Corrupt(f"snapshot {seq} is not what was written, or of a newer version")
     state = decode_state(bytes(stored.state))
-    if state.seq != seq or stored.sum != _checksum(stored.hash, bytes(stored.state)):
-        raise Corrupt(f"snapshot {seq} is not what was written")
-    return _LoadedSnapshot(state, stored.hash, len(data))
+    if state.seq != seq:
+        raise Corrupt(f"snapshot {seq} is that of event {state.seq}")
+    return _LoadedSnapshot(state, _decode_index(stored.window), stored.hash, len(data))
 
 
-def _encode_snapshot(state: SessionState, hash: str) -> bytes:
-    data = encode_state(state)
-    return msgspec.json.encode(_StoredSnapshot(hash, _checksum(hash, data), msgspec.Raw(data)))
+def _encode_snapshot(state: SessionState, window: ContextWindow, hash: str) -> bytes:
+    index = msgspec.json.encode(window.index())
+    stored = _StoredSnapshot(VERSION, hash, "", msgspec.Raw(encode_state(state)), msgspec.Raw(index))
+    stored.sum = _checksum(stored)
+    return msgspec.json.encode(stored)
 
 
-def _checksum(hash: str, data: bytes) -> str:
-    return hashlib.sha256(hash.encode() + data).hexdigest()
+def _checksum(stored: _StoredSnapshot) -> str:
+    sums = [hashlib.sha256(data).hexdigest() for data in (stored.state, stored.window)]
+    return hashlib.sha256(msgspec.json.encode((stored.v, stored.hash, sums))).hexdigest()
 
 
 _STORED_BYTES = attrgetter("stored")
@@ -162,7 +180,8 @@ _STORED_BYTES = attrgetter("stored")
 class SnapshotTail:
     """Counts the events and bytes after the last snapshot."""
 
-    def __init__(self, events: int = 0, last_size: int = 0) -> None:
+    def __init__(self, window: ContextWindow, events: int = 0, last_size: int = 0) -> None:
+        self._window = window
         self._events, self._size, self._last_size = events, last_size + 1, last_size
         self.is_due = events > SNAPSHOT_INTERVAL
         """Whether a snapshot may be due; its exact size is known only when it is encoded."""
@@ -176,7 +195,7 @@ class SnapshotTail:
         """Save a snapshot if the tail is larger than it; ``hash`` is that of event ``state.seq``."""
         if not self.is_due:
             return
-        data = _encode_snapshot(state, hash)
+        data = _encode_snapshot(state, self._window, hash)
         self._last_size, self.is_due = len(data), False
         if self._size > self._last_size:
             await store.snapshots.save(session, seq=state.seq, version=FOLD_VERSION, data=data)

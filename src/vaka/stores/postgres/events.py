@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from uuid import UUID, uuid4
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.hash_chain import HashChain, hash_of, seal
+from vaka.core.session.hash_chain import HashChain, SelectedEvents, hash_of, seal
 from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound, StoreError, Unavailable
 from vaka.core.types.event import Event
@@ -35,6 +35,9 @@ _SELECT_FIRST_PAGE = (
 _SELECT_NEXT_PAGE = (
     "select seq, body from vaka.events where namespace = $1 and session = $2 and seq > $3 and seq <= $4 "
     "order by seq limit $5"
+)
+_SELECT_EVENTS = (
+    "select body from vaka.events where namespace = $1 and session = $2 and seq = any($3::bigint[]) order by seq"
 )
 _MAX_SEQ = 2**63 - 1
 
@@ -166,6 +169,16 @@ class PostgresEvents(PostgresPort):
         if chain.seq < end and await self._fetch_row(_SELECT_HEAD, name) is None:
             raise NotFound(f"session {session!r} was deleted while it was read")
         chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        name, selected = encode_name(session), SelectedEvents(session, digest)
+        for begin in range(0, len(seqs), READ_PAGE_SIZE):
+            part = list(seqs[begin : begin + READ_PAGE_SIZE])
+            rows = await self._fetch(_SELECT_EVENTS, name, part)
+            if len(rows) < len(part) and await self._fetch_row(_SELECT_HEAD, name) is None:
+                raise NotFound(f"there is no session {session!r}")
+            selected.add(part, [row["body"] for row in rows])
+        return selected.check_end()
 
     async def wait(self, session: SessionId, *, after: int) -> int:
         where, followers = postgres_key(self._namespace, session), self._hub.followers

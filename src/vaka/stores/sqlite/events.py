@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.hash_chain import seal
+from vaka.core.session.hash_chain import SelectedEvents, seal
 from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.common import check_batch, check_offer
+from vaka.stores.common import check_batch, check_offer, split_seqs
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import FailedWork
 from vaka.stores.sqlite.hub import SqliteClaim, SqlitePort
@@ -92,6 +92,13 @@ class SqliteEvents(SqlitePort):
             await asyncio.sleep(0)
             reading.events[:] = rest
             reading = await self._database.read(partial(rows.continue_read, key=key, reading=reading))
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        key, selected = self._key(session), SelectedEvents(session, digest)
+        for part in split_seqs(seqs):
+            selected.add(part, await self._database.read(partial(rows.read_bodies, key=key, seqs=part)))
+            await asyncio.sleep(0)
+        return selected.check_end()
 
     async def wait(self, session: SessionId, *, after: int) -> int:
         database, key = self._database, self._key(session)

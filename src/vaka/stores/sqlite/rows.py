@@ -129,6 +129,8 @@ CHUNK_BYTES = 1 << 20
 
 _SELECT_EVENT = "select body from events where namespace = ? and session = ? and seq = ?"
 
+_SELECT_BODIES = "select body from events where namespace = ? and session = ? and seq between ? and ? order by seq"
+
 _SELECT_EVENTS = (
     "select seq, body from events where namespace = ? and session = ? and seq > ? and seq <= ? order by seq limit ?"
 )
@@ -187,6 +189,18 @@ def load_body(connection: sqlite3.Connection, key: SqliteKey, seq: int) -> bytes
     """Return the stored bytes of an event; ``Corrupt`` when it is missing."""
     record = connection.execute(_SELECT_EVENT, (*key, seq)).fetchone()
     return check_body(key, seq, record[0] if record else None)
+
+
+def read_bodies(connection: sqlite3.Connection, key: SqliteKey, seqs: Sequence[int]) -> list[object]:
+    """Return the stored bytes of events; ``Corrupt`` when one between the first and the last is missing."""
+    first, last = seqs[0], seqs[-1]
+    with closing(connection.execute(_SELECT_BODIES, (*key, first, last))) as records:
+        bodies = [body for (body,) in records]
+    if len(bodies) != last - first + 1:
+        if load_row(connection, key) is None:
+            raise NotFound(f"there is no session {key[1]!r}")
+        raise Corrupt(f"session {key[1]!r}: one of the events {first} to {last} is missing")
+    return [bodies[seq - first] for seq in seqs]
 
 
 def check_body(key: SqliteKey, seq: int, body: object) -> bytes:

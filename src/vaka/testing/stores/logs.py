@@ -3,8 +3,9 @@
 # ruff: noqa: S101  # a contract suite is made of asserts
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from hashlib import sha256
 from typing import TypeAlias
 
 import msgspec
@@ -37,6 +38,11 @@ HOSTILE_SESSION_IDS = [
 ]  # fmt: skip
 
 
+def digest_of_events(events: Sequence[Event]) -> str:
+    """Return the digest by which selected events are verified."""
+    return sha256(b"".join([event.stored for event in events])).hexdigest()
+
+
 class LogContract:
     """Appending to a log and reading it."""
 
@@ -67,6 +73,26 @@ class LogContract:
                 assert await read_log(store, "s", after=after, upto=upto) == stored[after:upto]
         assert await read_log(store, "s", after=99) == []
         assert await read_log(store, "s", upto=99) == stored
+
+    async def test_events_are_selected_by_their_seqs(self, store: Store, other: Store) -> None:
+        log = await write_session(store, "s", *(Custom(name="n", value=n) for n in range(3000)))
+        for seqs in ([1], [2, 3, 5], [7, 2000, 2001, 3000], range(1, 3000, 3), range(1, 3001, 50), range(1, 3001), []):
+            wanted = [log.events[seq - 1] for seq in seqs]
+            events = await other.events.select(SESSION, list(seqs), digest=digest_of_events(wanted))
+            assert events == wanted
+            assert [(e.data, e.hash, e.id) for e in events] == [(e.data, e.hash, e.id) for e in wanted]
+
+    async def test_selected_events_that_are_not_those_of_the_digest_are_corrupt(self, store: Store) -> None:
+        log = await write_session(store, "s", *(input_added(str(n), str(n)) for n in range(5)))
+        for seqs, wanted in (([1, 2], log.events[:1]), ([1, 6], log.events[:1]), ([], log.events[:1])):
+            with pytest.raises(Corrupt):
+                await store.events.select(SESSION, seqs, digest=digest_of_events(wanted))
+
+    async def test_events_of_an_unknown_session_cannot_be_selected(self, store: Store) -> None:
+        await write_session(store, "s")
+        for handle, session in ((store, "unknown"), (store.with_namespace("tenant"), "s")):
+            with pytest.raises(NotFound):
+                await handle.events.select(SessionId(session), [1], digest=digest_of_events([]))
 
     async def test_an_unknown_session_has_an_empty_log(self, store: Store) -> None:
         assert await read_log(store, "unknown") == []
@@ -228,6 +254,21 @@ class ChainContract:
             await tamper(f"s{seq}", seq, None)
             with pytest.raises(Corrupt):
                 await read_log(store, f"s{seq}")
+
+    async def test_a_selected_event_that_was_changed_or_removed_is_corrupt(self, store: Store, tamper: Tamper) -> None:
+        log = await write_session(store, "s", *(input_added(f"word {n}", str(n)) for n in range(4)))
+        seqs, digest = [1, 2, 4], digest_of_events([log.events[0], log.events[1], log.events[3]])
+        for seq in seqs:
+            stored = log.events[seq - 1].stored
+            for changed in (stored.replace(b"word", b"ward"), log.events[2].stored, b"", b"{"):
+                await tamper("s", seq, changed)
+                with pytest.raises(Corrupt):
+                    await store.events.select(SESSION, seqs, digest=digest)
+            await tamper("s", seq, stored)
+        assert len(await store.events.select(SESSION, seqs, digest=digest)) == 3
+        await tamper("s", 2, None)
+        with pytest.raises(Corrupt):
+            await store.events.select(SESSION, seqs, digest=digest)
 
     async def test_bytes_that_are_not_an_event_are_corrupt(self, store: Store, tamper: Tamper) -> None:
         await write_session(store, "s")
