@@ -80,14 +80,8 @@ def encode_casefold(title: str) -> bytes:
     return encode_text(title.casefold())
 
 
-SESSION_COLUMNS: tuple[str, ...] = (
-    "head", "hash", "epoch", "title", "folded", "agent", "turn", "inputs", "pending", "closed", "created", "updated",
-    "origin",
-)  # fmt: skip
-
-
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
-    """Return the columns of a session's row, in the order of ``SESSION_COLUMNS``."""
+    """Return the columns of a session's row, from ``head`` to ``origin``."""
     return (
         info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
         encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
@@ -95,9 +89,13 @@ def session_columns(info: SessionInfo) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def to_json_column(value: object) -> object:
-    """Return the value of a column as PostgreSQL reads it from JSON."""
-    return f"\\x{value.hex()}" if isinstance(value, bytes) else value
+def hex_bytes(raw: bytes) -> str:
+    """Return bytes as PostgreSQL reads them from JSON."""
+    return f"\\x{raw.hex()}"
+
+
+def hex_text(text: str) -> str:
+    return f"\\x{text.encode('utf-8', 'surrogatepass').hex()}" if text else "\\x"
 
 
 class IndexEntries:

@@ -12,13 +12,7 @@ from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
 from vaka.stores import common
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
-from vaka.stores.postgres.encoding import (
-    SESSION_COLUMNS,
-    IndexEntries,
-    PostgresKey,
-    session_columns,
-    to_json_column,
-)
+from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, hex_bytes, hex_text
 from vaka.stores.postgres.heartbeat import Lease
 
 MAX_TRANSACTIONS = 4
@@ -158,20 +152,25 @@ def _write_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
 
 
 def _encode_request(write: PendingWrite) -> dict[str, object]:
-    request = dict(zip(SESSION_COLUMNS, map(to_json_column, session_columns(write.info)), strict=True))
-    request["namespace"], request["session"] = map(to_json_column, write.place[:2])
-    request["base"], request["release"], request["notice"] = write.base, write.release, write.notice
+    info, place = write.info, write.place
+    request: dict[str, object] = {
+        "namespace": hex_bytes(place.namespace), "session": hex_bytes(place.session), "base": write.base,
+        "release": write.release, "notice": write.notice, "head": info.head, "hash": info.hash, "epoch": info.epoch,
+        "title": hex_text(info.title), "folded": hex_text(info.title.casefold()), "agent": hex_text(info.agent),
+        "turn": hex_text(info.turn), "inputs": info.inputs, "pending": info.pending, "closed": info.closed,
+        "created": hex_text(info.created), "updated": hex_text(info.updated), "origin": hex_text(info.origin),
+    }  # fmt: skip
     if write.claim is not None:
         request["owner"], request["term"] = str(write.claim.owner), write.claim.term
     if write.key is not None:
-        request["key"] = to_json_column(write.key)
-    extras = IndexEntries(write.info.id, write.events)
+        request["key"] = hex_bytes(write.key)
+    extras = IndexEntries(info.id, write.events)
     if extras.keys:
-        request["keys"] = [(to_json_column(key), seq) for key, seq in extras.keys]
+        request["keys"] = [(hex_bytes(key), seq) for key, seq in extras.keys]
     if extras.settled:
-        request["settled"] = [to_json_column(decision) for decision in extras.settled]
+        request["settled"] = [None if decision is None else hex_bytes(decision) for decision in extras.settled]
     if extras.asked:
-        request["asked"] = [(to_json_column(decision), seq) for decision, seq in extras.asked.items()]
+        request["asked"] = [(hex_bytes(decision), seq) for decision, seq in extras.asked.items()]
     if extras.blobs:
-        request["blobs"] = [to_json_column(digest) for digest in extras.blobs]
+        request["blobs"] = [hex_bytes(digest) for digest in extras.blobs]
     return request

@@ -48,6 +48,7 @@ declare
     r record;
     v_until timestamptz := now() + make_interval(secs => p_lease);
     v_first bigint := 0; -- elements of p_bodies before those of this request
+    v_base bigint;
     v_owner uuid;
     v_seq bigint;
 begin
@@ -59,6 +60,13 @@ begin
     ) loop
         r_status := 'ok';
         r_seq := r.head;
+        v_base := r.base;
+        if r.key is not null then
+            perform from vaka.keys k where k.namespace = r.namespace and k.session = r.session and k.key = r.key;
+            if found then
+                v_base := null; -- matches no session: nothing is written
+            end if;
+        end if;
         if r.owner is not null and r.base = 0 then
             insert into vaka.sessions (
                 namespace, id, head, hash, epoch, title, folded, agent, turn, inputs, pending, closed, created, updated,
@@ -75,11 +83,8 @@ begin
                 updated = r.updated, origin = r.origin,
                 owner = case when r.release then null else s.owner end,
                 lease_until = case when r.release then null when r.owner is null then s.lease_until else v_until end
-            where s.namespace = r.namespace and s.id = r.session and s.head = r.base
-                and (r.owner is null or (s.owner = r.owner and s.term = r.term))
-                and (r.key is null or not exists (
-                    select from vaka.keys k
-                    where k.namespace = r.namespace and k.session = r.session and k.key = r.key));
+            where s.namespace = r.namespace and s.id = r.session and s.head = v_base
+                and (r.owner is null or (s.owner = r.owner and s.term = r.term));
         end if;
         if found then
             insert into vaka.events (namespace, session, seq, body)
