@@ -52,28 +52,28 @@ class Wire(msgspec.Struct, frozen=True):
 def _anthropic(model: str) -> Wire:
     return Wire(
         "messages", lambda prompt, memo: anthropic.to_request(model, prompt, memo=memo).body,
-        lambda: anthropic.MessageWriter(model),
+        lambda: anthropic.AnthropicWriter(model),
     )  # fmt: skip
 
 
 def _chat(profile: VendorProfile) -> Wire:
     return Wire(
         "messages", lambda prompt, memo: chat.to_request("m", prompt, profile, memo=memo),
-        lambda: chat.MessageWriter("m", profile),
+        lambda: chat.ChatWriter("m", profile),
     )  # fmt: skip
 
 
 def _responses(facts: responses.ResponsesCapabilities) -> Wire:
     return Wire(
         "input", lambda prompt, memo: responses.to_request("gpt-6", prompt, facts, memo),
-        lambda: responses.InputWriter("gpt-6", facts),
+        lambda: responses.ResponsesWriter("gpt-6", facts),
     )  # fmt: skip
 
 
 def _gemini(model: str) -> Wire:
     return Wire(
         "contents", lambda prompt, memo: gemini.to_request(model, prompt, memo=memo),
-        lambda: gemini.ContentWriter(model),
+        lambda: gemini.GeminiWriter(model),
     )  # fmt: skip
 
 

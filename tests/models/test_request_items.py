@@ -20,9 +20,11 @@ from vaka.core.types.message import (
     AssistantMessage,
     Audio,
     CallRef,
+    Content,
     Document,
     Image,
     Message,
+    Part,
     Reasoning,
     Stored,
     Text,
@@ -38,18 +40,18 @@ from vaka.models.tokens import TokenCounter, estimate_prompt_tokens
 from vaka.testing.models import ScriptedModel
 
 TEXTS = st.sampled_from(["", " ", "a", "end  ", 'é\x00"', "long " * 9])
-PARTS = st.one_of(
+PARTS: st.SearchStrategy[Part] = st.one_of(
     TEXTS.map(lambda text: Text(text=text)),
     st.sampled_from([
         Image(data="iVBORw0KGgoAAA"), Document(data="YQ==", media_type="text/plain", name="a.txt"),
         Document(data="JVBERi0x"), Stored(blob=Digest("d"), size=9, preview="Once"), Audio(data="SUQzAw"),
     ]),
 )  # fmt: skip
-CONTENTS = st.lists(PARTS, max_size=3).map(tuple)
+CONTENTS: st.SearchStrategy[Content] = st.lists(PARTS, max_size=3).map(tuple)
 CALLS = st.builds(
     ToolCall, id=st.sampled_from([CallId(f"call_{number}") for number in range(6)]),
     name=st.sampled_from(["read", "a b"]),
-    arguments=st.sampled_from([{}, {"a": 1}, {"a": True}]), raw=st.sampled_from(["", "[1]", "{"]),
+    arguments=st.sampled_from([{"a": 1}, {"a": True, "b": {}}]), raw=st.sampled_from(["", "[1]", "{"]),
     provider_id=st.sampled_from(["", "toolu_1", "c00000001", "p 1", "gen-1"]),
 )  # fmt: skip
 OWN_ITEMS = st.sampled_from([
@@ -72,18 +74,30 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     CONTENTS.map(lambda content: UserMessage(content=content)), ANSWERS,
     st.lists(RESULTS, max_size=2).map(lambda results: ToolMessage(results=tuple(results))),
 )  # fmt: skip
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change from the messages of a prompt to those of the next: some are replaced, others follow."""
+
+    start: int | None = None
+    replaced: int = 0
+    new: tuple[Message, ...] = ()
+    exchanges: int = 0
+
+    def apply(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        start = len(messages) if self.start is None else self.start
+        end = len(messages) if start < 0 else start + self.replaced
+        added = [message for number in range(self.exchanges) for message in exchange(100 + 9 * len(messages) + number)]
+        return (*messages[:start], *self.new, *messages[end:], *added)
+
+
+NEW_MESSAGES: st.SearchStrategy[tuple[Message, ...]] = st.lists(MESSAGES, max_size=2).map(tuple)
 CHANGES = st.one_of(
-    st.just(0).map(lambda _: lambda messages: (*messages, *exchange(100 + len(messages)))),
-    MESSAGES.map(lambda message: lambda messages: (*messages, message)),
-    st.tuples(st.integers(1, WINDOW + 2), st.lists(MESSAGES, max_size=2)).map(
-        lambda change: lambda messages: (*messages[: -change[0]], *change[1])
-    ),
-    st.tuples(st.integers(0, 9), MESSAGES).map(
-        lambda change: lambda messages: (*messages[: change[0]], change[1], *messages[change[0] + 1 :])
-    ),
+    st.builds(Change, exchanges=st.integers(1, 4)), st.builds(Change, new=NEW_MESSAGES),
+    st.builds(Change, start=st.integers(-WINDOW - 2, -1), new=NEW_MESSAGES),
+    st.builds(Change, start=st.integers(0, 9), replaced=st.integers(0, 2), new=NEW_MESSAGES),
 )  # fmt: skip
-"""Functions from the messages of a prompt to those of the next one: mostly longer, some with another end or middle."""
-OPTIONS = st.sampled_from([
+OPTIONS: st.SearchStrategy[dict[str, Any]] = st.sampled_from([
     {}, {}, {"cache": False}, {"extra": {"x": {"cache_control": {}}, "y": [{"cache_control": {}}] * 2}},
     {"extra": {"messages": [], "input": [], "contents": []}}, {"reasoning": "low"},
 ])  # fmt: skip
@@ -99,12 +113,12 @@ def outcome(write: Callable[[Prompt], bytes], prompt: Prompt) -> bytes | str:
 @pytest.mark.parametrize("name", WIRES)
 @given(st.lists(st.tuples(CHANGES, OPTIONS), min_size=1, max_size=12), st.sampled_from(["", "s"]))
 def test_a_request_has_the_bytes_of_a_conversation_that_is_written_at_once(
-    name: str, changes: list[tuple[Callable[[tuple[Message, ...]], tuple[Message, ...]], dict[str, Any]]], session: str
+    name: str, changes: list[tuple[Change, dict[str, Any]]], session: str
 ) -> None:
     wire, messages = WIRES[name], conversation(5)
     memo = wire.new_memo()
     for change, options in changes:
-        messages = change(messages)
+        messages = change.apply(messages)
         prompt = Prompt(messages=messages, system="Be brief.", options=options, session=session)
         plain = outcome(lambda prompt: msgspec.json.encode(wire.write(prompt, None)), prompt)
         assert outcome(lambda prompt: wire.encode(prompt, memo), prompt) == plain
@@ -112,11 +126,11 @@ def test_a_request_has_the_bytes_of_a_conversation_that_is_written_at_once(
 
 @given(st.lists(CHANGES, min_size=1, max_size=12))
 def test_messages_with_calls_as_text_equal_those_that_are_written_at_once(
-    changes: list[Callable[[tuple[Message, ...]], tuple[Message, ...]]],
+    changes: list[Change],
 ) -> None:
     model, counter, messages = TextCalls(ScriptedModel({"text": "Hi."})), TokenCounter(), conversation(5)
     for change in changes:
-        messages = change(messages)
+        messages = change.apply(messages)
         prompt = Prompt(messages=messages, session="s")
         assert model.rewrite(prompt).messages == write_calls_as_text(messages)
         assert counter.count(prompt) == estimate_prompt_tokens(prompt)
@@ -124,7 +138,7 @@ def test_messages_with_calls_as_text_equal_those_that_are_written_at_once(
 
 @given(st.lists(CHANGES, min_size=1, max_size=12))
 def test_an_adapted_history_equals_that_of_a_new_adapter(
-    changes: list[Callable[[tuple[Message, ...]], tuple[Message, ...]]],
+    changes: list[Change],
 ) -> None:
     def refuse_audio(part: object) -> None:
         if isinstance(part, Audio):
@@ -132,7 +146,7 @@ def test_an_adapted_history_equals_that_of_a_new_adapter(
 
     kept, messages = HistoryAdapter("m", "https://a.example", refuse_audio), conversation(5)
     for change in changes:
-        messages = change(messages)
+        messages = change.apply(messages)
         prompt = Prompt(messages=messages)
         assert kept.adapt(prompt) == HistoryAdapter("m", "https://a.example", refuse_audio).adapt(prompt)
 

@@ -61,7 +61,7 @@ class ItemFold(Generic[_T]):
         self._taken: set[str] = set()
         self._unknown: set[CallId] = set()
         """Calls that have a result, and are not known."""
-        self._compacted = 0
+        self._compacted: int = 0
         if messages is not None:
             self.ids = call_ids(messages, allowed)
             for message in messages:

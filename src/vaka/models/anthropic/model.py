@@ -51,11 +51,11 @@ def to_messages(model: str, messages: Sequence[Message], *, prefill: bool) -> li
 
     Raises ``BadRequest`` for an unsupported part.
     """
-    writer = MessageWriter(model, messages)
+    writer = AnthropicWriter(model, messages)
     return _end_messages(writer.write_all(messages) or [writer.placeholder_item()], messages, prefill=prefill)
 
 
-class MessageWriter(AlternatingItems):
+class AnthropicWriter(AlternatingItems):
     """Writes the messages of a request."""
 
     open_items = 7
@@ -276,7 +276,7 @@ class _CacheMarks(msgspec.Struct, frozen=True):
 
 def to_request(
     model: str, prompt: Prompt, *, max_tokens: int | None = None, cache: bool = True, cache_ttl: CacheTtl = "5m",
-    memo: RequestMemo[MessageWriter] | None = None,
+    memo: RequestMemo[AnthropicWriter] | None = None,
 ) -> AnthropicRequest:  # fmt: skip
     """Return the request for a prompt. Raises ``BadRequest`` for what this model does not support.
 
@@ -401,10 +401,10 @@ def _tool_definition(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _write_messages(
-    model: str, prompt: Prompt, memo: RequestMemo[MessageWriter] | None, *, prefill: bool, marks: _CacheMarks
+    model: str, prompt: Prompt, memo: RequestMemo[AnthropicWriter] | None, *, prefill: bool, marks: _CacheMarks
 ) -> Any:
     """Return the messages of a request with cache marks."""
-    encode = partial(MessageWriter.encode_messages, messages=prompt.messages, prefill=prefill, marks=marks)
+    encode = partial(AnthropicWriter.encode_messages, messages=prompt.messages, prefill=prefill, marks=marks)
     encoded = memo.encode(prompt, encode) if memo is not None else None
     if encoded is not None:
         return encoded
@@ -457,7 +457,7 @@ class Anthropic(ProviderModel):
         )  # fmt: skip
         self._model, self._max_tokens, self._cache = model, max_tokens, cache
         self._cache_ttl: CacheTtl = cache_ttl
-        self._written = RequestMemo(lambda: MessageWriter(model), self._comparison)
+        self._written = RequestMemo(lambda: AnthropicWriter(model), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         request = to_request(

@@ -74,7 +74,7 @@ def answer_tool_name(model: str, prompt: Prompt, options: ModelOptions) -> str:
 
 
 def to_request(
-    model: str, prompt: Prompt, options: ModelOptions | None = None, memo: "RequestMemo[ContentWriter] | None" = None
+    model: str, prompt: Prompt, options: ModelOptions | None = None, memo: "RequestMemo[GeminiWriter] | None" = None
 ) -> dict[str, Any]:
     """Return the body of a request. Raises ``BadRequest`` for what the API does not support.
 
@@ -96,15 +96,15 @@ def to_request(
 
 def check_part(model: str, part: Media) -> None:
     """Raise ``BadRequest`` for an unsupported part."""
-    ContentWriter(model).media_part(part)
+    GeminiWriter(model).media_part(part)
 
 
-def _write_contents(model: str, prompt: Prompt, memo: "RequestMemo[ContentWriter] | None") -> Any:
+def _write_contents(model: str, prompt: Prompt, memo: "RequestMemo[GeminiWriter] | None") -> Any:
     """Return the contents; the first is the user's, as the API requires."""
-    encoded = memo.encode(prompt, ContentWriter.encode_list) if memo is not None else None
+    encoded = memo.encode(prompt, GeminiWriter.encode_list) if memo is not None else None
     if encoded is not None:
         return encoded
-    writer = ContentWriter(model, prompt.messages)
+    writer = GeminiWriter(model, prompt.messages)
     return writer.write_all(prompt.messages) or [writer.placeholder_item()]
 
 
@@ -182,7 +182,7 @@ def _thinking_config(model: str, options: ModelOptions) -> dict[str, Any] | None
     return {**config, "thinkingLevel": "LOW" if pro and level == "MINIMAL" else level}
 
 
-class ContentWriter(AlternatingItems):
+class GeminiWriter(AlternatingItems):
     """Writes a conversation as contents, which alternate between the user and the model."""
 
     def __init__(self, model: str, messages: Sequence[Message] | None = None) -> None:
@@ -339,7 +339,7 @@ class Gemini(ProviderModel):
             check_part=lambda part: check_part(model, part),
         )  # fmt: skip
         self._model = model
-        self._written = RequestMemo(lambda: ContentWriter(model), self._comparison)
+        self._written = RequestMemo(lambda: GeminiWriter(model), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         options = read_options(prompt.options)

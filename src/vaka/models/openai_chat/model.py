@@ -46,7 +46,7 @@ _TEXT_MEDIA_TYPE = re.compile(r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|to
 
 def to_messages(model: str, prompt: Prompt, profile: VendorProfile, system: str) -> list[dict[str, Any]]:
     """Return the messages of a request. Raises ``BadRequest`` for what the vendor does not support."""
-    messages = MessageWriter(model, profile, prompt.messages).write_all(prompt.messages)
+    messages = ChatWriter(model, profile, prompt.messages).write_all(prompt.messages)
     return [_system_message(profile, system), *messages] if system else messages
 
 
@@ -55,7 +55,7 @@ def _system_message(profile: VendorProfile, system: str) -> dict[str, Any]:
 
 
 def _encode_messages(
-    prompt: Prompt, profile: VendorProfile, system: str, memo: "RequestMemo[MessageWriter] | None"
+    prompt: Prompt, profile: VendorProfile, system: str, memo: "RequestMemo[ChatWriter] | None"
 ) -> EncodedList | None:
     """Return the messages of a request encoded, ``None`` if the whole conversation has to be written."""
     if memo is None:
@@ -66,10 +66,10 @@ def _encode_messages(
 
 def check_part(model: str, part: Media, profile: VendorProfile) -> None:
     """Raise ``BadRequest`` for a part that the vendor does not support."""
-    MessageWriter(model, profile).user_content((part,))
+    ChatWriter(model, profile).user_content((part,))
 
 
-class MessageWriter(RequestItems):
+class ChatWriter(RequestItems):
     """Writes the messages of a request after the system message."""
 
     def __init__(self, model: str, profile: VendorProfile, messages: Sequence[Message] | None = None) -> None:
@@ -252,7 +252,7 @@ JSON_INSTRUCTIONS = "Answer with one JSON object and nothing else. It must be va
 
 def to_request(
     model: str, prompt: Prompt, profile: VendorProfile = VendorProfile(), options: ModelOptions | None = None,
-    memo: RequestMemo[MessageWriter] | None = None,
+    memo: RequestMemo[ChatWriter] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the body of the request. Raises ``BadRequest`` for what the vendor does not support.
 
@@ -411,7 +411,7 @@ class OpenAIChat(ProviderModel):
             check_part=lambda part: check_part(model, part, profile),
         )  # fmt: skip
         self._model, self._profile = model, profile
-        self._written = RequestMemo(lambda: MessageWriter(model, profile), self._comparison)
+        self._written = RequestMemo(lambda: ChatWriter(model, profile), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         options = read_options(prompt.options)

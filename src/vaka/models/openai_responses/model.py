@@ -71,7 +71,7 @@ LLAMA = ResponsesCapabilities(reasoning="plain", tells_length=False, files=False
 
 def to_request(
     model: str, prompt: Prompt, facts: ResponsesCapabilities = ResponsesCapabilities(),
-    memo: "RequestMemo[InputWriter] | None" = None,
+    memo: "RequestMemo[ResponsesWriter] | None" = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the body of the request for ``prompt``. Raises ``BadRequest`` for what this API does not support.
 
@@ -93,7 +93,7 @@ def to_request(
 
 def check_part(model: str, part: Media, facts: ResponsesCapabilities = ResponsesCapabilities()) -> None:
     """Raise ``BadRequest`` for a part that the server does not support."""
-    InputWriter(model, facts).media_part(part)
+    ResponsesWriter(model, facts).media_part(part)
 
 
 def _reasoning_kind(model: str, facts: ResponsesCapabilities) -> str:
@@ -102,12 +102,12 @@ def _reasoning_kind(model: str, facts: ResponsesCapabilities) -> str:
 
 
 def _write_input(
-    model: str, prompt: Prompt, facts: ResponsesCapabilities, memo: "RequestMemo[InputWriter] | None"
+    model: str, prompt: Prompt, facts: ResponsesCapabilities, memo: "RequestMemo[ResponsesWriter] | None"
 ) -> Any:  # fmt: skip
-    encoded = memo.encode(prompt, InputWriter.encode_list) if memo is not None else None
+    encoded = memo.encode(prompt, ResponsesWriter.encode_list) if memo is not None else None
     if encoded is not None:
         return encoded
-    return InputWriter(model, facts, prompt.messages).write_all(prompt.messages) or [_user_item([_text_part(".")])]
+    return ResponsesWriter(model, facts, prompt.messages).write_all(prompt.messages) or [_user_item([_text_part(".")])]
 
 
 def _tool_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _text_format(options: ModelOptions) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-class InputWriter(RequestItems):
+class ResponsesWriter(RequestItems):
     """Writes the items of one conversation."""
 
     def __init__(self, model: str, facts: ResponsesCapabilities, messages: Sequence[Message] | None = None) -> None:
@@ -340,7 +340,7 @@ class OpenAIResponses(ProviderModel):
             check_part=lambda part: check_part(model, part, facts),
         )  # fmt: skip
         self._model, self._facts = model, facts
-        self._written = RequestMemo(lambda: InputWriter(model, facts), self._comparison)
+        self._written = RequestMemo(lambda: ResponsesWriter(model, facts), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         body = to_request(self._model, prompt, self._facts, self._written)
