@@ -72,6 +72,7 @@ async def assert_same_after_reopening(harness: LogHarness, log: Log) -> None:
     opened = await reopen(harness.store, log.session)
     assert encode_state(opened.state) == encode_state(log.state)
     assert [event.stored for event in opened.window.events] == [event.stored for event in log.window.events]
+    assert opened.window.index() == log.window.index()
     assert (opened.last.seq if opened.last else 0) == log.head
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from itertools import accumulate, islice
-from operator import sub
+from operator import attrgetter, sub
 from typing import Protocol, TypeVar, cast
 
 import msgspec
@@ -25,6 +25,7 @@ _VISIBLE_BODIES = _SCRIPT_BODIES | {
 }  # fmt: skip
 
 
+_STORED_BYTES = attrgetter("stored")
 _SPECIAL_BODIES = frozenset(
     {progress.SubagentCompleted, monitor.ScriptAnswered, control.CheckpointSaved, progress.StepStarted}
 )
@@ -62,12 +63,13 @@ class ContextWindow:
     def __init__(self, events: Iterable[Event], state: SessionState, *, visible: Iterable[Event] = ()) -> None:
         """Begin with the ``visible`` events of an index, and add the ``events`` after them."""
         self.events: list[Event] = list(visible)
-        self.size = sum([len(event.stored) for event in self.events])
+        self.size = sum(map(len, map(_STORED_BYTES, self.events)))
         """Bytes of the events."""
         self._views: dict[AgentPath, WindowView] = {}
         self._steps: list[int] = []
-        self._digest = sha256()
-        """Steps and digest of the first events, as far as an index was made of them."""
+        """The steps of the events that an index was made of."""
+        self._digests = [(0, sha256())]
+        """The digest of the first events, for each index that was made."""
         self.add(events, state)
         self._trim(state)
 
@@ -77,13 +79,16 @@ class ContextWindow:
         if known < len(events):
             seqs = [event.seq for event in events[max(known - 1, 0) :]]
             self._steps += map(sub, seqs[1:], seqs) if known else map(sub, seqs, [0, *seqs])
-            self._digest.update(b"".join([event.stored for event in events[known:]]))
-        return WindowIndex(self._steps, self._digest.hexdigest())
+            digest = self._digests[-1][1].copy()
+            digest.update(b"".join(map(_STORED_BYTES, events[known:])))
+            self._digests.append((len(events), digest))
+        return WindowIndex(self._steps, self._digests[-1][1].hexdigest())
 
-    def _forget_index(self, position: int = 0) -> None:
-        """Forget the index if events from a position on have changed."""
-        if position < len(self._steps):
-            self._steps, self._digest = [], sha256()
+    def _forget_index(self, position: int) -> None:
+        """Forget the part of the index that is made of events from a position on, which have changed."""
+        while self._digests[-1][0] > position:
+            self._digests.pop()
+        del self._steps[self._digests[-1][0] :]
 
     def add(self, events: Iterable[Event], state: SessionState) -> None:
         """Add the next events of the log; ``state`` already includes them."""
@@ -170,7 +175,7 @@ class ContextWindow:
         """Drop the events of a finished child: no prompt needs them again."""
         start, events = self._start_of(child), self.events
         dropped = [event for event in islice(events, start, None) if event.path[: len(child)] == child]
-        self.size -= sum(len(event.stored) for event in dropped)
+        self.size -= sum(map(len, map(_STORED_BYTES, dropped)))
         if dropped:
             self._forget_index(start)
         events[start:] = [event for event in islice(events, start, None) if event.path[: len(child)] != child]
@@ -198,5 +203,6 @@ class ContextWindow:
             self._set_events([event for event in self.events if event.seq >= state.window or event.seq in early])
 
     def _set_events(self, events: list[Event]) -> None:
-        self.events, self.size = events, sum(len(event.stored) for event in events)
-        self._forget_index()
+        pairs = enumerate(zip(self.events, events, strict=False))
+        self._forget_index(next((at for at, (old, new) in pairs if old is not new), min(len(self.events), len(events))))
+        self.events, self.size = events, sum(map(len, map(_STORED_BYTES, events)))
