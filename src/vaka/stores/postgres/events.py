@@ -2,17 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from uuid import UUID, uuid4
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import HashChain, SelectedEvents, hash_of, seal
 from vaka.core.session.index_rows import advance_row, replace_fields
-from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound, StoreError, Unavailable
+from vaka.core.types.errors import (
+    Busy,
+    Closed,
+    ConflictError,
+    Corrupt,
+    HeadMoved,
+    NotFound,
+    StoreError,
+    Unavailable,
+    VakaError,
+)
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.common import check_batch, check_offer
-from vaka.stores.postgres.database import boot_time
-from vaka.stores.postgres.encoding import digest_text, encode_name, info_of, postgres_key
+from vaka.stores.postgres.database import PostgresRecord, boot_time
+from vaka.stores.postgres.encoding import PostgresKey, digest_text, encode_name, info_of, postgres_key
 from vaka.stores.postgres.heartbeat import Lease
 from vaka.stores.postgres.hub import PostgresHub, PostgresPort
 from vaka.stores.postgres.writer import PendingWrite
@@ -42,6 +53,15 @@ _SELECT_EVENTS = (
 _MAX_SEQ = 2**63 - 1
 
 
+def _lease_of_claim(session: SessionId, where: PostgresKey, owner: UUID, sent: float, row: PostgresRecord) -> Lease:
+    if row["status"] == "busy":
+        raise Busy(f"session {session!r} has a writer")
+    if row["status"] == "free":
+        return Lease(where, SessionInfo(id=session, term=1), Term(1), owner)
+    info = info_of(row)
+    return Lease(where, info, Term(info.term), owner, sent)
+
+
 class PostgresEvents(PostgresPort):
     """The logs of one namespace."""
 
@@ -55,13 +75,14 @@ class PostgresEvents(PostgresPort):
         ours = self._leases.get(session)
         if ours is not None and self._is_valid(ours):
             raise Busy(f"session {session!r} has a writer in this process")
-        owner = uuid4()
-        claiming = hub.start_task(self._acquire_lease(session, owner))
+        where, owner, sent = postgres_key(self._namespace, session), uuid4(), boot_time()
+        answer = hub.claims.submit((where, owner))
         try:
-            claim = await asyncio.shield(claiming)
+            row = await asyncio.shield(answer)
         except asyncio.CancelledError:  # the caller does not learn of a claim that the server may still make
-            _ = hub.start_task(self._undo_claim(session, owner, claiming))
+            _ = hub.start_task(self._undo_claim(where, owner, answer))
             raise
+        claim = _lease_of_claim(session, where, owner, sent, row)
         if not claim.tried and self._leases.get(session) is not ours:
             raise Busy(f"session {session!r} has a writer in this process")
         if ours is not None:
@@ -71,19 +92,10 @@ class PostgresEvents(PostgresPort):
             hub.heartbeat.wake()
         return claim.term
 
-    async def _undo_claim(self, session: SessionId, owner: UUID, claiming: "asyncio.Task[Lease]") -> None:
-        await asyncio.wait([claiming])
-        await self._hub.delete_lease(postgres_key(self._namespace, session), owner)
-
-    async def _acquire_lease(self, session: SessionId, owner: UUID) -> Lease:
-        where, sent = postgres_key(self._namespace, session), boot_time()
-        row = await self._hub.claims.ask((where, owner))
-        if row["status"] == "busy":
-            raise Busy(f"session {session!r} has a writer")
-        if row["status"] == "free":
-            return Lease(where, SessionInfo(id=session, term=1), Term(1), owner)
-        info = info_of(row)
-        return Lease(where, info, Term(info.term), owner, sent)
+    async def _undo_claim(self, where: PostgresKey, owner: UUID, answer: "asyncio.Future[PostgresRecord]") -> None:
+        with suppress(VakaError):
+            await answer
+        await self._hub.delete_lease(where, owner)
 
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
@@ -189,7 +201,7 @@ class PostgresEvents(PostgresPort):
             return claim.info.head
         grown = followers.add_waiter(where, after)
         try:
-            head = await self._hub.heads.ask(where)
+            head = await self._hub.heads.submit(where)
             if head > after:
                 return head
             self._hub.heartbeat.wake()

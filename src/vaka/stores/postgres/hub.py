@@ -162,13 +162,13 @@ class QuestionBatcher(Generic[Q, A]):
         self._send, self._start_task = send, start_task
         self._queue: list[tuple[Q, asyncio.Future[A]]] = []
 
-    async def ask(self, question: Q) -> A:
-        """Return the answer, or raise the error of the round trip."""
+    def submit(self, question: Q) -> "asyncio.Future[A]":
+        """Return a future of the answer, or of the error of the round trip."""
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._queue.append((question, answer))
         if len(self._queue) == 1:
             self._start_task(self._send_queued())
-        return await answer
+        return answer
 
     async def _send_queued(self) -> None:
         batch, self._queue = self._queue, []
