@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Event, Unknown, decode
+from vaka.core.types.errors import Corrupt
+from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Event, Unknown, decode, decode_batch
 from vaka.core.types.ids import SessionId, TurnId
+from vaka.core.types.message import Text
 
 DEFINED_IN = (progress, control, monitor)
 
@@ -105,6 +107,42 @@ def test_a_body_with_other_bytes_than_this_code_writes_keeps_them(data: bytes) -
     assert event.data == progress.TurnQueued(input="k")
     assert data in event.stored
     assert msgspec.json.encode(event) == event.to_json() == event.stored
+
+
+def test_a_decoded_event_is_the_event_that_was_written() -> None:
+    body = control.InputAdded(key="k", content=(Text(text="hello"),))
+    event = seal(Event(data=body, session=SessionId("s"), ts=""), epoch=1, seq=1, prev="")
+    decoded = decode(event.stored)
+    assert (decoded, hash(decoded), repr(decoded)) == (event, hash(event), repr(event))
+    assert decoded != body
+    assert msgspec.to_builtins(decoded) == msgspec.to_builtins(event)
+    assert msgspec.msgpack.encode(decoded) == msgspec.msgpack.encode(event)
+    assert msgspec.structs.replace(decoded, step=2).data == body
+    assert not hasattr(decoded, "payload")
+
+
+def test_live_events_with_the_same_fields_are_equal() -> None:
+    event = Event(data=progress.TurnQueued(input="k"), session=SessionId("s"), ts="")
+    decoded = decode(event.to_json())
+    assert (decoded, hash(decoded)) == (event, hash(event))
+    assert decoded != Event(data=progress.TurnQueued(input="k2"), session=SessionId("s"), ts="")
+
+
+def test_a_batch_is_decoded_as_its_events_are() -> None:
+    data = b'{"input":"k","more":[1]}'
+    unknown = Unknown(name="turn.queued", raw=data, of="progress")
+    for v in (VERSION, VERSION + 1):
+        events: list[Event] = []
+        for body in (unknown, Custom(name="x", value=[1]), Unknown(name="from.tomorrow", raw=b"{}"), unknown):
+            live = Event(data=body, session=SessionId("s"), ts="", v=v)
+            events.append(seal(live, epoch=2, seq=len(events) + 1, prev=events[-1].hash if events else ""))
+        for selected in (events, events[:1]):
+            decoded = decode_batch([event.stored for event in selected])
+            assert decoded == [decode(event.stored) for event in selected] == selected
+            assert [(e.data, e.hash) for e in decoded] == [(decode(e.stored).data, e.hash) for e in selected]
+            assert [msgspec.json.encode(event) for event in decoded] == [event.stored for event in selected]
+        with pytest.raises(Corrupt):
+            decode_batch([events[0].stored, events[1].stored[:-1]])
 
 
 def test_an_event_of_a_higher_version_keeps_it() -> None:

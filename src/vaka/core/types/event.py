@@ -208,8 +208,8 @@ def set_unencoded(event: Event, data: Body, stored: bytes) -> Event:
     return event
 
 
-class _StoredEvent(_DurableEvent, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """An event that was read: its encoded ``data`` are the bytes it came as; its hash is made on first use."""
+class _StoredEvent(_VerbatimEvent, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """An event that was read. Its fields are those of ``Event``, in the same order."""
 
     v: int
     seq: int = 0
@@ -221,11 +221,13 @@ class _StoredEvent(_DurableEvent, frozen=True, omit_defaults=True, gc=False, kw_
     path: AgentPath = msgspec.field(default_factory=lambda: ())
     channel: Channel  # pyright: ignore[reportGeneralTypeIssues]  # required
     type: str  # pyright: ignore[reportGeneralTypeIssues]  # required
-    data: Raw  # type: ignore[assignment]  # what is encoded; the attribute is the slot below
+    data: Raw  # what is encoded
     prev: str = _ABSENT
 
     def __getattr__(self, name: str) -> Any:
-        """Set the hash when it is asked for the first time."""
+        """Return a value that is not set: the hash, or the body of an event that ``structs.replace`` has made."""
+        if name == "data":
+            return _encoded_data(self)
         if name != "hash":
             raise AttributeError(f"an event has no {name!r}")
         value = sha256(self.stored).hexdigest()
@@ -233,11 +235,11 @@ class _StoredEvent(_DurableEvent, frozen=True, omit_defaults=True, gc=False, kw_
         return value
 
 
-_StoredEvent.data = _Unencoded.__dict__["body"]
 _StoredEvent.__name__ = "Event"
 encode_json = msgspec.json.Encoder().encode
 _decode_envelope = msgspec.json.Decoder(_StoredEvent).decode
-_raw_of: Callable[[Event], Raw] = Event.__dict__["data"].__get__
+_encoded_data: Callable[[Event], Raw] = Event.__dict__["data"].__get__
+_set_encoded_data: Callable[[Event, Body], None] = Event.__dict__["data"].__set__
 _body_decoders: dict[str, Callable[[bytes | Raw], Body]] = {}
 
 
@@ -260,7 +262,7 @@ def decode(stored: bytes) -> Event:
     """Return the event these bytes encode. Raises ``Corrupt``."""
     try:
         event = _decode_envelope(stored)
-        seq, raw, decoder = event.seq, _raw_of(event), _body_decoders.get(event.type)
+        seq, raw, decoder = event.seq, _encoded_data(event), _body_decoders.get(event.type)
         if seq and (seq < 0 or event.id != f"1.{seq}"):
             epoch = int(event.id.partition(".")[0])
             if seq < 0 or epoch < 1 or event.id != f"{epoch}.{seq}":
@@ -268,13 +270,16 @@ def decode(stored: bytes) -> Event:
         data = decoder(raw) if decoder is not None and event.v <= VERSION else _decode_rare_body(event, raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Corrupt(f"stored event cannot be decoded: {error}; it begins with {stored[:60]!r}") from error
+    if Raw(encode_json(data)) == raw:  # encoders of other formats than JSON cannot encode raw bytes
+        _set_encoded_data(event, data)
     return set_unencoded(event, data, stored if seq else b"")
 
 
 def decode_batch(rows: Sequence[bytes]) -> list[Event]:
-    """Return the events that these bytes encode, whose ids are not checked. Raises ``Corrupt``."""
+    """Return the events that these bytes encode, for use inside vaka: ids are not checked. Raises ``Corrupt``."""
     events: list[Event] = []
-    decode_stored, raw_of, set_slot, decoder_of = _decode_envelope, _raw_of, force_setattr, _body_decoders.__getitem__
+    decode_stored, raw_of, set_slot = _decode_envelope, _encoded_data, force_setattr
+    decoder_of = _body_decoders.__getitem__
     try:
         for stored in rows:
             event = decode_stored(stored)
