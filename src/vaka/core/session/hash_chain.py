@@ -145,23 +145,20 @@ class HashChain:
 class SelectedEvents:
     """Decodes stored events that are not successive, and verifies them by the SHA-256 of all their bytes."""
 
-    def __init__(self, session: SessionId, digest: str) -> None:
+    def __init__(self, session: SessionId, count: int, digest: str) -> None:
         self.events: list[Event] = []
-        self._session, self._expected, self._digest = session, digest, sha256()
+        self._session, self._expected, self._digest = session, (count, digest), sha256()
 
-    def add(self, seqs: Sequence[int], rows: Sequence[Any]) -> None:
-        """Add the stored bytes of the next events. Raises ``Corrupt`` if they are not events with these seqs."""
+    def add(self, rows: Sequence[Any]) -> None:
+        """Add the stored bytes of the next events. Raises ``Corrupt`` if they are not events."""
         try:
             self._digest.update(b"".join(rows))
         except TypeError as error:
-            raise Corrupt(f"session {self._session!r}: one of the events {seqs[0]} to {seqs[-1]} is damaged") from error
-        events = decode_batch(rows)
-        if [event.seq for event in events] != seqs:
-            raise Corrupt(f"session {self._session!r}: one of the events {seqs[0]} to {seqs[-1]} has another seq")
-        self.events += events
+            raise Corrupt(f"session {self._session!r}: an event is not stored as bytes") from error
+        self.events += decode_batch(rows)
 
     def check_end(self) -> list[Event]:
-        """Return the events. Raises ``Corrupt`` if their digest is another one."""
-        if self._digest.hexdigest() != self._expected:
+        """Return the events. Raises ``Corrupt`` if their number or their digest is another one."""
+        if (len(self.events), self._digest.hexdigest()) != self._expected:
             raise Corrupt(f"session {self._session!r}: the selected events are others than those of the digest")
         return self.events

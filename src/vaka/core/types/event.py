@@ -221,7 +221,7 @@ class _StoredEvent(_VerbatimEvent, frozen=True, omit_defaults=True, gc=False, kw
     path: AgentPath = msgspec.field(default_factory=lambda: ())
     channel: Channel  # pyright: ignore[reportGeneralTypeIssues]  # required
     type: str  # pyright: ignore[reportGeneralTypeIssues]  # required
-    data: Raw  # what is encoded
+    data: Raw  # pyright: ignore[reportGeneralTypeIssues]  # required, and what is encoded
     prev: str = _ABSENT
 
     def __getattr__(self, name: str) -> Any:

@@ -183,13 +183,13 @@ class PostgresEvents(PostgresPort):
         chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
 
     async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
-        name, selected = encode_name(session), SelectedEvents(session, digest)
+        name, selected = encode_name(session), SelectedEvents(session, len(seqs), digest)
         for begin in range(0, len(seqs), READ_PAGE_SIZE):
             part = list(seqs[begin : begin + READ_PAGE_SIZE])
             rows = await self._fetch(_SELECT_EVENTS, name, part)
             if len(rows) < len(part) and await self._fetch_row(_SELECT_HEAD, name) is None:
                 raise NotFound(f"there is no session {session!r}")
-            selected.add(part, [row["body"] for row in rows])
+            selected.add([row["body"] for row in rows])
         return selected.check_end()
 
     async def wait(self, session: SessionId, *, after: int) -> int:

@@ -94,9 +94,9 @@ class SqliteEvents(SqlitePort):
             reading = await self._database.read(partial(rows.continue_read, key=key, reading=reading))
 
     async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
-        key, selected = self._key(session), SelectedEvents(session, digest)
+        key, selected = self._key(session), SelectedEvents(session, len(seqs), digest)
         for part in split_seqs(seqs):
-            selected.add(part, await self._database.read(partial(rows.read_bodies, key=key, seqs=part)))
+            selected.add(await self._database.read(partial(rows.read_bodies, key=key, seqs=part)))
             await asyncio.sleep(0)
         return selected.check_end()
 
