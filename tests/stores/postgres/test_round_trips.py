@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from tests.stores.postgres.conftest import PATIENCE
 from tests.stores.postgres.counting_proxy import RoundTrips, count_round_trips
 from vaka.core.types.errors import Busy, ConflictError
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.postgres import PostgresStore
+from vaka.stores.postgres.database import PostgresDatabase
 from vaka.testing.stores.sealed_events import (
     EventSealer,
     approval_requested,
@@ -103,3 +105,33 @@ async def test_of_commits_at_once_a_stale_one_fails_alone(store: PostgresStore, 
     assert isinstance(answers.pop(2), ConflictError)
     assert answers == [2] * 4
     assert len(await read_log(store, "s2")) == 1
+
+
+async def test_statements_in_sequence_use_one_connection(counted: PostgresStore, counts: RoundTrips) -> None:
+    for _ in range(20):
+        await counted.sessions.find(SessionId("warm"))
+    assert counts.connections == 0
+    counts.reset()
+    await counted.sessions.find(SessionId("warm"))
+    assert counts.round_trips == 1
+
+
+async def test_more_statements_at_once_than_connections_all_finish(postgres_dsn: str) -> None:
+    database = PostgresDatabase(postgres_dsn, "power", PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        rows = await asyncio.gather(*[database.fetch("select $1::int, pg_sleep(0.01)", n) for n in range(60)])
+    assert [row[0][0] for row in rows] == list(range(60))
+    connections = await database.fetch("select count(*) from pg_stat_activity where application_name = 'vaka'")
+    assert connections[0][0] <= 10
+    await database.close()
+
+
+async def test_a_connection_that_the_server_closed_is_not_used_again(store: PostgresStore, postgres_dsn: str) -> None:
+    log, term = await begin_session(store, "s")
+    connection = await asyncpg.connect(postgres_dsn)
+    await connection.execute(
+        "select pg_terminate_backend(pid, 60000) from pg_stat_activity "
+        "where application_name = 'vaka' and datname = current_database()"
+    )
+    await connection.close()
+    assert await log.append_to(store, term, input_added("b", "b")) == 2

@@ -15,16 +15,22 @@ create function vaka.claim(
 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
     for n in 1 .. cardinality(p_namespace) loop
-        status := 'ok';
-        -- The owner may claim again: its first claim may have been made although the answer was lost.
-        update vaka.sessions s
-        set term = s.term + 1, owner = p_owner[n], lease_until = now() + make_interval(secs => p_lease)
-        where s.namespace = p_namespace[n] and s.id = p_session[n]
-            and (s.owner is null or s.owner = p_owner[n] or s.lease_until < now())
-        returning s.* into session;
-        if not found then
-            perform from vaka.sessions s where s.namespace = p_namespace[n] and s.id = p_session[n];
-            status := case when found then 'busy' else 'free' end;
+        status := 'free';
+        session := null;
+        perform from vaka.sessions s where s.namespace = p_namespace[n] and s.id = p_session[n];
+        if found then
+            -- The owner may claim again: its first claim may have been made although the answer was lost.
+            update vaka.sessions s
+            set term = s.term + 1, owner = p_owner[n], lease_until = now() + make_interval(secs => p_lease)
+            where s.namespace = p_namespace[n] and s.id = p_session[n]
+                and (s.owner is null or s.owner = p_owner[n] or s.lease_until < now())
+            returning s.* into session;
+            if found then
+                status := 'ok';
+            else -- it has another writer, unless it was deleted meanwhile
+                perform from vaka.sessions s where s.namespace = p_namespace[n] and s.id = p_session[n];
+                status := case when found then 'busy' else 'free' end;
+            end if;
         end if;
         return next;
     end loop;
