@@ -29,6 +29,7 @@ PARTS = {
     "growth": "bench.growth:measure_growth",
     "reopen": "bench.session_reopen:measure_reopen",
     "delta": "bench.delta_cost:measure_delta_stream",
+    "requests": "bench.requests:measure_requests",
     "deltas": "bench.http_deltas:measure_deltas",
     "deltas-crowd": "bench.http_deltas:measure_concurrent_streams",
     "deltas-import": "bench.http_deltas:measure_imports",

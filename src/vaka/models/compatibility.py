@@ -331,11 +331,12 @@ class _AdaptedMessages:
         self.changed = self.changed or adapted is not message
         self.messages.append(adapted)
 
-    def mark(self) -> tuple[int, Counter[str], bool, bool]:
-        return len(self.messages), Counter(self.missing) if self.missing else Counter(), self.changed, self.known
+    def mark(self) -> tuple[int, dict[str, int], bool, bool]:
+        return len(self.messages), dict(self.missing), self.changed, self.known
 
-    def rollback(self, mark: tuple[int, Counter[str], bool, bool]) -> None:
-        count, self.missing, self.changed, self.known = mark
+    def rollback(self, mark: tuple[int, dict[str, int], bool, bool]) -> None:
+        count, missing, self.changed, self.known = mark
+        self.missing = Counter(missing)
         del self.messages[count:]
 
     def settle(self, mark: object) -> None:

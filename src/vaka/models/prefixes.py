@@ -12,10 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import (
     AssistantMessage,
-    Audio,
+    CallRef,
     Content,
-    Document,
-    Image,
     Message,
     Reasoning,
     Stored,
@@ -189,10 +187,12 @@ def size_of(message: Message) -> int:
 def _size_of_content(content: Content) -> int:
     size = 0
     for part in content:
-        if isinstance(part, Text | Reasoning):
+        if isinstance(part, Text):
             size += len(part.text)
-        elif isinstance(part, Image | Audio | Document):
-            size += len(part.data) + len(part.url)
+        elif isinstance(part, Reasoning):
+            size += len(part.text) + len(part.signature)
         elif isinstance(part, Stored):
             size += len(part.preview)
+        elif not isinstance(part, CallRef):
+            size += len(part.data) + len(part.url)
     return size
