@@ -50,13 +50,21 @@ class ReadCounter:
 
     def __init__(self, inner: Any) -> None:
         self._inner, self.count = inner, 0
+        self.sync_waits = asyncio.Event()
+        """Set when a driver begins to wait for events of others."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
         self.count += len(seqs)
-        return await self._inner.select(session, seqs, digest=digest)
+        found: Sequence[Event] = await self._inner.select(session, seqs, digest=digest)
+        return found
+
+    async def wait(self, session: SessionId, *, after: int) -> int:
+        self.sync_waits.set()
+        head: int = await self._inner.wait(session, after=after)
+        return head
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         async with aclosing(self._inner.read(session, after=after, upto=upto)) as events:
@@ -75,6 +83,22 @@ async def test_a_later_turn_in_the_same_runtime_reads_no_events() -> None:
             await session.run(f"{number}")
         assert counter.count == 1  # the metadata, once
         assert len(model.prompts[-1].messages) == 39
+
+
+async def test_a_session_stays_warm_after_a_turn_that_was_longer_than_the_delay_of_the_sync() -> None:
+    store = MemoryStore()
+    store.events = counter = ReadCounter(store.events)
+
+    async def answer_late(prompt: Prompt) -> str:
+        counter.sync_waits.clear()
+        await counter.sync_waits.wait()
+        return "done"
+
+    async with runtime(store) as rt:
+        session = await rt.open(vaka.Agent("helper", model=FunctionModel(answer_late)), id="s")
+        for _ in range(4):
+            await session.run("hi")
+        assert counter.count == 1  # the metadata, once
 
 
 async def test_a_turn_after_another_writer_reads_only_the_events_of_that_writer() -> None:

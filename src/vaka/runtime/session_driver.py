@@ -245,6 +245,9 @@ class SessionDriver:
             self.ending = True
             if not self.log.released:
                 await self.log.append(EventScope(), release=True)
+            if self._sync_task is not None:  # a sync that is under way would keep the log from being handed over
+                self._sync_task.cancel()
+                await asyncio.wait([self._sync_task])
         except BaseException:
             self.ending = True
             if not self.log.released:  # otherwise no other process could claim the session
@@ -348,8 +351,9 @@ class SessionDriver:
         """Read offered events until an error; the next append reports a store that fails."""
         while True:
             try:
-                if await self.store.events.wait(self.session, after=self.log.head) > self.log.head:
-                    await self.log.sync()  # the head moves also with the appends of this log, which need no sync
+                head = await self.store.events.wait(self.session, after=self.log.head)
+                if head > self.log.head:  # the head moves also with the appends of this log, which need no sync
+                    await self.log.sync(head)
             except Unavailable:
                 await self.env.clock.sleep(1.0)
             except VakaError:

@@ -70,10 +70,7 @@ class Recipe:
         if self.make_instructions is None:
             return self.system_text
         made = self.make_instructions(turn)
-        text: object = await made if inspect.isawaitable(made) else made
-        if not isinstance(text, str):
-            raise InvalidInput(f"the instructions of agent {self.name!r} must be a str, not {type(text).__name__}")
-        return DigestedText(text)
+        return DigestedText(_require_text(self.name, await made if inspect.isawaitable(made) else made))
 
     def tool_menu(self, policy: Policy) -> ToolMenu:
         """Return the tools that are visible under ``policy``; computed once per policy."""
@@ -81,6 +78,12 @@ class Recipe:
             specs = tuple(tool.spec for tool in self.tools.values() if policy.visible(tool.spec))
             self._tool_menu = (policy, ToolMenu(specs))
         return self._tool_menu[1]
+
+
+def _require_text(agent: str, instructions: object) -> str:
+    if not isinstance(instructions, str):
+        raise InvalidInput(f"the instructions of agent {agent!r} must be a str, not {type(instructions).__name__}")
+    return instructions
 
 
 def _tools_by_name(agent: str, given: Sequence[Tool]) -> dict[str, Tool]:

@@ -117,9 +117,9 @@ async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> t
 
 def names_blobs(message: Message) -> bool:
     """Whether a part of the message is in a blob."""
-    if type(message) is ToolMessage:
+    if isinstance(message, ToolMessage):
         return any(_names_blobs(result.content) for result in message.results)
-    content: Content = message.content  # type: ignore[union-attr]  # all other messages have content
+    content = message.content
     return (len(content) != 1 or type(content[0]) is not Text) and _names_blobs(content)
 
 

@@ -184,11 +184,12 @@ class Log:
             self.fanout.publish_live(Event(data=body, session=self.session, ts=now, turn=turn, step=step, path=path))
         self.store.live.touch(self.session)
 
-    async def sync(self) -> None:
-        """Read the events that other processes have offered."""
+    async def sync(self, head: int | None = None) -> None:
+        """Read the events that other processes have offered; with ``head`` only while this log is below it."""
         if not self._handed_over:
             async with self._lock:
-                await self._catch_up()
+                if head is None or head > self.head:
+                    await self._catch_up()
 
     def wait_for_change(self) -> Coroutine[Any, Any, bool]:
         """Return a coroutine that ends after the next event, counted from this call and not from its first await."""
