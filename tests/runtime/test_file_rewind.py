@@ -60,151 +60,151 @@ class RewindBench(ToolHarness):
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> RewindBench:
+def bench(tmp_path: Path) -> RewindBench:
     return RewindBench(tmp_path)
 
 
-async def test_a_rewind_restores_the_conversation_and_the_changes_of_every_file_tool(desk: RewindBench) -> None:
-    desk.write("a.py", "one\n")
-    desk.write("b.py", "x y\n")
-    desk.write("c.ipynb", NOTEBOOK)
-    before = desk.read_files()
-    await desk.run_calls(
+async def test_a_rewind_restores_the_conversation_and_the_changes_of_every_file_tool(bench: RewindBench) -> None:
+    bench.write("a.py", "one\n")
+    bench.write("b.py", "x y\n")
+    bench.write("c.ipynb", NOTEBOOK)
+    before = bench.read_files()
+    await bench.run_calls(
         ("Read", {"file_path": "a.py"}), ("Read", {"file_path": "b.py"}), ("Read", {"file_path": "c.ipynb"})
     )
-    place = await desk.head()
-    await desk.run_calls(
+    place = await bench.head()
+    await bench.run_calls(
         ("Write", {"file_path": "new/file.txt", "content": "new"}),
         ("Edit", {"file_path": "a.py", "old_string": "one", "new_string": "two"}),
         ("Write", {"file_path": "a.py", "content": "three\n"}),
         ("MultiEdit", {"file_path": "b.py", "edits": [{"old_string": "x", "new_string": "1"}]}),
         ("NotebookEdit", {"notebook_path": "c.ipynb", "cell_id": "a", "new_source": "2"}),
     )
-    after = desk.read_files()
+    after = bench.read_files()
     assert set(after) - set(before) == {"new/file.txt"}
     assert all(after[path] != before[path] for path in before)
-    assert await desk.preview(place) == FileRewind(restored=("a.py", "b.py", "c.ipynb"), removed=("new/file.txt",))
-    assert desk.read_files() == after, "looking touches nothing"
-    event = await desk.rewind(place)
-    assert desk.read_files() == before
+    assert await bench.preview(place) == FileRewind(restored=("a.py", "b.py", "c.ipynb"), removed=("new/file.txt",))
+    assert bench.read_files() == after, "looking touches nothing"
+    event = await bench.rewind(place)
+    assert bench.read_files() == before
     assert event.type == "session.reverted"
-    assert len(await desk.results()) == 8, "what happened stays readable"
-    assert await desk.preview(place) == FileRewind()
+    assert len(await bench.results()) == 8, "what happened stays readable"
+    assert await bench.preview(place) == FileRewind()
 
 
-async def test_session_rewind_restores_files(desk: RewindBench) -> None:
-    await desk.call("Write", file_path="f", content="1")
-    async with desk.runtime() as rt:
+async def test_session_rewind_restores_files(bench: RewindBench) -> None:
+    await bench.call("Write", file_path="f", content="1")
+    async with bench.runtime() as rt:
         await (await rt.open(agent(ScriptedModel()), id="s")).rewind("1", files=True)
-    assert desk.read_files() == {}
+    assert bench.read_files() == {}
 
 
-async def test_files_follow_rewinds_back_and_forth(desk: RewindBench) -> None:
+async def test_files_follow_rewinds_back_and_forth(bench: RewindBench) -> None:
     places: list[str] = []
     for text in ("1", "2", "3"):
-        await desk.call("Write", file_path="f", content=text)
-        places.append(await desk.head())
-    await desk.rewind(places[1])
-    assert desk.read_files() == {"f": "2"}
-    await desk.rewind(places[0])
-    assert desk.read_files() == {"f": "1"}
-    await desk.rewind(places[2])
-    assert desk.read_files() == {"f": "3"}, "a place that was left can be gone back to, with its files"
-    await desk.rewind("1")
-    assert desk.read_files() == {}
+        await bench.call("Write", file_path="f", content=text)
+        places.append(await bench.head())
+    await bench.rewind(places[1])
+    assert bench.read_files() == {"f": "2"}
+    await bench.rewind(places[0])
+    assert bench.read_files() == {"f": "1"}
+    await bench.rewind(places[2])
+    assert bench.read_files() == {"f": "3"}, "a place that was left can be gone back to, with its files"
+    await bench.rewind("1")
+    assert bench.read_files() == {}
 
 
 async def test_files_changed_outside_are_reported_and_overwritten_only_by_force_with_a_backup(
-    desk: RewindBench,
+    bench: RewindBench,
 ) -> None:
-    await desk.call("Write", file_path="mine", content="1")
-    await desk.call("Write", file_path="theirs", content="1")
-    place = await desk.head()
-    await desk.call("Write", file_path="mine", content="2")
-    await desk.call("Write", file_path="theirs", content="2")
-    desk.write("theirs", "a person was here")
-    events = await desk.head()
-    looked = await desk.preview(place)
+    await bench.call("Write", file_path="mine", content="1")
+    await bench.call("Write", file_path="theirs", content="1")
+    place = await bench.head()
+    await bench.call("Write", file_path="mine", content="2")
+    await bench.call("Write", file_path="theirs", content="2")
+    bench.write("theirs", "a person was here")
+    events = await bench.head()
+    looked = await bench.preview(place)
     assert (looked.changed, looked.restored) == (("theirs",), ("mine", "theirs"))
     with pytest.raises(FileChanged, match="not overwritten: 'theirs'"):
-        await desk.rewind(place)
-    assert desk.read_files() == {"mine": "2", "theirs": "a person was here"}
-    assert await desk.head() == events, "nothing is done unless all of it can be done"
-    await desk.rewind(place, force=True)
-    assert desk.read_files() == {"mine": "1", "theirs": "1"}
-    await desk.rewind(events)
-    assert desk.read_files() == {"mine": "2", "theirs": "a person was here"}
+        await bench.rewind(place)
+    assert bench.read_files() == {"mine": "2", "theirs": "a person was here"}
+    assert await bench.head() == events, "nothing is done unless all of it can be done"
+    await bench.rewind(place, force=True)
+    assert bench.read_files() == {"mine": "1", "theirs": "1"}
+    await bench.rewind(events)
+    assert bench.read_files() == {"mine": "2", "theirs": "a person was here"}
 
 
-async def test_a_file_removed_outside_is_restored_and_one_restored_already_is_skipped(desk: RewindBench) -> None:
-    await desk.call("Write", file_path="gone", content="1")
-    await desk.call("Write", file_path="back", content="1")
-    place = await desk.head()
-    await desk.call("Write", file_path="gone", content="2")
-    await desk.call("Write", file_path="back", content="2")
-    (desk.root / "gone").unlink()
-    desk.write("back", "1")
-    looked = await desk.preview(place)
+async def test_a_file_removed_outside_is_restored_and_one_restored_already_is_skipped(bench: RewindBench) -> None:
+    await bench.call("Write", file_path="gone", content="1")
+    await bench.call("Write", file_path="back", content="1")
+    place = await bench.head()
+    await bench.call("Write", file_path="gone", content="2")
+    await bench.call("Write", file_path="back", content="2")
+    (bench.root / "gone").unlink()
+    bench.write("back", "1")
+    looked = await bench.preview(place)
     assert looked == FileRewind(restored=("gone",), changed=("gone",))
-    await desk.rewind(place, force=True)
-    assert desk.read_files() == {"back": "1", "gone": "1"}
+    await bench.rewind(place, force=True)
+    assert bench.read_files() == {"back": "1", "gone": "1"}
 
 
-async def test_the_copy_is_in_the_log_before_the_file_changes(desk: RewindBench) -> None:
-    desk.write("a", "old")
-    await desk.call("Read", file_path="a")
-    place = await desk.head()
-    await desk.call("Write", file_path="a", content="new")
-    log = await read_log(desk.store, "s")
+async def test_the_copy_is_in_the_log_before_the_file_changes(bench: RewindBench) -> None:
+    bench.write("a", "old")
+    await bench.call("Read", file_path="a")
+    place = await bench.head()
+    await bench.call("Write", file_path="a", content="new")
+    log = await read_log(bench.store, "s")
     [change] = [event for event in log if isinstance(event.data, StateChanged) and event.data.key == CHANGED_FILE_KEY]
     started = max(event.seq for event in log if isinstance(event.data, ToolStarted))
     assert change.seq == started + 1
     # The process died after the file was written and before the result of the call was.
     died = MemoryStore()
     for digest in blobs_of(change):
-        assert await died.blobs.put(await desk.store.blobs.get(digest)) == digest
+        assert await died.blobs.put(await bench.store.blobs.get(digest)) == digest
     await log_writer(died, "s", log[: change.seq])()
-    desk.store = died
-    await desk.rewind(place)
-    assert desk.read_files() == {"a": "old"}
+    bench.store = died
+    await bench.rewind(place)
+    assert bench.read_files() == {"a": "old"}
     check_log(await read_log(died, "s"))
 
 
-async def test_a_change_without_a_copy_in_the_log_is_reported(desk: RewindBench) -> None:
-    desk.write("a", "old")
-    await desk.call("Read", file_path="a")
-    place = await desk.head()
-    await desk.call("Edit", file_path="a", old_string="old", new_string="new")
-    again = await desk.rerun_after_crash(2)
+async def test_a_change_without_a_copy_in_the_log_is_reported(bench: RewindBench) -> None:
+    bench.write("a", "old")
+    await bench.call("Read", file_path="a")
+    place = await bench.head()
+    await bench.call("Edit", file_path="a", old_string="old", new_string="new")
+    again = await bench.rerun_after_crash(2)
     assert not again.failed, "the change is there already"
-    assert (await desk.preview(place)).lost == ("a",)
+    assert (await bench.preview(place)).lost == ("a",)
 
 
 async def test_without_snapshots_files_are_unchanged_and_reported(tmp_path: Path) -> None:
-    desk = RewindBench(tmp_path, copies=False)
-    await desk.call("Write", file_path="a", content="1")
-    assert CHANGED_FILE_KEY not in str(await read_log(desk.store, "s"))
-    assert await desk.preview("1") == FileRewind(lost=("a",))
-    await desk.rewind("1")
-    assert desk.read_files() == {"a": "1"}
+    bench = RewindBench(tmp_path, copies=False)
+    await bench.call("Write", file_path="a", content="1")
+    assert CHANGED_FILE_KEY not in str(await read_log(bench.store, "s"))
+    assert await bench.preview("1") == FileRewind(lost=("a",))
+    await bench.rewind("1")
+    assert bench.read_files() == {"a": "1"}
 
 
-async def test_a_failed_edit_is_not_restored(desk: RewindBench) -> None:
-    await desk.call("Write", file_path="a", content="1")
-    place = await desk.head()
-    assert (await desk.call("Edit", file_path="a", old_string="none", new_string="2")).failed
-    assert await desk.preview(place) == FileRewind()
+async def test_a_failed_edit_is_not_restored(bench: RewindBench) -> None:
+    await bench.call("Write", file_path="a", content="1")
+    place = await bench.head()
+    assert (await bench.call("Edit", file_path="a", old_string="none", new_string="2")).failed
+    assert await bench.preview(place) == FileRewind()
 
 
 async def test_files_of_another_folder_are_not_restored(
-    desk: RewindBench, tmp_path_factory: pytest.TempPathFactory
+    bench: RewindBench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    await desk.call("Write", file_path="a", content="1")
+    await bench.call("Write", file_path="a", content="1")
     other = tmp_path_factory.mktemp("other")
     (other / "a").write_text("1")
-    desk.files = Workspace(other)
+    bench.files = Workspace(other)
     with pytest.raises(InvalidInput, match="work in that folder"):
-        await desk.rewind("1")
+        await bench.rewind("1")
     assert (other / "a").read_text() == "1"
 
 
@@ -212,25 +212,25 @@ async def test_copies_are_kept_as_long_as_the_session(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "vaka.db")
     folder = tmp_path / "work"
     folder.mkdir()
-    desk = RewindBench(folder, store=store)
-    desk.write("a", "old")
-    await desk.run_calls(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
+    bench = RewindBench(folder, store=store)
+    bench.write("a", "old")
+    await bench.run_calls(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
     removed = await store.gc(Retention(blobs_before="9999"))
     assert removed.blobs == 0
-    await desk.rewind("1")
-    assert desk.read_files() == {"a": "old"}
+    await bench.rewind("1")
+    assert bench.read_files() == {"a": "old"}
     await store.close()
 
 
-async def test_an_erased_copy_aborts_the_rewind(desk: RewindBench) -> None:
-    desk.write("a", "old")
-    await desk.run_calls(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
-    log, empty = await read_log(desk.store, "s"), MemoryStore()
+async def test_an_erased_copy_aborts_the_rewind(bench: RewindBench) -> None:
+    bench.write("a", "old")
+    await bench.run_calls(("Read", {"file_path": "a"}), ("Write", {"file_path": "a", "content": "new"}))
+    log, empty = await read_log(bench.store, "s"), MemoryStore()
     await log_writer(empty, "s", log)()
-    desk.store = empty
+    bench.store = empty
     with pytest.raises(NotFound):
-        await desk.rewind("1")
-    assert desk.read_files() == {"a": "new"}
+        await bench.rewind("1")
+    assert bench.read_files() == {"a": "new"}
     assert event_types(await read_log(empty, "s")) == event_types(log)
 
 
@@ -246,38 +246,38 @@ class FailingWorkspace(Workspace):
         return await super().write(path, data, known=known, new=new)
 
 
-async def test_repeating_an_interrupted_rewind_finishes_it(desk: RewindBench) -> None:
+async def test_repeating_an_interrupted_rewind_finishes_it(bench: RewindBench) -> None:
     for path in ("a", "b", "c"):
-        await desk.call("Write", file_path=path, content="1")
-    place = await desk.head()
+        await bench.call("Write", file_path=path, content="1")
+    place = await bench.head()
     for path in ("a", "b", "c"):
-        await desk.call("Write", file_path=path, content="2")
-    sound, desk.files = desk.files, FailingWorkspace(desk.root)
+        await bench.call("Write", file_path=path, content="2")
+    sound, bench.files = bench.files, FailingWorkspace(bench.root)
     with pytest.raises(FileError, match="the disk is full") as failed:
-        await desk.rewind(place)
+        await bench.rewind(place)
     assert "repeat the call to restore the rest" in failed.value.__notes__[0]
-    assert desk.read_files() == {"a": "1", "b": "2", "c": "2"}
-    desk.files = sound
-    await desk.rewind(place)
-    assert desk.read_files() == {"a": "1", "b": "1", "c": "1"}
+    assert bench.read_files() == {"a": "1", "b": "2", "c": "2"}
+    bench.files = sound
+    await bench.rewind(place)
+    assert bench.read_files() == {"a": "1", "b": "1", "c": "1"}
 
 
-async def test_a_busy_session_is_not_rewound(desk: RewindBench) -> None:
-    await desk.call("Write", file_path="a", content="1")
-    async with desk.runtime() as rt:
-        await desk.store.events.claim(SessionId("s"))
+async def test_a_busy_session_is_not_rewound(bench: RewindBench) -> None:
+    await bench.call("Write", file_path="a", content="1")
+    async with bench.runtime() as rt:
+        await bench.store.events.claim(SessionId("s"))
         with pytest.raises(Busy):
             await rt.rewind("s", "1", files=True)
-    assert desk.read_files() == {"a": "1"}
+    assert bench.read_files() == {"a": "1"}
 
 
-async def test_rewinding_files_without_a_workspace_or_session_is_an_error(desk: RewindBench) -> None:
-    await desk.call("Write", file_path="a", content="1")
-    async with runtime(desk.store) as rt:
+async def test_rewinding_files_without_a_workspace_or_session_is_an_error(bench: RewindBench) -> None:
+    await bench.call("Write", file_path="a", content="1")
+    async with runtime(bench.store) as rt:
         rt.env.world = World()
         with pytest.raises(InvalidInput, match="no files to restore"):
             await rt.rewind("s", "1", files=True)
     with pytest.raises(NotFound, match="missing"):
-        async with desk.runtime() as rt:
+        async with bench.runtime() as rt:
             await rt.files_back("missing", "1")
-    assert desk.read_files() == {"a": "1"}
+    assert bench.read_files() == {"a": "1"}
