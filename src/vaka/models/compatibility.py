@@ -267,8 +267,8 @@ class HistoryAdapter:
 
     def _adapt_content_of(self, holder: _ContentHolder, missing: Counter[str]) -> _ContentHolder:
         content = holder.content
-        if len(content) == 1 and isinstance(content[0], Text) and not content[0].citations:  # nearly always
-            return holder
+        if all(isinstance(part, CallRef) or (isinstance(part, Text) and not part.citations) for part in content):
+            return holder  # nearly always
         adapted = _map_items(content, lambda part: self._adapt_part(part, missing))
         return holder if adapted is content else msgspec.structs.replace(holder, content=adapted)
 
