@@ -33,10 +33,12 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
+from vaka.models.catalog import PriceList
 from vaka.models.compatibility import HistoryAdapter
 from vaka.models.prefixes import WINDOW
 from vaka.models.text_calls.model import TextCalls, write_calls_as_text
 from vaka.models.tokens import TokenCounter, estimate_prompt_tokens
+from vaka.models.wrappers.meter import MeteredModel
 from vaka.testing.models import ScriptedModel
 
 TEXTS = st.sampled_from(["", " ", "a", "end  ", 'é\x00"', "long " * 9])
@@ -226,6 +228,7 @@ def test_a_request_costs_only_its_new_messages(name: str) -> None:
         lambda: HistoryAdapter("m", "", lambda part: part).adapt,
         lambda: TextCalls(ScriptedModel({"text": "Hi."})).rewrite,
         lambda: TokenCounter().count,
+        lambda: MeteredModel(ScriptedModel({"text": "Hi."}), PriceList({})).estimate,
     ],
 )
 def test_adapting_and_counting_cost_only_the_new_messages(new: Callable[[], Callable[[Prompt], object]]) -> None:
