@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from bench import stores
@@ -40,6 +40,10 @@ class CountingStore:
             async for event in events:
                 self.rows += 1
                 yield event
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        self.rows += len(seqs)
+        return await self._store.events.select(session, seqs, digest=digest)
 
     async def load(self, session: SessionId, *, version: str, upto: int | None = None) -> tuple[int, bytes] | None:
         self.rows += 1
