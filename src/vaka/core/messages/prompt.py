@@ -87,7 +87,10 @@ class Conversation:
 
     async def load_messages(self, blobs: BlobStore) -> tuple[Message, ...]:
         """Return all messages with the content of their blobs."""
-        messages, first_open = [*self._messages, *self._open_answer()], len(self._messages)
+        answer = self._open_answer()
+        if not self._with_blobs and not any(names_blobs(message) for message in answer):
+            return (*self._messages, *answer)  # one copy: a long conversation has thousands of messages
+        messages, first_open = [*self._messages, *answer], len(self._messages)
         positions = [at for at in range(first_open, len(messages)) if names_blobs(messages[at])]
         for position in (*self._with_blobs, *positions):
             message = self._loaded.get(position) or await restore_message(blobs, messages[position])
