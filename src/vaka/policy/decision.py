@@ -70,6 +70,13 @@ class PermissionDecision(Finding, frozen=True, kw_only=True):
         return Ask(self.reason, rule, self.layer, asks=self.asks if self.asks != (rule,) else ())
 
     @property
+    def verdict_on_path(self) -> Verdict:
+        """The decision on a path of a command; an ask names all rules that ask, if there are several."""
+        if self.decision != "ask" or len(self.asks) < 2:
+            return self.rule_verdict
+        return Ask(self.reason, self.rule, self.layer, asks=self.asks)
+
+    @property
     def single_use(self) -> bool:
         """Whether an approval holds for this call alone."""
         return self.layer in SINGLE_USE_LAYERS

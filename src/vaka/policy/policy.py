@@ -193,11 +193,11 @@ class LayeredPolicy:
 
     def may_read(self, path: str) -> Verdict:
         """Return what deny and ask rules say about reading a file with any tool; the mode is not consulted."""
-        return self._decide_path(path, edits=False).rule_verdict
+        return self._decide_path(path, edits=False).verdict_on_path
 
     def may_write(self, path: str) -> Verdict:
         """Return whether any tool may change a file: by rules, protection and mode."""
-        return self._decide_path(path, edits=True).rule_verdict
+        return self._decide_path(path, edits=True).verdict_on_path
 
     # ------------------------------------------------------------------------------------------------ targets
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
@@ -292,12 +293,19 @@ class CommandPolicy:
         may_write: Callable[[str], Verdict], is_inside: Callable[[str], bool], start: str = "",
     ) -> PermissionDecision:  # fmt: skip
         """Return the decision on a command; ``default`` is the decision where no rule matches."""
+        path_rules: set[str] = set()
+
+        def note_rules(check: Callable[[str], Verdict], path: str) -> Verdict:
+            verdict = check(path)
+            path_rules.update(verdict.asks if isinstance(verdict, Ask) else ())
+            return verdict
+
         script = read_script(command)
         if isinstance(script, ShellScript):
             script = msgspec.structs.replace(script, start_folder=start)
         judgement = judge_script(
             script, self._rules_with_default(default), use_profile=use_profile, default=default.rule_verdict,
-            may_read=may_read, may_write=may_write, is_inside=is_inside,
+            may_read=partial(note_rules, may_read), may_write=partial(note_rules, may_write), is_inside=is_inside,
         )  # fmt: skip
         parts = tuple(_name_default(part, default) for part in judgement.subcommands)
         decision = msgspec.structs.replace(_name_default(judgement, default), subcommands=parts)
@@ -308,7 +316,7 @@ class CommandPolicy:
         asking = [part for part in parts if part.decision == "ask"]
         origins = [(decision.rule, decision.layer), *((part.rule, part.layer) for part in asking)]
         names = {question_name_of(rule, layer, subject) for rule, layer in origins}
-        return msgspec.structs.replace(decision, subject=subject, asks=tuple(sorted(names | matching)))
+        return msgspec.structs.replace(decision, subject=subject, asks=tuple(sorted(names | matching | path_rules)))
 
     def is_answered(self, command: str, asks: Iterable[str]) -> bool:
         """Return whether grants for all these ask rules allow every part of a command."""
