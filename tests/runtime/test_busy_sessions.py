@@ -1,6 +1,7 @@
 """A second input on a busy session, the same input twice, two handles, two runtimes."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -21,6 +22,8 @@ from tests.runtime.runtime_fixtures import (
     wait_until,
 )
 from vaka.core.types.errors import Busy, Cancelled, Closed, Interrupted
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
 from vaka.core.types.message import UserMessage
 from vaka.core.types.progress import TurnCancelled, TurnStarted
 from vaka.runtime.session import Session
@@ -409,3 +412,39 @@ async def test_a_steered_stream_begins_where_it_joined() -> None:
         blocker.opened.set()
         await first
         assert event_types(await joined)[:2] == ["input.added", "step.started"]
+
+
+class BlockedEvents:
+    """An event store in which one read, counted from 1, never ends."""
+
+    def __init__(self, inner: Any, blocked: int) -> None:
+        self._inner, self._blocked, self._reads = inner, blocked, 0
+        self.reached = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
+        self._reads += 1
+        if self._reads == self._blocked:
+            self.reached.set()
+            await asyncio.Event().wait()
+        async with aclosing(self._inner.read(session, after=after, upto=upto)) as events:
+            async for event in events:
+                yield event
+
+
+@pytest.mark.parametrize("read", [1, 2])
+async def test_a_run_cancelled_while_it_opens_a_session_holds_no_claim(read: int) -> None:
+    store, assistant = MemoryStore(), agent(ScriptedModel(say("one"), say("two")))
+    async with runtime(store) as rt:
+        await (await rt.open(assistant, id="s")).run("First.")
+    blocked = store.events = BlockedEvents(store.events, read)
+    async with runtime(store) as rt:
+        opened = await rt.open(assistant, id="s")
+        cancelled = await start_run(opened, "Second.")
+        await blocked.reached.wait()
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert (await opened.run("Third.")).text == "two"

@@ -246,13 +246,14 @@ class SessionDrivers:
         self.active[session.id] = driver
         try:
             await driver.claim()
+            if driver.log.head and not session.metadata_known:
+                session.set_metadata(await self._read_metadata(session.id))
+                driver.metadata = session.metadata
         except BaseException:
             self.active.pop(session.id, None)
             driver.detach()
+            await driver.release()
             raise
-        if driver.log.head and not session.metadata_known:
-            session.set_metadata(await self._read_metadata(session.id))
-            driver.metadata = session.metadata
         if self._closed:
             driver.finish("the runtime was closed")
         return driver

@@ -172,6 +172,12 @@ class SessionDriver:
         opened = await reopen_warm(self.store, self.session, warm) if warm is not None else None
         return opened or await reopen(self.store, self.session)
 
+    async def release(self) -> None:
+        """Release the claim, if there is one: otherwise no other process could claim the session."""
+        if not self.log.released:
+            with suppress(VakaError):
+                await self.store.events.release(self.session, self.log.term)
+
     def start(self, done: "Callable[[SessionDriver], None]") -> None:
         """Run turns in a task until no work is left; then call ``done``."""
         self._sync_starter.schedule(self)
@@ -250,9 +256,7 @@ class SessionDriver:
                 await asyncio.wait([self._sync_task])
         except BaseException:
             self.ending = True
-            if not self.log.released:  # otherwise no other process could claim the session
-                with suppress(VakaError):
-                    await self.store.events.release(self.session, self.log.term)
+            await self.release()
             raise
 
     async def _run_turns(self) -> None:
