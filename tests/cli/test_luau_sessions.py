@@ -120,6 +120,16 @@ def test_an_agent_that_is_a_script_can_be_made_in_a_python_file(shell: Shell) ->
     assert shell.vaka("run", "one", "--agent", "made.py").out == "1: one\n"
 
 
+def start_run(shell: Shell, *words: str) -> RunningCommand:
+    """Start a turn in the background with the model that the words name, if any."""
+    command = [sys.executable, "-m", "vaka", "run", *words, "--output", "stream-json"]
+    process = subprocess.Popen(
+        command, cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    return RunningCommand(process)
+
+
 def test_a_run_killed_inside_a_script_resumes_and_pays_once(shell: Shell) -> None:
     shell.write_file("money.py", MONEY)
     shell.write_file("steps.luau", STEPS)
@@ -127,20 +137,11 @@ def test_a_run_killed_inside_a_script_resumes_and_pays_once(shell: Shell) -> Non
     pipe = shell.folder / "pipe"
     os.mkfifo(pipe)
     more = ["--tools", "money.py", "--tools", "steps.luau", "--model", model, "--session", "s"]
-    command = [sys.executable, "-m", "vaka", "run", *more, "--output", "stream-json"]
-
-    def start(*words: str) -> RunningCommand:
-        process = subprocess.Popen(
-            [*command, *words], cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )  # fmt: skip
-        return RunningCommand(process)
-
-    first = start("Pay.")
+    first = start_run(shell, "Pay.", *more)
     with pipe.open("w"):  # opens when the script waits in `gate`
         first.process.kill()
         first.wait_result()
-    second = start("--resume")
+    second = start_run(shell, "--resume", *more)
     pipe.write_text("go", encoding="utf-8")
     done = second.wait_result()
     assert (done.code, done.lines[-1]["text"]) == (0, "All paid.")
@@ -151,3 +152,64 @@ def test_a_run_killed_inside_a_script_resumes_and_pays_once(shell: Shell) -> Non
         if event["type"] == "tool.completed" and event["data"]["result"]["call"] == "call_1"
     ]
     assert result == ["paid 1", "go", "paid 2"]
+
+
+BUYER = '''
+import asyncio
+
+import vaka
+from vaka.testing.models import FunctionModel
+
+
+async def answer(prompt):
+    words = prompt.messages[-1].content[0].text
+    with open("ledger", "a") as ledger:
+        ledger.write(f"{words}\\n")
+    if words == "wait":
+        await asyncio.to_thread(lambda: open("pipe").read())
+    return '{"a": 1}' if words == "fits" else {"chunks": ["o", "k"]}
+
+
+def look() -> str:
+    """Look."""
+    with open("ledger", "a") as ledger:
+        ledger.write("look\\n")
+    return "seen"
+
+
+model = FunctionModel(answer)
+agent = vaka.LuauAgent(
+    "buyer", "buyer.luau", model=model, tools=[vaka.tool(effect="read")(look), vaka.Agent("helper", model=model)]
+)
+'''
+
+PURCHASES = """
+function on_input(ctx, input)
+    local said = { ctx.generate("default", "whole") }
+    for piece in ctx.generate_stream("default", "pieces") do table.insert(said, piece) end
+    local helper = ctx.create_agent("helper")
+    helper:send("help")
+    table.insert(said, helper:collect())
+    table.insert(said, ctx.invoke("look", {}))
+    table.insert(said, ctx.generate_json("default", "fits", { type = "object" }).a)
+    ctx.generate("default", "wait")
+    ctx.emit({ text = table.concat(said, " "), eof = true })
+end
+"""
+
+
+def test_what_a_killed_script_has_paid_for_is_not_paid_for_again(shell: Shell) -> None:
+    shell.write_file("buyer.py", BUYER)
+    shell.write_file("buyer.luau", PURCHASES)
+    pipe = shell.folder / "pipe"
+    os.mkfifo(pipe)
+    first = start_run(shell, "Buy.", "--agent", "buyer.py", "--session", "s")
+    with pipe.open("w"):  # opens when the model waits for it
+        first.process.kill()
+        first.wait_result()
+    second = start_run(shell, "--resume", "--agent", "buyer.py", "--session", "s")
+    pipe.write_text("go", encoding="utf-8")
+    done = second.wait_result()
+    assert (done.code, done.lines[-1]["text"]) == (0, "ok o k ok seen 1")
+    paid = (shell.folder / "ledger").read_text(encoding="utf-8").split()
+    assert paid == ["whole", "pieces", "help", "look", "fits", "wait", "wait"]

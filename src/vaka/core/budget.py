@@ -151,11 +151,11 @@ class Budget:
                 raise TurnStopped("limit", limit)
             await self.reservations.wait_for_release()
 
-    async def reserve(self, model: Model, prompt: Prompt, *, waitable: bool = True) -> Reservation:
+    async def reserve(self, model: Model, prompt: Prompt) -> Reservation:
         """Reserve the estimated usage of ``prompt``, with ``max_tokens`` lowered to what the budgets allow.
 
         Raises ``TurnStopped`` when nothing would be left, and ``ConfigError`` when a budget is in money and the model
-        has no price. A ``waitable`` call ends by itself, so that others may wait for it.
+        has no price. The answer must be read without a pause: other calls may wait for the release.
         """
         payers = self.payers
         if not payers or not isinstance(model, CostEstimator):
@@ -171,7 +171,7 @@ class Budget:
             prompt = msgspec.structs.replace(prompt, options={**prompt.options, "max_tokens": max_tokens})
         answer = max_tokens if max_tokens is not None else MAX_ANSWER_TOKENS if bound is None else bound
         usage = estimate.usage + Usage(output=answer, cost=answer * estimate.output_price)
-        reservation = Reservation(prompt, self.scope.path, usage, waitable, self.reservations)
+        reservation = Reservation(prompt, self.scope.path, usage, reservations=self.reservations)
         self.reservations.active.append(reservation)
         _CURRENT_RESERVATION.set(reservation)
         return reservation

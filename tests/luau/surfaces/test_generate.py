@@ -1,7 +1,7 @@
 """``ctx.generate``, ``generate_json`` and ``generate_stream``."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -232,10 +232,19 @@ async def test_the_usage_of_a_discarded_attempt_is_recorded() -> None:
 
 
 async def test_a_model_cannot_restart_after_a_piece_is_delivered() -> None:
-    model = model_with_chunks(TextChunk("wro"), RetryChunk("busy", "busy"), TextChunk("right"), StopChunk())
+    delivered = asyncio.Event()
+
+    class RestartingModel(ScriptedModel):
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+            yield TextChunk("wro")
+            await delivered.wait()
+            yield RetryChunk("busy", "busy")
+
+    async def invoke(*_: JSON) -> None:
+        delivered.set()
+
+    source = "for piece in ctx.generate_stream('m', 'x') do ctx.invoke('delivered', {}) end"
     async with AsyncExitStack() as closing:
+        services = make_services(find_model=lambda _: RestartingModel(), exit_stack=closing, invoke=invoke)
         with pytest.raises(ScriptError, match="started its answer again after a part of it was delivered"):
-            await run_script(
-                STREAMED,
-                services=make_services(find_model=lambda _: model, exit_stack=closing),
-            )
+            await run_script(source, services=services)

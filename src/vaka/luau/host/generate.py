@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.budget import Reservation, estimate_partial_usage
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.model import (
     Model,
     NoticeChunk,
@@ -75,38 +75,79 @@ ReadPieces = Callable[[], AsyncGenerator[str | None]]
 class ModelAnswerStream:
     """A model's answer, delivered to a script in pieces.
 
-    The script passes how many characters it has received and the last of them, so that after a crash a new stream can
-    skip them, or fail if the new answer differs.
+    A task reads the answer as fast as the model sends it, and saves it when it is complete, before the script receives
+    its end. After a crash a complete answer is not asked for again. An incomplete one is: the script passes how many
+    characters it has received and the last of them, so that they are skipped, or the stream fails if they differ.
     """
 
-    def __init__(self, read: ReadPieces) -> None:
-        self._read = read
-        self._pieces: AsyncGenerator[str | None] | None = None
+    def __init__(self, read: ReadPieces, journal: ScriptJournal | None, request: ScriptRequest) -> None:
+        self._read, self._journal, self._request = read, journal, request
+        self._reader: asyncio.Task[None] | None = None
         self._buffer: deque[str] = deque()
         self._has_delivered = False
-        self._ended = False
-        self._problem: ScriptError | None = None
+        self._changed = asyncio.Event()
         self._lock = asyncio.Lock()
+        self._closed = False
 
     async def next_piece(self, delivered: int, tail: str) -> str | None:
         """Return the next piece, ``None`` at the end."""
         async with self._lock:
-            if self._pieces is None and not self._ended:
-                self._pieces = self._read()
+            if self._reader is None and not self._closed:
+                self._reader = asyncio.create_task(self._read_answer())
+                self._reader.add_done_callback(lambda _: self._changed.set())
                 await self._skip_delivered(delivered, tail)
-            return await self._next_buffered(self._pieces)
+            return await self._next_buffered()
 
     async def close(self) -> None:
-        self._ended = True
+        self._closed = True
         self._buffer.clear()
-        if self._pieces is not None:
-            await self._pieces.aclose()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+            if not self._reader.cancelled():
+                self._reader.exception()  # retrieved, or asyncio would log it
+
+    async def _read_answer(self) -> None:
+        """Fill the buffer with the answer of an earlier run, or of the model. Raises ``ScriptError``."""
+        saved = await self._journal.saved_model_answer(self._request) if self._journal is not None else None
+        if saved is None:
+            await self._ask_model()
+            return
+        if saved.value:
+            self._buffer.append(saved.value)
+        if saved.error:
+            raise ScriptError(saved.error)
+
+    async def _ask_model(self) -> None:
+        answer: list[str] = []
+        error: ScriptError | None = None
+        try:
+            async with aclosing(self._read()) as pieces:
+                async for piece in pieces:
+                    self._add_piece(piece, answer)
+        except ScriptError as failure:
+            error = failure
+        if self._journal is not None:
+            await self._journal.save_model_answer(self._request, "".join(answer), str(error) if error else "")
+        if error is not None:
+            raise error
+
+    def _add_piece(self, piece: str | None, answer: list[str]) -> None:
+        if piece is None and self._has_delivered:
+            raise ScriptError("the model started its answer again after a part of it was delivered")
+        if piece is None:
+            self._buffer.clear()
+            answer.clear()
+        elif piece:
+            self._buffer.append(piece)
+            answer.append(piece)
+            self._changed.set()
 
     async def _skip_delivered(self, delivered: int, tail: str) -> None:
         """Skip what the script received before a crash."""
         text = ""
         while len(text) < delivered:
-            piece = await self._next_buffered(self._pieces)
+            piece = await self._next_buffered()
             if piece is None:
                 break
             text += piece
@@ -116,31 +157,17 @@ class ModelAnswerStream:
         if text[delivered:]:
             self._buffer.appendleft(text[delivered:])
 
-    async def _next_buffered(self, pieces: AsyncGenerator[str | None] | None) -> str | None:
+    async def _next_buffered(self) -> str | None:
         while not self._buffer:
-            if self._problem is not None:
-                raise self._problem
-            if self._ended or pieces is None:
+            if self._reader is None or self._closed:
                 return None
-            await self._pull(pieces)
+            if self._reader.done():
+                self._reader.result()  # raises the error that ended the answer
+                return None
+            self._changed.clear()
+            await self._changed.wait()
         self._has_delivered = True
         return self._buffer.popleft()
-
-    async def _pull(self, pieces: AsyncGenerator[str | None]) -> None:
-        try:
-            self._buffer_piece(await anext(pieces))
-        except StopAsyncIteration:
-            self._ended = True
-        except ScriptError as error:
-            self._problem = error  # raised after the pieces before it are delivered
-
-    def _buffer_piece(self, piece: str | None) -> None:
-        if piece:
-            self._buffer.append(piece)
-        elif piece is None and self._has_delivered:
-            raise ScriptError("the model started its answer again after a part of it was delivered")
-        elif piece is None:
-            self._buffer.clear()
 
 
 _SCHEMA_INSTRUCTION = (
@@ -231,18 +258,16 @@ class ModelCaller:
             number=self._journal.model_call_number(request), session=turn.session,
         )  # fmt: skip
 
-    async def stream_answer(
-        self, model: Model, prompt: Prompt, *, without_pause: bool = False
-    ) -> AsyncGenerator[str | None]:
+    async def stream_answer(self, model: Model, prompt: Prompt) -> AsyncGenerator[str | None]:
         """Yield an answer in pieces, ``None`` to discard those so far; raise ``ScriptError`` if the model fails.
 
-        The budgets of the turn apply. ``without_pause``: the caller reads the answer to its end at once.
+        The budgets of the turn apply; the caller must read the answer to its end without a pause.
         """
         journal = self._journal
         reservation = Reservation(prompt)
         if journal is not None:
             try:
-                reservation = await journal.turn.budget.reserve(model, prompt, waitable=without_pause)
+                reservation = await journal.turn.budget.reserve(model, prompt)
             except ConfigError as error:
                 raise ScriptError(str(error)) from error
         try:
@@ -296,7 +321,7 @@ class ModelCaller:
 
     async def read_answer(self, model: Model, prompt: Prompt) -> str:
         pieces: list[str] = []
-        async with aclosing(self.stream_answer(model, prompt, without_pause=True)) as stream:
+        async with aclosing(self.stream_answer(model, prompt)) as stream:
             async for piece in stream:
                 if piece is None:
                     pieces.clear()
@@ -317,7 +342,9 @@ def generate_functions(services: HostServices) -> HostFunctions:
     async def open(request: ScriptRequest, model: JSON, prompt: JSON, options: JSON = None) -> JSON:
         chosen = caller.find_model(model)
         full_prompt = caller.number_prompt(request, parse_prompt(prompt, options))
-        stream = streams[request.number] = ModelAnswerStream(lambda: caller.stream_answer(chosen, full_prompt))
+        stream = streams[request.number] = ModelAnswerStream(
+            lambda: caller.stream_answer(chosen, full_prompt), services.journal, request
+        )
         services.exit_stack.push_async_callback(stream.close)
         return request.number
 
@@ -335,7 +362,7 @@ def generate_functions(services: HostServices) -> HostFunctions:
         await find_stream(stream).close()
 
     return {
-        "generate": HostFunction(generate, wants_request=True),
+        "generate": HostFunction(generate, wants_request=True, durable=True),
         "generate_json": _generate_json_function(services.runtime.find_schema_problem, caller),
         # A replayed script opens its streams again, to receive the pieces that are not in the log.
         "generate.open": HostFunction(open, wants_request=True, local=True),
@@ -362,7 +389,7 @@ def _generate_json_function(find_schema_problem: Callable[[JSON, JSON], str], ca
         fault = fault or find_schema_problem(wanted, value)
         return MultipleResults((None, fault, answer)) if fault else MultipleResults((value,))
 
-    return HostFunction(generate_json, wants_request=True)
+    return HostFunction(generate_json, wants_request=True, durable=True)
 
 
 def _parse_json_answer(answer: str) -> tuple[JSON, str]:

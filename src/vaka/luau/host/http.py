@@ -114,7 +114,8 @@ def http_functions(services: HostServices) -> HostFunctions:
         wanted = parse_request(spec)
         if services.journal is None:
             return await send_request(services.runtime.network, wanted)
-        return await services.journal.call_tool(request, wanted.tool_name, msgspec.to_builtins(wanted))
+        arguments, repeatable = msgspec.to_builtins(wanted), wanted.tool_name == READ_TOOL
+        return await services.journal.call_tool(request, wanted.tool_name, arguments, repeatable=repeatable)
 
     return {"http": HostFunction(http, wants_request=True)}
 

@@ -23,6 +23,8 @@ from vaka.core.types.tool import ParsedArguments
 
 SCRIPT_START = "start"
 """The name of the first answer in a journal, which holds what the script starts with."""
+MODEL_ANSWER = "model_answer"
+"""The name of the complete answer of a model that the script receives in pieces; it is not replayed by itself."""
 
 
 class ScriptRequest(NamedTuple):
@@ -58,6 +60,7 @@ class ScriptJournal:
         """The answers the script has received, in that order; the first is its start."""
         self._calls: dict[int, ScriptCalled] = {}
         self._results: dict[CallId, ToolResult] = {}
+        self._model_answers: dict[int, ScriptAnswered] = {}
         self._slots = asyncio.Semaphore(turn.recipe.limits.max_tool_concurrency)
         for event in events:
             self._load(event.data)
@@ -68,7 +71,9 @@ class ScriptJournal:
         """True while recorded answers are replayed: the effects of the script have then happened already."""
 
     def _load(self, body: Body) -> None:
-        if isinstance(body, ScriptAnswered):
+        if isinstance(body, ScriptAnswered) and body.name == MODEL_ANSWER:
+            self._model_answers[body.number] = body
+        elif isinstance(body, ScriptAnswered):
             self.answers.append(body)
         elif isinstance(body, ScriptCalled):
             self._calls[body.number] = body
@@ -123,10 +128,25 @@ class ScriptJournal:
         self.turn.log.defer(self.turn.scope, recorded)
         return model
 
-    async def call_tool(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> ToolResult:
+    async def save_model_answer(self, request: ScriptRequest, text: str, error: str = "") -> None:
+        """Write the complete answer to a model call whose pieces the script receives one by one."""
+        await self.record_answer(ScriptRequest(request.number, MODEL_ANSWER, request.digest), text, error)
+        await self.commit()
+
+    async def saved_model_answer(self, request: ScriptRequest) -> ScriptAnswer | None:
+        """Return what ``save_model_answer`` wrote for a request before a crash, ``None`` if it wrote nothing."""
+        body = self._model_answers.get(request.number)
+        if body is None:
+            return None
+        value = body.answer if body.blob is None else await self._load_blob(body, body.blob)
+        return ScriptAnswer(request, value, body.error, body.at)
+
+    async def call_tool(
+        self, request: ScriptRequest, tool: str, arguments: dict[str, Any], *, repeatable: bool = False
+    ) -> ToolResult:
         """Call a tool under the rules that apply to a model's call. Raises ``DecisionPending``.
 
-        The result is in the log when this returns, unless the effect of the tool is ``read``.
+        The result is in the log when this returns, unless the call is ``repeatable``: made again after a crash.
         """
         recorded, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
         if recorded is not None and recorded.call is not None:
@@ -139,8 +159,7 @@ class ScriptJournal:
         async with self._slots:
             open = open or self._open_call(request, tool, arguments)
             end = await run_script_call(self.turn, open, lambda id: self._call_event(request, id))
-        found = self.turn.tools.get(tool)
-        if found is None or found.spec.effect != "read":
+        if not repeatable:
             await self.commit()
         return secrets.redact_struct(end) if secrets.json_forms else end
 
