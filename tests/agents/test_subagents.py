@@ -147,19 +147,134 @@ async def test_one_child_of_two_parents_uses_the_model_of_each() -> None:
             assert results_by_call(events)["call_1"].text == f"by {name}"
 
 
-async def test_a_child_that_reaches_a_limit_returns_its_partial_text() -> None:
+async def test_a_child_that_reaches_a_limit_is_a_failed_result_with_its_partial_text() -> None:
     inner = helper_agent(call("look") | {"text": "So far."}, limits=vaka.Limits(max_steps=1))
-    log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner))
-    assert results_by_call(log)["call_1"].text == "So far."
-    ended = next(event.data for event in log if isinstance(event.data, SubagentCompleted))
-    assert (ended.failed, ended.stop) == (False, "steps")
+    who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner)
+    log = await run_agent(who)
+    result = results_by_call(log)["call_1"]
+    assert (result.failed, result.reason) == (True, "limit")
+    assert result.text == (
+        "the agent helper stopped before it was done, at the limit 'steps'\n\nIts answer up to then:\nSo far."
+    )
+    done = next(n for n, event in enumerate(log) if isinstance(event.data, SubagentCompleted))
+    ended = log[done].data
+    assert (ended.failed, ended.stop, ended.reason) == (True, "steps", "limit")
+    store = MemoryStore()
+    await log_writer(store, "s", log[: done + 1])()
+    async with runtime(store) as rt:
+        await collect((await rt.open(who, id="s")).resume())
+    assert results_by_call(await read_log(store, "s"))["call_1"] == result
+
+
+async def test_a_child_without_any_text_is_a_failed_result() -> None:
+    log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), helper_agent(say(""))))
+    result = results_by_call(log)["call_1"]
+    assert (result.reason, result.text) == ("error", "the agent helper ended without an answer")
+
+
+async def test_a_child_with_a_blank_prompt_is_not_started() -> None:
+    log = await run_agent(agent(ScriptedModel(call("helper", prompt=" \n"), say("done")), helper_agent(say("never"))))
+    result = results_by_call(log)["call_1"]
+    assert (result.reason, result.text) == ("error", "InvalidInput: the prompt of the agent helper is empty")
+    assert "subagent.started" not in event_types(log)
+
+
+def mutual_agents(**limits: Any) -> tuple[vaka.Agent, list[tuple[str, ...]]]:
+    """Return an agent that calls another, which calls it in turn without end, and the paths of all model calls."""
+    paths: list[tuple[str, ...]] = []
+
+    async def answer(prompt: Any) -> Any:
+        paths.append(prompt.path)
+        other = "b" if prompt.agent == "a" else "a"
+        return calls(*(call(other, prompt=f"{len(paths)}.{n}") for n in range(2)))
+
+    a = vaka.Agent("a", model=FunctionModel(answer), limits=vaka.Limits(**limits))
+    b = vaka.Agent("b", model=FunctionModel(answer), tools=[a])
+    a.tools = (b,)
+    return a, paths
+
+
+async def test_agents_that_call_each_other_stop_at_the_depth_limit() -> None:
+    who, paths = mutual_agents(max_steps=1)
+    log = await run_agent(who)
+    assert max(map(len, paths)) == 5
+    assert len(paths) == 1 + 2 + 4 + 8 + 16 + 32
+    refused = [r for r in results_by_call(log).values() if "was not started" in r.text]
+    assert {r.reason for r in refused} == {"limit"}
+    assert refused[0].text == "the agent a was not started: child agents may be nested 5 deep (max_depth)"
+
+
+async def test_a_turn_starts_no_more_children_than_its_limit() -> None:
+    who, paths = mutual_agents(max_children=20)
+    log = await run_agent(who)
+    assert event_types(log).count("subagent.started") == 20
+    assert len(paths) <= 21 * 50
+    texts = {result.text for result in results_by_call(log).values() if "max_children" in result.text}
+    assert texts == {
+        f"the agent {name} was not started: a turn may start 20 child agents (max_children)" for name in ("a", "b")
+    }
+
+
+async def test_children_are_counted_across_a_resume() -> None:
+    inner = helper_agent(*[say("helped")] * 4)
+    lines = [call("helper", prompt=str(n)) for n in range(4)]
+    who = agent(ScriptedModel(*lines, say("done")), inner, limits=vaka.Limits(max_children=3))
+    log = await run_agent(who)
+    assert reasons_by_call(log) == {"call_1": "ok", "call_2": "ok", "call_3": "ok", "call_4": "limit"}
+    second = [n for n, event in enumerate(log, 1) if event.type == "subagent.completed"][1]
+    store = MemoryStore()
+    await log_writer(store, "s", log[:second])()
+    async with runtime(store) as rt:
+        await collect((await rt.open(who, id="s")).resume())
+    assert reasons_by_call(await read_log(store, "s")) == reasons_by_call(log)
+
+
+async def test_the_step_limit_of_a_parent_holds_for_its_children() -> None:
+    inner = helper_agent(*[call("look", at=str(n)) for n in range(9)], limits=vaka.Limits(max_steps=None))
+    lines = ScriptedModel(call("helper", prompt="a"), say("done"))
+    log = await run_agent(agent(lines, inner, limits=vaka.Limits(max_steps=2)))
+    assert sum(event.type == "step.started" and event.path == ("agent-1",) for event in log) == 2
+    assert results_by_call(log)["call_1"].reason == "limit"
+
+
+async def test_middleware_of_a_parent_refuses_calls_of_its_children() -> None:
+    async def refuse(turn: Any, request: Any) -> Any:
+        return vaka.Deny("not below me") if request.name == "look" else request
+
+    async def stamp(turn: Any, request: Any, result: Any) -> Any:
+        seen.append((turn.path, request.name))
+        return result
+
+    seen: list[tuple[Any, str]] = []
+    guard = vaka.Middleware.from_functions("guard", before_tool=refuse, after_tool=stamp)
+    inner = helper_agent(call("look"), call("deeper", prompt="b"), say("refused"), tools=[
+        look, helper_agent(call("look"), say("refused"), name="deeper", middleware=[guard]),
+    ])  # fmt: skip
+    log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner, middleware=[guard]))
+    assert {name: r.reason for name, r in results_by_call(log).items() if r.failed} == {
+        "call_1.1": "denied", "call_1.2.1": "denied",
+    }  # fmt: skip
+    assert seen == [(("agent-1",), "deeper"), ((), "helper")]  # once each, also where both agents have the guard
+
+
+async def test_middleware_may_hold_for_its_own_agent_alone() -> None:
+    class Own(vaka.Middleware):
+        inherited = ()
+
+        async def before_tool(self, turn: Any, call: Any) -> Any:
+            return vaka.Deny("no") if call.name == "look" else call
+
+    who = agent(
+        ScriptedModel(call("helper", prompt="a"), say("done")), helper_agent(call("look"), say("x")), middleware=[Own()]
+    )
+    assert reasons_by_call(await run_agent(who)) == {"call_1.1": "ok", "call_1": "ok"}
 
 
 async def test_a_child_that_fails_is_a_failed_result_for_its_parent() -> None:
     log = await run_agent(
         agent(ScriptedModel(call("helper", prompt="a"), say("sorry")), helper_agent(fail(500, "broken")))
     )
-    assert results_by_call(log)["call_1"].text == "TurnError: broken (status 500)"
+    assert results_by_call(log)["call_1"].text == "broken (status 500)"
     assert last_body(log).text == "sorry"
     assert next(event.data for event in log if isinstance(event.data, SubagentCompleted)).failed
 
@@ -170,7 +285,8 @@ async def test_a_child_that_blocks_its_task_is_a_failed_result() -> None:
 
     inner = helper_agent(say("never"), middleware=[vaka.Middleware.from_functions("guard", before_agent=guard)])
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("sorry")), inner))
-    assert results_by_call(log)["call_1"].text == "TurnError: not that"
+    assert results_by_call(log)["call_1"].text == "not that"
+    assert results_by_call(log)["call_1"].reason == "denied"
 
 
 async def test_before_agent_of_a_child_may_change_its_input() -> None:

@@ -24,6 +24,8 @@ class Eviction(Middleware):
     it.
     """
 
+    inherited = ()
+
     def __init__(self, tokens: int = MAX_RESULT_TOKENS, *, input_tokens: int = MAX_INPUT_TOKENS) -> None:
         least = (HEAD_CHARS + TAIL_CHARS) // BYTES_PER_TOKEN
         for name, value in (("tokens", tokens), ("input_tokens", input_tokens)):

@@ -13,7 +13,7 @@ from vaka.core.messages.tool_result import failed_result
 from vaka.core.ports.model import Prompt
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.ids import CallId, SessionId
+from vaka.core.types.ids import AgentPath, CallId, SessionId
 from vaka.core.types.message import AssistantMessage, CallRef, FailureReason, Message, ToolCall, ToolMessage, ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.core.types.tool import Ask
@@ -84,12 +84,13 @@ class _ToolUse(msgspec.Struct):
     """The last call of a tool in a session."""
 
     at: float = 0.0
-    turn: str = ""
+    turn: tuple[str, AgentPath] = ("", ())
+    """The turn and the agent that made the call; ``step`` is a step of that agent."""
     step: int = 0
     failures: int = 0
     """Failures in a row."""
-    admitted: tuple[str, int, str] = ("", 0, "")
-    """The turn, the step and the id of the last call that was allowed; others of that step are refused."""
+    admitted: tuple[tuple[str, AgentPath], int, str] = (("", ()), 0, "")
+    """The turn and agent, the step and the id of the last call that was allowed; others of that step are refused."""
 
 
 class CoolDown(Middleware):
@@ -115,7 +116,7 @@ class CoolDown(Middleware):
         use = self._use_of(turn.session, call.name)
         refusal = self._refusal_text(turn, call.name, rule, use)
         if not refusal and not rule.failures:
-            step = (turn.id, turn.scope.step)
+            step = ((turn.id, turn.path), turn.scope.step)
             if use.admitted[:2] != step:
                 use.admitted = (*step, call.id)
             elif use.admitted[2] != call.id:
@@ -123,10 +124,10 @@ class CoolDown(Middleware):
         return failed_result(call.id, "denied", refusal) if refusal else call
 
     def _refusal_text(self, turn: Turn, name: str, rule: CoolDownRule, use: _ToolUse) -> str:
-        if not use.turn or use.failures < rule.failures:
+        if not use.turn[0] or use.failures < rule.failures:
             return ""
         seconds = rule.seconds - (turn.env.clock.monotonic() - use.at)
-        steps = rule.steps - (turn.scope.step - use.step) + 1 if use.turn == turn.id else 0
+        steps = rule.steps - (turn.scope.step - use.step) + 1 if use.turn == (turn.id, turn.path) else 0
         left = [f"{seconds:.1f} s"] if seconds > 0 else []
         left += [f"{steps} more steps"] if steps > 0 else []
         why = f" after {use.failures} failures in a row" if rule.failures else ""
@@ -135,7 +136,8 @@ class CoolDown(Middleware):
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         if self._rule_for(call.name) is not None:
             use = self._use_of(turn.session, call.name)
-            use.at, use.turn, use.step = turn.env.clock.monotonic(), turn.id, turn.scope.step
+            use.at, use.step = turn.env.clock.monotonic(), turn.scope.step
+            use.turn = (turn.id, turn.path)
             use.failures = use.failures + 1 if result.failed else 0
         return result
 
@@ -156,6 +158,8 @@ class ToolRetry(Middleware):
     Errors and timeouts are retried; denied, stopped and invalid calls are not. ``tools`` restricts it to some tools. A
     tool with another effect than ``read`` is never repeated.
     """
+
+    inherited = ()
 
     def __init__(self, times: int = 2, *, pause: float = 0.5, tools: Collection[str] | None = None) -> None:
         if times < 1 or not 0 <= pause < float("inf"):
@@ -183,7 +187,7 @@ class InvalidCallLimit(Middleware):
 
     async def after_step(self, turn: Turn) -> str:
         """Return the name of the limit when the last steps, this one included, had only invalid calls."""
-        threshold, results, steps = turn.recipe.limits.stop_invalid, turn.log.pending.results, dict[int, bool]()
+        threshold, results, steps = turn.limits.stop_invalid, turn.log.pending.results, dict[int, bool]()
         if not threshold:
             return ""
         for scope, result in results:

@@ -22,6 +22,8 @@ class Logging(Middleware):
     unless ``content`` is set, and are then truncated. Secrets are redacted.
     """
 
+    inherited = ("before_agent", "before_model", "after_model", "before_tool", "after_tool", "after_agent")
+
     def __init__(self, sink: Callable[[dict[str, Any]], None] | None = None, *, content: bool = False) -> None:
         self._sink, self._content = sink or _log_json, content
         self._key = f"logging.{id(self)}"

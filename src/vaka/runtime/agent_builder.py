@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 
 from vaka.agents.react import Agent, AgentTool, ToolLike
-from vaka.core.loop.children.subagent import run_subagent
+from vaka.core.loop.children.subagent import child_result, run_subagent
 from vaka.core.loop.context import ModelSettings, Recipe, Turn
 from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
 from vaka.core.loop.dmail import DMailDelivery
@@ -17,9 +17,9 @@ from vaka.core.loop.turn import Ending
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import BindableTool, Tool, ToolContext
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, TurnError, VakaError
+from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import as_content
+from vaka.core.types.message import ToolResult, as_content
 from vaka.core.types.tool import InvalidArguments, ToolSpec
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
@@ -149,11 +149,11 @@ class AgentBuilder:
         return _SpecOnlyTool(script.spec) if self._scripts is None else script.bind(self._make_services(agent, model))
 
     def _build_agent_tool(self, agent_tool: AgentTool, model: Model) -> Tool:
-        async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> str:
+        async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> ToolResult:
+            if not prompt.strip():
+                raise InvalidInput(f"the prompt of the agent {agent_tool.name} is empty")
             ending = await run_subagent(context, self.build_recipe(agent_tool.agent, model), as_content(prompt))
-            if ending.kind != "completed":
-                raise TurnError(ending.message or f"the agent {agent_tool.name} was {ending.kind}")
-            return ending.text
+            return child_result(context.call, agent_tool.name, ending)
 
         description = (
             agent_tool.description or agent_tool.agent.description or f"Hand a task to the agent {agent_tool.name}."

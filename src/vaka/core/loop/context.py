@@ -110,14 +110,20 @@ class Turn:
         """The folded state of the log, without deferred events."""
         self._agent_key = agent_key(scope.path)
         self.values: dict[str, Any] = {}
-        self.middleware, self.tools = recipe.middleware, recipe.tools
+        self.middleware: MiddlewareChain = (
+            recipe.middleware if parent is None else recipe.middleware.under(parent.middleware)
+        )
+        self.limits: Limits = recipe.limits if parent is None else recipe.limits.within(parent.limits)
+        self.tools = recipe.tools
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.root: Turn = self if parent is None else parent.root
+        self.child_count = self.state.turn.children if self.state.turn is not None else 0
+        """The number of child agents that the turn has started; only that of the root agent is kept up to date."""
         self.admitted_calls = defaultdict(int, self.agent_progress.tools)
         for open in self.state.open_calls_of(scope.path):
             self.admitted_calls[open.call.name] -= 1
-        self.timer = Timer(recipe.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)
-        self.budget: Budget = Budget(
-            recipe.limits, log, scope, recipe.name, parent.budget if parent is not None else None
-        )
+        self.timer = Timer(self.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)
+        self.budget: Budget = Budget(self.limits, log, scope, recipe.name, parent.budget if parent else None)
         """Pays for its model calls, together with the budgets of the parents."""
         self.deps: Any = parent.deps if parent is not None else None
         """Dependencies of tools and instructions; they are never written to the log."""
@@ -144,7 +150,7 @@ class Turn:
     @property
     def permissions(self) -> Permissions:
         """Permission for the calls of this agent."""
-        return Permissions(self.log, self.env, self.recipe.limits, self.agent, self.path)
+        return Permissions(self.log, self.env, self.limits, self.agent, self.path)
 
     @property
     def decision_waits(self) -> DecisionWaits:

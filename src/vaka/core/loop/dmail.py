@@ -51,7 +51,7 @@ def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
     turn, known = context.owner_turn, _parse_dmail(context.state.get(STATE_KEY))
     if known is not None and known.call != context.call:
         raise InvalidInput(f"a mail to checkpoint {known.checkpoint} is on its way already; one can be sent in a step")
-    max_rewinds, rewinds = turn.recipe.limits.max_rewinds, turn.state.turn.rewinds if turn.state.turn else 0
+    max_rewinds, rewinds = turn.limits.max_rewinds, turn.state.turn.rewinds if turn.state.turn else 0
     if rewinds >= max_rewinds:
         raise InvalidInput(f"this turn has gone back {rewinds} times, and may {max_rewinds} times; go on from here")
     if checkpoint_label(checkpoint) not in turn.state.marks:
@@ -85,7 +85,7 @@ async def deliver_dmail(turn: Turn) -> None:
     onward = Onward(
         turn=turn.id, step=agent_progress.step, rewinds=state.turn.rewinds + 1, usage=agent_progress.usage,
         spent=state.turn.usage, total=state.usage, models=state.models, tools=agent_progress.tools,
-        grants=tuple(state.grants),
+        grants=tuple(state.grants), children=state.turn.children,
     )  # fmt: skip
     reverted = SessionReverted(
         to=at - 1, calls=state.calls, reason=f"a mail to checkpoint {mail.checkpoint}", onward=onward

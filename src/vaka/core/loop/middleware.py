@@ -51,6 +51,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Middleware:
     """Base class; override only the points you need. Share values between middlewares of one run in ``turn.values``."""
 
+    inherited: tuple[str, ...] = ("before_tool", "after_tool")
+    """The points that also run for the child agents of its agent, before their own middleware."""
+
     @staticmethod
     def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> "Middleware":
         """Return a middleware of async functions, by name of the point; each has the parameters of the method."""
@@ -127,6 +130,14 @@ class MiddlewareChain:
             point: [m for m in middleware if getattr(type(m), point) is not getattr(Middleware, point)]
             for point in _POINTS
         }
+
+    def under(self, parent: "MiddlewareChain") -> "MiddlewareChain":
+        """Return this chain for a child of the agent that has the chain ``parent``."""
+        chain = MiddlewareChain((), self._timeout)
+        for point, own in self._by_point.items():
+            above = [m for m in parent._by_point[point] if point in m.inherited]  # noqa: SLF001
+            chain._by_point[point] = [*above, *(m for m in own if m not in above)]
+        return chain
 
     def handles(self, point: str) -> bool:
         """Whether a middleware overrides ``point``."""

@@ -41,12 +41,7 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
     if turn.log.secrets.json_forms or system not in stored or tools not in stored:
         system, tools = await _store_text(turn, turn.system), await _store_text(turn, menu.digested_text)
     started = progress.StepStarted(
-        agent=turn.agent,
-        number=number,
-        model=turn.recipe.model.name,
-        inputs=joining,
-        system=system,
-        tools=tools,
+        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining, system=system, tools=tools
     )
     await turn.log.append(turn.scope, *events, started)
 
@@ -207,13 +202,11 @@ async def _record_answer(
         for number, call in enumerate(message.calls, start=1)
     ]
     body = progress.MessageCompleted(
-        message_id=message.id,
-        content=await offload(turn.log, match_call_refs(message.content, calls)),
-        model=message.model,
-        stop=message.stop,
+        message_id=message.id, content=await offload(turn.log, match_call_refs(message.content, calls)),
+        model=message.model, stop=message.stop,
         system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
         tools=await _store_text(turn, ToolMenu(sent.tools).digested_text) if sent.tools != planned.tools else None,
-    )
+    )  # fmt: skip
     turn.log.defer(turn.scope, body, _usage_event(turn, usage, message.model))
     if not calls:
         return []

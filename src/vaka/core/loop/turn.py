@@ -146,12 +146,8 @@ async def _run_steps(turn: Turn) -> Ending:
                 return ending
             if not asking:
                 events = await turn.middleware.before_step(turn)
-                bound = turn.recipe.limits.max_steps
-                if (
-                    limit := "steps"
-                    if bound is not None and turn.scope.step >= bound
-                    else turn.budget.exhausted_limit()
-                ):
+                steps_used = turn.limits.reached_steps(turn.scope.step)
+                if limit := "steps" if steps_used else turn.budget.exhausted_limit():
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)
             calls = await call_model(turn)

@@ -152,6 +152,8 @@ def _drop_children(state: SessionState, child: str) -> None:
 
 def _subagent_started(state: SessionState, event: Event, body: progress.SubagentStarted) -> None:
     state.lanes[agent_key((*event.path, body.child))] = AgentProgress(agent=body.agent)
+    if state.turn and body.content:  # a script starts without content
+        state.turn.children += 1
 
 
 def _subagent_completed(state: SessionState, event: Event, body: progress.SubagentCompleted) -> None:
@@ -205,7 +207,7 @@ def _session_reverted(state: SessionState, event: Event, body: control.SessionRe
 def _continue_turn(state: SessionState, onward: control.Onward) -> None:
     """Go on with the turn of the prefix: its conversation is rewound, its usage and counters are not."""
     running = state.turn or RunningTurn(id=onward.turn, agent=state.agent)
-    running.rewinds, running.usage = onward.rewinds, onward.spent
+    running.rewinds, running.usage, running.children = onward.rewinds, onward.spent, onward.children
     lane = _agent_progress(state, (), state.agent)
     lane.step, lane.phase, lane.calls = onward.step, "idle", 1
     lane.usage, lane.tools = onward.usage, dict(onward.tools)

@@ -12,7 +12,7 @@ from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, U
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
-FOLD_VERSION = "5"
+FOLD_VERSION = "6"
 """The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
@@ -108,6 +108,8 @@ class RunningTurn(msgspec.Struct, omit_defaults=True):
     rejected: str = ""
     """The root agent's tool that a person rejected without a message: the turn ends after its open calls."""
     usage: Usage = Usage()
+    children: int = 0
+    """The number of child agents that the turn has started."""
 
 
 class QueuedInput(msgspec.Struct, omit_defaults=True):

@@ -153,6 +153,8 @@ class Onward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: dict[str, int] = {}
     grants: tuple[Grant, ...] = ()
     """Every grant of the session, also those given after ``to``."""
+    children: int = 0
+    """The number of child agents that the turn has started."""
 
 
 class SessionReverted(Control, tag="session.reverted"):

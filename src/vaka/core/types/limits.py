@@ -18,6 +18,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_rewinds: int = 3
     """How often the agent may rewind its conversation by D-Mail in one turn."""
     max_tool_concurrency: int = 8
+    max_depth: int = 5
+    """How deep child agents may be nested: 1 for children without children of their own, 0 for no child agents."""
+    max_children: int = 100
+    """How many child agents one turn may start, at all depths together."""
     middleware_timeout: float | None = None
     """Seconds one point of one middleware may take."""
     approval_ttl: float | None = 7 * 24 * 3600.0
@@ -36,13 +40,40 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_tool_concurrency < 1:
             raise InvalidInput(f"max_tool_concurrency {self.max_tool_concurrency!r} must be at least 1")
+        if self.max_depth < 0 or self.max_children < 0:
+            raise InvalidInput(
+                f"max_depth {self.max_depth!r} and max_children {self.max_children!r} must be at least 0"
+            )
         if self.grant_ttl is not None and not self.grant_ttl > 0:
             raise InvalidInput(f"grant_ttl {self.grant_ttl!r} must be seconds above zero, or None for no end")
+
+    def within(self, parent: "Limits") -> "Limits":
+        """Return the limits of a child agent: its own, and none wider than that of ``parent``.
+
+        The time, the tokens and the cost of a child count against those of its parents as well, so they stay.
+        """
+        narrowed: dict[str, float | None] = {}
+        for name, unlimited in _INHERITED.items():
+            bounds = [bound for bound in (getattr(self, name), getattr(parent, name)) if bound != unlimited]
+            narrowed[name] = min(bounds) if bounds else unlimited
+        return msgspec.structs.replace(self, **narrowed)
+
+    def reached_steps(self, steps: int) -> bool:
+        """Whether no further step may follow ``steps`` steps."""
+        return self.max_steps is not None and steps >= self.max_steps
 
     @property
     def has_budget(self) -> bool:
         """Whether tokens or cost are limited."""
         return self.max_tokens is not None or self.max_cost is not None
+
+
+_INHERITED: dict[str, float | None] = {
+    **dict.fromkeys(("max_steps", "max_tool_concurrency", "max_depth", "max_children", "middleware_timeout")),
+    **dict.fromkeys(("approval_ttl", "grant_ttl", "grace", "warn_repeats", "stop_repeats")),
+    "stop_invalid": 0,
+}
+"""The limits that children inherit, with the value that means no limit."""
 
 
 def reached_budget(limits: Limits, usage: Usage) -> str:

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from vaka.core.types.event import Progress
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId, SessionId
-from vaka.core.types.message import Content, ToolCall, ToolResult, Usage
+from vaka.core.types.message import Content, FailureReason, ToolCall, ToolResult, Usage
 from vaka.core.types.tool import Effect
 
 
@@ -225,3 +225,5 @@ class SubagentCompleted(Progress, tag="subagent.completed"):
     value: JSON = None
     blob: Digest | None = None
     """The value, when it is large."""
+    reason: FailureReason = ""
+    """Why a child agent failed, in the word of the result of its call."""

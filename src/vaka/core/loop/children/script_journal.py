@@ -61,7 +61,7 @@ class ScriptJournal:
         self._calls: dict[int, ScriptCalled] = {}
         self._results: dict[CallId, ToolResult] = {}
         self._model_answers: dict[int, ScriptAnswered] = {}
-        self._slots = asyncio.Semaphore(turn.recipe.limits.max_tool_concurrency)
+        self._slots = asyncio.Semaphore(turn.limits.max_tool_concurrency)
         for event in events:
             self._load(event.data)
         if self.answers and (self.answers[0].name != SCRIPT_START or self.answers[0].digest != code_digest):

@@ -12,13 +12,14 @@ from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.loop.turn import Ending, TurnInput, run_agent, seal_open_calls
 from vaka.core.messages.blobs import BLOB_THRESHOLD
+from vaka.core.messages.tool_result import failed_result
 from vaka.core.ports.store import BlobStore
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import StopSignal
 from vaka.core.types.errors import InvalidInput, Suspended
-from vaka.core.types.ids import JSON, AgentPath, Digest, EventScope
-from vaka.core.types.message import Content
+from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, EventScope
+from vaka.core.types.message import Content, FailureReason, Text, ToolResult
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
 
 MAX_DEPTH = 16
@@ -51,8 +52,11 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
     check_depth(path)
     progress = parent.state.lanes.get(agent_key(path))
     if progress is not None and progress.done is not None:
-        done = progress.done
-        return Ending(kind="failed" if done.failed else "completed", text=done.text, message=done.stop)
+        return _ending_of_completed(progress.done)
+    if progress is None:
+        if (refused := _check_child_limits(parent, recipe.name)) is not None:
+            return refused
+        parent.root.child_count += 1
     stop = StopSignal(context.stop)
     turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
     try:
@@ -66,13 +70,63 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
     return ending
 
 
+def _check_child_limits(parent: Turn, name: str) -> Ending | None:
+    """Return the ending of a child agent that ``parent`` may not start."""
+    limits = parent.limits
+    if parent.depth >= limits.max_depth:
+        return _refused_child("depth", f"child agents may be nested {limits.max_depth} deep (max_depth)", name)
+    if parent.root.child_count >= limits.max_children:
+        return _refused_child("children", f"a turn may start {limits.max_children} child agents (max_children)", name)
+    return None
+
+
+def _refused_child(limit: str, rule: str, name: str) -> Ending:
+    return Ending(kind="failed", limit=limit, message=f"the agent {name} was not started: {rule}")
+
+
 async def _write_completion(context: CallContext, turn: Turn, ending: Ending) -> None:
     await seal_open_calls(turn, ending, "The agent ended before this call did.")
+    reason = _failure_reason(ending)
     completed = SubagentCompleted(
-        call=context.call, agent=turn.agent, child=turn.path[-1], text=ending.text, failed=ending.kind != "completed",
+        call=context.call, agent=turn.agent, child=turn.path[-1], text=ending.text, failed=bool(reason), reason=reason,
         stop=ending.message or ending.limit or "end",
     )  # fmt: skip
     await turn.log.append(context.owner_turn.scope, completed)
+
+
+def _failure_reason(ending: Ending) -> FailureReason:
+    """Return why a child agent has no complete answer, ``""`` when it has one."""
+    if ending.limit:
+        return "limit"
+    if ending.kind == "failed":
+        return "denied" if ending.withdrawn else "error"
+    if ending.kind != "completed":
+        return ending.kind
+    return "" if ending.text else "error"
+
+
+def _ending_of_completed(done: SubagentCompleted) -> Ending:
+    """Return the ending of a child agent that the log has."""
+    if done.stop != "end" and (done.reason == "limit" or not done.failed):
+        return Ending(text=done.text, limit=done.stop)
+    if not done.failed:
+        return Ending(text=done.text)
+    kind = done.reason if done.reason in ("cancelled", "interrupted") else "failed"
+    return Ending(kind=kind, text=done.text, message=done.stop, withdrawn=done.reason == "denied")
+
+
+def child_result(call: CallId, agent: str, ending: Ending) -> ToolResult:
+    """Return the result of the call that ran a child agent; without a complete answer it has failed."""
+    reason = _failure_reason(ending)
+    if not reason:
+        return ToolResult(call=call, content=(Text(text=ending.text),))
+    cause = f"the agent {agent} ended without an answer"
+    if ending.limit and not ending.message:
+        cause = f"the agent {agent} stopped before it was done, at the limit {ending.limit!r}"
+    elif ending.kind != "completed":
+        cause = ending.message or f"the agent {agent} was {ending.kind}"
+    partial = f"\n\nIts answer up to then:\n{ending.text}" if ending.text else ""
+    return failed_result(call, reason, cause + partial)
 
 
 @asynccontextmanager
@@ -91,7 +145,8 @@ async def open_script_journal(
     progress = parent.state.lanes.get(agent_key(path))
     stop = StopSignal(context.stop)
     turn = Turn(parent.log, parent.recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
-    turn.agent = turn.budget.agent = agent
+    turn.agent, turn.depth = agent, parent.depth
+    turn.budget.agent = agent
     turn.tools = {**turn.tools, **tools}
     if progress is None:
         parent.log.defer(parent.scope, SubagentStarted(call=context.call, agent=agent, child=child))

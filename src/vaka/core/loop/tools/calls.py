@@ -98,7 +98,7 @@ class CallBatch:
 
     async def run(self, jobs: list[_CallJob], events: list[Body]) -> None:
         """Write the start of as many calls as may run at once in one append, then run all to their results."""
-        turn, most = self.turn, self.turn.recipe.limits.max_tool_concurrency
+        turn, most = self.turn, self.turn.limits.max_tool_concurrency
         self._slots = asyncio.Semaphore(most) if len(jobs) > most else None
         for job in [job for job in jobs if job.permitted_call][:most]:
             self._start(job, events)
@@ -239,7 +239,7 @@ class CallBatch:
 
     def _check_repeats(self, open_call: OpenCall) -> ToolResult | None:
         """Fail a call that repeats the one before it ``warn_repeats`` times; ``stop_repeats`` times ends the turn."""
-        limits, name = self.turn.recipe.limits, open_call.call.name
+        limits, name = self.turn.limits, open_call.call.name
         tool = self.turn.tools.get(name) if open_call.streak >= limits.warn_repeats else None
         if tool is None or tool.spec.poll:
             return None

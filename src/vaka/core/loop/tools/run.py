@@ -29,13 +29,8 @@ def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall
     """Return the event that must be in the log before the tool runs."""
     spec = permitted.tool.spec
     deadline = format_timestamp(turn.env.clock.time() + spec.timeout) if spec.timeout is not None else ""
-    return ToolStarted(
-        call=permitted.call,
-        key=idempotency_key(turn, open_call),
-        effect=spec.effect,
-        deadline=deadline,
-        attempt=open_call.attempt + 1,
-    )
+    key, attempt = idempotency_key(turn, open_call), open_call.attempt + 1
+    return ToolStarted(call=permitted.call, key=key, effect=spec.effect, deadline=deadline, attempt=attempt)
 
 
 async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolResult:
@@ -168,9 +163,9 @@ async def _call_tool(turn: Turn, permitted: PermittedCall, context: CallContext)
 async def _cancel_task(turn: Turn, task: "asyncio.Task[Any]", name: str) -> None:
     """Cancel a tool and wait for the grace period; a task that has not ended then is abandoned and logged."""
     task.cancel()
-    await asyncio.wait([task], timeout=turn.recipe.limits.grace)
+    await asyncio.wait([task], timeout=turn.limits.grace)
     if not task.done():
         turn.env.stray_tasks.add(task)
         task.add_done_callback(turn.env.stray_tasks.discard)
-        text = f"{name!r} did not stop within {turn.recipe.limits.grace} s of being cancelled and was left behind"
+        text = f"{name!r} did not stop within {turn.limits.grace} s of being cancelled and was left behind"
         turn.log.defer(turn.scope, Logged(level="error", message=text))
