@@ -271,6 +271,16 @@ class TestState:
         result = await run_tool_once(' function invoke(ctx) ctx.agent.state["$history"] = 1 end')
         assert "is reserved" in result.text
 
+    async def test_only_a_script_that_names_the_state_has_it_in_the_log(self) -> None:
+        answers: list[list[str]] = []
+        for script in (" function invoke(ctx, args) return 1 end", " function invoke(ctx) return ctx.state.x end"):
+            model = ScriptedModel(call("script"), say("done"))
+            async with runtime(ask="deny") as rt:
+                session = await rt.open(agent(model, vaka.LuauTool(script, name="script")), id="s")
+                log = await collect(session.stream("Go."))
+            answers.append([event.data.name for event in log if event.type == "script.answered"])
+        assert answers == [["start"], ["start", "state.all"]]
+
 
 ASKS = """ function invoke(ctx, args)
     ctx.output("Which city?")

@@ -57,7 +57,7 @@ class ScriptBody:
         journal = _AgentJournal(turn, script_events, program.digest)
         content = await restore_content(turn.log.store.blobs, turn_input_content(events, turn.path, turn.id))
         turn_input = _TurnInput(turn, content)
-        startup_info = self._source.startup_info("agent", journal) | {"begin": how != "input"}
+        startup_info = self._source.startup_info("agent", program, journal) | {"begin": how != "input"}
         try:
             how = await self._run(program, journal, turn_input, startup_info)
         except (TurnStopped, ScriptError) as error:

@@ -44,6 +44,8 @@ class PrintBuffer:
 
     def drain(self) -> list[str]:
         """Return the lines since the last call."""
+        if not self._lines:
+            return []
         lines, self._lines, self._remaining_chars = self._lines, [], MAX_PRINTED_CHARS
         return lines
 
@@ -96,7 +98,7 @@ class VmPool:
         self.closed = False
         self._idle: dict[tuple[int | None, int], list[PooledVm]] = {}
         self._busy: dict[tuple[int | None, int], list[PooledVm]] = {}
-        self._compiled_programs: OrderedDict[tuple[Digest, ScriptLimits], CompiledProgram] = OrderedDict()
+        self._compiled_programs: OrderedDict[str, CompiledProgram] = OrderedDict()
         self._slow_programs: OrderedDict[Digest, int] = OrderedDict()
 
     @property
@@ -105,7 +107,7 @@ class VmPool:
 
     def compile_program(self, program: Program) -> CompiledProgram:
         """Return the bytecode of a program, compiled once."""
-        key = (program.digest, program.limits)
+        key = program.cache_key
         compiled = self._compiled_programs.get(key)
         if compiled is None:
             sources = [*program.preludes, require.REQUIRE_PRELUDE]

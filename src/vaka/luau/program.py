@@ -172,6 +172,19 @@ class Program:
         ]  # fmt: skip
         return Digest(hashlib.sha256(msgspec.json.encode(content)).hexdigest())
 
+    @cached_property
+    def uses_state(self) -> bool:
+        """Whether the script or a module names ``state``; others start without it. Built-in modules do not read it."""
+        builtin = tuple(folder.name for folder in BUILTIN_LIBRARY.iterdir())
+        modules = self.library.modules.values()
+        sources = [module.source for module in modules if not module.name.startswith(builtin)]
+        return any(re.search(r"\bstate\b", source) for source in [self.source, *sources])
+
+    @cached_property
+    def cache_key(self) -> str:
+        """The digest and the limits as one string, whose hash Python computes once."""
+        return f"{self.digest} {self.limits}"
+
 
 def read_source(path: Path) -> str:
     """Return the text of a script; raise ``NotFound``, or ``ScriptError`` for one that is too large or not UTF-8."""

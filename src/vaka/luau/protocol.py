@@ -98,6 +98,9 @@ HostFunctions: TypeAlias = Mapping[str, HostFunction]
 class ReplayJournal(Protocol):
     """Records the answers that a script received; ``ScriptJournal`` stores them in a session's log."""
 
+    replaying: bool
+    """True while ``replay`` has answers to yield."""
+
     def record_start(self, detail: JSON) -> ScriptAnswer:
         """Return the recorded start of the script, or record one; ``detail`` holds constants such as the seed."""
         ...

@@ -54,6 +54,8 @@ _CATCHABLE_ERRORS = (
 class NullJournal:
     """A journal that records nothing, for scripts that are never replayed."""
 
+    replaying = False
+
     def record_start(self, detail: JSON) -> ScriptAnswer:
         return ScriptAnswer(ScriptRequest(0, SCRIPT_START, Digest("")), detail, "", self._now_ms())
 
@@ -81,11 +83,14 @@ async def drive(
 
     Raises the script's error, ``ScriptLimit``, ``ReplayError``, and ``DecisionPending`` when a person must decide.
     """
-    driver = _Driver(script, functions, journal, max_answers)
     try:
-        return await driver.run(arguments)
+        start = journal.record_start({"seed": secrets.randbits(53)})
+        step = await script.start(arguments, seed=start.value["seed"], at=start.at)
+        if isinstance(step, Finished) and not journal.replaying:
+            return step.values  # it has called nothing: a driver is not needed
+        return await _Driver(script, functions, journal, max_answers, start.at).run(step)
     finally:
-        await driver.close()
+        await script.close()
 
 
 class _PendingCall(NamedTuple):
@@ -99,13 +104,15 @@ class _PendingCall(NamedTuple):
 class _Driver:
     """One run of a script: its pending calls, the tasks that run them, and the completed ones."""
 
-    def __init__(self, script: Script, functions: HostFunctions, journal: ReplayJournal, max_answers: int) -> None:
+    def __init__(
+        self, script: Script, functions: HostFunctions, journal: ReplayJournal, max_answers: int, clock_ms: int
+    ) -> None:
         self.script = script
         self.functions = functions
         self.journal = journal
         self.max_answers = max_answers
         self.answer_count = 0
-        self.clock_ms = 0
+        self.clock_ms = clock_ms
         self.final_step: Finished | None = None
         self.local_calls: deque[HostCall] = deque()
         self.pending_calls: dict[int, _PendingCall] = {}
@@ -116,21 +123,22 @@ class _Driver:
         self.decisions: dict[int, Sequence[DecisionId]] = {}
         self.wakeup: asyncio.Future[None] | None = None
 
-    async def run(self, arguments: Sequence[JSON]) -> Sequence[JSON]:
-        start = self.journal.record_start({"seed": secrets.randbits(53)})
-        self.clock_ms = start.at
-        await self.process_step(await self.script.start(arguments, seed=start.value["seed"], at=self.clock_ms))
-        async with aclosing(self.journal.replay()) as answers:
-            async for answer in answers:
-                self.check_replayed(answer.request)
-                await self.deliver_answer(answer)
-        while self.final_step is None:
-            self.start_calls()
-            await self.deliver_answer(await self.next_answer())
-        return self.final_step.values
+    async def run(self, step: Step) -> Sequence[JSON]:
+        """Run the script on from its first step, and return its results."""
+        try:
+            await self.process_step(step)
+            async with aclosing(self.journal.replay()) as answers:
+                async for answer in answers:
+                    self.check_replayed(answer.request)
+                    await self.deliver_answer(answer)
+            while self.final_step is None:
+                self.start_calls()
+                await self.deliver_answer(await self.next_answer())
+            return self.final_step.values
+        finally:
+            await self.cancel_tasks()
 
-    async def close(self) -> None:
-        """Cancel all tasks and close the script."""
+    async def cancel_tasks(self) -> None:
         tasks = [*self.tasks.values(), *self.cancelled_tasks]
         self.tasks.clear()
         try:
@@ -141,7 +149,6 @@ class _Driver:
         finally:
             for _, task in self.completed_calls:
                 _retrieve_exception(task)
-            await self.script.close()
 
     async def process_step(self, step: Step) -> None:
         """Register the calls of a step; local calls are answered at once, in order."""

@@ -1,7 +1,6 @@
 """Run a script without a session and measure its time and memory; its state lasts as long as its key-value store."""
 
 import asyncio
-import re
 import sys
 import time
 import uuid
@@ -22,7 +21,6 @@ from vaka.luau.packages.install import package_finder
 from vaka.luau.pool import PooledVm, PrintBuffer, VmPool, native_limits
 from vaka.luau.program import (
     ALL_SURFACES,
-    BUILTIN_LIBRARY,
     BytecodeCache,
     Program,
     ScriptLimits,
@@ -129,9 +127,6 @@ ReceiveInput = Callable[[], Awaitable[str | None]]
 
 EmitPart = Callable[["Part | None"], None]
 """Receives a part of an agent's message, ``None`` at the end of a message."""
-
-_BUILTIN_MODULES = tuple(folder.name for folder in BUILTIN_LIBRARY.iterdir())
-"""Modules of vaka itself; none of them reads the state of an agent."""
 
 
 async def load_program(
@@ -277,12 +272,9 @@ class StandaloneScript:
         return StoredMemory(self.services.values, f"agent/{self.name}/")
 
     def _startup_info(self, mode: str, begin: bool) -> dict[str, JSON]:
-        modules = self.program.library.modules.values()
-        sources = [module.source for module in modules if not module.name.startswith(_BUILTIN_MODULES)]
-        uses_state = any(re.search(r"\bstate\b", source) for source in [self.program.source, *sources])
         return {
             "mode": mode, "begin": begin, "name": self.name, "model": self.model, "state_id": self.name,
-            "state": True if uses_state else None, "request_id": self.id, "user_id": "",
+            "state": self.program.uses_state or None, "request_id": self.id, "user_id": "",
             "trace_id": self.id,
         }  # fmt: skip
 

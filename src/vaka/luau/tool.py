@@ -57,12 +57,12 @@ class ScriptSource:
             )
         return self._program
 
-    def startup_info(self, mode: str, journal: ScriptJournal) -> dict[str, JSON]:
+    def startup_info(self, mode: str, program: Program, journal: ScriptJournal) -> dict[str, JSON]:
         """Return what ``ctx.agent`` and ``ctx.runtime`` tell the script; see ``main_source``."""
         turn = journal.turn
         return {
             "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name, "state_id": turn.session,
-            "state": True, "request_id": turn.id, "user_id": "", "trace_id": turn.id,
+            "state": program.uses_state or None, "request_id": turn.id, "user_id": "", "trace_id": turn.id,
         }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ class BoundLuauTool:
             io = ScriptIo(input=conversation.input, output=conversation.output)
             host = build_host_services(self._services, journal, context.path, exit_stack, io, self.spec.layer)
             script = self._services.runner.open(program, lambda line: context.emit(f"{line}\n"))
-            startup_info = self._source.startup_info("tool", journal)
+            startup_info = self._source.startup_info("tool", program, journal)
             values = await drive(script, surface_functions(host), journal, [startup_info, arguments])
         value, error, source = [*values, None, None, None][:3]
         if source == "nothing":

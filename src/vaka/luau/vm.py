@@ -189,7 +189,9 @@ class LocalScript:
 
     async def close(self) -> None:
         vm = self._execution.vm
-        async with vm.lock if vm is not None and vm.lock.locked() else nullcontext():
+        if vm is None:
+            return  # it has ended, and its VM is released
+        async with vm.lock if vm.lock.locked() else nullcontext():
             self._execution.close()
 
     async def _run_step(self, action: StepAction) -> Step:

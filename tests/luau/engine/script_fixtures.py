@@ -28,6 +28,7 @@ class MemoryJournal:
     def __init__(self, start: ScriptAnswer | None = None, answers: Sequence[ScriptAnswer] = ()) -> None:
         self.first = start
         self.recorded_answers = list(answers)
+        self.replaying = bool(answers)
         self.answers = list(answers)
         self.commits = 0
         self.committed_count = len(self.answers)

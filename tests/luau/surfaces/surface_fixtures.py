@@ -65,6 +65,7 @@ class MemoryJournal:
     def __init__(self, answers: Sequence[ScriptAnswer] = ()) -> None:
         self.answers = list(answers)
         self._recorded_count = len(self.answers)
+        self.replaying = len(self.answers) > 1
         self.commits = 0
 
     def record_start(self, detail: JSON) -> ScriptAnswer:
