@@ -31,10 +31,14 @@ def test_each_built_in_tool_has_its_layer_and_effect(name: str) -> None:
     assert spec.timeout <= 60
     assert spec.description == spec.description.strip()
     assert len(spec.description) > 100
-    for parameter in spec.parameters["properties"].values():
-        assert parameter["description"]
     assert tool.spec is spec
     assert repr(tool) == f"BuiltinTool({name!r})"
+
+
+def test_the_definitions_of_all_built_in_tools_take_at_most_12_kib_of_a_prompt() -> None:
+    specs = [tool.spec for tool in builtin_tools()]
+    sizes = {s.name: len(msgspec.json.encode((s.name, s.description, s.parameters))) for s in specs}
+    assert sum(sizes.values()) <= 12 * 1024, sizes
 
 
 def test_built_in_tools_are_found_by_name_and_unknown_names_are_errors() -> None:

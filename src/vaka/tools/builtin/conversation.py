@@ -20,26 +20,26 @@ _MAX_NUMBER_LABEL = 1_000_000_000
 
 
 class Option(TypedDict):
-    """One answer to choose."""
+    """A choice."""
 
     label: Annotated[str, "One to five words.", Meta(min_length=1, max_length=200)]
-    description: NotRequired[Annotated[str, "What it means to choose it.", Meta(max_length=2_000)]]
+    description: NotRequired[Annotated[str, Meta(max_length=2_000)]]
 
 
 class Question(TypedDict):
-    """Something a person shall decide."""
+    """A question."""
 
-    question: Annotated[str, "The whole question.", Meta(min_length=1, max_length=2_000)]
-    header: NotRequired[Annotated[str, "What it is about.", Meta(max_length=12)]]
+    question: Annotated[str, Meta(min_length=1, max_length=2_000)]
+    header: NotRequired[Annotated[str, Meta(max_length=12)]]
     options: Annotated[list[Option], Meta(min_length=2, max_length=4)]
-    multiSelect: NotRequired[Annotated[bool, "Whether several may be chosen."]]
+    multiSelect: NotRequired[bool]
 
 
 @builtin_tool("AskUserQuestion", effect="resume", timeout=None)
 async def ask_user_question(
     context: ToolContext,
-    questions: Annotated[list[Question], "What to ask.", Meta(min_length=1, max_length=4)],
-    answers: Annotated[dict[str, Any] | None, "Leave this out."] = None,
+    questions: Annotated[list[Question], Meta(min_length=1, max_length=4)],
+    answers: dict[str, Any] | None = None,
 ) -> ToolResult:
     """Ask a person."""
     _check_questions(questions)

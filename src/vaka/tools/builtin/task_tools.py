@@ -19,17 +19,15 @@ _STATUS_MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
 class Todo(TypedDict):
-    """Something to be done."""
+    """An item."""
 
-    content: Annotated[str, "What to do.", Meta(min_length=1, max_length=500)]
+    content: Annotated[str, Meta(min_length=1, max_length=500)]
     status: Literal["pending", "in_progress", "completed"]
-    activeForm: NotRequired[Annotated[str, "The same while it is being done.", Meta(max_length=500)]]
+    activeForm: NotRequired[Annotated[str, "Such as: Running the tests.", Meta(max_length=500)]]
 
 
 @builtin_tool("TodoWrite", effect="idempotent")
-async def todo_write(
-    context: ToolContext, todos: Annotated[list[Todo], "The whole list, in order.", Meta(max_length=MAX_TODOS)]
-) -> ToolResult:
+async def todo_write(context: ToolContext, todos: Annotated[list[Todo], Meta(max_length=MAX_TODOS)]) -> ToolResult:
     """Replace the list."""
     current = [_clean_item(todo) for todo in todos]
     active = [item["content"] for item in current if item["status"] == "in_progress"]
@@ -53,7 +51,7 @@ def _clean_item(todo: Todo) -> dict[str, Any]:
 
 ID_NAMES = ("taskId", "task_id", "id")
 
-ID_SCHEMA: dict[str, Any] = {"type": "string", "description": "What TaskCreate returned for the task."}
+ID_SCHEMA: dict[str, Any] = {"type": "string"}
 
 ANY_ID_REQUIRED = [{"required": [name]} for name in ID_NAMES]
 
@@ -88,9 +86,9 @@ def json_result(context: ToolContext, value: dict[str, Any]) -> ToolResult:
 @builtin_tool("TaskCreate", effect="idempotent")
 async def task_create(
     context: ToolContext,
-    subject: Annotated[str, "What is to be done, in a few words.", Meta(min_length=1, max_length=1_000)],
-    activeForm: Annotated[str, "The same while it is being done.", Meta(min_length=1, max_length=1_000)],  # noqa: N803  # the model's name
-    description: Annotated[str, "All that is to be known about it.", Meta(max_length=50_000)] = "",
+    subject: Annotated[str, "Such as: Run the tests.", Meta(min_length=1, max_length=1_000)],
+    activeForm: Annotated[str, "Such as: Running the tests.", Meta(min_length=1, max_length=1_000)],  # noqa: N803  # the model's name
+    description: Annotated[str, Meta(max_length=50_000)] = "",
 ) -> ToolResult:
     """Make a task."""
     if not subject.strip():
@@ -127,8 +125,8 @@ _MAX_INDENT = 10
 @builtin_tool("TaskList", effect="read")
 async def task_list(
     context: ToolContext,
-    status: Annotated[str, "Only tasks that are pending, in_progress, completed or blocked."] = "",
-    owner: Annotated[str, "Only tasks of this owner, upper and lower case alike."] = "",
+    status: Annotated[str, "Such as pending or blocked."] = "",
+    owner: str = "",
 ) -> ToolResult:
     """Return the tasks."""
     wanted = task_board.parse_status(status) if status.strip() else None
@@ -170,13 +168,13 @@ UPDATE_PARAMETERS: dict[str, Any] = {
         "owner": {
             "type": "string",
             "maxLength": 200,
-            "description": "Who works on it; an empty text removes the owner.",
+            "description": "Who works on it; empty: no owner.",
         },
-        "blocks": {**_ID_LIST, "description": "All tasks that wait for this one."},
-        "blockedBy": {**_ID_LIST, "description": "All tasks that this one waits for."},
-        "addBlocks": {**_ID_LIST, "description": "More tasks that wait for this one."},
-        "addBlockedBy": {**_ID_LIST, "description": "More tasks that this one waits for."},
-        "delete": {"type": "boolean", "default": False, "description": "Take the task off the board."},
+        "blocks": _ID_LIST,
+        "blockedBy": _ID_LIST,
+        "addBlocks": _ID_LIST,
+        "addBlockedBy": _ID_LIST,
+        "delete": {"type": "boolean", "default": False, "description": "Remove the task."},
     },
     "anyOf": ANY_ID_REQUIRED,
 }

@@ -146,8 +146,8 @@ class CrossHostRedirect(msgspec.Struct, frozen=True, kw_only=True):
 @builtin_tool("WebFetch", effect="read", timeout=120.0)
 async def web_fetch(
     context: ToolContext,
-    url: Annotated[str, "The whole address of the page.", Meta(min_length=1, max_length=4000)],
-    prompt: Annotated[str, "What you want to know of the page.", Meta(min_length=1)],
+    url: Annotated[str, Meta(min_length=1, max_length=4000)],
+    prompt: Annotated[str, Meta(min_length=1)],
 ) -> ToolResult:
     """Fetch a page and answer a question about it."""
     network = context.world.network
@@ -403,9 +403,9 @@ _DEFAULT_SEARCH: SearchEngine = DuckDuckGo()
 @builtin_tool("WebSearch", effect="read", timeout=60.0)
 async def web_search(
     context: ToolContext,
-    query: Annotated[str, "What to search for.", Meta(min_length=2, max_length=500)],
-    allowed_domains: Annotated[list[str] | None, "Only results of these domains."] = None,
-    blocked_domains: Annotated[list[str] | None, "No results of these domains."] = None,
+    query: Annotated[str, Meta(min_length=2, max_length=500)],
+    allowed_domains: list[str] | None = None,
+    blocked_domains: list[str] | None = None,
 ) -> ToolResult:
     """Search the web."""
     network = context.world.network

@@ -33,9 +33,9 @@ _LINE_NUMBER = re.compile(r"\s*\d+\t")
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One passage for another."""
 
-    old_string: Annotated[str, msgspec.Meta(description="The passage to replace, letter by letter.")]
-    new_string: Annotated[str, msgspec.Meta(description="What to put in its place.")]
-    replace_all: Annotated[bool, msgspec.Meta(description="Replace every place where the passage is.")] = False
+    old_string: str
+    new_string: str
+    replace_all: bool = False
 
 
 def check_replacement(replacement: Replacement) -> None:
@@ -289,8 +289,8 @@ def _number_errors(number: int, wanted: Sequence[Replacement]) -> Generator[None
 @builtin_tool("Write", effect="idempotent")
 async def write(
     context: ToolContext,
-    file_path: Annotated[str, "The file: absolute, or from the working folder. Folders on the way are made."],
-    content: Annotated[str, "All of its new content."],
+    file_path: str,
+    content: str,
 ) -> ToolResult:
     """Make a file, or replace one that was read."""
     async with edit_lock(context):
@@ -342,10 +342,10 @@ def _written_result(context: ToolContext, info: FileInfo, digest: Digest, action
 @builtin_tool("Edit", effect="idempotent")
 async def edit(
     context: ToolContext,
-    file_path: Annotated[str, "The file: absolute, or from the working folder."],
-    old_string: Annotated[str, "The passage to replace, letter by letter as it is in the file."],
-    new_string: Annotated[str, "What to put in its place."],
-    replace_all: Annotated[bool, "Replace every place where the passage is, instead of the only one."] = False,
+    file_path: str,
+    old_string: Annotated[str, "The exact passage to replace."],
+    new_string: str,
+    replace_all: Annotated[bool, "Replace all occurrences."] = False,
 ) -> ToolResult:
     """Exchange a passage of a file."""
     async with edit_lock(context):
@@ -356,10 +356,8 @@ async def edit(
 @builtin_tool("MultiEdit", effect="idempotent")
 async def multi_edit(
     context: ToolContext,
-    file_path: Annotated[str, "The file: absolute, or from the working folder."],
-    edits: Annotated[
-        list[Replacement], "The replacements, made one after the other.", msgspec.Meta(min_length=1, max_length=1000)
-    ],
+    file_path: str,
+    edits: Annotated[list[Replacement], msgspec.Meta(min_length=1, max_length=1000)],
 ) -> ToolResult:
     """Exchange several passages of a file, all or none."""
     async with edit_lock(context):

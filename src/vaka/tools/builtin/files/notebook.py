@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -157,13 +157,11 @@ _INDENT_PATTERN = re.compile(r'\n([ \t]+)"')
 @builtin_tool("NotebookEdit", effect="idempotent")
 async def notebook_edit(
     context: ToolContext,
-    notebook_path: Annotated[str, "The notebook (.ipynb): absolute, or from the working folder."],
-    new_source: Annotated[str, "The new source of the cell; ignored for delete."] = "",
-    cell_id: Annotated[
-        str | None, "The id of the cell as Read shows it; for insert the cell before the new one."
-    ] = None,
-    cell_type: Annotated[CellKind | None, "What the cell is; needed for insert, else it stays what it is."] = None,
-    edit_mode: Annotated[EditMode, "What to do."] = "replace",
+    notebook_path: str,
+    new_source: str = "",
+    cell_id: str | None = None,
+    cell_type: CellKind | None = None,
+    edit_mode: EditMode = "replace",
 ) -> ToolResult:
     """Replace, insert or delete one cell of a notebook."""
     async with edit.edit_lock(context):

@@ -26,9 +26,9 @@ MAX_CHARACTERS = 100_000
 @builtin_tool("Read", effect="read")
 async def read(
     context: ToolContext,
-    file_path: Annotated[str, "The file: absolute, or from the working folder; or the name of an output (output:…)."],
-    offset: Annotated[int, "Number of the first line to return.", Meta(ge=1)] = 1,
-    limit: Annotated[int, "How many lines to return.", Meta(ge=1)] = DEFAULT_LIMIT,
+    file_path: Annotated[str, "Absolute, or relative to the working folder."],
+    offset: Annotated[int, "First line.", Meta(ge=1)] = 1,
+    limit: Annotated[int, "Number of lines.", Meta(ge=1)] = DEFAULT_LIMIT,
 ) -> ToolResult:
     """Return a file."""
     if file_path.startswith(OUTPUT_PREFIX):

@@ -151,8 +151,8 @@ MAX_FILES = 100
 @builtin_tool("Glob", effect="read")
 async def glob(
     context: ToolContext,
-    pattern: Annotated[str, "The pattern, such as **/*.py or src/**/*.{ts,tsx}."],
-    path: Annotated[str, "The folder to search in; the working folder if left out."] = "",
+    pattern: str,
+    path: Annotated[str, "The folder; default: the working folder."] = "",
 ) -> ToolResult:
     """Find files by their names."""
     return text_result(context, *await find_files(context.files, pattern, path, may_read=context.world.may_read))

@@ -107,10 +107,9 @@ ID_PARAMETERS = ("task_id", "bash_id", "shell_id")
 
 def task_parameters(**more: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool about one command; the id may also come under the names other runtimes use."""
-    wanted = {"type": "string", "description": "What Bash returned when it started the command."}
     return {
         "type": "object",
-        "properties": {"task_id": wanted, **more},
+        "properties": {"task_id": {"type": "string"}, **more},
         "anyOf": [{"required": [name]} for name in ID_PARAMETERS],
     }
 
@@ -146,7 +145,7 @@ MAX_VALUE_CHARACTERS = 4_000
 """Characters up to which the output is repeated as data."""
 
 OUTPUT_PARAMETERS = task_parameters(
-    filter={"type": "string", "description": "Only lines in which this regular expression is."}
+    filter={"type": "string", "description": "Return only lines that match this regular expression."}
 )
 
 

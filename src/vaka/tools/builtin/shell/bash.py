@@ -125,11 +125,11 @@ _LIVE_TAIL = 2_000
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "command": {"type": "string", "minLength": 1, "description": "The command, as bash reads it."},
-        "timeout": {"type": "integer", "minimum": 0, "description": "Milliseconds it may take, up to 600000."},
+        "command": {"type": "string", "minLength": 1},
+        "timeout": {"type": "integer", "minimum": 0, "description": "Milliseconds, up to 600000."},
         "description": {"type": "string", "description": "What it does, in five to ten words."},
         "run_in_background": {
-            "type": "boolean", "default": False, "description": "Return at once; read its output with BashOutput.",
+            "type": "boolean", "default": False, "description": "Return at once with a task id.",
         },
     },
     "required": ["command"],
