@@ -1,12 +1,11 @@
 """Exit codes, and the code and message of every error."""
 
-import asyncio
+from typing import NamedTuple
 
 import click
-import msgspec
 
+from vaka.cli import lazy
 from vaka.core.types.errors import EXIT_CODES, VakaError
-from vaka.core.types.message import replace_surrogates
 
 OK, FAILED, USAGE = 0, 1, 2  # 3 is ConfigError's
 AUTHENTICATION, APPROVAL, MODEL, LIMIT, TOOL = 4, 5, 6, 7, 8
@@ -33,7 +32,7 @@ def exit_code_of(code: str) -> int:
     return _EXIT_CODE_OVERRIDES.get(code) or EXIT_CODES.get(code, FAILED)
 
 
-class ErrorDescription(msgspec.Struct, frozen=True):
+class ErrorDescription(NamedTuple):
     code: str
     message: str
     exit: int
@@ -42,7 +41,7 @@ class ErrorDescription(msgspec.Struct, frozen=True):
 def describe_error(error: BaseException) -> ErrorDescription:
     """Return the code, the message and the exit code of an error; the message can be encoded as UTF-8."""
     described = _describe(error)
-    return msgspec.structs.replace(described, message=replace_surrogates(described.message))
+    return described._replace(message=lazy.replace_surrogates(described.message))
 
 
 def _describe(error: BaseException) -> ErrorDescription:
@@ -53,7 +52,7 @@ def _describe(error: BaseException) -> ErrorDescription:
     if isinstance(error, Quit):
         code = "terminated" if error.exit == TERMINATED else "interrupted"
         return ErrorDescription(code, "stopped by a signal", error.exit)
-    if isinstance(error, KeyboardInterrupt | click.Abort | asyncio.CancelledError):
+    if isinstance(error, (KeyboardInterrupt, click.Abort, lazy.cancelled_error())):
         return ErrorDescription("interrupted", "interrupted", INTERRUPTED)
     if isinstance(error, BrokenPipeError):
         return ErrorDescription("closed_pipe", "the reader of the output has closed it", CLOSED_PIPE)

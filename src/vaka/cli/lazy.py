@@ -1,4 +1,4 @@
-"""Imports of commands and of Luau, made on first use so that start-up does not pay for them."""
+"""Imports of commands, of Luau and of what only errors need, made on first use to keep start-up short."""
 
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,30 @@ def doctor_command() -> click.Command:
     from vaka.cli.commands.doctor import doctor
 
     return doctor
+
+
+def version_command() -> click.Command:
+    from vaka.cli.commands.version import version
+
+    return version
+
+
+def completion_command() -> click.Command:
+    from vaka.cli.commands.version import completion
+
+    return completion
+
+
+def cancelled_error() -> type[BaseException]:
+    from asyncio import CancelledError
+
+    return CancelledError
+
+
+def replace_surrogates(text: str) -> str:
+    from vaka.core.types.message import replace_surrogates
+
+    return replace_surrogates(text)
 
 
 def luau_tool() -> "type[LuauTool]":

@@ -1,52 +1,19 @@
 """``vaka``: find the command, run it, and report an error as one line and an exit code."""
 
+import gc
 import os
-import platform
 import signal
 import sys
-import traceback
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TextIO
 
 import click
-from click.shell_completion import get_completion_class
 
 from vaka import __version__
 from vaka.cli import lazy
 from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
-from vaka.cli.options import format_examples, json_option
-from vaka.cli.render import print_json
+from vaka.cli.help import format_examples
 from vaka.core.types.errors import VakaError
-from vaka.core.types.event import VERSION
-
-
-@click.command(epilog=format_examples("vaka version --json"))
-@json_option
-def version(as_json: bool) -> None:
-    """Print versions."""
-    facts = {"vaka": __version__, "events": VERSION, "python": platform.python_version(), "system": platform.platform()}
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"vaka {__version__} (events v{VERSION}, Python {facts['python']}, {facts['system']})")
-
-
-@click.command(epilog=format_examples(
-    'eval "$(vaka completion bash)"     # in ~/.bashrc',
-    'eval "$(vaka completion zsh)"      # in ~/.zshrc',
-    "vaka completion fish > ~/.config/fish/completions/vaka.fish",
-))  # fmt: skip
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell."""
-    root = context.find_root()
-    name = root.info_name or "vaka"
-    kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101  # click knows the three
-    click.echo(kind(root.command, {}, name, f"_{name.upper()}_COMPLETE").source())
-
 
 COMMANDS = {
     "run": (lazy.run_command, "Run one turn: the result on stdout, progress on stderr."),
@@ -59,9 +26,13 @@ COMMANDS = {
     "trust": (lazy.trust_command, "Trust the settings of a folder, or not."),
     "config": (lazy.config_command, "Show, change and check settings, with the origin of each."),
     "doctor": (lazy.doctor_command, "Check the installation, the settings and the store."),
-    "completion": (lambda: completion, "Print the completion script of a shell."),
-    "version": (lambda: version, "Print versions."),
+    "completion": (lazy.completion_command, "Print the completion script of a shell."),
+    "version": (lazy.version_command, "Print versions."),
 }
+
+
+GC_THRESHOLD = 50_000
+"""New objects before a search for garbage. Imports make many objects and no garbage; Python's own is 700."""
 
 
 class _LazyGroup(click.Group):
@@ -102,9 +73,12 @@ def cli(context: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its exit code."""
+    gc.set_threshold(GC_THRESHOLD)
     _prepare_process()
     name = "agentctl" if sys.argv[0].endswith("agentctl") else "vaka"
-    sys.exit(_flush_stdout(_run_command(sys.argv[1:] if arguments is None else arguments, name)))
+    code = _flush_stdout(_run_command(sys.argv[1:] if arguments is None else arguments, name))
+    gc.freeze()  # the interpreter would search all modules for garbage, several times, before it exits
+    sys.exit(code)
 
 
 def _run_command(arguments: list[str], name: str) -> int:
@@ -140,7 +114,7 @@ def _prepare_process() -> None:
 
 
 def _open_devnull() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")
+    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 
 def _flush_stdout(code: int) -> int:
@@ -155,5 +129,5 @@ def _flush_stdout(code: int) -> int:
 
 def _print_error(error: BaseException, trace: TracebackType | None, *, verbose: bool) -> None:
     if verbose:
-        traceback.print_exception(type(error), error, trace)
+        sys.__excepthook__(type(error), error, trace)
     click.echo(f"error: {describe_error(error).message}", err=True)

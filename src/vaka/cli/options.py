@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from vaka.cli.help import format_examples as format_examples
 from vaka.config.setting_keys import SETTING_KEYS, parse_seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,11 +23,6 @@ class Duration(click.ParamType[float]):
             return parse_seconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def format_examples(*lines: str) -> str:
-    """Return the epilog of a help text; click does not wrap its lines."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def setting_choice(key: str) -> "click.Choice[str]":
