@@ -51,10 +51,12 @@ RATIOS: dict[str, Callable[[], float]] = {
 
 
 def count_modules() -> dict[str, int]:
-    """Return the number of modules that the first imports load."""
+    """Return the number of modules that the first imports and two commands load."""
+    statements = (startup.IMPORT_STATEMENT, startup.USE_STATEMENT)
     return {
-        statement: len(startup.list_loaded_modules(statement))
-        for statement in (startup.IMPORT_STATEMENT, startup.USE_STATEMENT)
+        **{statement: len(startup.list_loaded_modules(statement)) for statement in statements},
+        "vaka --version": len(startup.list_command_modules(startup.VERSION_ARGUMENTS)),
+        "vaka run": len(startup.list_command_modules(startup.RUN_ARGUMENTS)),
     }
 
 
@@ -73,6 +75,7 @@ def check_counts(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
     for statement, found in count_modules().items():
         most = int(baseline.modules[statement] * TOLERANCE)
         yield f"modules of `{statement}`", found, f"≤ {most}", found <= most
+    for statement in (startup.IMPORT_STATEMENT, startup.USE_STATEMENT):
         bad = startup.list_forbidden(startup.list_loaded_modules(statement))
         yield f"forbidden modules of `{statement}`", len(bad), "0", not bad
 

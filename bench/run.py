@@ -20,6 +20,7 @@ RESULTS = ROOT / "bench" / "results"
 
 PARTS = {
     "import": "bench.startup:measure_imports",
+    "commands": "bench.startup:measure_commands",
     "construct": "bench.startup:measure_construction",
     "run": "bench.agent_run:measure_run",
     "commits": "bench.agent_run:measure_commits",

@@ -1,28 +1,50 @@
-"""Import and construction."""
+"""Import, the start of the command line, and construction."""
 
 import json
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from bench.agents import make_agent
 from bench.measure import measure_object_size, subprocess_environment, time_construction, time_process
 from bench.row import Row
+from bench.stores import temporary_folder
 
 FORBIDDEN_MODULES = ("httpx2", "jsonschema_rs", "click", "yaml", "sqlite3")
 """Modules that the first import must not load."""
 IMPORT_STATEMENT = "import vaka"
 USE_STATEMENT = "from vaka import Agent, Runtime, tool"
 """Names of ``vaka`` are loaded on first use: this is the import of a program that uses some."""
+VERSION_ARGUMENTS = ("--version",)
+RUN_ARGUMENTS = ("run", "Say hello.", "--model", "scripted:hello.jsonl", "--output", "stream-json", "--ephemeral")
+"""A run with the scripted model and all built-in tools; it prints one event per line."""
 
 
-def list_loaded_modules(statement: str) -> list[str]:
+def list_loaded_modules(statement: str, cwd: Path | None = None) -> list[str]:
     """Return the modules that a statement loads, beyond those of an empty program."""
-    code = f"import sys, json; old = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - old)))"
+    shown = "print(json.dumps(sorted(set(sys.modules) - old)))"
+    code = f"import sys, json\nold = set(sys.modules)\n{statement}\n{shown}"
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, env=subprocess_environment(), capture_output=True, text=True
+        [sys.executable, "-c", code], check=True, env=subprocess_environment(), capture_output=True, text=True, cwd=cwd
     )
-    found: list[str] = json.loads(done.stdout)
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def list_command_modules(arguments: Sequence[str]) -> list[str]:
+    """Return the modules that a command of ``vaka`` loads."""
+    with temporary_folder() as folder:
+        _write_script(folder)
+        return list_loaded_modules(
+            f"try:\n from vaka.cli.main import main\n main({list(arguments)!r})\nexcept SystemExit:\n pass", folder
+        )
+
+
+def _write_script(folder: Path) -> None:
+    (folder / "hello.jsonl").write_text('{"text": "Hello."}\n')
 
 
 def list_forbidden(found: list[str]) -> list[str]:
@@ -48,6 +70,50 @@ def measure_imports(quick: bool) -> list[Row]:
             Row(name=f"{name}: modules", value=len(found), unit=""),
         ]  # fmt: skip
     return rows
+
+
+def time_first_line(command: Sequence[str], folder: Path) -> float:
+    """Return the milliseconds from the start of a command to its first line of output."""
+    begun = time.perf_counter()
+    with subprocess.Popen(command, cwd=folder, env=subprocess_environment(), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        taken = time.perf_counter() - begun
+        process.stdout.read()
+    assert line
+    return taken * 1e3
+
+
+def measure_commands(quick: bool) -> list[Row]:
+    """Measure the start of the command line and of the tools that people use beside it, in turns."""
+    times = 5 if quick else 25
+    vaka = str(Path(sys.executable).with_name("vaka"))
+    commands: dict[str, Sequence[str]] = {
+        "python -c 'print()'": (sys.executable, "-c", "print()"),
+        "git --version": ("git", "--version"),
+        "node --version": ("node", "--version"),
+        "vaka --version": (vaka, *VERSION_ARGUMENTS),
+        "vaka run, first event": (vaka, *RUN_ARGUMENTS),
+    }
+    commands = {name: command for name, command in commands.items() if shutil.which(command[0])}
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    with temporary_folder() as folder:
+        _write_script(folder)
+        for _ in range(times + 1):  # the first round writes the .pyc files
+            for name, command in commands.items():
+                taken[name].append(time_first_line(command, folder))
+    targets = {"vaka --version": 60.0, "vaka run, first event": 200.0}
+    nothing = min(taken["python -c 'print()'"])
+    rows = [
+        Row(name=f"start: {name}", value=min(found), unit="ms", target=targets.get(name), raw=nothing,
+            ratio=min(found) / nothing, note=f"exec to the first line, best of {times}; raw: Python alone")
+        for name, found in taken.items()
+    ]  # fmt: skip
+    counts = {"vaka --version": VERSION_ARGUMENTS, "vaka run": RUN_ARGUMENTS}
+    return rows + [
+        Row(name=f"start: {name}: modules", value=len(list_command_modules(arguments)), unit="")
+        for name, arguments in counts.items()
+    ]
 
 
 def measure_construction(quick: bool) -> list[Row]:

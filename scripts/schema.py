@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of stored and sent data: python -m scripts.schema [--check]."""
+"""Write the schemas of stored and sent data, and the specs of built-in tools: python -m scripts.schema [--check]."""
 
 import argparse
 import json
@@ -11,8 +11,10 @@ import msgspec
 
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
+from vaka.tools.builtin import SPECS_FILE, TOOLS, import_tool
 
-FOLDER = Path(__file__).resolve().parents[1] / "schema"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 HOME = "vaka.core.types."
 MODULES = (progress, control, monitor)
@@ -94,7 +96,12 @@ def events_schema() -> Schema:
     }
 
 
-FILES: dict[str, Callable[[], Schema]] = {"events.schema.json": events_schema}
+def tool_specs() -> Schema:
+    """Return the spec of every built-in tool, as its function and its description give it."""
+    return {name: msgspec.to_builtins(import_tool(name).spec) for name in TOOLS}
+
+
+FILES: dict[Path, Callable[[], Schema]] = {FOLDER / "events.schema.json": events_schema, SPECS_FILE: tool_specs}
 
 
 def render_schema(make: Callable[[], Schema]) -> str:
@@ -108,10 +115,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is out of date")
     check: bool = parser.parse_args().check
     stale: list[str] = []
-    for name, make in FILES.items():
-        file = FOLDER / name
+    for file, make in FILES.items():
         if not file.exists() or file.read_text() != render_schema(make):
-            stale.append(name)
+            stale.append(str(file.relative_to(ROOT)))
             if not check:
                 file.write_text(render_schema(make))
     print("\n".join(f"{name} {'is out of date' if check else 'written'}" for name in stale) or "up to date")

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+import vaka.tools
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.cli import lazy
 from vaka.cli.errors import UsageError
@@ -25,9 +26,9 @@ from vaka.core.types.tool import ToolSpec
 from vaka.models.options import read_options
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.lazy import select_builtin_tools
-from vaka.runtime.structured_output import OutputSchema
-from vaka.tools.function import FunctionTool
-from vaka.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from vaka.runtime.structured_output import OutputSchema
 
 LIMIT_SETTINGS = {
     "max_steps": "max_steps", "timeout": "timeout", "max_budget_usd": "max_cost", "max_tokens": "max_tokens",
@@ -161,14 +162,14 @@ def _load_agent_file(text: str) -> Agent:
 def _find_tools(module: ModuleType) -> "list[Tool | BindableTool]":
     tools: list[Tool | BindableTool] = []
     for value in vars(module).values():
-        members: list[Any] = [*value.values()] if isinstance(value, Toolset) else [value]
+        members: list[Any] = [*value.values()] if isinstance(value, vaka.tools.Toolset) else [value]
         tools += [_check_spec(member) for member in members if _is_tool(member) and member not in tools]
     return tools
 
 
 def _is_tool(value: Any) -> bool:
     """Whether a value is a tool or a bindable one; the ``spec`` of a class is not a ``ToolSpec``."""
-    if isinstance(value, FunctionTool):
+    if isinstance(value, vaka.tools.FunctionTool):
         return True
     return callable(getattr(value, "bind", None)) and isinstance(getattr(value, "spec", None), ToolSpec)
 
@@ -194,7 +195,7 @@ def _error_location(error: BaseException, path: Path) -> str:
 
 def apply_model_flags(
     agent: Agent, options: Iterable[str], tool_choice: str | None, schema: str | None
-) -> OutputSchema | None:
+) -> "OutputSchema | None":
     """Set model options, tool choice and output schema on an agent; return the schema its answers must match."""
     agent.options = {**agent.options, **parse_model_options(options)}
     agent.tool_choice = tool_choice or agent.tool_choice
@@ -221,7 +222,7 @@ def parse_model_options(texts: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def load_output_schema(file: str) -> OutputSchema:
+def load_output_schema(file: str) -> "OutputSchema":
     """Return the output schema in a file with a JSON Schema. Raises ``UsageError``."""
     path = expand_path(file)
     try:
@@ -229,7 +230,7 @@ def load_output_schema(file: str) -> OutputSchema:
             data = file_object.read(MAX_SCHEMA_BYTES + 1)
         if len(data) > MAX_SCHEMA_BYTES:
             raise UsageError(f"--output-schema {file}: larger than the {MAX_SCHEMA_BYTES} bytes a schema may have")
-        output_schema = OutputSchema(msgspec.json.decode(data, type=dict[str, Any]))
+        output_schema = lazy.output_schema()(msgspec.json.decode(data, type=dict[str, Any]))
     except OSError as error:
         raise UsageError(f"--output-schema {file}: {error.strerror or error}") from error
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -7,6 +7,7 @@ import click
 if TYPE_CHECKING:
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
+    from vaka.runtime.structured_output import OutputSchema
 
 
 def run_command() -> click.Command:
@@ -103,3 +104,9 @@ def luau_agent() -> "type[LuauAgent]":
     from vaka.runtime.scripts import LuauAgent
 
     return LuauAgent
+
+
+def output_schema() -> "type[OutputSchema]":
+    from vaka.runtime.structured_output import OutputSchema
+
+    return OutputSchema

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 
+import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike
 from vaka.core.loop.children.subagent import child_result, run_subagent
 from vaka.core.loop.context import ModelSettings, Recipe, Turn
@@ -24,7 +25,6 @@ from vaka.core.types.tool import InvalidArguments, ToolSpec
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
-from vaka.tools.function import as_tool, tool
 
 if TYPE_CHECKING:
     from vaka.luau.services import ScriptServices
@@ -144,7 +144,7 @@ class AgentBuilder:
             return self._build_agent_tool(tool_like, model)
         if not hasattr(tool_like, "bind"):
             function: Any = tool_like
-            return as_tool(function)
+            return vaka.tools.as_tool(function)
         script = cast("BindableTool", tool_like)
         return _SpecOnlyTool(script.spec) if self._scripts is None else script.bind(self._make_services(agent, model))
 
@@ -158,7 +158,7 @@ class AgentBuilder:
         description = (
             agent_tool.description or agent_tool.agent.description or f"Hand a task to the agent {agent_tool.name}."
         )
-        return tool(run, name=agent_tool.name, description=description, effect="resume")
+        return vaka.tools.tool(run, name=agent_tool.name, description=description, effect="resume")
 
 
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:

@@ -1,7 +1,28 @@
-"""Tools that a model can call: tools made from Python functions, and sets of tools."""
+"""Tools that a model can call: tools made from Python functions, and sets of tools; loaded on first use."""
 
-from vaka.tools.function import FunctionTool, as_tool, tool
-from vaka.tools.schema.openai_strict import strict_schema
-from vaka.tools.toolset import Toolset
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vaka.tools.function import FunctionTool as FunctionTool
+    from vaka.tools.function import as_tool as as_tool
+    from vaka.tools.function import tool as tool
+    from vaka.tools.schema.openai_strict import strict_schema as strict_schema
+    from vaka.tools.toolset import Toolset as Toolset
+
+_MODULES = {
+    "FunctionTool": "function", "Toolset": "toolset", "as_tool": "function", "strict_schema": "schema.openai_strict",
+    "tool": "function",
+}  # fmt: skip
 
 __all__ = ["FunctionTool", "Toolset", "as_tool", "strict_schema", "tool"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'vaka.tools' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"vaka.tools.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

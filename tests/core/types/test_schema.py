@@ -1,6 +1,7 @@
 """The committed schema of events is up to date, and real events match it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -105,10 +106,9 @@ def compiled() -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(json.loads((schema.FOLDER / "events.schema.json").read_text()))
 
 
-@pytest.mark.parametrize("name", list(schema.FILES))
-def test_the_committed_schema_is_up_to_date(name: str) -> None:
-    expected = schema.render_schema(schema.FILES[name])
-    assert (schema.FOLDER / name).read_text() == expected, "run: python -m scripts.schema"
+@pytest.mark.parametrize("file", list(schema.FILES), ids=lambda file: file.name)
+def test_the_committed_schema_is_up_to_date(file: Path) -> None:
+    assert file.read_text() == schema.render_schema(schema.FILES[file]), "run: python -m scripts.schema"
 
 
 def test_there_is_an_example_of_every_event() -> None:

@@ -13,7 +13,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Stored
 from vaka.core.types.tool import InvalidArguments, ParsedArguments
-from vaka.tools.builtin import OPT_IN, TOOLS, builtin_tools
+from vaka.tools.builtin import OPT_IN, TOOLS, builtin_tools, import_tool
 from vaka.tools.builtin.builtin_tool import BuiltinTool, output_digest_of, output_name_of, store_output
 
 FILES = {
@@ -32,7 +32,8 @@ def test_each_built_in_tool_has_its_layer_and_effect(name: str) -> None:
     assert spec.description == spec.description.strip()
     assert len(spec.description) > 100
     assert tool.spec is spec
-    assert repr(tool) == f"BuiltinTool({name!r})"
+    assert repr(tool) == f"DeferredTool({name!r})"
+    assert repr(import_tool(name)) == f"BuiltinTool({name!r})"
 
 
 def test_the_definitions_of_all_built_in_tools_take_at_most_12_kib_of_a_prompt() -> None:
@@ -150,7 +151,10 @@ def test_only_digests_are_names_of_outputs() -> None:
     ] == [None] * 4
 
 
-def test_descriptions_are_loaded_on_first_use() -> None:
-    (tool,) = builtin_tools(["Glob"])
-    assert isinstance(tool, BuiltinTool)
-    assert msgspec.json.decode(msgspec.json.encode(tool.spec))["layer"] == "builtin"
+@pytest.mark.parametrize("name", TOOLS)
+def test_the_stored_spec_of_a_tool_is_that_of_its_function(name: str) -> None:
+    (tool,) = builtin_tools([name])
+    made = import_tool(name)
+    assert isinstance(made, BuiltinTool)
+    assert (tool.spec, tool.spec.digest) == (made.spec, made.spec.digest)
+    assert msgspec.json.encode(tool.spec) == msgspec.json.encode(made.spec)

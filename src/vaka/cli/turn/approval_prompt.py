@@ -338,11 +338,11 @@ _EFFECT_RISKS = {
 }
 _DEFAULT_RISK = "it may change something, and cannot be undone here"
 
-_INVISIBLE = re.compile(
+_INVISIBLE = (
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\ufffc\U000e0100-\U000e01ef]"
     "|(?<![\u0080-\U0010ffff])\ufe0f"
 )
-"""Characters that Unicode counts as printable but terminals draw as nothing."""
+"""A pattern of characters that Unicode counts as printable but terminals draw as nothing."""
 
 
 def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str:
@@ -372,7 +372,7 @@ def risk_of(body: ApprovalRequested) -> str:
 def _escape_invisible(text: str, *, lines: bool = True) -> str:
     """Return a text with control and invisible characters escaped."""
     shown = as_printable(text, lines=lines)
-    return shown if shown.isascii() else _INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], shown)
+    return shown if shown.isascii() else re.sub(_INVISIBLE, lambda match: json.dumps(match[0])[1:-1], shown)
 
 
 def _call_lines(body: ApprovalRequested) -> Iterator[str]:

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from vaka.core.ports.files import POSIX_LOCKED_FILES
@@ -102,8 +101,7 @@ class RegisteredConnection(sqlite3.Connection):
 @cache
 def migration_scripts() -> tuple[str, ...]:
     """Return the scripts that create the schema, in order."""
-    files = {file.name: file for file in resources.files("vaka.stores.sqlite").joinpath("migrations").iterdir()}
-    return tuple(files[name].read_text("utf-8") for name in sorted(files) if name.endswith(".sql"))
+    return tuple(file.read_text("utf-8") for file in sorted(Path(__file__).with_name("migrations").glob("*.sql")))
 
 
 def connect(path: Path, durability: Durability, *, wait: bool) -> sqlite3.Connection:

@@ -1,10 +1,18 @@
 """The built-in tools by name, loaded on first use, and the selection an agent gets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from vaka.core.ports.tool import Tool
+import msgspec
+
+from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import JSON
+from vaka.core.types.message import Part, ToolResult
+from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools.validate import suggest_name
 
 TOOLS: dict[str, str] = {
@@ -29,7 +37,10 @@ TOOLS: dict[str, str] = {
     "WebSearch": "vaka.tools.builtin.web:web_search",
     "Write": "vaka.tools.builtin.files.edit:write",
 }
-"""``module:attribute`` of each tool; the module is imported when its tool is looked up."""
+"""``module:attribute`` of each tool; the module is imported when its tool is called."""
+
+SPECS_FILE = Path(__file__).with_name("specs.json")
+"""The specs that the functions and their ``.md`` files give; ``python -m scripts.schema`` writes it."""
 
 OPT_IN: frozenset[str] = frozenset({"DMail"})
 """Tools that an agent gets only when they are named."""
@@ -44,9 +55,44 @@ def find_builtin(name: str) -> Tool:
     """Return the built-in tool with this name. Raises ``InvalidInput`` for an unknown name."""
     if name not in TOOLS:
         raise _unknown_tool_error(name)
+    return _deferred_tools()[name]
+
+
+def import_tool(name: str) -> Tool:
+    """Import the module of a built-in tool and return the tool."""
     module, _, attribute = TOOLS[name].partition(":")
     tool: Tool = getattr(import_module(module), attribute)
     return tool
+
+
+class DeferredTool:
+    """A built-in tool whose module is imported by its first call; its spec is read from ``SPECS_FILE``."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        self.spec = spec
+
+    def __repr__(self) -> str:
+        return f"DeferredTool({self.spec.name!r})"
+
+    @cached_property
+    def _tool(self) -> Tool:
+        return import_tool(self.spec.name)
+
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        """Parse arguments as the tool itself does."""
+        return self._tool.parse(raw)
+
+    async def call(
+        self, context: ToolContext, arguments: dict[str, Any]
+    ) -> "ToolResult | Part | Sequence[Part] | JSON":
+        """Call the tool."""
+        return await self._tool.call(context, arguments)
+
+
+@cache
+def _deferred_tools() -> dict[str, Tool]:
+    specs = msgspec.json.decode(SPECS_FILE.read_bytes(), type=dict[str, ToolSpec])
+    return {name: DeferredTool(spec) for name, spec in specs.items()}
 
 
 _SETTING_NAMES = {"file_read": "Read", "file_write": "Write", "file_edit": "Edit"}
@@ -86,4 +132,4 @@ def _unknown_tool_error(name: str) -> InvalidInput:
     )
 
 
-__all__ = ["OPT_IN", "TOOLS", "builtin_tools", "find_builtin", "normalize_name", "select_tools"]
+__all__ = ["OPT_IN", "TOOLS", "builtin_tools", "find_builtin", "import_tool", "normalize_name", "select_tools"]
