@@ -1,5 +1,6 @@
 """Scripts in sessions when something goes wrong: failures, stops, secrets, lost calls, limits."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -281,6 +282,20 @@ class TestPolicyAndLimits:
             log = await collect((await rt.open(who, id="s")).stream("Go."))
         assert "one of them calls itself" in results_by_call(log)["call_1"].text
         assert last_body(log).type == "turn.completed"
+
+    async def test_the_timeout_of_a_tool_stops_a_script_in_its_first_run_while_other_sessions_go_on(self) -> None:
+        busy = vaka.LuauTool(" function invoke() while true do end end", name="busy", timeout=0.2)
+        quick = vaka.LuauTool(" function invoke() return 1 end", name="quick")
+        async with runtime() as rt:
+            session = await rt.open(agent(ScriptedModel(call("busy"), say("done")), busy), id="s")
+            turn = asyncio.create_task(collect(session.stream("Go.")))
+            others = 0
+            while not turn.done():
+                other = await rt.open(agent(ScriptedModel(call("quick"), say("done")), quick))
+                await collect(other.stream("Go."))
+                others += 1
+            assert results_by_call(await turn)["call_1"].reason == "timeout"
+        assert others > 0
 
     async def test_large_results_and_states_are_not_in_the_events(self) -> None:
         text = """ function invoke(ctx)

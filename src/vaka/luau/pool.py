@@ -2,11 +2,10 @@
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vaka.core.types.errors import Closed
-from vaka.core.types.ids import Digest
 from vaka.luau import require
 from vaka.luau.program import BytecodeCache, Program, ScriptLimits, load_pyluau
 
@@ -18,10 +17,8 @@ MAX_IDLE_VMS = 16
 MAX_COMPILED_PROGRAMS = 1024
 MAX_PRELUDES = 16
 MAX_PRINTED_CHARS = 256 << 10
-SLOW_STEP_SECONDS = 0.01
-"""CPU seconds after which a step has blocked the event loop for too long; its program then runs in threads."""
-FAST_STEPS_TO_RECOVER = 64
-"""Fast steps after which a program runs in the event loop again."""
+MAX_LOOP_SECONDS = 0.002
+"""Total running time of a script in the event loop; most tools need less than a tenth of a millisecond."""
 MAX_RESIDUAL_BYTES = 2 << 20
 """Bytes by which a reused VM may exceed its initial size before it is discarded."""
 
@@ -61,7 +58,7 @@ class PooledVm:
     script_count: int = 0
     out_of_memory: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Locked while a script of this VM runs in a thread."""
+    """Locked while a script of this VM makes a step."""
     _preludes: "dict[bytes, Function]" = field(default_factory=dict[bytes, "Function"])
 
     def load_prelude(self, code: bytes) -> "Function":
@@ -82,6 +79,8 @@ class CompiledProgram:
     main: bytes | None
     preludes: list[bytes]
     limits: "Limits"
+    loop_limits: "Limits"
+    """The limits of a script that runs in the event loop."""
 
 
 class VmPool:
@@ -99,7 +98,6 @@ class VmPool:
         self._idle: dict[tuple[int | None, int], list[PooledVm]] = {}
         self._busy: dict[tuple[int | None, int], list[PooledVm]] = {}
         self._compiled_programs: OrderedDict[str, CompiledProgram] = OrderedDict()
-        self._slow_programs: OrderedDict[Digest, int] = OrderedDict()
 
     @property
     def vm_count(self) -> int:
@@ -116,24 +114,11 @@ class VmPool:
                 self.bytecode.compile(program.main, "main", program.opt) if program.main else None,
                 [self.bytecode.compile(source, "prelude") for source in sources],
                 native_limits(program.limits),
+                native_limits(replace(program.limits, seconds=MAX_LOOP_SECONDS)),
             )
             _evict_oldest(self._compiled_programs)
         self._compiled_programs.move_to_end(key)
         return compiled
-
-    def is_slow(self, program: Program) -> bool:
-        """Return whether one of the last steps of this program was slow."""
-        return bool(self._slow_programs) and program.digest in self._slow_programs
-
-    def record_step_time(self, program: Program, seconds: float) -> None:
-        """Record the CPU time of a step."""
-        if seconds > SLOW_STEP_SECONDS:
-            self._slow_programs[program.digest] = FAST_STEPS_TO_RECOVER
-            _evict_oldest(self._slow_programs)
-        elif self.is_slow(program):
-            self._slow_programs[program.digest] -= 1
-            if not self._slow_programs[program.digest]:
-                del self._slow_programs[program.digest]
 
     def acquire(self, limits: ScriptLimits) -> PooledVm:
         """Return a VM for one more script, which must ``release`` it. Raises ``Closed``."""

@@ -43,7 +43,7 @@ MAX_ANSWERS = 20_000
 """Answers after which a script is stopped: replaying more would take too long."""
 
 _YIELD_INTERVAL = 64
-"""Local answers after which the driver yields to other tasks."""
+"""Local or replayed answers after which the driver yields to other tasks."""
 _UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped)
 """Errors that no script may catch: the log cannot be written, or belongs to another script."""
 _CATCHABLE_ERRORS = (
@@ -131,6 +131,8 @@ class _Driver:
                 async for answer in answers:
                     self.check_replayed(answer.request)
                     await self.deliver_answer(answer)
+                    if self.answer_count % _YIELD_INTERVAL == 0:
+                        await asyncio.sleep(0)
             while self.final_step is None:
                 self.start_calls()
                 await self.deliver_answer(await self.next_answer())

@@ -31,6 +31,7 @@ from vaka.luau.program import (
 from vaka.luau.protocol import Script, Step, Waiting
 from vaka.luau.scheduler import NullJournal, drive
 from vaka.luau.services import AgentMemory, HostServices, ScriptIo, ScriptServices
+from vaka.luau.threads import StepThreads
 from vaka.luau.vm import LocalScript, PrintLine, ScriptExecution, StepAction
 from vaka.luau.worker import WorkerPool
 
@@ -160,16 +161,10 @@ class _LivePrintBuffer(PrintBuffer):
             raise
 
 
-class _ThreadedVmPool(VmPool):
-    """VMs whose scripts run in threads from their first step on, so that they can be cancelled at any time."""
+class _PrintingVmPool(VmPool):
+    """VMs whose scripts print at once, from the thread in which they run."""
 
     print_line: PrintLine | None = None
-
-    def is_slow(self, program: Program) -> bool:
-        return True
-
-    def record_step_time(self, program: Program, seconds: float) -> None:
-        """Ignore the time: every program runs in threads."""
 
     def _create_vm(self, limits: ScriptLimits, limits_key: tuple[int | None, int]) -> PooledVm:
         printed = _LivePrintBuffer(self.print_line)
@@ -185,19 +180,21 @@ class ProfilingRunner:
     """
 
     def __init__(self, profile: ScriptProfile) -> None:
-        self._profile, self._pool, self._workers = profile, _ThreadedVmPool(max_vms=1), WorkerPool(1)
+        self._profile, self._pool, self._workers = profile, _PrintingVmPool(max_vms=1), WorkerPool(1)
+        self._threads = StepThreads()
 
     def open(self, program: Program, print_line: PrintLine | None = None) -> Script:
         """Return a script that can be started once; ``print_line`` is called at once, from any thread."""
         if program.trusted:
             self._pool.print_line = print_line
-            script: Script = LocalScript(ProfiledExecution(self._pool, program, self._profile), None)
+            script: Script = LocalScript(ProfiledExecution(self._pool, program, self._profile), self._threads, None)
         else:
             script = self._workers.open(program, print_line)
         return ProfiledScript(script, self._profile)
 
     async def close(self) -> None:
         self._pool.close()
+        self._threads.close()
         await self._workers.close()
 
 

@@ -1,25 +1,23 @@
 """A script in a VM of this process."""
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from vaka.core.types.errors import InvalidInput, ScriptError, ScriptLimit
 from vaka.core.types.ids import JSON
-from vaka.luau.pool import PooledVm, PrintBuffer, VmPool
+from vaka.luau.pool import MAX_LOOP_SECONDS, PooledVm, PrintBuffer, VmPool
 from vaka.luau.program import Program, load_pyluau
 from vaka.luau.protocol import Finished, HostCall, Script, Step, Waiting, pack
 from vaka.luau.require import REQUIRE_CALL
+from vaka.luau.threads import StepThreads
 
 if TYPE_CHECKING:
     from pyluau import PyluauError, Stepper
 
 _INTERNAL_CHUNKS = {"", "prelude", "main"}
-_CANCEL_INTERVAL = 0.05
 
 PrintLine: TypeAlias = Callable[[str], None]
 """Receives each line that a script prints."""
@@ -27,29 +25,29 @@ StepAction: TypeAlias = Callable[[], Any]
 
 
 class VmRunner:
-    """Runs trusted scripts in this process.
-
-    A step runs in the event loop, since most take microseconds; a program with a slow step runs in threads for a while.
-    """
+    """Runs trusted scripts in this process; see ``LocalScript``."""
 
     def __init__(self, pool: VmPool | None = None) -> None:
-        self.pool = pool or VmPool()
+        self.pool, self._threads = pool or VmPool(), StepThreads()
 
     def open(self, program: Program, print_line: PrintLine | None = None) -> Script:
         """Return a script that can be started once."""
-        return LocalScript(ScriptExecution(self.pool, program), print_line)
+        return LocalScript(ScriptExecution(self.pool, program, in_loop=True), self._threads, print_line)
 
     async def close(self) -> None:
-        """Free the idle VMs; those in use are freed when their scripts end."""
+        """Free the idle VMs and end the threads; VMs in use are freed when their scripts end."""
         self.pool.close()
+        self._threads.close()
 
 
 class ScriptExecution:
     """One run of a program, one synchronous step at a time. It releases its VM when it has ended."""
 
-    def __init__(self, pool: VmPool, program: Program) -> None:
+    def __init__(self, pool: VmPool, program: Program, *, in_loop: bool = False) -> None:
+        """``in_loop``: it may use only ``MAX_LOOP_SECONDS``, unless its own limit is less."""
         self.pool = pool
         self.program = program
+        self.in_loop = in_loop and (program.limits.seconds is None or program.limits.seconds > MAX_LOOP_SECONDS)
         self.vm: PooledVm | None = None
         self._print_buffer: PrintBuffer | None = None
         self._stepper: Stepper | None = None
@@ -73,7 +71,8 @@ class ScriptExecution:
             if compiled.main is not None:
                 values.insert(0, state.load(compiled.script, name, environment))
             self._stepper = state.stepper(
-                compiled.main or compiled.script, env=environment, limits=compiled.limits, seed=seed,
+                compiled.main or compiled.script, env=environment, seed=seed,
+                limits=compiled.loop_limits if self.in_loop else compiled.limits,
                 prelude=[vm.load_prelude(code) for code in compiled.preludes],
                 chunkname="=main" if compiled.main else name, clock=lambda: self._clock_ms / 1000,
             )  # fmt: skip
@@ -137,6 +136,10 @@ class ScriptExecution:
         except load_pyluau().PyluauError as error:
             return error
 
+    def exceeds_loop_time(self, outcome: Any) -> bool:
+        """Return whether a step failed only because the script runs in the event loop."""
+        return self.in_loop and isinstance(outcome, load_pyluau().OutOfTime)
+
     def take_printed(self) -> list[str]:
         """Return what the last step printed; must be called before another script of the VM makes a step."""
         return self._print_buffer.drain() if self._print_buffer is not None else []
@@ -171,71 +174,93 @@ class ScriptExecution:
         return stepper.answer(call.id, (module.name, function, environment))
 
 
-class LocalScript:
-    """A script in a VM of this process; implements ``Script``."""
+PrepareStep: TypeAlias = Callable[[ScriptExecution], StepAction]
 
-    def __init__(self, execution: ScriptExecution, print_line: PrintLine | None) -> None:
-        self._execution = execution
-        self._print_line = print_line
+
+class LocalScript:
+    """A script in a VM of this process; implements ``Script``.
+
+    It runs in the event loop for ``MAX_LOOP_SECONDS`` in total: the steps of most scripts take less than a switch of
+    threads. Then it starts again in a thread, where it makes the same steps: they depend only on its answers.
+    """
+
+    def __init__(self, execution: ScriptExecution, threads: StepThreads, print_line: PrintLine | None) -> None:
+        self._execution, self._threads, self._print_line = execution, threads, print_line
+        self._loop_steps: list[PrepareStep] | None = [] if execution.in_loop else None
+        """The steps made in the event loop, to be made again in a thread; ``None`` in a thread."""
 
     async def start(self, arguments: Sequence[JSON], *, seed: int, at: int) -> Step:
-        return await self._run_step(self._execution.prepare_start(arguments, seed, at))
+        return await self._run_step(lambda execution: execution.prepare_start(arguments, seed, at))
 
     async def answer(self, call: int, values: Sequence[JSON], *, at: int) -> Step:
-        return await self._run_step(self._execution.prepare_answer(call, values, at))
+        return await self._run_step(lambda execution: execution.prepare_answer(call, values, at))
 
     async def fail(self, call: int, error: JSON, *, at: int) -> Step:
-        return await self._run_step(self._execution.prepare_failure(call, error, at))
+        return await self._run_step(lambda execution: execution.prepare_failure(call, error, at))
 
     async def close(self) -> None:
         vm = self._execution.vm
         if vm is None:
             return  # it has ended, and its VM is released
-        async with vm.lock if vm.lock.locked() else nullcontext():
+        async with vm.lock:
             self._execution.close()
 
-    async def _run_step(self, action: StepAction) -> Step:
-        execution, vm = self._execution, self._execution.vm
-        if vm is None:
-            raise InvalidInput(f"script {execution.program.name!r} is closed")
-        try:
-            if vm.lock.locked() or execution.pool.is_slow(execution.program):
-                outcome, seconds = await self._run_in_thread(vm, action)
-            else:
-                outcome, seconds = self._run_timed(action)
-        finally:
-            for line in execution.take_printed():
-                if self._print_line is not None:
-                    self._print_line(line)
-        execution.pool.record_step_time(execution.program, seconds)
+    async def _run_step(self, prepare: PrepareStep) -> Step:
+        action, steps = prepare(self._execution), self._loop_steps
+        if steps is None:
+            return await self._run_in_thread(partial(self._execution.try_step, action))
+        outcome = await self._run_in_loop(action)
+        if self._execution.exceeds_loop_time(outcome):
+            return await self._run_in_thread(self._restart([*steps, prepare]))
+        steps.append(prepare)
+        return self._execution.finish_step(outcome)
+
+    async def _run_in_loop(self, action: StepAction) -> Any:
+        execution, vm = self._execution, self._open_vm()
+        async with vm.lock:
+            outcome = execution.try_step(action)
+            printed = execution.take_printed()
+        if not execution.exceeds_loop_time(outcome):
+            self._print(printed)
+        return outcome
+
+    def _restart(self, steps: Sequence[PrepareStep]) -> Callable[[], Any]:
+        """Return the function that makes these steps from the start, in a new VM."""
+        pool, program = self._execution.pool, self._execution.program
+        self._execution.close()
+        execution, self._loop_steps = ScriptExecution(pool, program), None
+        self._execution = execution
+        start = steps[0](execution)
+
+        def make_steps() -> Any:
+            outcome = execution.try_step(start)
+            for prepare in steps[1:]:
+                if not isinstance(outcome, Waiting):
+                    break  # cancelled
+                execution.take_printed()  # passed on when the step was made in the event loop
+                outcome = execution.try_step(prepare(execution))
+            return outcome
+
+        return make_steps
+
+    async def _run_in_thread(self, make_step: Callable[[], Any]) -> Step:
+        execution, vm = self._execution, self._open_vm()
+        async with vm.lock:
+            try:
+                outcome = await self._threads.run(make_step, vm.state.cancel)
+            finally:
+                self._print(execution.take_printed())
         return execution.finish_step(outcome)
 
-    def _run_timed(self, action: StepAction) -> tuple[Any, float]:
-        """Execute a step, and return its outcome and CPU time."""
-        began = time.thread_time()
-        outcome = self._execution.try_step(action)
-        return outcome, time.thread_time() - began
+    def _open_vm(self) -> PooledVm:
+        if self._execution.vm is None:
+            raise InvalidInput(f"script {self._execution.program.name!r} is closed")
+        return self._execution.vm
 
-    async def _run_in_thread(self, vm: PooledVm, action: StepAction) -> tuple[Any, float]:
-        async with vm.lock:
-            work = asyncio.get_running_loop().run_in_executor(None, self._run_timed, action)
-            try:
-                return await asyncio.shield(work)
-            except asyncio.CancelledError:
-                await _cancel_step(vm, work)
-                raise
-
-
-async def _cancel_step(vm: PooledVm, work: "asyncio.Future[Any]") -> None:
-    """Cancel a step that runs in a thread, and wait for its end."""
-    while not work.done():
-        vm.state.cancel()
-        try:
-            await asyncio.wait([work], timeout=_CANCEL_INTERVAL)
-        except asyncio.CancelledError:
-            continue
-    if not work.cancelled():
-        work.exception()  # retrieved, or asyncio would log it
+    def _print(self, lines: Sequence[str]) -> None:
+        if self._print_line is not None:
+            for line in lines:
+                self._print_line(line)
 
 
 def script_error_of(program: Program, error: Any) -> ScriptError:

@@ -1,7 +1,10 @@
 """Scripts in pooled VMs of this process."""
 
 import asyncio
+import threading
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from vaka.luau.program import Program, ScriptLimits
 from vaka.luau.protocol import Finished, HostFunction, Waiting
 from vaka.luau.scheduler import NullJournal, drive
 from vaka.luau.services import ScriptEngine
+from vaka.luau.threads import StepThreads
 from vaka.luau.vm import VmRunner
 
 WORK = "local n = 0 for i = 1, 3e6 do n += i % 7 end return n"
@@ -115,10 +119,9 @@ async def test_the_same_seed_gives_the_same_numbers() -> None:
     assert first.values[1] == 61
 
 
-async def test_a_slow_program_does_not_block_the_others() -> None:
+async def test_a_script_does_not_block_the_event_loop_in_its_first_step() -> None:
     vms = VmRunner()
     endless = Program("while true do end", "endless.luau", limits=ScriptLimits(seconds=None))
-    vms.pool.record_step_time(endless, 1.0)
     working = asyncio.create_task(drive(vms.open(endless), {}, NullJournal()))
     for number in range(5):
         assert await drive(vms.open(Program(f"return {number}")), {}, NullJournal()) == [number]
@@ -129,11 +132,54 @@ async def test_a_slow_program_does_not_block_the_others() -> None:
         await working
 
 
-async def test_a_step_in_a_thread_can_be_cancelled() -> None:
-    pool = VmPool()
-    vms = VmRunner(pool)
+async def test_a_script_does_not_block_the_event_loop_in_a_later_step() -> None:
+    vms = VmRunner()
+    program = Program("for i = 1, 200 do ask('x') end while true do end", "work.luau", preludes=(ASK_PRELUDE,))
+    asked, last_asked = count(1), asyncio.Event()
+
+    async def x() -> None:
+        if next(asked) == 200:
+            last_asked.set()
+
+    working = asyncio.create_task(drive(vms.open(program), {"x": HostFunction(x)}, NullJournal()))
+    await last_asked.wait()
+    await asyncio.sleep(0)
+    assert not working.done()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+async def test_a_script_that_moves_to_a_thread_prints_and_calls_everything_once() -> None:
+    vms = VmRunner()
+    lines: list[str] = []
+    asked: list[int] = []
+    source = f"""
+        local seen = {{}}
+        for i = 1, 5 do print("before", i) table.insert(seen, ask("x", i)) end
+        print("working")
+        local n = (function() {WORK} end)()
+        for i = 6, 9 do print("after", i) table.insert(seen, ask("x", i)) end
+        return table.concat(seen, " "), n > 0, math.random()
+    """
+    program = Program(source, preludes=(ASK_PRELUDE,))
+
+    async def x(number: int) -> int:
+        asked.append(number)
+        return number * 10
+
+    functions = {"x": HostFunction(x)}
+    text, worked, random = await drive(vms.open(program, lines.append), functions, NullJournal())
+    assert (text, worked, 0 <= random < 1) == (" ".join(str(n * 10) for n in range(1, 10)), True, True)
+    assert asked == list(range(1, 10))
+    before, after = [f"before\t{n}" for n in range(1, 6)], [f"after\t{n}" for n in range(6, 10)]
+    assert lines == [*before, "working", *after]
+    assert vms.pool.vm_count == 1
+
+
+async def test_a_script_can_be_cancelled_in_its_first_step() -> None:
+    vms = VmRunner()
     program = Program("if ... then while true do end end return 1", "work.luau")
-    pool.record_step_time(program, 1.0)
     driving = asyncio.create_task(drive(vms.open(program), {}, NullJournal(), [True]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -143,11 +189,25 @@ async def test_a_step_in_a_thread_can_be_cancelled() -> None:
     assert await drive(vms.open(program), {}, NullJournal(), [False]) == [1]
 
 
+async def test_more_functions_than_threads_run_one_after_the_other() -> None:
+    threads, release = StepThreads(1), threading.Event()
+    waiting = asyncio.create_task(threads.run(release.wait, release.set))
+    await asyncio.sleep(0)
+    queued = [asyncio.create_task(threads.run(partial(int, number), bool)) for number in range(3)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in queued)
+    release.set()
+    assert [await waiting, *await asyncio.gather(*queued)] == [True, 0, 1, 2]
+    with pytest.raises(ValueError, match="invalid literal"):
+        await threads.run(partial(int, "x"), bool)
+    threads.close()
+    threads.close()
+
+
 async def test_scripts_that_share_a_vm_take_turns_when_one_of_them_is_slow() -> None:
     vms = VmRunner(VmPool(max_vms=1))
     long = Program(f"ask('x') {WORK}", "long.luau", preludes=(ASK_PRELUDE,))
     short = Program("return ask('x')", "short.luau", preludes=(ASK_PRELUDE,))
-    vms.pool.record_step_time(long, 1.0)
 
     async def x() -> int:
         return 1
@@ -157,16 +217,6 @@ async def test_scripts_that_share_a_vm_take_turns_when_one_of_them_is_slow() -> 
     results: list[Any] = await asyncio.gather(*runs)
     assert [result[0] for result in results if result[0] == 1] == [1, 1, 1]
     assert vms.pool.vm_count == 1
-
-
-async def test_a_slow_program_is_fast_again_after_many_fast_steps() -> None:
-    pool = VmPool()
-    program = Program("return 1")
-    pool.record_step_time(program, 1.0)
-    assert pool.is_slow(program)
-    for _ in range(64):
-        pool.record_step_time(program, 0.0)
-    assert not pool.is_slow(program)
 
 
 async def test_untrusted_scripts_run_in_workers() -> None:
