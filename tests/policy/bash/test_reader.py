@@ -116,7 +116,7 @@ def test_a_command_has_its_variables_and_redirections() -> None:
     assert simple.redirections == (
         Redirection("<<<", Word("word", "word"), "word\n"),
         Redirection(">", Word("f", "f")),
-        Redirection(">&", Word("1", "1")),
+        Redirection(">&", Word("1", "1"), descriptor="2"),
         Redirection(">>", Word("g", "g")),
     )
     assert simple.source == "A=1 B='x y' cmd a b <<< word > f 2>&1 >> g"

@@ -80,8 +80,6 @@ OPTION_COMMANDS = split_table(r"""
     awk 'BEGIN{system("rm x")}'
     awk '{print | "rm x"}' f
     awk '{"rm x" | getline}' f
-    sed '1e rm x' f
-    vim -c '!rm x'
     echo rm x | cat | sh
     echo "rm x" | tee /dev/null | sh
 """)
@@ -91,6 +89,13 @@ OPTION_COMMANDS = split_table(r"""
 def test_a_deny_rule_matches_a_command_in_an_option(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "deny"
     assert judge_command(command, allow=[None], deny=["mv:*"]).decision == "allow"
+
+
+@each_row(["sed '1e rm x' f", "vim -c '!rm x'"])
+def test_a_command_in_a_language_of_its_own_is_denied_or_asked_about(command: str) -> None:
+    assert judge_command(command, allow=[None], deny=["rm:*"]).decision == "deny"
+    assert judge_command(command, allow=[None], deny=["mv:*"]).decision == "ask"
+    assert judge_command(command, allow=[None]).decision == "allow"
 
 
 @each_row(

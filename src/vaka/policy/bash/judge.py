@@ -22,15 +22,13 @@ from vaka.policy.bash.parse.syntax import (
     Words,
     literal_word,
 )
-from vaka.policy.bash.parse.variables import is_safe_variable, is_unsafe_variable
-from vaka.policy.bash.profile import DECLARATION_BUILTINS, check_cd, find_read_files, is_below
-from vaka.policy.bash.rules import CommandRule, CommandRules, strictest_finding
+from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_variable, is_unsafe_variable
+from vaka.policy.bash.profile import check_cd, find_read_files, is_below
+from vaka.policy.bash.rules import SYNTAX_LAYER, CommandRule, CommandRules, strictest_finding
 from vaka.policy.decision import Finding, PermissionDecision, Subcommand, question_name_of
 from vaka.policy.rules import Rule
 
 PROFILE_LAYER = "read-only"
-SYNTAX_LAYER = "syntax"
-"""The layer of commands that rules cannot judge: they are asked about, or run nothing."""
 
 _MAX_PATH_CHECKS = 20_000
 _DEFAULT_VERDICT = Ask("no rule allows it", "default", "mode")
@@ -121,7 +119,8 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
     def _judge_undenied(self, simple: SimpleCommand, asked: Finding | None) -> Finding:
         permission, files = self._find_permission(simple)
         permission = permission or self.default
-        findings = filter(None, (asked, self._guard_finding(simple), _find_doubt(simple), permission))
+        hidden = self.rules.find_hidden_program(simple)
+        findings = filter(None, (asked, self._guard_finding(simple), _find_doubt(simple), hidden, permission))
         return strictest_finding([*findings, *self._judge_files(simple, permission, files)])
 
     def _guard_finding(self, simple: SimpleCommand) -> Finding | None:

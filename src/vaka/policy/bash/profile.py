@@ -6,11 +6,9 @@ from fnmatch import fnmatchcase
 
 from vaka.policy.bash.options import NotReadOnly, OptionCheck, ParsedOptions, read_profiles
 from vaka.policy.bash.parse.syntax import SimpleCommand, Word, Words
-from vaka.policy.bash.parse.variables import is_safe_variable, is_unsafe_variable
+from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_variable, is_unsafe_variable
 from vaka.policy.bash.programs import name_set, read_set
 from vaka.policy.bash.script_checks import check_awk, check_jq, check_sed
-
-DECLARATION_BUILTINS = frozenset({"export", "declare", "typeset", "local", "readonly", "unset"})
 
 _HARMLESS_BUILTINS = frozenset({"break", "continue", "return", "exit", "shift", "[["})
 

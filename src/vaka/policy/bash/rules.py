@@ -14,6 +14,9 @@ from vaka.policy.bash.parse.wrappers import EXACT_ONLY_WRAPPERS, FD_EXEC_OPTIONS
 from vaka.policy.bash.programs import read_set
 from vaka.policy.decision import STRICTNESS, DecisionKind, Finding
 
+SYNTAX_LAYER = "syntax"
+"""The layer of commands that rules cannot judge: they are asked about, or run nothing."""
+
 _QUOTED_SPACE = "\x1f"  # a blank inside a word; a blank between words does not match it
 _UNKNOWN_MARK = "\x1e"  # unknown until bash expands it; only a wildcard matches it
 _LITERAL_STAR = "\x1d"  # a star that is not a wildcard
@@ -321,6 +324,16 @@ class CommandRules:
             if _best_match(pattern, views) != "no" and not self.is_answered(rule.text, simple):
                 return Finding("ask", rule.text, rule.layer, f"the rule {rule.text} asks about it")
         return possible
+
+    def find_hidden_program(self, simple: SimpleCommand) -> Finding | None:
+        """Return a question about a command that may run a denied one unseen; an exact rule covers its arguments."""
+        if not self.deny and not self.ask:
+            return None
+        reason = simple.hidden_input
+        if not reason and simple.hidden_program:
+            exact = [(rule, pattern) for rule, pattern in self.allow if pattern.kind == "exact"]
+            reason = simple.hidden_program if self._find_permission_in(simple, exact) is None else ""
+        return Finding("ask", "", SYNTAX_LAYER, f"{reason}, and a rule may deny it") if reason else None
 
     def find_line_restrictions(self, text: str) -> Iterator[Finding]:
         """Yield the findings of rules about several commands, such as ``curl * | sh``, on a line as written."""

@@ -75,9 +75,21 @@ def check_sed(parsed: ParsedOptions) -> None:
     _SedScript("\n".join(_scripts_of(parsed, "sed script", "-e", "--expression"))).check()
 
 
+def may_sed_run(text: str) -> bool:
+    """Return whether a sed script may run a program, with the command ``e`` or the flag ``e`` of ``s``."""
+    if "e" not in text:
+        return False
+    try:
+        _SedScript(text, may_use_files=True).check()
+    except NotReadOnly:
+        return True
+    return False
+
+
 class _SedScript:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, may_use_files: bool = False) -> None:
         self.text = text
+        self.may_use_files = may_use_files
         self.position = 0
         self.depth = 0
 
@@ -142,6 +154,8 @@ class _SedScript:
         if name in _SED_ARGUMENTS:
             self._skip(_SED_ARGUMENTS[name])
             self._require_end()
+        elif self.may_use_files and name in "rRwW":
+            self._skip(r"[^\n]*")
         elif name == "s":
             self._check_substitute()
         elif name == "y":
@@ -161,10 +175,11 @@ class _SedScript:
         delimiter = self._take()
         start = self.position
         self._skip_past(delimiter, regex=True)
-        if self._find_literal_end(delimiter, start) != self.position - 1:
+        if not self.may_use_files and self._find_literal_end(delimiter, start) != self.position - 1:
             self._check_without_brackets(delimiter, start)
         self._skip_past(delimiter)
         self._skip(r"[gpiImM0-9]*")
+        self._skip(r"w[^\n]*" if self.may_use_files else "")
         self._require_end()
 
     def _check_without_brackets(self, delimiter: str, start: int) -> None:
@@ -209,11 +224,28 @@ def check_awk(parsed: ParsedOptions) -> None:
         _AwkProgram(text).check()
 
 
+def may_awk_run(text: str) -> bool:
+    """Return whether an awk program may run a command that is not a string constant in it."""
+    if not re.search(r"system|@|(?<!\|)\|(?!\|)", text):
+        return False
+    try:
+        _AwkProgram(text, may_use_files=True).check()
+    except NotReadOnly:
+        return True
+    return False
+
+
+_AWK_CONSTANT_COMMAND = re.compile(r'[ \t]*"[^"]*"[ \t]*(?:[;}\n)]|$)')
+
+
 class _AwkProgram:
     """Checks the tokens in one pass; ``>`` writes only in a ``print`` outside parentheses."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, may_use_files: bool = False) -> None:
         self.text = text
+        self.may_use_files = may_use_files
+        """Whether it may also use files, the environment and commands that are string constants."""
+        self.before_previous = ""
         self.position = 0
         self.previous = ""
         self.divides: bool | None = False
@@ -238,7 +270,7 @@ class _AwkProgram:
             if found.lastgroup not in {"blank", "comment"}:
                 self._check_token(found[0], found.lastgroup or "")
                 self.divides = self._ends_value(found[0], found.lastgroup or "")
-                self.previous = found[0]
+                self.before_previous, self.previous = self.previous, found[0]
 
     def _ends_value(self, sign: str, kind: str) -> bool | None:
         """Return whether ``/`` after this token divides."""
@@ -255,15 +287,26 @@ class _AwkProgram:
 
     def _check_token(self, sign: str, kind: str) -> None:
         if kind == "name":
-            if sign in _AWK_REFUSED:
+            if sign in _AWK_REFUSED and not self._is_constant_use(sign):
                 raise NotReadOnly(f"{sign} in an awk program does more than read files")
             if sign in {"print", "printf"}:
                 self.printing, self.depth = True, 0
         elif kind == "sign":
             self._check_sign(sign)
 
+    def _is_constant_use(self, sign: str) -> bool:
+        """Return whether a name or pipe may be used: it runs at most a command that is a string constant."""
+        if not self.may_use_files or sign == "@":
+            return False
+        rest = self.text[self.position :]
+        if sign == "system":
+            return rest.lstrip().startswith("(") and _AWK_CONSTANT_COMMAND.match(rest.lstrip()[1:]) is not None
+        if sign in {"|", "|&"} and rest.lstrip().startswith("getline"):
+            return self.previous.startswith('"') and self.before_previous in {"", "{", "(", ";", "\n", "&&", "||", "!"}
+        return sign not in {"|", "|&"} or _AWK_CONSTANT_COMMAND.match(rest) is not None
+
     def _check_sign(self, sign: str) -> None:
-        if sign in {"|", "|&", "@"}:
+        if sign in {"|", "|&", "@"} and not self._is_constant_use(sign):
             raise NotReadOnly(f"{sign!r} in an awk program runs something")
         if sign in "([":
             self.depth += 1
@@ -271,7 +314,7 @@ class _AwkProgram:
             self.depth -= 1
         elif sign in ";\n{}":
             self.printing = self.printing and sign == "\n" and self.previous in _AWK_CONTINUES_LINE
-        elif sign in {">", ">>"} and self.printing and self.depth <= 0:
+        elif sign in {">", ">>"} and self.printing and self.depth <= 0 and not self.may_use_files:
             rest = self.text[self.position :].lstrip(" \t")
             if not rest.startswith(tuple(_AWK_STREAMS)) or not re.match(r'"[^"]*"\s*(?:[;}\n]|$)', rest):
                 raise NotReadOnly("print with '>' in an awk program writes a file")

@@ -4,9 +4,15 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from vaka.policy.bash.parse.inline_scripts import predict_output
-from vaka.policy.bash.parse.syntax import Assignment, ExpansionKind, Word, WordExpansion, literal_word
-from vaka.policy.bash.parse.variables import TaintTracker, is_unsafe_variable, prints_number
+from vaka.policy.bash.parse.inline_scripts import UNKNOWN_TEXT, predict_output
+from vaka.policy.bash.parse.syntax import Assignment, ExpansionKind, Word, WordExpansion, Words, literal_word
+from vaka.policy.bash.parse.variables import (
+    DECLARATION_BUILTINS,
+    TaintTracker,
+    find_evaluated_words,
+    is_unsafe_variable,
+    prints_number,
+)
 from vaka.policy.bash.parse.words import (
     PLAIN_WORD,
     WORD_BREAKS,
@@ -42,7 +48,7 @@ _NUMERIC_OPERANDS = re.compile(
     r"\S+(?=\s+-(?:eq|ne|lt|le|gt|ge)\s)|(?<=-(?:eq|ne|lt|le|gt|ge)\s)\s*\S+|(?<=\s-[vR]\s)\s*\S+"
 )
 _QUOTED_TEXT = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
-_DESCRIPTOR_VARIABLE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}")
+_DESCRIPTOR = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\}|\d+")
 _EVALUATED_PART = re.compile(r"\[[^\]]*\]|(?<=\w):(?![-=+?]).*", re.DOTALL)
 """The parts of a parameter that bash evaluates: a subscript, and an offset after a colon."""
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -86,8 +92,10 @@ class Expander:
         if offset != parts[-1].end_byte or self._continues(offset):
             raise ParseMismatch("a word does not end where the syntax tree ends it")
         self.require_separate(nodes, index + len(parts), offset)
-        if self.raw[offset : offset + 1] in {"<", ">"} and _DESCRIPTOR_VARIABLE.fullmatch(self.raw, start, offset):
-            raise ParseMismatch("a variable for a descriptor is not understood")
+        if self.raw[offset : offset + 1] == "<" and self.raw[start:offset] == "0":
+            return [], offset  # the descriptor of the redirection, which the grammar takes for a word
+        if self.raw[offset : offset + 1] in {"<", ">"} and _DESCRIPTOR.fullmatch(self.raw, start, offset):
+            raise ParseMismatch("a descriptor before a redirection is not understood")
         return self._expand(scanner, start, offset), offset
 
     def require_separate(self, nodes: "Sequence[Node]", index: int, offset: int) -> None:
@@ -220,7 +228,8 @@ class Expander:
         if self.raw[start] == "`":
             self._read_backquotes(start + 1, node.end_byte - 1)
         else:
-            before, self.walker.stdin = self.walker.stdin, None
+            before = self.walker.stdin
+            self.walker.stdin = UNKNOWN_TEXT if self.raw[start] == ">" else before
             self.walker.depth += 1
             self.walker.walk_block(node)
             self.walker.depth -= 1
@@ -238,7 +247,7 @@ class Expander:
             raise ParseMismatch("backquotes inside backquotes are not understood")
         if _EVALUATES.search(text):  # it is parsed separately, but shares the variables
             self.taint.note_evaluation(text)
-        script = self.walker.read_nested(re.sub(r"\\([\\`$])", r"\1", decode_latin1(text)))
+        script = self.walker.read_nested(re.sub(r"\\([\\`$])", r"\1", decode_latin1(text)), self.walker.stdin)
         self.walker.merge_script(script, "")
 
     def _read_parameter(self, node: "Node", start: int) -> WordExpansion:
@@ -273,6 +282,20 @@ class Expander:
         return text
 
     # ---------------------------------------------------------------------------------------- numbers and conditions
+
+    def note_builtin(self, words: Words) -> None:
+        """Note the variables that a builtin sets: bash evaluates a subscript in their names."""
+        names, texts = find_evaluated_words(words)
+        self.has_arithmetic = self.has_arithmetic or bool(names or texts)
+        for word in names:
+            text = word.placeholder_text
+            self.taint.note_evaluation("".join(text.partition("[")[1:]), word.expansions)
+            if words[0].value not in DECLARATION_BUILTINS | {"test", "["}:
+                self.note_assignment(text.partition("[")[0])
+        for word in texts:
+            self.taint.note_evaluation(word.placeholder_text, word.expansions)
+            for found in _ARITHMETIC_ASSIGNMENT.finditer(word.placeholder_text):
+                self.note_assignment(found[1])
 
     def read_arithmetic(
         self, node: "Node", start: int, end: int, until: int | None = None, *, header: bool = False

@@ -1,5 +1,6 @@
 """Scripts inside a command: arguments of a shell (sh -c, eval) or of an option (git -c, tar --to-command)."""
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
@@ -12,9 +13,15 @@ from vaka.policy.bash.programs import read_table
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "yash", "posh", "pdksh"})
 
-_STDIN_PATHS = {"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
+_DESCRIPTOR_PATH = re.compile(r"/dev/(?:fd/\d+|std(?:in|out|err))|/proc/(?:.*/)?fd/\d+")
+
+_STDIN_PATHS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/proc/thread-self/fd/0"})
 
 _SHELL_VALUED_OPTIONS = {"-o", "+o", "-O", "+O", "--rcfile", "--init-file"}
+
+
+_ZSH_SYNTAX = re.compile(r"(?:^|[\s;&|(])=|\*\(|\$\{\(")
+"""Syntax of zsh alone, which may run commands: ``=name``, glob qualifiers and flags of parameters."""
 
 
 class ScriptText(NamedTuple):
@@ -22,6 +29,11 @@ class ScriptText(NamedTuple):
 
     text: str
     certain: bool
+    unknown: bool = False
+    """Whether nothing of it is known."""
+
+
+UNKNOWN_TEXT = ScriptText("", certain=False, unknown=True)
 
 
 class InlineScript(NamedTuple):
@@ -53,16 +65,27 @@ def _join_words(words: Words) -> ScriptText:
     return ScriptText(" ".join(word.placeholder_text for word in words), all(word.guess is not None for word in words))
 
 
-def _process_substitution_text(words: Words) -> ScriptText | None:
-    """Return the predicted text of ``<(echo …)`` as the first word."""
-    expansions = words[0].expansions if words else ()
-    if len(expansions) != 1 or expansions[0].kind != "process" or expansions[0].guess is None:
-        return None
-    return ScriptText(expansions[0].guess, certain=True)
+def text_of_file(word: Word, stdin: ScriptText | None) -> ScriptText | None:
+    """Return the text of a file that is not on disk: ``<(echo …)``, ``/dev/stdin``, ``/dev/fd/3``.
+
+    A word that is unknown beforehand may name the input, if there is one.
+    """
+    if "process" in word.expansion_kinds:
+        guess = word.expansions[0].guess if len(word.pieces) == 1 else None
+        return ScriptText(guess, certain=True) if guess is not None else UNKNOWN_TEXT
+    if word.value is None:
+        return UNKNOWN_TEXT if stdin is not None else None
+    path = posixpath.normpath(word.value).replace("//", "/", 1)
+    if path in _STDIN_PATHS:
+        return stdin
+    return UNKNOWN_TEXT if _DESCRIPTOR_PATH.fullmatch(path) else None
 
 
 def _find_shell_script(name: str, words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
     index, letters = 0, ""
+    for option, file in pairwise(words):
+        if option.value in {"--rcfile", "--init-file"} and (text := text_of_file(file, stdin)) is not None:
+            yield InlineScript(f"{name} {option.value}", text)
     while index < len(words) and words[index].value not in {"-", "--"}:
         value = words[index].placeholder_text
         if not value.startswith(("-", "+")):
@@ -76,10 +99,12 @@ def _find_shell_script(name: str, words: Words, stdin: ScriptText | None) -> Ite
     if "c" in letters:
         if rest:
             yield InlineScript(f"{name} -c", _text_of_word(rest[0]))
-    elif (text := _process_substitution_text(rest)) is not None:
-        yield InlineScript(f"{name} <(…)", text)
-    elif stdin is not None and ("s" in letters or not rest or rest[0].value in _STDIN_PATHS):
-        yield InlineScript(f"{name}, from its input", stdin)
+            if "input" in rest[0].expansion_kinds or (name == "zsh" and _ZSH_SYNTAX.search(rest[0].placeholder_text)):
+                yield InlineScript(f"{name} -c", UNKNOWN_TEXT)
+        return
+    text = stdin if "s" in letters or not rest else text_of_file(rest[0], stdin)
+    if text is not None:
+        yield InlineScript(f"{name}, from its input", text)
 
 
 def _find_eval(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]:
@@ -127,7 +152,7 @@ def _find_watch(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScrip
 
 
 def _find_source(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
-    text = stdin if words and words[0].value in _STDIN_PATHS else _process_substitution_text(words)
+    text = text_of_file(words[0], stdin) if words else None
     if text is not None:
         yield InlineScript("source", text)
 
@@ -204,19 +229,23 @@ def predict_output(command: SimpleCommand) -> ScriptText | None:
         output = _printf_output(texts)
         return ScriptText(output, certain) if output is not None else None
     if command.name == "cat" and texts in ([], ["-"]):
-        return input_text_of(command.redirections)
+        text = input_text_of(command.redirections, None)
+        return text if text is None or not text.unknown else None
     return None
 
 
-def input_text_of(redirections: tuple[Redirection, ...]) -> ScriptText | None:
-    """Return the input that a here-document, here-string or ``<(…)`` gives to a command."""
+def input_text_of(redirections: tuple[Redirection, ...], inherited: ScriptText | None) -> ScriptText | None:
+    """Return the input of a command, ``None`` when it has none or reads a file."""
     for redirection in reversed(redirections):
         body, target = redirection.body, redirection.target
+        if not redirection.operator.startswith("<") or redirection.descriptor not in {"", "0"}:
+            continue
         if body is not None:
             return ScriptText(body, target.value is not None)
-        if redirection.operator == "<" and (text := _process_substitution_text((target,))) is not None:
-            return text
-    return None
+        if redirection.operator == "<&":
+            return UNKNOWN_TEXT if target.value != "0" else inherited
+        return text_of_file(target, inherited) if redirection.operator != "<&-" else None
+    return inherited
 
 
 def _echo_output(texts: list[str]) -> str:
@@ -251,19 +280,25 @@ def _decode_escapes(text: str) -> str:
 def find_option_commands(words: Words) -> Iterator[str]:
     """Yield the texts that a program passes to a shell, such as ``tar --to-command``."""
     name = base_name(words[0].placeholder_text) if words else ""
-    if name not in _COMMAND_RUNNERS:
+    if name != "git" and name not in _COMMAND_OPTIONS:
         return
     values = [word.placeholder_text for word in words[1:]]
     if name == "git":
         yield from _find_git_commands(values)
-    yield from _find_option_values(values, _COMMAND_OPTIONS.get(name, ""))
-    for value in values:
-        for pattern in _COMMAND_PATTERNS.get(name, ()):
-            yield from re.findall(pattern, value, re.DOTALL)
+    yield from filter(None, _find_option_values(values, _COMMAND_OPTIONS.get(name, "")))
+
+
+def find_likely_commands(words: Words) -> Iterator[str]:
+    """Yield the texts in arguments that look like a command which the program runs, such as ``awk``'s ``system``."""
+    name = base_name(words[0].placeholder_text) if words else ""
+    for pattern in _COMMAND_PATTERNS.get(name, ()):
+        yield from (text for word in words[1:] for text in re.findall(pattern, word.placeholder_text, re.DOTALL))
 
 
 def _find_option_values(values: list[str], options: str) -> Iterator[str]:
-    """Yield the values of options: in the next word, after ``=``, or attached to a letter."""
+    """Yield the values of options: in the next word, after ``=``, or attached to a letter; ``*`` is any argument."""
+    if options == "*":
+        yield from (value if not value.startswith("-") else value.partition("=")[2] for value in values)
     for index, value in enumerate(values):
         for option in options.split():
             if value == option and index + 1 < len(values):
@@ -273,19 +308,29 @@ def _find_option_values(values: list[str], options: str) -> Iterator[str]:
 
 
 _GIT_SETTINGS = re.compile(
-    r"(?:core\.(?:pager|editor|sshcommand|askpass|fsmonitor)|diff\.external|pager\..*|.*\.cmd)=(.*)",
-    re.IGNORECASE | re.DOTALL,
+    r"(?:core\.(?:pager|editor|sshcommand|askpass|fsmonitor|gitproxy|alternaterefscommand)|diff\.external|pager\..*"
+    r"|sequence\.editor|interactive\.difffilter|uploadpack\.packobjectshook"
+    r"|.*\.(?:cmd|command|program|clean|smudge|process|textconv|driver|uploadpack|receivepack))",
+    re.IGNORECASE,
 )
+"""Settings of git whose value is a command."""
 
-_GIT_OPTIONS = {"rebase": "-x --exec", "difftool": "-x --extcmd"}
+_GIT_OPTIONS = {
+    "rebase": "-x --exec", "difftool": "-x --extcmd", "grep": "-O --open-files-in-pager", "clone": "-u --upload-pack",
+    "push": "--receive-pack --exec", **dict.fromkeys(("fetch", "pull", "ls-remote"), "--upload-pack --exec"),
+    "archive": "--exec", "fetch-pack": "--upload-pack --exec", "send-pack": "--receive-pack --exec",
+}  # fmt: skip
 
 
 def _find_git_commands(values: list[str]) -> Iterator[str]:
     for index, value in enumerate(values):
-        if found := _GIT_SETTINGS.fullmatch(value):
-            yield found[1]
+        key, equals, setting = value.partition("=")
+        if equals and _GIT_SETTINGS.fullmatch(key):
+            yield setting
         if value in _GIT_OPTIONS:
-            yield from _find_option_values(values[index + 1 :], _GIT_OPTIONS[value])
+            yield from filter(None, _find_option_values(values[index + 1 :], _GIT_OPTIONS[value]))
+    if "config" in values:
+        yield from (after for key, after in pairwise(values) if _GIT_SETTINGS.fullmatch(key))
     if "filter-branch" in values:
         yield from (after for value, after in pairwise(values) if value.endswith("-filter"))
     if "foreach" in values:
@@ -295,5 +340,3 @@ def _find_git_commands(values: list[str]) -> Iterator[str]:
 _COMMAND_OPTIONS: Mapping[str, str] = read_table("command_options")
 
 _COMMAND_PATTERNS: Mapping[str, list[str]] = read_table("command_patterns")
-
-_COMMAND_RUNNERS = frozenset({"git", *_COMMAND_OPTIONS, *_COMMAND_PATTERNS})

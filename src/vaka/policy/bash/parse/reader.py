@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from vaka.policy.bash.parse.inline_scripts import ScriptText
 from vaka.policy.bash.parse.syntax import ShellScript, SimpleCommand, UnreadableScript, Word, literal_word
 from vaka.policy.bash.parse.walker import TreeWalker
 from vaka.policy.bash.parse.words import ParseMismatch
 from vaka.policy.bash.parse.wrappers import find_wrapped_commands
+from vaka.policy.bash.parse.written_scripts import add_written_scripts
 from vaka.policy.bash.programs import name_set
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def read_script(command: str) -> ShellScript | UnreadableScript:
     if problem := _describe_forbidden_character(command):
         return _unreadable_script(command, problem)
     try:
-        script = _read_nested(command, 0)
+        script = add_written_scripts(_read_nested(command, 0), lambda text: _read_nested(text, 1))
     except ParseMismatch as error:
         return _unreadable_script(command, str(error))
     except RecursionError:
@@ -63,7 +65,7 @@ def _unreadable_script(command: str, reason: str) -> UnreadableScript:
     return UnreadableScript(command, reason, _guess_commands(command))
 
 
-def _read_nested(command: str, depth: int) -> ShellScript:
+def _read_nested(command: str, depth: int, stdin: ScriptText | None = None) -> ShellScript:
     """Parse a text, and the scripts inside its words."""
     if depth > _MAX_SCRIPT_DEPTH:
         raise ParseMismatch("scripts inside scripts go too deep")
@@ -76,7 +78,7 @@ def _read_nested(command: str, depth: int) -> ShellScript:
     parser = _load_parser()
     if parser is None or (root := parser.parse(data).root_node).has_error:
         raise ParseMismatch("it is not valid bash")
-    walker = TreeWalker(data.decode("latin-1"), text, lambda inner: _read_nested(inner, depth + 1))
+    walker = TreeWalker(data.decode("latin-1"), text, lambda inner, stdin: _read_nested(inner, depth + 1, stdin), stdin)
     walker.walk_program(root)
     return walker.build_script()
 

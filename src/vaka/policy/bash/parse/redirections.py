@@ -83,12 +83,14 @@ class RedirectionReader:
 
     def _read_redirection(self, node: "Node", extra: list[Word]) -> Redirection:
         children = list(node.children)
+        descriptor = ""
         if children and children[0].type == "file_descriptor":
             start, end = children[0].start_byte, children[0].end_byte
             alone = start == 0 or self.raw[start - 1] in WORD_BREAKS
             if end != children[1].start_byte or not alone or not self.raw[start:end].isdecimal():
                 raise ParseMismatch("a number before a redirection does not belong to it")
             children.pop(0)
+            descriptor = self.raw[start:end]
         sign = children.pop(0)
         operator = sign.type
         if self.raw[sign.start_byte : sign.end_byte] != operator:
@@ -103,11 +105,12 @@ class RedirectionReader:
             words += expanded
         if operator in {">&-", "<&-"}:
             extra += words
-            return Redirection(operator, literal_word("-"))
+            return Redirection(operator, literal_word("-"), descriptor=descriptor)
         if offset != node.end_byte or not words or words[0].from_braces:
             raise ParseMismatch("a redirection has no target, or several")
         extra += words[1:]
-        return Redirection(operator, words[0], words[0].placeholder_text + "\n" if operator == "<<<" else None)
+        body = words[0].placeholder_text + "\n" if operator == "<<<" else None
+        return Redirection(operator, words[0], body, descriptor)
 
     def _lost_words(self, node: "Node") -> Iterator[Word]:
         """Yield a word that the grammar drops: ``-`` before a here-document, or ``-n`` directly before its operator."""

@@ -140,6 +140,8 @@ class Redirection(msgspec.Struct, frozen=True):
     target: Word
     body: str | None = None
     """The text of a here-document or here-string; ``target`` has a value when the text is fully known."""
+    descriptor: str = ""
+    """The number before the operator, if any."""
 
     @property
     def writes(self) -> bool:
@@ -164,6 +166,10 @@ class SimpleCommand(msgspec.Struct, frozen=True):
     """The command whose argument contains it, if any: ``eval``, ``sh -c`` …"""
     doubt: str = ""
     """Why it must always be asked about, if so."""
+    hidden_input: str = ""
+    """Why its input may be a script that is not known beforehand, if so."""
+    hidden_program: str = ""
+    """Why its arguments may run a program that rules cannot see, if so."""
     calls_function: bool = False
     """Whether it calls a function that the script defines before."""
 

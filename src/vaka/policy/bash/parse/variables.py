@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
-from vaka.policy.bash.parse.syntax import SimpleCommand, Word, WordExpansion
+from vaka.policy.bash.parse.syntax import SimpleCommand, Word, WordExpansion, Words, literal_word
 from vaka.policy.bash.programs import read_set
+
+DECLARATION_BUILTINS = frozenset({"export", "declare", "typeset", "local", "readonly", "unset"})
 
 _SAFE_NAMES, _UNSAFE_NAMES = read_set("safe_variables"), re.compile("|".join(read_set("unsafe_variables")))
 
@@ -118,6 +121,32 @@ class TaintTracker:
                 reached.add(name)
                 waiting += self.copies.get(name, ())
         return reached
+
+
+def find_evaluated_words(words: Words) -> tuple[Words, Words]:
+    """Return the words of a builtin that name variables which it sets or looks up, and those that are arithmetic."""
+    name, rest = (words[0].value, words[1:]) if words else ("", ())
+    if name == "let":
+        return (), rest
+    if name in {"test", "["}:
+        return tuple(after for word, after in pairwise(rest) if word.value in {"-v", "-R"}), ()
+    if name == "getopts":
+        return rest[1:2], ()
+    valued = _NAMING_OPTIONS.get(name or "")
+    if valued is not None:
+        attached = (
+            literal_word(word.prefix[2:]) for word in rest if word.prefix.startswith(valued) and word.prefix[2:]
+        )
+        following = (after for word, after in pairwise(rest) if word.value == valued or word.value is None)
+        return (*attached, *following), ()
+    if name in _NAMING_BUILTINS:
+        return tuple(word for word in rest if not word.prefix.startswith("-")), ()
+    return (), ()
+
+
+_NAMING_OPTIONS = {"printf": "-v", "wait": "-p"}
+
+_NAMING_BUILTINS = DECLARATION_BUILTINS | {"read", "mapfile", "readarray"}
 
 
 def mark_plain_variables(simple: SimpleCommand, taint: TaintTracker) -> SimpleCommand:

@@ -12,31 +12,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from vaka.policy.bash.parse.expansion import Expander
-from vaka.policy.bash.parse.inline_scripts import (
-    ScriptText,
-    find_inline_scripts,
-    find_option_commands,
-    input_text_of,
-    predict_output,
-)
+from vaka.policy.bash.parse.inline_scripts import UNKNOWN_TEXT, ScriptText, input_text_of, predict_output
+from vaka.policy.bash.parse.nested_commands import ScriptReader, add_nested_commands
 from vaka.policy.bash.parse.redirections import LOST_DASH, RedirectionReader
 from vaka.policy.bash.parse.syntax import (
     Assignment,
     ShellScript,
     SimpleCommand,
     Word,
-    Words,
     literal_word,
 )
 from vaka.policy.bash.parse.variables import mark_plain_variables
 from vaka.policy.bash.parse.words import WORD_BREAKS, ParseMismatch, decode_latin1
-from vaka.policy.bash.parse.wrappers import (
-    EXACT_ONLY_WRAPPERS,
-    REMOTE_RUNNERS,
-    base_name,
-    find_wrapped_commands,
-    strip_wrappers,
-)
 from vaka.policy.bash.programs import name_set
 
 if TYPE_CHECKING:
@@ -53,7 +40,6 @@ _CASE_TERMINATORS = name_set(";; ;& ;;&")
 _BLOCK_NODES = name_set(
     "program subshell compound_statement if_statement elif_clause else_clause while_statement do_group"
 )
-_EXACT_OR_REMOTE = EXACT_ONLY_WRAPPERS | REMOTE_RUNNERS
 _WHITESPACE, _BLANKS = re.compile(r"[ \t\n]*"), re.compile(r"[ \t]*")
 _ASSIGNMENT_START = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTALL)
 
@@ -61,7 +47,9 @@ _ASSIGNMENT_START = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTA
 class TreeWalker:
     """Collects the simple commands of one text."""
 
-    def __init__(self, raw: str, text: str, read_nested: Callable[[str], ShellScript]) -> None:
+    def __init__(
+        self, raw: str, text: str, read_nested: ScriptReader, stdin: ScriptText | None
+    ) -> None:  # fmt: skip
         self.raw = raw
         self.text = text
         self.read_nested = read_nested
@@ -69,7 +57,7 @@ class TreeWalker:
         self.functions: set[str] = set()
         self.fork_bomb = False
         self.depth = 0
-        self.stdin: ScriptText | None = None
+        self.stdin = stdin
         self.piped = False
         self.expander = Expander(self)
         self.redirections = RedirectionReader(self)
@@ -156,22 +144,22 @@ class TreeWalker:
             self.expander.read_arithmetic(node, node.start_byte + 2, node.end_byte - 2)
             self._add_redirections(tail)
             return
-        before, redirected = self.stdin, self._add_redirections(tail)
-        self.stdin = redirected or before
+        before = self.stdin
+        self.stdin = self._add_redirections(tail)
         self.walk_block(node)
         self.stdin = before
 
     def _add_redirections(self, tail: Nodes) -> ScriptText | None:
-        """Add the redirections of a compound command; return the text that they give it as input."""
+        """Add the redirections of a compound command; return its input."""
         if not tail:
-            return None
+            return self.stdin
         redirections, extra, following = self.redirections.read_all(tail)
         if extra:
             raise ParseMismatch("a word follows a redirection of a group")
         source = self._source_text(tail[0].start_byte, tail[-1].end_byte)
         self._add_command(SimpleCommand((), (), tuple(redirections), source))
-        self._walk_following(following, None)
-        return input_text_of(tuple(redirections))
+        self._walk_following(following, UNKNOWN_TEXT)
+        return input_text_of(tuple(redirections), self.stdin)
 
     def _walk_list(self, node: "Node", tail: Nodes) -> None:
         parts: list[Node] = []
@@ -209,7 +197,7 @@ class TreeWalker:
             self.stdin, self.piped = stdin if piped else before, piped
             count = len(self.commands)
             self.walk_statement(child, tail if index == last else ())
-            stdin, piped = self._output_since(count, stdin) if index != last else None, True
+            stdin, piped = self._output_since(count, stdin) or UNKNOWN_TEXT, True
         self.stdin, self.piped = before, False
 
     def _output_since(self, count: int, stdin: ScriptText | None) -> ScriptText | None:
@@ -269,11 +257,13 @@ class TreeWalker:
         start, end = node.children[types.index("((")], node.children[types.index("))")]
         self.require_whole_word(node.children[0])
         self.expander.read_arithmetic(node, start.end_byte, end.start_byte, until=end.start_byte, header=True)
+        before, self.stdin = self.stdin, self._add_redirections(tail)
         self.walk_block(node, types.index("))") + 1)
-        self._add_redirections(tail)
+        self.stdin = before
 
     def _walk_case(self, node: "Node", tail: Nodes) -> None:
         self.require_blanks_between(node.children)
+        before, self.stdin = self.stdin, self._add_redirections(tail)
         for child in node.children:
             if child.type == "case_item":
                 self._walk_case_item(child)
@@ -283,7 +273,7 @@ class TreeWalker:
                 self.expander.read_single_word(child)
             else:
                 self._check_token(child, node)
-        self._add_redirections(tail)
+        self.stdin = before
 
     def _walk_case_item(self, node: "Node") -> None:
         children = node.children
@@ -309,7 +299,9 @@ class TreeWalker:
         if not rest:
             raise ParseMismatch("a function has no body")
         count, outer = len(self.commands), self.depth == 1
+        before, self.stdin = self.stdin, UNKNOWN_TEXT  # that of each call
         self.walk_statement(rest[0], [*rest[1:], *tail])
+        self.stdin = before
         body = self.raw[rest[0].start_byte : rest[0].end_byte]
         if any(command.name == name for command in self.commands[count:]) and ("|" in body or "&" in body):
             self.fork_bomb = True
@@ -375,7 +367,7 @@ class TreeWalker:
         simple = SimpleCommand(tuple(words), tuple(assignments), tuple(redirections), source)
         self._add_command(simple)
         if following:
-            self._walk_following(following, predict_output(simple))
+            self._walk_following(following, predict_output(simple) or UNKNOWN_TEXT)
 
     def _source_text(self, start: int, end: int) -> str:
         return decode_latin1(self.raw[start:end])
@@ -424,44 +416,23 @@ class TreeWalker:
         self._finish_command(node, words, [], list(tail))
 
     def _add_command(self, simple: SimpleCommand) -> None:
-        words = simple.words
         self.expander.taint.note_read(simple)
-        wrapped = find_wrapped_commands(words)
-        for command in wrapped if words and words[0].unquoted and words[0].value in {"time", "coproc"} else ():
+        if simple.name == "exec" and len(simple.words) == 1:
+            self.stdin = input_text_of(simple.redirections, self.stdin)
+        stdin = UNKNOWN_TEXT if simple.name == "coproc" else input_text_of(simple.redirections, self.stdin)
+        complete, scripts = add_nested_commands(simple, stdin, self.read_nested)
+        for command in (
+            complete.wrapped_commands if simple.name in {"time", "coproc"} and simple.words[0].unquoted else ()
+        ):
             if command[0].unquoted and command[0].value in _RESERVED_WORDS | {"("}:
                 raise ParseMismatch(f"{command[0].value!r} is not a command")
-        reads_file = any(redirection.operator.startswith("<") for redirection in simple.redirections)
-        stdin = input_text_of(simple.redirections) or (None if reads_file else self.stdin)
-        found = dict.fromkeys(item for command in (words, *wrapped) for item in find_inline_scripts(command, stdin))
-        uncertain = any(not item.text.certain for item in found)
-        scripts = [(item.origin, self.read_nested(item.text.text)) for item in found]
-        if words and (name := base_name(words[0].placeholder_text)) in _EXACT_OR_REMOTE:
-            # Only an exact rule allows such a program, or it runs nothing on this machine: its script is not judged as
-            # commands of its own.
-            wrapped += tuple(form for _, script in scripts for inner in script.commands for form in inner.forms)
-            scripts = []
-            if name in REMOTE_RUNNERS:
-                uncertain, wrapped = False, tuple(form for form in wrapped if form and form[0].value is not None)
-        for text in dict.fromkeys(text for command in (words, *wrapped) for text in find_option_commands(command)):
-            wrapped += self._read_optional_script(text)
+        for command in complete.forms:
+            self.expander.note_builtin(command)
         if simple.name in self.functions:
-            self.expander.taint.assigned_values += words[1:]
-        complete = msgspec.structs.replace(
-            simple, wrapped_commands=wrapped, unwrapped_words=strip_wrappers(words),
-            doubt="the script it runs is not known beforehand" if uncertain else "",
-            calls_function=simple.name in self.functions,
-        )  # fmt: skip
-        self.commands.append(complete)
+            self.expander.taint.assigned_values += simple.words[1:]
+        self.commands.append(msgspec.structs.replace(complete, calls_function=simple.name in self.functions))
         for origin, script in scripts:
             self.merge_script(script, origin)
-
-    def _read_optional_script(self, text: str) -> tuple[Words, ...]:
-        """Return the commands in a text that may be a script."""
-        try:
-            commands = self.read_nested(text).commands
-        except (ParseMismatch, LookupError, ValueError):
-            return ()
-        return tuple(form for command in commands for form in command.forms if form)
 
     def merge_script(self, script: ShellScript, origin: str) -> None:
         """Add the commands and doubts of a script inside this one."""

@@ -1,6 +1,7 @@
 """Commands that run another command (sudo, env, xargs, find -exec), and the splitting of env -S."""
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TypeAlias
@@ -91,6 +92,8 @@ class Wrapper(msgspec.Struct, frozen=True):
     """Whether it appends words to the command."""
     splits: bool = False
     """Whether the value of ``-S`` is split into words."""
+    optional: bool = False
+    """Whether the words before the command may be missing."""
 
 
 WRAPPERS = {name: msgspec.convert(entry, Wrapper) for name, entry in read_table("wrappers").items()}
@@ -106,6 +109,12 @@ REMOTE_RUNNERS = frozenset({"ssh", "docker", "podman", "nerdctl", "kubectl", "oc
 """Programs that run a command on another machine or in a container: only deny and ask rules see it."""
 
 _SANDBOX_RUNNERS = frozenset({"bwrap", "firejail"})
+
+_DYNAMIC_LINKER = re.compile(r"(?:ld|ld-linux|ld-musl|ld64)(?:-[\w-]+)?\.so(?:\.\d+)*")
+
+_COPYING_PROGRAMS = frozenset({"cp", "ln", "mv", "install", "rsync", "gcp", "gln"})
+
+_PROGRAM = re.compile(r"/s?bin/[^/]+$")
 
 FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
@@ -151,10 +160,28 @@ def _directly_wrapped(words: Words) -> Iterator[Words]:
         yield from _WrapperOptions(words, wrapper).iter_commands()
     elif name == "git" and len(words) > 1:
         yield from _git_commands(words)
-    elif name in _SANDBOX_RUNNERS:
+    elif name in _SANDBOX_RUNNERS or _DYNAMIC_LINKER.fullmatch(name):
         yield from _commands_from(words, 1)
+    elif name == "capsh":
+        yield from (
+            (literal_word("bash"), *words[i + 1 :]) for i, word in enumerate(words) if word.value in {"--", "+"}
+        )
+    elif name in _COPYING_PROGRAMS:  # the copy or link runs under another name
+        yield from ((literal_word(base_name(word.guess or "")),) for word in words if _PROGRAM.search(word.guess or ""))
+    elif name == "hash":
+        yield from (words[index + 1 :] for index, word in enumerate(words) if word.value == "-p")
     elif name in REMOTE_RUNNERS and name != "ssh":
         yield from _container_commands(words)
+
+
+def find_assigned_names(words: Words) -> list[str]:
+    """Return the variables that ``env`` and ``sudo`` set for the command."""
+    wrapper = WRAPPERS.get(base_name(words[0].guess or "")) if words else None
+    if wrapper is None or not wrapper.assigns:
+        return []
+    options = _WrapperOptions(words, wrapper)
+    deque(options.iter_commands(), maxlen=0)
+    return options.assigned_names
 
 
 def _git_commands(words: Words) -> Iterator[Words]:
@@ -202,12 +229,26 @@ _Position: TypeAlias = tuple[int, int]
 """The index of a word, and the number of words to skip before the command."""
 
 
+def _find_replaced_text(words: Words) -> str:
+    """Return the text that ``xargs -I`` replaces by its input, a NUL without this option."""
+    for word, after in zip(words[1:], (*words[2:], INPUT_WORD), strict=True):
+        if found := _REPLACE_OPTION.fullmatch(word.value or ""):
+            return found[2] or (after.value or "{}" if found[1] in {"-I", "-J"} else "{}")
+    return "\0"
+
+
+_REPLACE_OPTION = re.compile(r"(-[IJi]|--replace(?:-str)?)=?(.*)", re.DOTALL)
+
+
 class _WrapperOptions:
     """Walks over a wrapper's options; both interpretations of an unknown option are tried."""
 
     def __init__(self, words: Words, wrapper: Wrapper) -> None:
         self.words = words
         self.wrapper = wrapper
+        self.assigned_names: list[str] = []
+        """The variables that it sets for the command, after ``iter_commands``."""
+        self._replaced = _find_replaced_text(words) if wrapper.appends else "\0"
 
     def iter_commands(self) -> Iterator[Words]:
         wrapper, start = self.wrapper, 1
@@ -216,6 +257,8 @@ class _WrapperOptions:
                 start += 1
             start += 1
         pending, visited = [(start, wrapper.before)], set[_Position]()
+        if wrapper.optional:
+            pending.append((start, 0))
         while pending:
             position = pending.pop()
             if position in visited or position[0] >= len(self.words):
@@ -224,20 +267,32 @@ class _WrapperOptions:
             following, is_command = self._next_positions(*position)
             pending += following
             if is_command:
-                rest = self.words[position[0] :]
+                rest = tuple(map(self._insert_input, self.words[position[0] :]))
                 yield (*rest, INPUT_WORD) if wrapper.appends else rest
+
+    def _insert_input(self, word: Word) -> Word:
+        """Return a word in which ``xargs -I`` replaces a text by its input."""
+        if self._replaced not in (word.value or ""):
+            return word
+        before, _, after = (word.value or "").partition(self._replaced)
+        return Word(None, word.source, tuple(piece for piece in (before, _FOUND_PATH, after) if piece))
 
     def _next_positions(self, index: int, before: int) -> tuple[list[_Position], bool]:
         """Return the positions that may follow a word, and whether the word may be the command."""
         value = self.words[index].guess
         if value is None:
+            if self.wrapper.assigns and "=" in (prefix := self.words[index].prefix):
+                self.assigned_names.append(prefix.partition("=")[0])
             return [(index + 1, before), (index + 1, max(before - 1, 0))], before == 0
         if value == "--":
             return [(index + 1 + before, 0)], False
         if value.startswith("-") and value != "-":
             return self._positions_after_option(value, index, before), False
         name, equals, _ = value.partition("=")
-        if (value == "-" and self.wrapper.splits) or (self.wrapper.assigns and equals and name.isidentifier()):
+        if self.wrapper.assigns and equals and name:  # env accepts any name
+            self.assigned_names.append(name)
+            return [(index + 1, before)], False
+        if value == "-" and self.wrapper.splits:
             return [(index + 1, before)], False
         return ([(index + 1, before - 1)], False) if before else ([], True)
 

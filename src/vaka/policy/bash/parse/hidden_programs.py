@@ -1,0 +1,161 @@
+"""Programs that run what rules cannot see: code for interpreters, and options that decide what runs."""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from vaka.policy.bash.parse.inline_scripts import ScriptText, text_of_file
+from vaka.policy.bash.parse.syntax import PLACEHOLDER, Word, WordExpansion, Words
+from vaka.policy.bash.parse.variables import is_unsafe_variable
+from vaka.policy.bash.parse.wrappers import base_name, find_assigned_names
+from vaka.policy.bash.programs import name_set, read_table
+from vaka.policy.bash.script_checks import may_awk_run, may_sed_run
+
+_VERSION = re.compile(r"(?<=[a-z])-?\d+(?:\.\d+)*$")
+
+
+class Interpreter(msgspec.Struct, frozen=True):
+    """Where a program takes its code from, and which words in it may run other programs."""
+
+    code: str = "(?!)"
+    """The options before code, as a regular expression."""
+    files: str = "(?!)"
+    """The options before a file with code."""
+    valued: str = ""
+    """Other options whose value is the next word."""
+    runs: str = ""
+    """A regular expression for code that may run programs, or code that is made while it runs."""
+    all_arguments: bool = False
+    """Whether every argument may be code."""
+    first_argument: bool = False
+    """Whether the first operand is code, if no option is."""
+    reads_input: bool = True
+    """Whether it reads code from its input, if there is no operand."""
+    dynamic: bool = False
+    """Whether parts of the code are often variables: only what is known of it counts."""
+
+
+_INTERPRETERS = {name: msgspec.convert(entry, Interpreter) for name, entry in read_table("interpreters").items()}
+
+_PROCESS_WORDS: str = read_table("process_words")["any"]
+
+_HIDDEN_RUNS: Mapping[str, list[str]] = read_table("hidden_runs")
+
+
+def find_hidden_program(words: Words) -> str:
+    """Return why the arguments of a command may run a program that rules cannot see, ``""`` when they do not."""
+    if not words:
+        return ""
+    for variable in find_assigned_names(words):
+        if is_unsafe_variable(variable):
+            return f"it sets {variable}, which decides what runs"
+    name = _program_of(words)
+    interpreter = _INTERPRETERS.get(name)
+    if interpreter is not None:
+        for word in _CodeArguments(interpreter, words[1:]).codes:
+            if reason := _describe_code(name, interpreter, word):
+                return reason
+    patterns = _HIDDEN_RUNS.get(name, ())
+    arguments = "\n".join(word.render(_argument_text) for word in words[1:]) if patterns else ""
+    for pattern in patterns:
+        if found := re.search(pattern, arguments, re.MULTILINE):
+            return f"{name} {' '.join(found[0].split())} may run programs" if found[0] else f"{name} runs programs"
+    return ""
+
+
+def find_unseen_code(words: Words, stdin: ScriptText | None) -> str:
+    """Return why the code that an interpreter reads from its input may run programs, ``""`` when it does not."""
+    name = _program_of(words)
+    interpreter = _INTERPRETERS.get(name)
+    if interpreter is None:
+        return ""
+    arguments = _CodeArguments(interpreter, words[1:])
+    texts = [text for word in arguments.files if (text := text_of_file(word, stdin)) is not None]
+    if interpreter.reads_input and arguments.may_read_input and stdin is not None:
+        texts.append(stdin)
+    for text in texts:
+        if text.unknown or not text.certain:
+            return f"the code that {name} reads is not known beforehand"
+        if _may_run(name, interpreter, text.text):
+            return f"the code that {name} reads may run programs"
+    return ""
+
+
+def is_interpreter(words: Words) -> bool:
+    return _program_of(words) in _INTERPRETERS
+
+
+def find_code_files(words: Words) -> list[Word]:
+    """Return the files with code that an interpreter is given."""
+    interpreter = _INTERPRETERS.get(_program_of(words))
+    return _CodeArguments(interpreter, words[1:]).files if interpreter is not None else []
+
+
+def may_code_run(program: str, text: str) -> bool:
+    """Return whether code for an interpreter may run programs; for an unknown interpreter it may."""
+    name = program if program in _INTERPRETERS else _VERSION.sub("", program)
+    interpreter = _INTERPRETERS.get(name)
+    return interpreter is None or _may_run(name, interpreter, text)
+
+
+def _program_of(words: Words) -> str:
+    name = base_name(words[0].placeholder_text) if words else ""
+    return name if name in _INTERPRETERS or name in _HIDDEN_RUNS else _VERSION.sub("", name)
+
+
+def _argument_text(expansion: WordExpansion) -> str:
+    if expansion.kind == "process":
+        return "/dev/fd/63"
+    return expansion.guess or PLACEHOLDER
+
+
+def _describe_code(name: str, interpreter: Interpreter, word: Word) -> str:
+    known = word.guess is not None or word.numeric_template is not None
+    if not known and not (interpreter.dynamic and any(isinstance(piece, str) for piece in word.pieces)):
+        return f"the code of {name} is not known beforehand"
+    text = word.render(lambda expansion: expansion.guess or "1")
+    return f"the code of {name} may run programs" if _may_run(name, interpreter, text) else ""
+
+
+def _may_run(name: str, interpreter: Interpreter, text: str) -> bool:
+    if name in {"sed", "gsed"}:
+        return may_sed_run(text)
+    if name.endswith("awk"):
+        return may_awk_run(text)
+    pattern = interpreter.runs or _PROCESS_WORDS
+    return re.search(pattern.replace("{any}", _PROCESS_WORDS), text, re.MULTILINE) is not None
+
+
+class _CodeArguments:
+    """The code and the files with code among the arguments of an interpreter."""
+
+    def __init__(self, interpreter: Interpreter, words: Words) -> None:
+        self.codes: list[Word] = []
+        self.files: list[Word] = []
+        option, operands = False, list[Word]()
+        valued = name_set(interpreter.valued)
+        taken = -1
+        for index, word in enumerate(words):
+            text = word.placeholder_text
+            if index == taken:
+                continue
+            for pattern, found in ((interpreter.code, self.codes), (interpreter.files, self.files)):
+                if re.fullmatch(pattern, text):
+                    option, taken = True, index + 1
+                    found += words[taken : taken + 1]
+                    break
+                if text.startswith("-") and (match := re.match(pattern, text)) and text[match.end() :]:
+                    option, attached = True, text[match.end() :]
+                    found.append(Word(attached if word.value is not None else None, text, word.pieces))
+                    break
+            else:
+                if text in valued:
+                    taken = index + 1
+                elif not text.startswith("-") or text == "-":
+                    operands.append(word)
+        self.may_read_input = not option and (interpreter.all_arguments or not operands)
+        if interpreter.all_arguments:
+            self.codes += [word for word in words if word not in self.codes]
+        elif not option and operands:
+            (self.codes if interpreter.first_argument else self.files).append(operands[0])

@@ -1,0 +1,210 @@
+"""Everyday commands stay allowed under a rule that denies another program."""
+
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
+
+EVERYDAY = split_table(r"""
+    ls -la
+    git status
+    git log --oneline -5
+    git diff HEAD~1 -- src
+    git add -A && git commit -m "fix: x"
+    git commit -m "$(cat <<'EOF'⏎message⏎EOF⏎)"
+    git push origin main
+    git fetch origin
+    git pull --rebase
+    git clone https://github.com/a/b
+    git clone -b main --depth 1 https://github.com/a/b
+    git -c user.name=x -c user.email=y commit -m z
+    git -c core.pager=cat log
+    git config user.name
+    git config user.email x@y
+    git config --get core.editor
+    git grep -n pattern
+    git grep -l TODO
+    git stash push -u
+    git push -u origin main
+    git branch -D x
+    git remote add origin git@github.com:a/b.git
+    git submodule update --init --recursive
+    git worktree add ../x
+    git rebase -i HEAD~3
+    git show HEAD:src/x.py
+    npm test
+    npm run build
+    npm ci
+    npx eslint .
+    npx tsc --noEmit
+    yarn install
+    pnpm run test
+    pnpm install
+    node script.js
+    node -e "console.log(require('./package.json').version)"
+    node -p "process.version"
+    node --version
+    python3 script.py
+    python3 -m pytest -q
+    python3 -m http.server
+    python3 -m venv .venv
+    python3 -c "import json,sys; print(json.load(sys.stdin)['x'])"
+    cat x.json | python3 -c "import json,sys; print(json.load(sys.stdin)['x'])"
+    cat x.json | python3 -m json.tool
+    python3 -c 'import numpy; print(numpy.__version__)'
+    python3 -c "print(1+1)"
+    python3 - <<'EOF'⏎import json⏎print(json.dumps({"a": 1}))⏎EOF
+    python3 <<'EOF'⏎import re⏎print(re.compile("x").findall("xx"))⏎EOF
+    python3 -c 'import sqlite3; c=sqlite3.connect("x.db"); print(c.execute("select 1").fetchall())'
+    .venv/bin/python -m pytest -q -x tests/a.py
+    pytest -k "foo and bar"
+    make
+    make test
+    make -j4 all CFLAGS=-O2
+    make -C sub install PREFIX=/usr
+    make -f Makefile.dev test
+    cargo build --release
+    cargo test
+    go test ./...
+    go run main.go
+    mvn -q test
+    ./gradlew build
+    cmake -S . -B build && cmake --build build
+    cmake -DCMAKE_BUILD_TYPE=Release ..
+    bash script.sh
+    bash -c 'echo hi'
+    bash < script.sh
+    sh -x run.sh
+    bash
+    source .venv/bin/activate
+    . ./env.sh
+    for f in *.sh; do bash -n "$f"; done
+    find . -name '*.py' | xargs grep -n TODO
+    find . -name '*.py' -exec grep -n TODO {} +
+    find . -type f | xargs -I{} cp {} /tmp/x
+    find . -name '*.pyc' -delete
+    ls | while read -r f; do echo "$f"; done
+    while IFS= read -r line; do echo "$line"; done < file
+    read -r x y <<< "a b"
+    mapfile -t lines < file
+    printf -v out '%s-%s' a b
+    let i++
+    let "x = x + 1"
+    i=0; while [ $i -lt 3 ]; do let i+=1; done
+    [ -v HOME ]
+    test -v X
+    printf '%s\n' a b
+    sed -i 's/old/new/g' file
+    sed -n '1,20p' file
+    sed -e 's/a/b/' -e '/x/d' file
+    sed -i "s/version = .*/version = \"$V\"/" pyproject.toml
+    sed -i '/pattern/d' file
+    sed 's|/a/b|/c/e|' file
+    sed -E 's/([a-z]+)e/\1/' file
+    sed -i.bak 's/the/The/' file
+    sed -n '/start/,/end/p' file
+    sed '1i\header line here' file
+    sed 's/x/y/w out.txt' file
+    awk '{print $1}' file
+    awk -F: '{print $1}' /etc/passwd
+    awk '{print | "sort"}' file
+    awk 'BEGIN { while ((getline line < "f") > 0) print line }'
+    awk -v x="$Y" '$1 == x {print $2}' f
+    awk "{print \$1}" f
+    awk '/a|b/ {print}' f
+    awk '$1 ~ /x|y/ || $2 {print}' f
+    perl -pe 's/a/b/g' file
+    perl -ne 'print if /x/' file
+    perl -i -pe 's/(\w+)/\u$1/' file
+    ruby -e 'puts 1'
+    php -r 'echo 1;'
+    cat file | head -5
+    cat file | sort | uniq -c | sort -rn | head
+    echo hi | tee file
+    ls | tee -a log > /dev/null
+    echo hi | cat
+    psql -c 'select 1'
+    psql mydb -c "select count(*) from users"
+    echo 'select 1' | psql db
+    psql db < dump.sql
+    sqlite3 x.db 'select * from t'
+    sqlite3 x.db .tables
+    mysql -e 'show tables' db
+    docker ps
+    docker compose up -d
+    docker run --rm -it ubuntu bash
+    docker exec -i db psql -c 'select 1'
+    kubectl get pods
+    kubectl apply -f x.yaml
+    cat x.yaml | kubectl apply -f -
+    ssh host ls
+    rsync -avz src/ dest/
+    tar czf x.tgz dir
+    tar xzf x.tgz
+    unzip x.zip
+    wget https://x
+    jq '.a' x.json
+    gh pr create --title x --body y
+    env
+    env FOO=bar npm test
+    env -u X npm test
+    FOO=bar npm test
+    sudo apt-get install -y x
+    timeout 60 npm test
+    nohup npm start &
+    time make
+    watch -n 1 ls
+    xargs -n1 echo
+    parallel echo ::: a b
+    export FOO=bar
+    unset FOO
+    export PATH
+    declare -a arr=(1 2)
+    cd src && ls
+    pip install -r requirements.txt
+    uv run pytest
+    poetry run pytest
+    ruff check .
+    mypy src
+    vim file
+    less file
+    tmux ls
+    tmux kill-session -t x
+    screen -ls
+    crontab -l
+    gdb --version
+    gcc -o x x.c
+    strace -f ls
+    hyperfine 'ls -la'
+    hyperfine --warmup 3 'make build'
+    nodemon app.js
+    nodemon --exec 'npm start'
+    concurrently 'npm start' 'npm test'
+    cat > x.sh <<'EOF'⏎echo hi⏎EOF⏎bash x.sh
+    cat > x.py <<'EOF'⏎print(1)⏎EOF⏎python3 x.py
+    echo 'ls -la' | bash
+    bash <<'EOF'⏎ls -la⏎EOF
+    f() { ls; }; f
+    diff <(sort a) <(sort b)
+    exec 2>&1
+    exec < file
+    lua -e 'print(1)'
+    Rscript script.R
+    julia script.jl
+    expect script.exp
+    openssl rand -hex 16
+    openssl x509 -in a.pem -text
+    nc -z localhost 80
+    socat - TCP:localhost:80
+    fish -c 'ls -la'
+    zsh -c 'ls -la && pwd'
+    rg -n foo src
+    fd -e py
+    bc <<< '1+2'
+    echo '1+2' | bc
+    dc -e '1 2 + p'
+""")
+
+
+@each_row(EVERYDAY)
+def test_an_everyday_command_is_not_asked_about(command: str) -> None:
+    found = judge_command(command, allow=[None], deny=["curl:*"], ask=["rm -rf:*"])
+    assert found.decision == "allow", found.reason

