@@ -139,11 +139,11 @@ class TurnStream:
         self._collector: TurnCollector | None = None
         self._events = self._read_events()
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncGenerator[Event]:
+        return self._events
 
-    async def __anext__(self) -> Event:
-        return await anext(self._events)
+    def __anext__(self) -> Awaitable[Event]:
+        return self._events.__anext__()
 
     async def __aenter__(self) -> Self:
         return self

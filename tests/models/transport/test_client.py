@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -72,7 +72,7 @@ async def read_stream(
     account = Account(base_url=url, key=KEY, headers={"x-gateway": "g"}, query=query or {}, limits=limits)
     wire = ProviderClient(account, {"authorization": f"Bearer {KEY}"})
     try:
-        async with aclosing(wire.stream_events("chat/completions", {"model": "m"})) as items:
+        async with wire.open_events("chat/completions", {"model": "m"}) as items:
             return [item async for item in items]
     finally:
         await wire.close()
@@ -319,9 +319,8 @@ async def test_closing_early_closes_the_connection() -> None:
 
     async with serve_answer(watch) as server:
         wire = ProviderClient(Account(base_url=server.url), {})
-        items = wire.stream_events("x", {})
-        await anext(items)
-        await items.aclose()
+        async with wire.open_events("x", {}) as items:
+            await anext(items)
         async with asyncio.timeout(5):
             await gone.wait()
         await wire.close()
@@ -342,7 +341,7 @@ async def test_connections_are_reused_and_shared() -> None:
     async with serve_answer(again) as server:
         for _ in range(2):
             wire = ProviderClient(Account(base_url=server.url), {}, http)
-            async with aclosing(wire.stream_events("x", {})) as items:
+            async with wire.open_events("x", {}) as items:
                 assert [item.data async for item in items] == [b"one"]
             await wire.close()  # the connections are shared
         assert server.connections == 1
@@ -392,7 +391,7 @@ def test_another_event_loop_gets_new_connections() -> None:
     async def once() -> bytes:
         async with serve_answer(OK + b"data: one\n\n") as server:
             wire = ProviderClient(Account(base_url=server.url), {}, http)
-            async with aclosing(wire.stream_events("x", {})) as items:
+            async with wire.open_events("x", {}) as items:
                 data = [item.data async for item in items]
             await http.close()
             return data[0]

@@ -173,7 +173,8 @@ _BODIES = st.lists(st.binary(min_size=1, max_size=40), max_size=6)
 
 @given(chunks=_BODIES, seed=st.integers(0, 2**32))
 def test_any_split_of_a_chunked_body_gives_what_h11_reads(chunks: list[bytes], seed: int) -> None:
-    wire = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\nnext"
+    pieces = [*(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks), b"0\r\n\r\nnext"]
+    wire = b"".join(pieces)
     oracle = h11.Connection(h11.CLIENT)
     oracle.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
     oracle.send(h11.EndOfMessage())
@@ -189,6 +190,9 @@ def test_any_split_of_a_chunked_body_gives_what_h11_reads(chunks: list[bytes], s
     assert frame.done
     assert got == expected == b"".join(chunks)
     assert frame.rest + wire[at:] == b"next"
+    aligned = ChunkedBody()
+    assert [aligned.feed(piece) for piece in pieces] == [*chunks, b""]
+    assert (aligned.done, aligned.rest) == (True, b"next")
 
 
 @given(data=st.binary(max_size=200))

@@ -79,12 +79,23 @@ class Follower:
         """True when open blocks must be sent whole: at the start, and after the queue overflowed."""
         self.ended = False
         self.error: BaseException | None = None
-        self.wakeup = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait for the next ``wake``; for the one reader of the queue, which has found it empty."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def wake(self) -> None:
+        """Wake the reader."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def end(self, error: BaseException | None = None) -> None:
         """End the follower after what is queued; its reader raises ``error``."""
         self.ended, self.error = True, error
-        self.wakeup.set()
+        self.wake()
 
     def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
         """Queue the new head of the log."""
@@ -93,7 +104,7 @@ class Follower:
         else:
             self.queue.append(head)
         if turn_ended or not self.turn_ends_only:
-            self.wakeup.set()
+            self.wake()
 
     def push(self, event: Event) -> None:
         """Queue a live event. Never blocks: a slow reader loses deltas and gets a snapshot."""
@@ -107,7 +118,8 @@ class Follower:
             return
         self.queue.append(event)
         self.live_count += 1
-        self.wakeup.set()
+        if self._waiter is not None:
+            self.wake()
 
     def _merge(self, event: Event) -> bool:
         last = self.queue[-1]

@@ -157,8 +157,7 @@ class Subscription:
             if events or (follower.ended and not follower.queue and not follower.needs_snapshot):
                 return events
             if not follower.queue and not follower.needs_snapshot:
-                follower.wakeup.clear()
-                await follower.wakeup.wait()
+                await follower.wait()
 
     async def _check_cursor(self) -> list[Event]:
         """Return nothing if the cursor is one of this log, otherwise a reset; all events follow it."""

@@ -18,7 +18,7 @@ from vaka.models.compatibility import HistoryAdapter, Media
 from vaka.models.prefixes import Comparison
 from vaka.models.request_items import encode_body
 from vaka.models.transport import errors, sse
-from vaka.models.transport.http1 import Http1Transport
+from vaka.models.transport.http1 import BODY_EXTENSION, Http1Transport
 
 MAX_ERROR_BODY = 1024 * 1024
 """Bytes that are read of an answer that is not a stream."""
@@ -114,10 +114,11 @@ class ProviderClient:
             self._redact_error(error, {**self._headers, **headers})
             raise
 
-    async def stream_events(
+    @asynccontextmanager
+    async def open_events(
         self, path: str, body: dict[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> AsyncGenerator[sse.ServerSentEvent]:
-        """Send ``body`` and yield the events of the answer. Raises only ``ModelError``.
+    ) -> AsyncGenerator[AsyncGenerator[sse.ServerSentEvent]]:
+        """Send ``body`` and return the events of the answer. Within the context it raises only ``ModelError``.
 
         The caller checks whether the last event is the one that ends an answer.
         """
@@ -129,10 +130,9 @@ class ProviderClient:
                 head = await self._read_first_bytes(source)
                 if head.removeprefix(sse.BOM).lstrip().startswith((b"{", b"[")):  # JSON, despite its content type
                     raise await self._error_of_non_stream(response, head, source)
-                chunks = _prepend(head, source)
-                async with aclosing(sse.read_events(chunks, limits=self._account.limits, strict=True)) as items:
-                    async for item in items:
-                        yield item
+                items = sse.read_events(source, first=head, limits=self._account.limits, strict=True)
+                async with aclosing(items):
+                    yield items
         except httpx2.DecodingError as error:
             raise StreamCut(f"the answer of {self._host} could not be unpacked: {self._redact(str(error))}") from error
         except httpx2.TransportError as error:
@@ -294,7 +294,7 @@ class ProviderModel:
         body, headers, decoder = self._write_request(prompt)
         self._comparison.clear()
         with self._client.redact_errors(headers):
-            async with aclosing(self._client.stream_events(self._path, body, headers=headers)) as events:
+            async with self._client.open_events(self._path, body, headers=headers) as events:
                 async for event in events:
                     for chunk in decoder.feed(event.data, event.event):
                         yield self._history.tag_origin(chunk)
@@ -312,7 +312,8 @@ class ProviderModel:
 async def _open_body(response: httpx2.Response) -> AsyncGenerator[AsyncIterator[bytes]]:
     """Yield the body as it arrives; httpx2 decodes only a compressed one."""
     compressed = response.headers.get("content-encoding", "identity") != "identity"
-    source = (response.aiter_bytes() if compressed else cast("AsyncIterator[bytes]", response.stream)).__aiter__()
+    stream = response.extensions.get(BODY_EXTENSION, response.stream)
+    source = (response.aiter_bytes() if compressed else cast("AsyncIterator[bytes]", stream)).__aiter__()
     try:
         yield source
     finally:

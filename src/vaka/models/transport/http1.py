@@ -4,7 +4,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeAlias, cast
@@ -31,6 +31,7 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
 _FORBIDDEN_IN_VALUE = re.compile(rb"[\x00\r\n]")
 
 
@@ -197,6 +198,7 @@ class ChunkedBody:
     def __init__(self) -> None:
         self._bytes_left = 0
         self._line_handler: Callable[[bytes], None] = self._read_size_line
+        self._at_start = True  # of a chunk, with nothing read of it
         self._partial_line = b""
         self._trailer_lines = 0
         self.done = False
@@ -204,6 +206,11 @@ class ChunkedBody:
 
     def feed(self, data: bytes) -> bytes:
         """Return the part of ``data`` that belongs to the body."""
+        size_line = _SIZE_LINE.match(data) if self._at_start else None
+        if size_line is not None:  # the fast path of nearly all data: one whole chunk
+            start = size_line.end()
+            if len(data) == start + int(size_line[1], 16) + 2 and start + 2 < len(data) and data.endswith(b"\r\n"):
+                return data[start:-2]
         pieces: list[bytes] = []
         at, end = 0, len(data)
         while at < end and not self.done:
@@ -226,6 +233,7 @@ class ChunkedBody:
             self._partial_line, at = b"", stop + 1
             self._line_handler(line[:-1] if line.endswith(b"\r") else line)
         self.rest = data[at:]
+        self._at_start = not (self._bytes_left or self._partial_line) and self._line_handler == self._read_size_line
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def end(self) -> None:
@@ -251,6 +259,10 @@ class ChunkedBody:
         self.done = not line
 
 
+BODY_EXTENSION = "body"
+"""The extension of a response with its ``ResponseStream``, which httpx2 wraps in an iterator of its own."""
+
+
 class ResponseStream(httpx2.AsyncByteStream):
     """The body of one response; its connection is released when it was read to the end."""
 
@@ -260,7 +272,10 @@ class ResponseStream(httpx2.AsyncByteStream):
     ) -> None:  # fmt: skip
         self._connection, self._frame, self._release, self._reusable = connection, frame, release, reusable
 
-    async def __aiter__(self) -> AsyncGenerator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
         connection, frame = self._connection, self._frame
         try:
             while not frame.done:
@@ -270,10 +285,11 @@ class ResponseStream(httpx2.AsyncByteStream):
                     break
                 piece = frame.feed(data)
                 if piece:
-                    yield piece
+                    return piece
         except httpx2.TransportError:
             connection.close()
             raise
+        raise StopAsyncIteration
 
     async def aclose(self) -> None:
         """Release the connection, after draining a short rest of the body, or close it."""
@@ -323,10 +339,9 @@ class Http1Transport(httpx2.AsyncBaseTransport):
             else:
                 connection.close()
 
-        return httpx2.Response(
-            status, headers=headers, stream=ResponseStream(connection, frame, release, reusable=reusable),
-            extensions={"http_version": b"HTTP/1.1"},
-        )  # fmt: skip
+        body = ResponseStream(connection, frame, release, reusable=reusable)
+        extensions = {"http_version": b"HTTP/1.1", BODY_EXTENSION: body}
+        return httpx2.Response(status, headers=headers, stream=body, extensions=extensions)
 
     async def aclose(self) -> None:
         """Close idle and draining connections."""

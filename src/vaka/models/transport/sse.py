@@ -18,6 +18,9 @@ HEAD_BYTES = 1024
 """Bytes of a body for an error message; more than the excerpt, so that a secret at its end is recognized."""
 EXCERPT_CHARACTERS = 200
 
+_WHOLE_EVENT = re.compile(rb"(?:event: ([A-Za-z_.-]+)\n)?data: ([^\r\n]*+)\n\n")
+"""An event of the usual form: one line of data, at most one name before it."""
+
 _BODY_KINDS = (("{", "a JSON object"), ("[", "a JSON array"), ("<?xml", "an XML document"), ("<", "an HTML page"))
 _LABELLED_SECRET_PATTERN = r"""(?ix)
     \b(?:bearer|basic)\s+[^\s"',}<]+
@@ -94,8 +97,11 @@ class SSEParser:
         if not self._is_event_stream and len(self._first_bytes) < HEAD_BYTES:
             self._first_bytes += chunk[: HEAD_BYTES - len(self._first_bytes)]
         items: list[ServerSentEvent] = []
+        if self._is_event_stream and not (self._in_event or self._partial_line or self._after_cr):
+            chunk = self._read_whole_events(chunk, items)
         try:
-            self._read_lines(self._split_lines(chunk), items)
+            if chunk:
+                self._read_lines(self._split_lines(chunk), items)
             if len(self._partial_line) > self.limits.event_bytes:
                 raise self._too_large_error()
             if excess > 0:
@@ -122,6 +128,18 @@ class SSEParser:
         if not self._is_event_stream and (self._has_unknown_lines or not _may_be_field(bytes(self._partial_line[:16]))):
             message = f"expected an event stream, got {describe_body(self._first_bytes)}"
         return StreamCut(message, retry_after=None if self.retry is None else self.retry / 1000)
+
+    def _read_whole_events(self, chunk: bytes, items: list[ServerSentEvent]) -> bytes:
+        """Read the events of the usual form at the start of ``chunk``, and return the rest: nearly always nothing."""
+        at, end, most = 0, len(chunk), self.limits.event_bytes
+        while at < end:
+            found = _WHOLE_EVENT.match(chunk, at)
+            if found is None or found.end() - at > most:
+                break
+            name, data = found.groups()
+            items.append(ServerSentEvent(data, name.decode() if name else "message", self._id))
+            at = found.end()
+        return chunk[at:] if at else chunk
 
     def _split_lines(self, chunk: bytes) -> list[bytes]:
         """Return the lines that end in ``chunk``; the rest stays in ``_partial_line``."""
@@ -210,28 +228,31 @@ class SSEParser:
 
 
 async def read_events(
-    chunks: AsyncIterator[bytes], *, limits: StreamLimits = StreamLimits(),
+    chunks: AsyncIterator[bytes], *, first: bytes = b"", limits: StreamLimits = StreamLimits(),
     clock: Callable[[], float] = time.monotonic, strict: bool = False,
 ) -> AsyncGenerator[ServerSentEvent]:  # fmt: skip
     """Yield the events of a stream and close ``chunks`` at its end; to be closed with ``aclosing``.
+
+    ``first`` are bytes of the stream that were read before.
 
     Raises ``StreamCut`` when the stream is cut inside an event, is not an event stream, or exceeds a limit. The caller
     checks whether the last event is the one that ends an answer.
     """
     parser = SSEParser(limits, strict=strict)
     idle_timeout = _IdleTimeout(parser)
-    deadline = clock() + limits.total_seconds
+    deadline, chunk = clock() + limits.total_seconds, first
     try:
         while True:
+            if chunk:
+                for item in parser.feed(chunk):
+                    yield item
+                if parser.failure is not None:
+                    raise parser.failure
             with idle_timeout.limit_wait(deadline - clock()):
                 try:
                     chunk = await anext(chunks)
                 except StopAsyncIteration:
                     break
-            for item in parser.feed(chunk):
-                yield item
-            if parser.failure is not None:
-                raise parser.failure
         parser.end()
     finally:
         idle_timeout.close()
