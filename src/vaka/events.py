@@ -39,6 +39,7 @@ from vaka.core.types.progress import MessageCompleted as MessageCompleted
 from vaka.core.types.progress import MessageDiscarded as MessageDiscarded
 from vaka.core.types.progress import MessageSnapshot as MessageSnapshot
 from vaka.core.types.progress import MessageStarted as MessageStarted
+from vaka.core.types.progress import OutputRejected as OutputRejected
 from vaka.core.types.progress import ReasoningDelta as ReasoningDelta
 from vaka.core.types.progress import StepCompleted as StepCompleted
 from vaka.core.types.progress import StepStarted as StepStarted
@@ -86,6 +87,7 @@ __all__ = [
     "ModelFailed",
     "ModelSelected",
     "Monitor",
+    "OutputRejected",
     "Progress",
     "QuestionAnswered",
     "QuestionAsked",

@@ -281,12 +281,14 @@ def test_an_attachment_the_model_cannot_take_is_an_error(shell: Shell) -> None:
 
 def test_an_answer_is_checked_against_the_output_schema(shell: Shell) -> None:
     shell.write_file("boats.json", json.dumps(SCHEMA))
-    shell.write_script(say_line('```json\n{"boats": 3}\n```'), say_line('{"boats": "three"}'), say_line("Three boats."))
+    bad_lines = [say_line('{"boats": "three"}')] * 3 + [say_line("Three boats.")] * 3
+    shell.write_script(say_line('```json\n{"boats": 3}\n```'), *bad_lines)
     words = ("How many?", "--output-schema", "boats.json", "--session", "s")
     good = shell.run(*words)
     assert (good.code, good.out) == (0, '{"boats": 3}\n')
     bad = shell.run(*words)
     assert (bad.code, "error: the answer does not match the schema: " in bad.err) == (6, True)
+    assert bad.err.count("asking again: The answer does not match the schema") == 2
     none = shell.run(*words, "--output", "json")
     assert (none.code, none.json["status"], none.json["structured_output"]) == (6, "failed", None)
     assert none.json["error"]["code"] == "invalid_output"
@@ -320,7 +322,7 @@ hull = vaka.Agent("hull", output=Hull)
     shell.write_file("boats.json", json.dumps(SCHEMA))
     shell.write_script(say_line('{"boats": 3}'))
     assert shell.run("Which?", "--output-schema", "boats.json", agent="harbour.py").code == 0
-    shell.write_script(say_line("No boat."))
+    shell.write_script(*[say_line("No boat.")] * 3)
     assert shell.run("Which?", agent="harbour.py").code == 6
 
 

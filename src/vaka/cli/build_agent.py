@@ -204,7 +204,7 @@ def apply_model_flags(
     if "output" in agent.options:
         raise UsageError("--output-schema and --option output=… set the same; leave one of them out")
     output_schema = load_output_schema(schema)
-    agent.options, agent.output = {**agent.options, **output_schema.options}, None
+    agent.options, agent.output = {**agent.options, **output_schema.options}, output_schema.schema
     return output_schema
 
 

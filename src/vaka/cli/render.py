@@ -71,6 +71,7 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
     ),
     progress.TurnResumed: lambda body: "resuming the unfinished turn",
     progress.SubagentStarted: lambda body: f"⇒ agent {body.agent}",
+    progress.OutputRejected: lambda body: f"asking again: {shorten(body.feedback)}",
     monitor.ModelFailed: lambda body: (
         f"{body.model} failed, trying again: {shorten(body.message)}" if body.retried else ""
     ),

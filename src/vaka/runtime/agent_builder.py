@@ -92,13 +92,20 @@ class AgentBuilder:
             model = UnavailableModel("", ModelRefused(refusal))
         if model is None:
             raise ConfigError(f"agent {agent.name!r} has no model; set one for the agent or for the runtime")
-        options = {**self._default_options, **getattr(model, "options", {}), **_output_options(agent), **agent.options}
+        schema = output_schema_of(agent)
+        options = {
+            **self._default_options,
+            **getattr(model, "options", {}),
+            **(schema.options if schema else {}),
+            **agent.options,
+        }
         tools = [self._build_tool(tool_like, agent, model) for tool_like in agent.tools]
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
             middleware=(*agent.middleware, *_default_middleware(tools)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
+        recipe.check_output = schema.describe_errors if schema is not None else None
         recipe.run_override = bind(self._make_services(agent, model)) if bind is not None else None
         _check_tool_choice(agent, recipe)
         return recipe
@@ -176,11 +183,6 @@ def output_schema_of(agent: Agent) -> "OutputSchema | None":
     if agent.output is None:
         return None
     return lazy.output_schema(agent.output)
-
-
-def _output_options(agent: Agent) -> dict[str, Any]:
-    schema = output_schema_of(agent)
-    return {} if schema is None else schema.options
 
 
 def _check_tool_choice(agent: Agent, recipe: Recipe) -> None:

@@ -7,16 +7,13 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.core.types.errors import InvalidInput, TurnError
+from vaka.core.types.errors import InvalidInput, InvalidOutput, TurnError
 from vaka.core.types.tool import InvalidArguments
 from vaka.tools.arguments import parse_json, without_nulls
 from vaka.tools.schema.json_schema import SchemaWriter
 from vaka.tools.schema.json_types import UnsupportedType
 from vaka.tools.schema.type_reader import TypeReader
 from vaka.tools.validate import Validator
-
-INVALID_OUTPUT = "invalid_output"
-"""The error code of an answer that does not match the schema."""
 
 _CODE_FENCE = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _VALUE_KEY = "value"
@@ -63,16 +60,25 @@ class OutputSchema:
         fenced = _CODE_FENCE.match(text)
         return fenced.group(1) if fenced else text.strip()
 
+    def describe_errors(self, text: str) -> str:
+        """Return what is wrong with an answer, ``""`` for one that fits."""
+        try:
+            self.parse(text)
+        except TurnError as error:
+            return str(error)
+        return ""
+
     def parse(self, text: str) -> Any:
         """Parse an answer and return its value. Raises ``TurnError`` with the code ``invalid_output``."""
         parsed = parse_json(self.extract_json(text))
         if isinstance(parsed, InvalidArguments):
-            raise TurnError(f"the answer is not JSON: {parsed.message}", code=INVALID_OUTPUT)
+            message = parsed.message.removeprefix("the arguments are not valid JSON: ")
+            raise TurnError(f"the answer is not JSON: {message}", code=InvalidOutput.code)
         value = without_nulls(parsed[0], self.schema, self.schema)
         faults = self._validator.find_faults(value)
         if faults:
             details = "; ".join(fault.replace("arguments", "answer", 1) for fault in faults)
-            raise TurnError(f"the answer does not match the schema: {details}", code=INVALID_OUTPUT)
+            raise TurnError(f"the answer does not match the schema: {details}", code=InvalidOutput.code)
         if self._is_wrapped:
             value = value[_VALUE_KEY]
         if self._type is None:
@@ -80,7 +86,7 @@ class OutputSchema:
         try:
             return self._type.convert(value)
         except _CONVERT_ERRORS as error:
-            raise TurnError(f"the answer cannot be used: {error}", code=INVALID_OUTPUT) from error
+            raise TurnError(f"the answer cannot be used: {error}", code=InvalidOutput.code) from error
 
     def _schema_of_type(self, output: Any) -> dict[str, Any]:
         writer = SchemaWriter()

@@ -198,6 +198,7 @@ class TurnStream:
                 text = text_of(body.content)
                 if text:  # an answer of a middleware, or one that was written before this reader began
                     yield text
+        _ = self.response  # raises the error of a turn that has no answer
 
     async def _read_events(self) -> AsyncGenerator[Event]:
         reader, collector = await self._open_reader()

@@ -169,16 +169,43 @@ async def test_the_log_stays_valid_for_any_scripted_line(seed: int) -> None:
     check_log(await read_log(store, "s"))
 
 
-@pytest.mark.parametrize(("choice", "seen"), [("required", "auto"), ("look", "auto"), ("none", "none")])
-async def test_a_required_tool_call_is_required_only_once(choice: str, seen: str) -> None:
-    @vaka.tool(effect="read")
-    def look() -> str:
-        """Look."""
-        return "seen"
+@vaka.tool(effect="read")
+def glance() -> str:
+    """Look."""
+    return "seen"
 
-    model = ScriptedModel(call("look"), say("Done."), say("Again."))
+
+@pytest.mark.parametrize("choice", ["required", "glance"])
+async def test_a_required_tool_call_is_required_only_once(choice: str) -> None:
+    model = ScriptedModel(call("glance"), say("Done."), call("glance"), say("Again."))
     async with runtime() as rt:
-        session = await rt.open(agent(model, look, tool_choice=choice))
+        session = await rt.open(agent(model, glance, tool_choice=choice))
         assert (await session.run("Look.")).text == "Done."
         await session.run("And now?")
-    assert [prompt.tool_choice for prompt in model.prompts] == [choice, seen, choice]
+    assert [prompt.tool_choice for prompt in model.prompts] == [choice, "auto", choice, "auto"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "answer", "message"),
+    [
+        ("required", say("I would rather not."), "the model called no tool, although tool_choice is 'required'"),
+        ("glance", say("I would rather not."), "the model called no tool, although tool_choice is 'glance'"),
+        ("glance", call("other"), "the model called 'other', although tool_choice is 'glance'"),
+        ("none", call("glance"), "the model called 'glance', although tool_choice is 'none'"),
+    ],
+)
+async def test_a_tool_choice_that_the_server_ignores_is_an_error(choice: str, answer: Any, message: str) -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(answer, say("Done.")), glance, tool_choice=choice))
+        with pytest.raises(TurnError) as caught:
+            await session.run("Look.")
+    assert (str(caught.value), caught.value.code, caught.value.exit_code) == (message, "model", 6)
+
+
+async def test_a_model_that_may_call_no_tool_keeps_that_choice() -> None:
+    model = ScriptedModel(say("Done."), say("Again."))
+    async with runtime() as rt:
+        session = await rt.open(agent(model, glance, tool_choice="none"))
+        for prompt in ("Look.", "And now?"):
+            await session.run(prompt)
+    assert [prompt.tool_choice for prompt in model.prompts] == ["none", "none"]

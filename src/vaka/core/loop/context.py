@@ -13,6 +13,7 @@ from vaka.core.decisions.wait import DecisionWaits
 from vaka.core.loop.middleware import Middleware, MiddlewareChain
 from vaka.core.messages.ask_model import ask_model
 from vaka.core.messages.blobs import DigestedText
+from vaka.core.messages.output import OutputCheck
 from vaka.core.ports.env import Env
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.policy import Policy
@@ -57,6 +58,7 @@ class Recipe:
     ) -> None:  # fmt: skip
         self.name, self.model = name, model
         self.limits, self.settings = limits or Limits(), settings or ModelSettings()
+        self.check_output: OutputCheck | None = None
         self.run_override: Callable[[Turn], Awaitable[Ending]] | None = None
         """Replaces the loop of model calls and tool calls, for an agent that runs something else, such as a script."""
         self.middleware = MiddlewareChain(middleware, self.limits.middleware_timeout)

@@ -118,6 +118,7 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
                                 turn.log.publish_live(turn.scope, delta)
         if assembly.stop is None:
             raise StreamCut(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
+        assembly.check_tool_choice(reservation.prompt.tool_choice)
     except TurnStopped:
         _keep_partial_text(turn, assembly, reservation)
         raise
@@ -129,9 +130,8 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
 
 def _start_message(turn: Turn) -> MessageAssembly:
     assembly = MessageAssembly(MessageId(turn.env.ids.new_id("msg")))
-    turn.log.publish_live(
-        turn.scope, progress.MessageStarted(message_id=assembly.message_id, model=turn.recipe.model.name)
-    )
+    started = progress.MessageStarted(message_id=assembly.message_id, model=turn.recipe.model.name)
+    turn.log.publish_live(turn.scope, started)
     return assembly
 
 
@@ -140,25 +140,21 @@ async def _restart_message(
 ) -> MessageAssembly:
     """Start a new message for the retry of a model wrapper; the usage of the failed attempt is recorded."""
     _discard_message(turn, assembly, reservation, chunk.message)
-    await turn.log.append(
-        turn.scope,
-        monitor.ModelFailed(
-            model=chunk.model or turn.recipe.model.name, code=chunk.code, message=chunk.message, agent=turn.agent,
-            message_id=assembly.message_id, retried=True,
-        ),
+    failed = monitor.ModelFailed(
+        model=chunk.model or turn.recipe.model.name, code=chunk.code, message=chunk.message, agent=turn.agent,
+        message_id=assembly.message_id, retried=True,
     )  # fmt: skip
+    await turn.log.append(turn.scope, failed)
     return _start_message(turn)
 
 
 def _record_failure(turn: Turn, assembly: MessageAssembly, reservation: Reservation, error: Exception) -> None:
     code, message = describe_failure(error)
-    turn.log.defer(
-        turn.scope,
-        monitor.ModelFailed(
-            model=assembly.model or turn.recipe.model.name, code=code, message=message, agent=turn.agent,
-            message_id=assembly.message_id,
-        ),
+    failed = monitor.ModelFailed(
+        model=assembly.model or turn.recipe.model.name, code=code, message=message, agent=turn.agent,
+        message_id=assembly.message_id,
     )  # fmt: skip
+    turn.log.defer(turn.scope, failed)
     _discard_message(turn, assembly, reservation, message)
 
 

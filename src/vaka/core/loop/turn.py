@@ -15,12 +15,13 @@ from vaka.core.loop.middleware import Answer, Outcome, Reject
 from vaka.core.loop.step import begin_step, call_model, steered_inputs
 from vaka.core.loop.tools.calls import run_calls
 from vaka.core.messages.blobs import offload, restore_content
+from vaka.core.messages.output import OutputCheck, ask_again
 from vaka.core.messages.prompt import turn_input_content
 from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import Rejected, StoreError, Suspended, TurnError, describe_failure
+from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, EventScope, MessageId
 from vaka.core.types.message import Content, FailureReason, Text
@@ -64,7 +65,8 @@ async def run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
     charged = turn.budget.open()
     turn.timer.start()
     try:
-        return await _run_after_agent(turn, await _run_agent(turn, turn_input))
+        ending = await _run_after_agent(turn, await _run_agent(turn, turn_input))
+        return ending if turn.recipe.check_output is None else _check_output(turn.recipe.check_output, ending)
     finally:
         turn.budget.close(charged)
 
@@ -95,9 +97,8 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
         return None
     value: Content | Answer | Reject = turn_input.content
     try:
-        value = await turn.middleware.before_agent(
-            turn, await restore_content(turn.log.store.blobs, turn_input.content)
-        )
+        content = await restore_content(turn.log.store.blobs, turn_input.content)
+        value = await turn.middleware.before_agent(turn, content)
     finally:
         await _write_input(turn, turn_input, value)
     if isinstance(value, Reject):
@@ -134,7 +135,7 @@ async def _run_steps(turn: Turn) -> Ending:
     """Repeat model call and tool calls, beginning at the phase that the log has of this agent."""
     known = turn.agent_progress
     calls, called = turn.state.open_calls_of(turn.path), known.calls > 0
-    if known.step and known.phase == "idle" and not called and not steered_inputs(turn):
+    if known.step and known.phase == "idle" and not (called or steered_inputs(turn) or _ask_again(turn)):
         return Ending(text=turn.last_text)  # the last answer is in the log, only the closing event is missing
     answered, asking = known.phase == "answered", known.phase == "asking"
     if turn.recipe.make_instructions is not None:
@@ -152,13 +153,17 @@ async def _run_steps(turn: Turn) -> Ending:
                 await begin_step(turn, events)
             calls = await call_model(turn)
             called = bool(calls)
-        limit = (await run_calls(turn, calls) if calls else "") or (
-            await turn.middleware.after_step(turn) if called else ""
-        )
+        limit = await run_calls(turn, calls) if calls else ""
+        limit = limit or (await turn.middleware.after_step(turn) if called else "")
         turn.log.defer(turn.scope, progress.StepCompleted(number=turn.scope.step))
-        if limit or not (called or steered_inputs(turn)):
+        if limit or not (called or steered_inputs(turn) or _ask_again(turn)):
             return Ending(text=turn.last_text, limit=limit)
         answered = asking = False
+
+
+def _ask_again(turn: Turn) -> bool:
+    check = turn.recipe.check_output
+    return check is not None and ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries)
 
 
 async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
@@ -173,6 +178,12 @@ async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
         return msgspec.structs.replace(ending, limit=ending.limit or error.note)
     code, message = describe_failure(error)
     return Ending(kind="failed", text=ending.text, code=code, message=message)
+
+
+def _check_output(check: OutputCheck, ending: Ending) -> Ending:
+    """Return the ending, failed if its text does not fit: a middleware or a script may have written it."""
+    errors = check(ending.text) if ending.kind == "completed" and not ending.limit else ""
+    return Ending(kind="failed", text=ending.text, code=InvalidOutput.code, message=errors) if errors else ending
 
 
 def _ending_of_rejection(turn: Turn) -> Ending | None:
@@ -190,9 +201,8 @@ async def seal_open_calls(turn: Turn, ending: Ending, text: str) -> None:
     if turn.log.pending.open_calls:
         await turn.log.append(turn.scope)  # ``tool.called`` must be in the log before the result that seals it
         answered.clear()
-    for path, step, result in results_for_open_calls(
-        turn.state, _SEAL_REASONS.get(ending.kind, "sealed"), text, turn.path
-    ):
+    reason = _SEAL_REASONS.get(ending.kind, "sealed")
+    for path, step, result in results_for_open_calls(turn.state, reason, text, turn.path):
         if result.call not in answered:
             turn.log.defer(EventScope(turn.id, step, path), progress.ToolFailed(result=result))
 

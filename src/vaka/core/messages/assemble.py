@@ -7,6 +7,7 @@ import msgspec
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import Tool
 from vaka.core.session.state import call_id
+from vaka.core.types.errors import ModelError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, AgentPath, MessageId
 from vaka.core.types.message import (
@@ -22,7 +23,7 @@ from vaka.core.types.message import (
     replace_surrogates,
 )
 from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
-from vaka.core.types.tool import ParsedArguments
+from vaka.core.types.tool import ParsedArguments, ToolChoice
 
 UNFINISHED_STOPS = ("length", "refusal")
 """Stop reasons of an incomplete answer: none of its calls may run."""
@@ -104,6 +105,17 @@ class MessageAssembly:
             case _:
                 pass
         return None
+
+    def check_tool_choice(self, choice: ToolChoice) -> None:
+        """Raise ``ModelError`` for a complete answer that ignores the tool choice of its prompt."""
+        if choice == "auto" or self.stop in UNFINISHED_STOPS:
+            return
+        names = [block.name for block in self._calls.values()]
+        if choice == "none" and names:
+            raise ModelError(f"the model called {names[0]!r}, although tool_choice is 'none'")
+        if choice not in ("none", "required", *names) or (choice == "required" and not names):
+            called = f"called {names[0]!r}" if names else "called no tool"
+            raise ModelError(f"the model {called}, although tool_choice is {choice!r}")
 
     def parts(self) -> list[Part | RawToolCall]:
         """Return all parts in order, calls included."""

@@ -141,6 +141,11 @@ class Conversation:
         self._finish_answer()
         self._add_user_message(self._take_inputs(body.inputs))
 
+    def output_rejected(self, event: Event, body: progress.OutputRejected) -> None:
+        """Add the errors of the answer before it."""
+        self._finish_answer()
+        self._add_user_message((Text(text=body.feedback),))
+
     def subagent_started(self, event: Event, body: progress.SubagentStarted) -> None:
         """Add the input that the parent has given to this agent."""
         if (*event.path, body.child) == self.path:
@@ -216,4 +221,5 @@ _HANDLERS: dict[type[Body], Callable[[Conversation, Event, Any], None]] = {
     progress.TurnFailed: Conversation.turn_failed,
     progress.StepStarted: Conversation.step_started,
     progress.SubagentStarted: Conversation.subagent_started,
+    progress.OutputRejected: Conversation.output_rejected,
 }

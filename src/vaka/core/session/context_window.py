@@ -21,7 +21,7 @@ _SCRIPT_BODIES = {monitor.ScriptCalled, monitor.ScriptAnswered}
 _VISIBLE_BODIES = _SCRIPT_BODIES | {
     control.InputAdded, control.ContextCompacted, control.CheckpointSaved, progress.TurnStarted, progress.TurnFailed,
     progress.StepStarted, progress.MessageCompleted, progress.ToolCalled, progress.ToolCompleted, progress.ToolFailed,
-    progress.SubagentStarted, progress.SubagentCompleted,
+    progress.SubagentStarted, progress.SubagentCompleted, progress.OutputRejected,
 }  # fmt: skip
 
 

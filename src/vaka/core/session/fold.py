@@ -81,6 +81,11 @@ def _message_completed(state: SessionState, event: Event, body: progress.Message
     _agent_progress(state, event.path).phase = "answered"
 
 
+def _output_rejected(state: SessionState, event: Event, body: progress.OutputRejected) -> None:
+    lane = _agent_progress(state, event.path)
+    lane.phase, lane.rejected = "rejected", body.number
+
+
 def _model_failed(state: SessionState, event: Event, body: monitor.ModelFailed) -> None:
     if body.number:
         state.count_model_call(body.agent, body.number, body.call)
@@ -243,7 +248,7 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
     progress.TurnQueued: _turn_queued, progress.TurnStarted: _turn_started, progress.TurnResumed: _turn_resumed,
     **dict.fromkeys(progress.TURN_ENDS, _turn_ended),
     progress.StepStarted: _step_started, progress.StepCompleted: _step_completed,
-    progress.MessageCompleted: _message_completed,
+    progress.MessageCompleted: _message_completed, progress.OutputRejected: _output_rejected,
     progress.ToolCalled: _tool_called, progress.ToolStarted: _tool_started, progress.ToolReturned: _tool_returned,
     progress.ToolCompleted: _tool_ended, progress.ToolFailed: _tool_ended,
     progress.SubagentStarted: _subagent_started, progress.SubagentCompleted: _subagent_completed,

@@ -78,7 +78,7 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
 
     agent: str = ""
     step: int = 0
-    phase: Literal["idle", "asking", "answered"] = "idle"
+    phase: Literal["idle", "asking", "answered", "rejected"] = "idle"
     calls: int = 0
     """The number of calls in the answer of this step."""
     number: int = 1
@@ -93,6 +93,8 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
     streak: int = 0
     """The number of calls in a row that were equal to the last one."""
     done: SubagentCompleted | None = None
+    rejected: int = 0
+    """The number of answers that did not fit the output type."""
 
 
 class RunningTurn(msgspec.Struct, omit_defaults=True):

@@ -22,6 +22,7 @@
     │   │   ├── BadRequest
     │   │   ├── AuthenticationFailed  exit 4
     │   │   └── ContextTooLong
+    │   ├── InvalidOutput
     │   └── Truncated
     ├── NetworkError
     │   ├── NetworkRefused
@@ -152,6 +153,10 @@ class AuthenticationFailed(ModelRefused, code="authentication", exit_code=4):
 
 class ContextTooLong(ModelRefused, code="context_too_long"):
     """The conversation is longer than the model can read: compact it, or choose a model with a larger window."""
+
+
+class InvalidOutput(ModelError, code="invalid_output"):
+    """The answer does not fit the output type, and did not when the model was asked again."""
 
 
 class Truncated(ModelError, code="truncated"):

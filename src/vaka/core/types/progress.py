@@ -167,6 +167,14 @@ class MessageDiscarded(Progress, tag="message.discarded"):
     reason: str = ""
 
 
+class OutputRejected(Progress, tag="output.rejected"):
+    """An answer did not fit the output type of its agent; the model reads ``feedback`` and answers again."""
+
+    number: int
+    """How often this agent was asked again in this turn, this time included."""
+    feedback: str
+
+
 class ToolCalled(Progress, tag="tool.called"):
     """A model asked for a tool."""
 

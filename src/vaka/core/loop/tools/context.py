@@ -152,8 +152,7 @@ class CallContext:
         if self.closed:
             return  # an abandoned tool: its call has its result already
         text = replace_surrogates(text)
-        body = ToolOutputDelta(
-            message_id=MessageId(self.call), block=self._block, offset=self._output_length, text=text
-        )
+        id, offset = MessageId(self.call), self._output_length
+        body = ToolOutputDelta(message_id=id, block=self._block, offset=offset, text=text)
         self._output_length += len(text)
         self.owner_turn.log.publish_live(self.owner_turn.scope, body)
