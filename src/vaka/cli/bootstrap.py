@@ -1,6 +1,7 @@
 """Build settings, policy and runtime from flags, and run the event loop until its work is done or a signal stops it."""
 
 import asyncio
+import getpass
 import math
 import os
 import signal
@@ -26,7 +27,7 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.policy.policy import LayeredPolicy
-from vaka.runtime.options import Options
+from vaka.runtime.options import ModeContext, Options
 from vaka.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -70,6 +71,14 @@ def print_notes(*notes: Iterable[str]) -> None:
         click.echo(f"note: {note}", err=True)
 
 
+def current_user() -> str:
+    """Return the name that decisions made here are recorded under."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"
+
+
 def has_terminal() -> bool:
     """Whether the user can be prompted."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
@@ -96,6 +105,7 @@ def runtime_from_settings(settings: Settings, agent: Agent | None = None, *, qui
     return Runtime(
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent,
+            mode=ModeContext(cli={"user": current_user()}),
             **model_options(settings, quiet=quiet), **world_options(settings),
             ask=settings["ask"] or ("wait" if has_terminal() else "deny"),
             policy=policy_from_settings(settings) if agent is not None else None,

@@ -57,7 +57,8 @@ class ScriptBody:
         journal = _AgentJournal(turn, script_events, program.digest)
         content = await restore_content(turn.log.store.blobs, turn_input_content(events, turn.path, turn.id))
         turn_input = _TurnInput(turn, content)
-        startup_info = self._source.startup_info("agent", program, journal) | {"begin": how != "input"}
+        startup_info = self._source.startup_info("agent", program, journal, turn.path, self._services.user)
+        startup_info["begin"] = how != "input"
         try:
             how = await self._run(program, journal, turn_input, startup_info)
         except (TurnStopped, ScriptError) as error:
@@ -84,8 +85,14 @@ class ScriptBody:
 
         try:
             async with AsyncExitStack() as exit_stack:
-                io = ScriptIo(recv=turn_input.recv, emit=journal.output.emit, set_style=turn_input.set_style)
-                host = surface_functions(build_host_services(self._services, journal, turn.path, exit_stack, io))
+                io = ScriptIo(
+                    recv=turn_input.recv, emit=journal.output.emit, set_style=turn_input.set_style,
+                    has_open_message=lambda: journal.output.is_open,
+                )  # fmt: skip
+                storage = self._source.storage_prefix(turn.session)
+                host = surface_functions(
+                    build_host_services(self._services, journal, turn.path, exit_stack, io, storage)
+                )
                 script = self._services.runner.open(program, log_line)
                 with turn.stop.cancellable():
                     values = await drive(script, host, journal, [startup_info, None])
@@ -130,6 +137,11 @@ class _TurnOutput:
         self._number = 0
         self._id: MessageId | None = None
         self._content: list[Part] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message has begun and not ended."""
+        return self._id is not None
 
     async def emit(self, chunk: JSON) -> None:
         """Append a chunk to the message; its last chunk writes the message to the log."""

@@ -105,6 +105,8 @@ class ScriptIo:
     """Receives what an agent emits, for ``parse_chunk``; called again when the script is replayed."""
     set_style: Callable[[str], None] | None = None
     """Called with the style of an agent's script: ``run``, ``input`` for ``on_input``, or ``main`` for neither."""
+    has_open_message: Callable[[], bool] = lambda: True
+    """Whether the next message of the agent belongs to its answer to the last input; that of a tool's agent does."""
 
 
 def unavailable_function(name: str, why: str) -> HostFunction:
@@ -169,6 +171,8 @@ class ScriptServices:
     """Finds an agent by name and configuration, as a tool that takes a prompt."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """The environment variables that scripts may read: these and no others."""
+    user: str = ""
+    """The user of scripts in sessions whose metadata names none."""
 
     def for_untrusted(self) -> "ScriptServices":
         """Return the services of an untrusted script: only its agent's own model, whose name cannot be a file."""
@@ -196,6 +200,8 @@ class HostServices:
     memory: AgentMemory
     exit_stack: AsyncExitStack
     """Closes open streams with the script."""
+    storage: str = "script/"
+    """The prefix of its keys in the key-value store and the cache."""
     io: ScriptIo = field(default_factory=ScriptIo)
     journal: ScriptJournal | None = None
     """The script's journal in a session: with it calls of tools and of http obey the same rules as a model's calls."""

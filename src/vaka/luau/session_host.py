@@ -1,6 +1,6 @@
 """Host services of a script inside a session: state, history and summary in the log, calls under the policy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -20,8 +20,8 @@ from vaka.luau.host.http import http_tools
 from vaka.luau.protocol import value_of_result
 from vaka.luau.services import HostServices, ScriptIo, ScriptServices
 
-HISTORY_KEY, SUMMARY_KEY = "$history", "$summary"
-"""Keys in a session's state: changes that scripts made to the history, and the summary."""
+HISTORY_KEY, SUMMARY_KEY, CHILD_KEY = "$history", "$summary", "$agent"
+"""Keys in a session's state: changes that scripts made to the history, the summary, and values of child agents."""
 CREATE_AGENT = "create_agent"
 """The tool through which a script calls an agent that it configures itself."""
 RESERVED_PREFIX = "$"
@@ -29,15 +29,16 @@ RESERVED_PREFIX = "$"
 
 
 class LoggedMemory:
-    """The memory of a session: values of its state, written or deferred to the next write; implements ``AgentMemory``.
+    """The memory of the agent at ``path``: values of the session's state; implements ``AgentMemory``.
 
-    Scripts see the logged messages of the agent at ``path``, with those that they appended and without those that they
-    reverted. Each such change is one value, keyed by the request that made it: repeated after a crash it overwrites
-    itself.
+    A value is written, or deferred to the next write. The root agent and each child agent have values of their own.
+    Scripts see the logged messages of the agent, with those that they appended and without those that they reverted.
+    Each such change is one value, keyed by the request that made it: repeated after a crash it overwrites itself.
     """
 
-    def __init__(self, journal: ScriptJournal, path: AgentPath) -> None:
-        self._journal, self._path = journal, path
+    def __init__(self, journal: ScriptJournal, path: AgentPath, has_open_message: Callable[[], bool]) -> None:
+        self._journal, self._path, self._has_open_message = journal, path, has_open_message
+        self._prefix = f"{CHILD_KEY}/{'/'.join(path)}:" if path else ""
 
     async def state(self) -> dict[str, JSON]:
         return {key: value for key, value in self._values().items() if not key.startswith(RESERVED_PREFIX)}
@@ -59,7 +60,9 @@ class LoggedMemory:
     async def revert(self, request: ScriptRequest) -> None:
         user_positions = [at for at, message in await self._edited_messages() if message["role"] == "user"]
         if user_positions:
-            self._record_change(request, {"from": user_positions[-1], "to": len(await self._logged_messages())})
+            next_position = len(await self._logged_messages())
+            last = next_position if self._has_open_message() else next_position - 1
+            self._record_change(request, {"from": user_positions[-1], "to": last})
 
     async def summary(self) -> str:
         return self._values().get(SUMMARY_KEY) or ""
@@ -69,15 +72,17 @@ class LoggedMemory:
 
     def _values(self) -> dict[str, JSON]:
         log = self._journal.turn.log
-        values = {**log.state.values, **log.pending.values}
-        return {key: value for key, value in values.items() if value is not None}
+        values, start = {**log.state.values, **log.pending.values}, len(self._prefix)
+        return {
+            key[start:]: value for key, value in values.items() if value is not None and key.startswith(self._prefix)
+        }
 
     def _put(self, key: str, value: JSON) -> None:
         """Defer a value to the next write."""
         turn, size = self._journal.turn, len(msgspec.json.encode(value))
         if size > BLOB_THRESHOLD:
             raise ScriptError(f"{key}: the value has {size} bytes; expected at most {BLOB_THRESHOLD}")
-        turn.log.defer(turn.scope, StateChanged(key=key, value=value))
+        turn.log.defer(turn.scope, StateChanged(key=self._prefix + key, value=value))
 
     async def _edited_messages(self) -> list[tuple[int, dict[str, JSON]]]:
         messages: list[tuple[int, dict[str, JSON]]] = list(enumerate(await self._logged_messages()))
@@ -122,10 +127,11 @@ class CreateAgentTool:
 
 def build_host_services(
     services: ScriptServices, journal: ScriptJournal, path: AgentPath, exit_stack: AsyncExitStack, io: ScriptIo,
-    layer: str = "code",
+    storage: str, layer: str = "code",
 ) -> HostServices:  # fmt: skip
     """Return the host services of a script in a session; ``path`` names the agent whose conversation it sees.
 
+    ``storage`` is the prefix of its keys in the key-value store and the cache.
     ``layer`` is where the script comes from: the policy judges its http requests and agent calls by that layer.
     """
     turn = journal.turn
@@ -143,7 +149,8 @@ def build_host_services(
         return str(value_of_result(await journal.call_tool(request, tool, arguments)))
 
     return HostServices(
-        runtime=services, memory=LoggedMemory(journal, path), exit_stack=exit_stack, io=io, journal=journal,
+        runtime=services, memory=LoggedMemory(journal, path, io.has_open_message), exit_stack=exit_stack, io=io,
+        journal=journal, storage=storage,
         ask_agent=ask_agent, record_usage=lambda usage: turn.log.defer(turn.scope, usage), log=write_log,
         clock=turn.env.clock,
     )  # fmt: skip

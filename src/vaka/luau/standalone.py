@@ -271,7 +271,7 @@ class StandaloneScript:
     def _startup_info(self, mode: str, begin: bool) -> dict[str, JSON]:
         return {
             "mode": mode, "begin": begin, "name": self.name, "model": self.model, "state_id": self.name,
-            "state": self.program.uses_state or None, "request_id": self.id, "user_id": "",
+            "state": self.program.uses_state or None, "request_id": self.id, "user_id": self.services.user,
             "trace_id": self.id,
         }  # fmt: skip
 

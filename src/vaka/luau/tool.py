@@ -4,18 +4,20 @@ import re
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.loop.children.subagent import open_script_journal, record_script_end
+from vaka.core.loop.context import Turn
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError, suggest_keywords
-from vaka.core.types.ids import JSON
+from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.host import surface_functions
-from vaka.luau.packages.install import package_finder
+from vaka.luau.packages.install import package_finder, package_of
 from vaka.luau.program import BytecodeCache, Program, ScriptLimits, build_program, read_source
 from vaka.luau.scheduler import drive
 from vaka.luau.services import ScriptIo, ScriptServices
@@ -24,20 +26,30 @@ from vaka.luau.session_host import build_host_services
 _LEADING_COMMENT = re.compile(r"\A(?:\s*--!\w+[^\n]*\n)*((?:\s*--(?!\[\[|!)[^\n]*\n)+)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
+StorageScope: TypeAlias = Literal["script", "session", "shared"]
+"""Who shares ``kvs`` and ``cache``: all runs of one script, its runs in one session, or all scripts."""
+_STORAGE_SCOPES = ("script", "session", "shared")
+
 
 class ScriptSource:
     """A script that is read and compiled at once; its library is read when it first runs."""
 
     def __init__(
         self, script: "str | Path", libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
-        *, trusted: bool = True,
+        *, trusted: bool = True, owner: str = "", storage: StorageScope = "script",
     ) -> None:  # fmt: skip
-        """``script`` is a path, or the text of a script: a string that contains white space is text."""
+        """``script`` is a path, or the text of a script: a string that contains white space is text.
+
+        ``owner`` is the name of its tool or agent. Raises ``InvalidInput`` for an unknown ``storage``.
+        """
+        if storage not in _STORAGE_SCOPES:
+            raise InvalidInput(f"storage must be one of {', '.join(_STORAGE_SCOPES)}, not {storage!r}")
         is_file = isinstance(script, Path) or not re.search(r"\s", script)
         self.path = Path(script) if is_file else None
         self.text = read_source(self.path) if self.path else str(script)
         self.name = self.path.name if self.path else "script.luau"
         self._libs, self._limits, self.trusted = tuple(libs), limits, trusted
+        self._owner, self._storage = owner, storage
         self._program: Program | None = None
         BytecodeCache().compile(self.text, self.name, 2)
 
@@ -57,29 +69,54 @@ class ScriptSource:
             )
         return self._program
 
-    def startup_info(self, mode: str, program: Program, journal: ScriptJournal) -> dict[str, JSON]:
-        """Return what ``ctx.agent`` and ``ctx.runtime`` tell the script; see ``main_source``."""
+    def startup_info(
+        self, mode: str, program: Program, journal: ScriptJournal, path: AgentPath, user: str
+    ) -> dict[str, JSON]:
+        """Return what ``ctx.agent`` and ``ctx.runtime`` tell the script; see ``main_source``.
+
+        ``path`` names its agent; ``user`` is the default of ``user_id``.
+        """
         turn = journal.turn
         return {
-            "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name, "state_id": turn.session,
-            "state": program.uses_state or None, "request_id": turn.id, "user_id": "", "trace_id": turn.id,
+            "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name,
+            "state_id": "/agent-".join((turn.session, *path)), "state": program.uses_state or None,
+            "request_id": turn.id, "user_id": journal.constant("user_id", _user_of(turn) or user), "trace_id": turn.id,
         }  # fmt: skip
+
+    def storage_prefix(self, session: str) -> str:
+        """Return the prefix of the keys of ``kvs`` and ``cache``; trusted and untrusted scripts share nothing."""
+        trust = "trusted" if self.trusted else "untrusted"
+        if self._storage == "shared":
+            return f"script/{trust}/shared/"
+        package = package_of(self.path) if self.path else ""
+        identity = f"package {package}" if package else str(self.path.resolve()) if self.path else self._owner
+        scope = quote(identity, safe="")
+        return f"script/{trust}/{scope}/" if self._storage == "script" else f"script/{trust}/{scope}/{session}/"
+
+
+def _user_of(turn: Turn) -> str:
+    """Return the user in the metadata of a session, as given, or as the user of a terminal."""
+    metadata = turn.metadata
+    user = metadata.get("user_id") or metadata.get("mode", {}).get("cli", {}).get("user")
+    return user if isinstance(user, str) else ""
 
 
 class LuauTool:
     """A tool that is a script. Give it to an agent as any other tool; what it does is in the session's log.
 
     ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker.
+    ``storage`` is who shares its ``kvs`` and ``cache``: all runs of this ``script``, those in one ``session``, or all
+    scripts (``shared``).
     """
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self, script: "str | Path", *, name: str = "", description: str = "", params: dict[str, Any] | None = None,
         libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, trusted: bool = True,
-        timeout: float | None = None, layer: str = "code",
+        timeout: float | None = None, layer: str = "code", storage: StorageScope = "script",
     ) -> None:  # fmt: skip
         """Read and compile a script."""
-        self.source = ScriptSource(script, libs, limits, trusted=trusted)
+        self.source = ScriptSource(script, libs, limits, trusted=trusted, owner=f"tool {name}", storage=storage)
         self.name = name or (self.source.path.stem if self.source.path else "")
         if not _NAME.fullmatch(self.name):
             raise InvalidInput(f"a Luau tool needs a name of letters, digits, - and _, got {self.name!r}")
@@ -128,9 +165,10 @@ class BoundLuauTool:
         conversation = _ToolConversation(context, journal)
         async with AsyncExitStack() as exit_stack:
             io = ScriptIo(input=conversation.input, output=conversation.output)
-            host = build_host_services(self._services, journal, context.path, exit_stack, io, self.spec.layer)
+            storage = self._source.storage_prefix(journal.turn.session)
+            host = build_host_services(self._services, journal, context.path, exit_stack, io, storage, self.spec.layer)
             script = self._services.runner.open(program, lambda line: context.emit(f"{line}\n"))
-            startup_info = self._source.startup_info("tool", program, journal)
+            startup_info = self._source.startup_info("tool", program, journal, context.path, self._services.user)
             values = await drive(script, surface_functions(host), journal, [startup_info, arguments])
         value, error, source = [*values, None, None, None][:3]
         if source == "nothing":

@@ -16,7 +16,7 @@ from vaka.core.types.ids import JSON
 from vaka.luau.agent import ScriptBody
 from vaka.luau.program import ScriptLimits
 from vaka.luau.services import MemoryCache, ScriptEngine, ScriptServices
-from vaka.luau.tool import ScriptSource
+from vaka.luau.tool import ScriptSource, StorageScope
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.runtime.options import Options
@@ -32,10 +32,13 @@ class LuauAgent(Agent):
 
     def __init__(
         self, name: str, script: "str | Path", *, libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
-        trusted: bool = True, **more: Any,
+        trusted: bool = True, storage: StorageScope = "script", **more: Any,
     ) -> None:  # fmt: skip
-        """Read and compile a script. ``more`` are arguments of ``Agent``; ``turn_limits`` limit its turns."""
-        self.source = ScriptSource(script, libs, limits, trusted=trusted)
+        """Read and compile a script. ``more`` are arguments of ``Agent``; ``turn_limits`` limit its turns.
+
+        ``storage`` is who shares its ``kvs`` and ``cache``, as for ``LuauTool``.
+        """
+        self.source = ScriptSource(script, libs, limits, trusted=trusted, owner=f"agent {name}", storage=storage)
         turn_limits = more.pop("turn_limits", None)
         super().__init__(name, **more, **({"limits": turn_limits} if turn_limits else {}))
 
@@ -54,6 +57,7 @@ class ScriptHost:
         self._store, self._env = store, dict(options.script_env)
         self._network, self._trusted_hosts = options.network, options.trusted_hosts
         self._own_network: Connector | None = None
+        self._user = str(options.mode.cli.get("user", "")) if options.mode is not None else ""
         self._engine = ScriptEngine()
         self._cache = MemoryCache()
 
@@ -78,6 +82,7 @@ class ScriptHost:
             find_schema_problem=_schema_errors,
             find_agent=agents,
             env=self._env,
+            user=self._user,
         )
 
     async def close(self) -> None:

@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import find_session, with_runtime
+from vaka.cli.bootstrap import current_user, find_session, with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
 from vaka.cli.render import as_printable, author_of, format_age, print_json, print_table, scope_text, shorten
-from vaka.cli.turn.approval_prompt import current_user, describe_decision
+from vaka.cli.turn.approval_prompt import describe_decision
 from vaka.core.ports.store import PendingDecision, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
 from vaka.core.types.control import (

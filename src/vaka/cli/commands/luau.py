@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from vaka.cli import options
-from vaka.cli.bootstrap import model_options, run_loop, settings_from_flags
+from vaka.cli.bootstrap import current_user, model_options, run_loop, settings_from_flags
 from vaka.cli.build_agent import library_folders_of
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
 from vaka.cli.render import as_printable, compact_json, print_json
@@ -27,7 +27,7 @@ from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.runtime.lazy import open_store
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.options import Options
+from vaka.runtime.options import ModeContext, Options
 from vaka.runtime.scripts import ScriptHost
 
 _EXAMPLES = options.format_examples(
@@ -122,7 +122,8 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
         network = await stack.enter_async_context(_open_network(flags["hosts"]))
         runner = ProfilingRunner(profile)
         stack.push_async_callback(runner.close)
-        scripts = ScriptHost(Options(network=network, script_env=env), open_store("memory:"))
+        mode = ModeContext(cli={"user": current_user()})
+        scripts = ScriptHost(Options(network=network, script_env=env, mode=mode), open_store("memory:"))
         models = ModelRegistry(Options(**model_options(settings)).build_model_config())
         stack.push_async_callback(models.close)
         find_model = _model_finder(models, settings["model"], trusted=trusted)

@@ -5,7 +5,6 @@ A call is shown in full, as a command or a diff, with control and invisible char
 
 import asyncio
 import difflib
-import getpass
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from typing import Any, cast
 import click
 import msgspec
 
+from vaka.cli.bootstrap import current_user
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable, author_of, call_text
 from vaka.cli.turn.report import decision_hint
@@ -43,14 +43,6 @@ _APPROVE_CHOICES: tuple[tuple[str, str, ApprovalScope], ...] = (
     ("y", "once", "once"), ("s", "session", "session"), ("p", "project", "project"), ("u", "always", "user"),
 )  # fmt: skip
 """The key to type, its label, and the scope of the approval."""
-
-
-def current_user() -> str:
-    """Return the name that decisions made here are recorded under."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
 
 
 def describe_decision(pending: PendingDecision) -> dict[str, Any]:

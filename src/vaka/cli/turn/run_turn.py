@@ -7,9 +7,9 @@ import msgspec
 
 from vaka import __version__
 from vaka.agents.react import Agent
-from vaka.cli.bootstrap import SignalHandler, has_terminal, run_loop, runtime_from_settings
+from vaka.cli.bootstrap import SignalHandler, current_user, has_terminal, run_loop, runtime_from_settings
 from vaka.cli.errors import Quit
-from vaka.cli.turn.approval_prompt import ApprovalPrompter, current_user, describe_decision
+from vaka.cli.turn.approval_prompt import ApprovalPrompter, describe_decision
 from vaka.cli.turn.report import Report
 from vaka.config.settings import Settings
 from vaka.core.ports.store import SessionInfo, SessionQuery

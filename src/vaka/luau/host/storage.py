@@ -38,7 +38,8 @@ class StoredMemory:
     async def revert(self, request: ScriptRequest) -> None:
         messages = await self._messages()
         user_positions = [at for at, message in enumerate(messages) if message.get("role") == "user"]
-        await self._put("history", messages[: user_positions[-1]] if user_positions else [])
+        if user_positions:
+            await self._put("history", messages[: user_positions[-1]])
 
     async def summary(self) -> str:
         return await self._get("summary") or ""
@@ -120,36 +121,35 @@ def rank_messages(question: str, messages: Sequence[Mapping[str, JSON]], count: 
     return [message | {"score": round(score, 3)} for score, _, message in ranked[:count]]
 
 
-def _storage_key(key: JSON) -> str:
-    return f"script/{as_string(key, 'key')}"
-
-
 def store_functions(services: HostServices) -> HostFunctions:
     """``kvs.get``, ``kvs.set`` and ``kvs.del``; ``cache.get``, ``cache.set`` and ``cache.del``."""
     values, cache = services.runtime.values, services.runtime.cache
 
+    def storage_key(key: JSON) -> str:
+        return services.storage + as_string(key, "key")
+
     async def get(key: JSON) -> JSON:
-        return unpack(await values.get(_storage_key(key)))
+        return unpack(await values.get(storage_key(key)))
 
     async def put(key: JSON, value: JSON = None) -> None:
         try:
-            await values.put(_storage_key(key), pack(value))
+            await values.put(storage_key(key), pack(value))
         except VakaError as error:
             raise ScriptError(str(error)) from error
 
     async def remove(key: JSON) -> None:
-        await values.put(_storage_key(key), None)
+        await values.put(storage_key(key), None)
 
     async def get_cached(key: JSON) -> JSON:
-        return cache.get(_storage_key(key))
+        return cache.get(storage_key(key))
 
     async def put_cached(key: JSON, value: JSON = None, ttl: JSON = None) -> None:
         if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float)):
             raise ScriptError(f"cache_set: the time to live must be a number of seconds, not {ttl!r}")
-        cache.set(_storage_key(key), value, ttl)
+        cache.set(storage_key(key), value, ttl)
 
     async def remove_cached(key: JSON) -> None:
-        cache.set(_storage_key(key), None)
+        cache.set(storage_key(key), None)
 
     return {
         "kvs.get": HostFunction(get),

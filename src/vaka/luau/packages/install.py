@@ -267,3 +267,12 @@ def _decode_source(file: str, code: bytes) -> str:
         return code.decode()
     except UnicodeDecodeError:
         raise ScriptError(f"{file} is not UTF-8") from None
+
+
+def package_of(script: Path) -> str:
+    """Return the name of the installed package that a script belongs to, ``""`` if it belongs to none."""
+    parts = script.resolve().parts
+    if PACKAGES_FOLDER not in parts[:-2]:
+        return ""
+    names = parts[len(parts) - parts[::-1].index(PACKAGES_FOLDER) :]
+    return "/".join(names[:2] if names[0].startswith("@") else names[:1])

@@ -61,6 +61,7 @@ class ScriptJournal:
         self._calls: dict[int, ScriptCalled] = {}
         self._results: dict[CallId, ToolResult] = {}
         self._model_answers: dict[int, ScriptAnswered] = {}
+        self._constants: dict[str, JSON] = {}
         self._slots = asyncio.Semaphore(turn.limits.max_tool_concurrency)
         for event in events:
             self._load(event.data)
@@ -85,9 +86,17 @@ class ScriptJournal:
         """Milliseconds since 1970."""
         return int(self.turn.env.clock.time() * 1000)
 
-    def record_start(self, detail: JSON) -> ScriptAnswer:
+    def constant(self, name: str, value: JSON) -> JSON:
+        """Return a value that stays the same when the script is replayed: that of its start, or ``value`` before it."""
+        if self.answers:
+            return self.answers[0].answer.get(name)
+        self._constants[name] = value
+        return value
+
+    def record_start(self, detail: dict[str, JSON]) -> ScriptAnswer:
         """Return the start of the script: the one in the log, or a new one, deferred to the next write."""
         if not self.answers:
+            detail = {**detail, **self._constants}
             body = ScriptAnswered(number=0, name=SCRIPT_START, digest=self.code_digest, answer=detail, at=self.now_ms)
             self.turn.log.defer(self.turn.scope, body)
             self.answers.append(body)
