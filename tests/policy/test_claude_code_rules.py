@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policy.tables import each_row
+from tests.policy.tables import each_row, split_table
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
@@ -74,12 +74,54 @@ def test_an_ask_rule_about_several_commands_is_matched_against_the_whole_line() 
     assert decide_command("cd a && ninja x", allow=("Bash",), ask=("Bash(* && make *)",)) == "allow"
 
 
-def test_a_star_inside_a_prefix_rule_is_a_wildcard_only_to_restrict() -> None:
+def test_a_star_inside_a_prefix_rule_allows_one_word_and_restricts_any_text() -> None:
     rule = "Bash(docker exec * wp user create:*)"
     for command in ("docker exec c wp user create", "docker exec -t c wp user create x"):
         assert decide_command(command, allow=("Bash",), deny=(rule,)) == "deny"
-        assert decide_command(command, allow=(rule,)) == "ask"
+    assert decide_command("docker exec c wp user create x", allow=(rule,)) == "allow"
+    assert decide_command("docker exec -t c wp user create x", allow=(rule,)) == "ask"
     assert decide_command("docker exec c wp user list", allow=("Bash",), deny=(rule,)) == "allow"
+
+
+@each_row(
+    [("npm --help", "allow"), ("npm --help install", "allow"), ("npm install --help", "ask"), ("$x --help", "ask")]
+)
+def test_a_star_as_the_first_word_of_a_prefix_rule_allows_any_program(command: str, decision: str) -> None:
+    assert decide_command(command, allow=("Bash(* --help:*)",)) == decision
+    assert decide_command("npm install --help", allow=("Bash",), deny=("Bash(* --help:*)",)) == "deny"
+
+
+@each_row(
+    split_table(r"""
+        ls; curl x | sh
+        curl x 2>/dev/null | sh
+        curl x | tee f | sh
+        (curl x | sh)
+        curl x | sudo sh
+        curl x | /bin/sh
+        if true; then curl x | sh; fi
+        bash -c 'curl x | sh'
+        echo $(curl x | sh)
+        timeout 5 curl x | sh
+        curl x |& sh
+        curl -d @- x <<EOF | sh⏎a⏎EOF
+        cu'r'l x | s\h
+    """)
+)
+def test_a_rule_about_a_pipeline_matches_its_parts_wherever_they_are(command: str) -> None:
+    assert decide_command(command, allow=("Bash",), deny=("Bash(curl * | sh)",)) == "deny"
+    assert decide_command(command, allow=("Bash",), ask=("Bash(curl * | sh)",)) == "ask"
+
+
+@each_row(["curl x | jq .", "curl x; ls | wc", "sh x.sh; curl x | wc", "echo 'curl x | sh'"])
+def test_a_rule_about_a_pipeline_does_not_match_its_parts_alone(command: str) -> None:
+    assert decide_command(command, allow=("Bash",), deny=("Bash(curl * | sh)",)) == "allow"
+
+
+def test_a_rule_about_a_list_matches_commands_in_this_order() -> None:
+    rule = ("Bash(cd * && rm *)",)
+    assert decide_command("ls; cd a 2>/dev/null && sudo rm x | cat", allow=("Bash",), deny=rule) == "deny"
+    assert decide_command("rm x && cd a", allow=("Bash",), deny=rule) == "allow"
 
 
 def make_policy(*layers: Layer) -> LayeredPolicy:

@@ -1,8 +1,8 @@
 """Permission decisions, and the permission modes that decide where no rule matches."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -50,6 +50,18 @@ class Finding(msgspec.Struct, frozen=True):
         if self.decision == "allow":
             return Allow(self.rule, self.layer)
         return (Ask if self.decision == "ask" else Deny)(self.reason, self.rule, self.layer)
+
+
+class FolderRules(NamedTuple):
+    """What commands may do with folders."""
+
+    is_inside: Callable[[str], bool] | None = None
+    """Whether a folder belongs to the workspace, for ``cd``; by default whether it is below the current one."""
+    may_use: Callable[[str, bool, Callable[[str], bool]], Verdict] | None = None
+    """The verdict on a folder with everything in it: whether it is changed, and which of its files are used."""
+
+
+NO_FOLDER_RULES = FolderRules()
 
 
 class PermissionDecision(Finding, frozen=True, kw_only=True):

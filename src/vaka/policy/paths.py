@@ -62,6 +62,15 @@ class PathPattern:
             path[: len(root)] == root and matches_names(self._matchers, path[len(root) : end]) for root in self._roots
         )
 
+    def may_end(self, parent: str, name: str) -> bool:
+        """Return whether a path that ends with these names may be the topmost one that the pattern matches."""
+        if self._ignore_case:
+            parent, name = _fold_name(parent), _fold_name(name)
+        last, before = self._matchers[-2] if len(self._matchers) > 1 else None, self._matchers[-3:-2]
+        if last is not _match_anything or not before or before[0] is None:
+            return last is None or last(name)
+        return before[0](parent)
+
     def _compile_part(self, part: str, *, last: bool) -> NamePredicate | None:
         if part == "**":
             return _match_anything if last else None  # at the end: all that is inside, not the folder itself
@@ -93,10 +102,18 @@ def names_of(path: str) -> tuple[str, ...]:
     """
     if "\0" in path:
         raise ValueError("it contains a NUL")
-    plain, real = os.path.normpath(path), os.path.realpath(path)
+    plain, real = os.path.normpath(path), resolve_links(path)
     if plain == real and ".." not in path:
         return (plain,)
     return tuple(dict.fromkeys((plain, *_symlink_names_of(path), real)))
+
+
+def resolve_links(path: str) -> str:
+    """Return a path without links; one that may not be looked at, such as ``/proc/1/root``, is kept as written."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return os.path.normpath(path)
 
 
 def is_inside(path: PathSegments, folder: PathSegments) -> bool:

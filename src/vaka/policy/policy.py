@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import shell_folder_key
 from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, ToolSpec, Verdict
 from vaka.matching.hosts import host_of
+from vaka.policy.covered_paths import find_selected
 from vaka.policy.decision import (
     MODE_DECISIONS,
     AccessKind,
     DecisionKind,
+    FolderRules,
     Mode,
     PermissionDecision,
     question_name_of,
@@ -33,6 +34,7 @@ from vaka.policy.paths import (
     is_inside,
     names_of,
     protected_part_of,
+    resolve_links,
     split_path,
 )
 from vaka.policy.rules import KINDS, Layer, Rule, read_rules, resolve_directories, resolve_mode
@@ -199,6 +201,20 @@ class LayeredPolicy:
         """Return whether any tool may change a file: by rules, protection and mode."""
         return self._decide_path(path, edits=True).verdict_on_path
 
+    def may_use_folder(self, path: str, writes: bool, selects: Callable[[str], bool]) -> Verdict:
+        """Return a question if a folder has files, among those selected, that rules deny or ask about."""
+        rules = [item for kind in _RESTRICTING_KINDS for item in self.compiled_path_rules(kind, "", edits=writes)]
+        folder = resolve_links(absolute_path(path, self.cwd, self.home)) if rules else ""
+        found = find_selected(folder, [pattern for _, pattern in rules], selects) if rules else None
+        if found is None:
+            return Allow(self.mode, "mode")
+        rule = rules[found.pattern][0]
+        what = f"contains {found.name}" if found.name else "is too large to know what it contains"
+        question = PermissionDecision(
+            decision="ask", rule=rule.text, layer=rule.layer, reason=f"{path} {what}; see the rule {rule.text}"
+        )
+        return self._deny_questions(question, path).rule_verdict
+
     # ------------------------------------------------------------------------------------------------ targets
 
     def _decide_by_target(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
@@ -258,8 +274,8 @@ class LayeredPolicy:
         judge = self._command_policy(spec.name)
         local = self._relative_to_workdir(arguments)
         decision = judge.decide(
-            command, default, use_profile=self.mode != "dontAsk", may_write=local.may_write,
-            may_read=local._may_command_read, is_inside=local._is_in_workspace, start=local.cwd,  # noqa: SLF001  # same class
+            command, default, use_profile=self.mode != "dontAsk", may_write=local.may_write, start=local.cwd,
+            may_read=local._may_command_read, folders=FolderRules(local._is_in_workspace, local.may_use_folder),  # noqa: SLF001  # same class
         )  # fmt: skip
         if ruled is None or ruled.decision != "ask" or judge.is_answered(command, ruled.asks):
             return decision
@@ -273,7 +289,7 @@ class LayeredPolicy:
         if not (self._start_folder or workdir):
             return self
         policy = copy.copy(self)
-        policy.cwd = os.path.realpath(os.path.join(self._start_folder or self.cwd, workdir))  # noqa: PTH118
+        policy.cwd = resolve_links(os.path.join(self._start_folder or self.cwd, workdir))  # noqa: PTH118
         return policy
 
     def _command_policy(self, name: str) -> "CommandPolicy":
@@ -378,15 +394,19 @@ class LayeredPolicy:
         return [(*name, ANY_CHILD) for name in names] if children else names
 
     def _path_rules(self, kind: DecisionKind, tool: str, path: PathSegments, *, edits: bool) -> list[Rule]:
+        matching = [rule for rule, pattern in self.compiled_path_rules(kind, tool, edits=edits) if pattern.covers(path)]
+        if kind != "ask" or not self._rules_by_answer:
+            return matching
+        return [rule for rule in matching if not self._is_path_answered(path, (rule.text,), tool, edits=edits)]
+
+    def compiled_path_rules(self, kind: DecisionKind, tool: str, *, edits: bool) -> list[tuple[Rule, PathPattern]]:
+        """Return the rules of a kind for reading, or editing, with a tool (``""``: any tool)."""
         cached = self._path_rules_cache.get((kind, tool, edits))
         if cached is None:
             rules = [rule for rule in self._by_kind[kind] if rule.applies_to_access(tool, edits=edits)]
             cached = [(rule, rule.path) for rule in rules if rule.path is not None]
             self._path_rules_cache[kind, tool, edits] = cached
-        matching = [rule for rule, pattern in cached if pattern.covers(path)]
-        if kind != "ask" or not self._rules_by_answer:
-            return matching
-        return [rule for rule in matching if not self._is_path_answered(path, (rule.text,), tool, edits=edits)]
+        return cached
 
     def _is_path_answered(self, path: PathSegments, asks: Iterable[str], tool: str, *, edits: bool) -> bool:
         """Return whether grants for all these ask rules allow the path."""
@@ -467,18 +487,3 @@ def _matches_call(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], word
     if rule.match_kind == "words":
         return rule.matches_words(words)
     return rule.domain is not None and bool(host) and rule.domain.covers(host)
-
-
-def make_read_filter(policy: Policy) -> Callable[[str], bool] | None:
-    """Return a predicate for the paths that may be read; ``None`` when no rule forbids reading."""
-    if not isinstance(policy, LayeredPolicy):
-        return None
-    tight = ("deny", "ask") if policy.mode == "dontAsk" else ("deny",)
-    if not any(rule.kind in tight and rule.path is not None for rule in policy.rules):
-        return None
-    return lambda path: is_readable(policy, path)
-
-
-def is_readable(policy: LayeredPolicy, path: str, cwd: str = "") -> bool:
-    """Return whether the rules let a file be read under each of its names; ``cwd`` is the base of a relative path."""
-    return not isinstance(policy.may_read(absolute_path(path, cwd or policy.cwd, policy.home)), Deny)

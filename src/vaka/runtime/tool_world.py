@@ -20,7 +20,8 @@ from vaka.files.snapshots import FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
-from vaka.policy.policy import LayeredPolicy, make_read_filter
+from vaka.policy.policy import LayeredPolicy
+from vaka.policy.read_filter import make_read_filter
 from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
 from vaka.sandbox.proxy import Proxy

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
 from vaka.core.types.tool import Allow, Ask, Deny, Verdict
+from vaka.policy.decision import FolderRules
 
 PathCheck = Callable[[str], Verdict]
 
@@ -363,7 +364,7 @@ def test_the_caller_decides_what_is_inside_the_workspace() -> None:
     def inside(path: str) -> bool:
         return path.startswith("/srv") or not path.startswith(("/", "~", ".."))
 
-    assert judge_command("cd /srv/a && ls", is_inside=inside).decision == "allow"
-    assert judge_command("cd /etc && ls", is_inside=inside).decision == "ask"
-    assert judge_command("cd ~ && ls", is_inside=inside).decision == "ask"
-    assert judge_command("cd /srv/a && cd b && ls", is_inside=inside).decision == "allow"
+    assert judge_command("cd /srv/a && ls", folders=FolderRules(inside)).decision == "allow"
+    assert judge_command("cd /etc && ls", folders=FolderRules(inside)).decision == "ask"
+    assert judge_command("cd ~ && ls", folders=FolderRules(inside)).decision == "ask"
+    assert judge_command("cd /srv/a && cd b && ls", folders=FolderRules(inside)).decision == "allow"

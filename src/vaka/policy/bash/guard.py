@@ -55,8 +55,24 @@ class FolderTracker:
     def resolve(self, path: str) -> tuple[str, ...] | None:
         """Return the paths that a path may name, ``None`` when they are unknown."""
         if path.startswith(("/", "~")):
-            return (path,)
-        return tuple(join_path(folder, path) for folder in self.possible) if self.possible is not None else None
+            paths: tuple[str, ...] = (path,)
+        elif self.possible is None:
+            return None
+        else:
+            paths = tuple(join_path(folder, path) for folder in self.possible)
+        return tuple(name for one in paths for name in self._names_through_proc(one))
+
+    def _names_through_proc(self, path: str) -> Iterator[str]:
+        """Yield a path, and the paths that it names through the folder or root of a process."""
+        yield path
+        found = _PROCESS_FOLDER.match(_normalize_path(path)) if path.startswith("/") else None
+        if found is None:
+            return
+        rest = found[2].lstrip("/")
+        if found[1] == "root":
+            yield from self._names_through_proc(f"/{rest}")
+        else:
+            yield from (join_path(folder, rest or ".") for folder in self.possible or ("",))
 
 
 def join_path(folder: str, path: str) -> str:
@@ -152,6 +168,8 @@ def iter_likely_paths(word: Word) -> Iterator[str]:
 
 def _expansion_text(expansion: WordExpansion) -> str:
     name = expansion.name
+    if name == "PWD":
+        return "."
     if expansion.kind == "tilde":
         return {"~+": ".", "~-": "x"}.get(name) or os.path.expanduser(name)  # noqa: PTH111  # of any user
     return "~" if name == "HOME" else name if expansion.kind == "glob" else "x"
@@ -159,7 +177,7 @@ def _expansion_text(expansion: WordExpansion) -> str:
 
 def _path_candidates(word: Word) -> Iterator[str]:
     path = word.path
-    if path is None or path in {"", "-", "--"} or "://" in path:
+    if path is None or path in {"", "-", "--"} or "://" in path or _LEFT_OUT.match(path):
         return
     if path.startswith("-"):
         attached = [path[2:]] if not path.startswith("--") and len(path) > 2 else []
@@ -175,8 +193,15 @@ def _path_candidates(word: Word) -> Iterator[str]:
         yield rest
 
 
+_LEFT_OUT = re.compile(r"--(?:exclude|exclude-dir|ignore|ignore-dir|include)=")
+"""Options that name what is left out, or a pattern: not a file that is used."""
+
+
 def changes_folder(words: Words) -> bool:
     return bool(words) and words[0].value in {"cd", "pushd", "popd"}
+
+
+_PROCESS_FOLDER = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(/.*|$)")
 
 
 GUARD_LAYER = "guard"

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from vaka.core.types.tool import Ask, Verdict
+from vaka.core.types.tool import Allow, Ask, Verdict
 from vaka.policy.bash import guard
 from vaka.policy.bash.guard import FolderTracker, PathCheck
 from vaka.policy.bash.options import NotReadOnly
@@ -24,8 +24,9 @@ from vaka.policy.bash.parse.syntax import (
 )
 from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_variable, is_unsafe_variable
 from vaka.policy.bash.profile import check_cd, find_read_files, is_below
+from vaka.policy.bash.recursive_operands import find_recursive_operands
 from vaka.policy.bash.rules import SYNTAX_LAYER, CommandRule, CommandRules, strictest_finding
-from vaka.policy.decision import Finding, PermissionDecision, Subcommand, question_name_of
+from vaka.policy.decision import NO_FOLDER_RULES, Finding, FolderRules, PermissionDecision, Subcommand, question_name_of
 from vaka.policy.rules import Rule
 
 PROFILE_LAYER = "read-only"
@@ -38,13 +39,13 @@ _RUNS_NOTHING = Finding("allow", "", SYNTAX_LAYER, "it runs no command")
 def judge_script(
     script: ShellScript | UnreadableScript, rules: Sequence[CommandRule] | CommandRules = (), *,
     use_profile: bool = True, default: Verdict = _DEFAULT_VERDICT, may_read: PathCheck | None = None,
-    may_write: PathCheck | None = None, is_inside: Callable[[str], bool] | None = None,
+    may_write: PathCheck | None = None, folders: FolderRules = NO_FOLDER_RULES,
 ) -> PermissionDecision:  # fmt: skip
     """Return the decision on a script. It has no side effects.
 
     ``use_profile``: whether the read-only profile allows commands. ``default``: the verdict where no rule matches.
     ``may_read`` and ``may_write``: the verdict of the rules for files on a path; without ``may_write`` no redirection
-    to a file is allowed. ``is_inside``: whether a folder belongs to the workspace, for ``cd``.
+    to a file is allowed.
     """
     compiled = rules if isinstance(rules, CommandRules) else CommandRules(rules)
     if isinstance(script, UnreadableScript):
@@ -56,11 +57,11 @@ def judge_script(
         doubts.append("it sets more variables than can be followed")
     judge = _ScriptJudge(
         rules=compiled, default=Finding.from_verdict(default), path_checks={"read": may_read, "write": may_write},
-        use_profile=use_profile, is_inside=is_inside, start_folder=script.start_folder, assigned_words=values,
+        use_profile=use_profile, folder_rules=folders, start_folder=script.start_folder, assigned_words=values,
         assigned_paths=paths,
     )  # fmt: skip
     findings = [judge.judge_command(simple) for simple in script.commands]
-    whole = [*(_syntax_question(doubt) for doubt in doubts), *compiled.find_line_restrictions(script.text)]
+    whole = [*(_syntax_question(doubt) for doubt in doubts), *compiled.find_line_restrictions(script)]
     if script.fork_bomb:
         whole.append(Finding("deny", "", guard.GUARD_LAYER, "it starts itself again and again without end"))
     parts = tuple(map(_subcommand_of, script.commands, findings))
@@ -81,7 +82,7 @@ def _syntax_question(reason: str) -> Finding:
 
 def _judge_unreadable(script: UnreadableScript, rules: CommandRules) -> PermissionDecision:
     """Ask about a script that cannot be parsed, or deny it when a rule may match it."""
-    for finding in rules.find_line_restrictions(script.text):
+    for finding in rules.find_line_restrictions(script):
         if finding.decision == "deny":
             return _build_decision(finding)
     for simple in script.commands:
@@ -98,7 +99,7 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
     default: Finding
     path_checks: dict[str, PathCheck | None]
     use_profile: bool
-    is_inside: Callable[[str], bool] | None
+    folder_rules: FolderRules
     start_folder: str
     assigned_words: Words
     assigned_paths: Sequence[str]
@@ -173,7 +174,7 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         if self.folders.possible is None:
             return False
         path = guard.join_path(self.folders.possible[-1], path)
-        return self.is_inside(path) if self.is_inside is not None else is_below(path)
+        return (self.folder_rules.is_inside or is_below)(path)
 
     def _judge_read_only(self, files: list[Word]) -> Finding:
         filled = [literal_word(text) for word in files for text in guard.fill_with_values(word, self.assigned_paths)]
@@ -187,12 +188,24 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         """Yield the findings of the rules for files on a command's operands and redirections."""
         if files is None:
             yield from self._judge_operands(simple)
+        yield from self._judge_folders(simple)
         for word in files or ():
             yield from self._check_path("read", word.path, strict=permission.layer == PROFILE_LAYER)
             for path in (*guard.children_pattern_of(word.path or ""), *self._possible_paths(word)):
                 yield from self._check_path("read", path)
         for redirection in simple.redirections:
             yield from self._judge_redirection(redirection, allow_all=permission is self.rules.allow_all)
+
+    def _judge_folders(self, simple: SimpleCommand) -> Iterable[Finding]:
+        may_use = self.folder_rules.may_use
+        if may_use is None:
+            return
+        for operand in (operand for words in simple.forms for operand in find_recursive_operands(words)):
+            paths = [operand.folder.path] if operand.folder.path is not None else self._possible_paths(operand.folder)
+            for path in (one for text in paths if text for one in self.folders.resolve(text) or ()):
+                verdict = may_use(path, operand.writes, operand.selects)
+                if not isinstance(verdict, Allow):
+                    yield Finding.from_verdict(verdict)
 
     def _possible_paths(self, word: Word) -> Iterable[str]:
         return (*guard.iter_likely_paths(word), *guard.fill_with_values(word, self.assigned_paths))
@@ -289,7 +302,7 @@ class CommandPolicy:
 
     def decide(
         self, command: str, default: PermissionDecision, *, use_profile: bool, may_read: Callable[[str], Verdict],
-        may_write: Callable[[str], Verdict], is_inside: Callable[[str], bool], start: str = "",
+        may_write: Callable[[str], Verdict], folders: FolderRules, start: str = "",
     ) -> PermissionDecision:  # fmt: skip
         """Return the decision on a command; ``default`` is the decision where no rule matches."""
         path_rules: set[str] = set()
@@ -304,7 +317,7 @@ class CommandPolicy:
             script = msgspec.structs.replace(script, start_folder=start)
         judgement = judge_script(
             script, self._rules_with_default(default), use_profile=use_profile, default=default.rule_verdict,
-            may_read=partial(note_rules, may_read), may_write=partial(note_rules, may_write), is_inside=is_inside,
+            may_read=partial(note_rules, may_read), may_write=partial(note_rules, may_write), folders=folders,
         )  # fmt: skip
         parts = tuple(_name_default(part, default) for part in judgement.subcommands)
         decision = msgspec.structs.replace(_name_default(judgement, default), subcommands=parts)

@@ -9,7 +9,15 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from vaka.matching.globs import matches_parts, matches_wildcards
-from vaka.policy.bash.parse.syntax import Assignment, SimpleCommand, Word, Words, literal_word
+from vaka.policy.bash.parse.syntax import (
+    Assignment,
+    ShellScript,
+    SimpleCommand,
+    UnreadableScript,
+    Word,
+    Words,
+    literal_word,
+)
 from vaka.policy.bash.parse.wrappers import EXACT_ONLY_WRAPPERS, FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
 from vaka.policy.bash.programs import read_set
 from vaka.policy.decision import STRICTNESS, DecisionKind, Finding
@@ -20,6 +28,7 @@ SYNTAX_LAYER = "syntax"
 _QUOTED_SPACE = "\x1f"  # a blank inside a word; a blank between words does not match it
 _UNKNOWN_MARK = "\x1e"  # unknown until bash expands it; only a wildcard matches it
 _LITERAL_STAR = "\x1d"  # a star that is not a wildcard
+_ANY_WORD = "\x1c"  # a star that is a word of a prefix rule: it matches one word
 
 _BLANK = re.compile(r"[ \t\n]")
 
@@ -51,7 +60,12 @@ def parse_patterns(text: str | None, *, wide: bool = False) -> tuple[CommandPatt
     star is a wildcard also where ``:*`` ends the rule.
     """
     first = parse_pattern(text)
-    if wide and text is not None and first.kind == "prefix" and any("*" in token for token in first.tokens):
+    if (
+        wide
+        and text is not None
+        and first.kind == "prefix"
+        and any("*" in token or token == _ANY_WORD for token in first.tokens)
+    ):
         start = text.strip()[:-2]
         return (first, _parse_pattern_text(start, exact=False), _parse_pattern_text(f"{start} *", exact=False))
     if text is None or "\\" not in text:
@@ -71,8 +85,9 @@ def _parse_pattern_text(text: str, *, exact: bool) -> CommandPattern:
     if text in {"*", ":*"}:
         return CommandPattern("any")
     if text.endswith(":*") and not text.endswith("\\:*"):
-        prefix = _remove_quotes(text[:-2], exact=exact).replace("*", _LITERAL_STAR)
-        return CommandPattern("prefix", _split_tokens(prefix))
+        prefix = _remove_quotes(text[:-2], exact=exact)
+        words = (_ANY_WORD if word == "*" else word.replace("*", _LITERAL_STAR) for word in prefix.split(" "))
+        return CommandPattern("prefix", _split_tokens(" ".join(words)))
     flat = _remove_quotes(text, exact=exact)
     if "*" not in flat:
         return CommandPattern("exact", _split_tokens(flat))
@@ -153,9 +168,9 @@ def _match_tokens(pattern: CommandPattern, words: Words) -> MatchResult:
         if index >= len(words):
             return "no"
         word = words[index]
-        if word.value == token:
+        if word.value == token or (token == _ANY_WORD and not word.may_split):
             continue
-        if word.value is not None or not _may_become(word, token):
+        if word.value is not None or (token != _ANY_WORD and not _may_become(word, token)):
             return "no"
         if word.may_split:
             return "maybe"
@@ -197,15 +212,54 @@ def _match_glob(pattern: CommandPattern, text: str) -> MatchResult:
 _OPERATOR = re.compile(r"&&|\|\||\|&|[|;&<>]+")
 
 
-def spans_commands(text: str | None) -> bool:
+def spans_commands(text: str) -> bool:
     """Return whether a rule's text contains a control operator or a redirection: it matches no single command."""
-    return text is not None and re.search(r"[|;&<>]", _remove_quotes(text, exact=False)) is not None
+    return re.search(r"[|;&<>]", _remove_quotes(text, exact=False)) is not None
 
 
-def matches_line(text: str, command: str) -> bool:
-    """Return whether a rule's text, with ``*`` as a wildcard, matches a whole line as written."""
-    flat, line = _space_operators(text.replace(":*", " *")), _space_operators(command)
-    return any(matches_wildcards(pattern, line) for pattern in (flat, flat.removesuffix(" *")))
+class LinePattern:
+    """The pattern of a rule about several commands: a line as written, or commands in this order."""
+
+    def __init__(self, text: str) -> None:
+        flat = _space_operators(text.replace(":*", " *"))
+        self._lines = (flat, flat.removesuffix(" *"))
+        operators = set(_OPERATOR.findall(text))
+        parts = [part.strip() for part in _OPERATOR.split(text)]
+        plain = all(parts) and operators <= {"|", "|&", "&&", "||", ";", "&"} and not re.search(r"[(){}`'\"]", text)
+        self._parts = [parse_patterns(part, wide=True) for part in parts] if plain else []
+        self._is_pipeline = operators <= {"|", "|&"}
+
+    def match(self, script: ShellScript | UnreadableScript) -> MatchResult:
+        """Return whether the line, one of its commands as written, or its commands in order match."""
+        texts = (script.text, *(simple.source for simple in script.commands))
+        if any(matches_wildcards(line, _space_operators(text)) for text in texts for line in self._lines):
+            return "yes"
+        if isinstance(script, UnreadableScript) or not self._parts:
+            return "no"
+        matches = [[self._match_part(part, simple) for simple in script.commands] for part in self._parts]
+        whole = (tuple(range(index, index + 1) for index in range(len(script.commands))),)
+        sequences = script.pipelines if self._is_pipeline else whole
+        for wanted in (("yes",), ("yes", "maybe")):
+            if any(_occur_in_order(matches, sequence, wanted) for sequence in sequences):
+                return "yes" if len(wanted) == 1 else "maybe"
+        return "no"
+
+    def _match_part(self, patterns: tuple[CommandPattern, ...], simple: SimpleCommand) -> MatchResult:
+        views = [CommandView(words) for words in restriction_forms_of(simple)]
+        results = {_best_match(pattern, views) for pattern in patterns}
+        return "yes" if "yes" in results else "maybe" if "maybe" in results else "no"
+
+
+def _occur_in_order(matches: Sequence[Sequence[str]], sequence: tuple[range, ...], wanted: tuple[str, ...]) -> bool:
+    """Return whether each part of a pattern matches a command, in this order, with others between them."""
+    position = 0
+    for results in matches:
+        while position < len(sequence) and not any(results[index] in wanted for index in sequence[position]):
+            position += 1
+        if position == len(sequence):
+            return False
+        position += 1
+    return True
 
 
 def _space_operators(text: str) -> str:
@@ -302,7 +356,11 @@ class CommandRules:
         any_command = next((rule for rule, pattern in self.allow if pattern.kind == "any"), None)
         self.allow_all = Finding("allow", any_command.text, any_command.layer) if any_command is not None else None
         """The finding of a rule that allows every command."""
-        self._line_rules = [rule for rule in rules if rule.kind != "allow" and spans_commands(rule.pattern)]
+        self._line_rules = [
+            (rule, LinePattern(rule.pattern))
+            for rule in rules
+            if rule.kind != "allow" and rule.pattern is not None and spans_commands(rule.pattern)
+        ]
         self._grants_by_rule = {
             text: [(rule, pattern) for rule, pattern in self.allow if text in rule.answers]
             for text in {text for rule, _ in self.allow for text in rule.answers}
@@ -335,12 +393,15 @@ class CommandRules:
             reason = simple.hidden_program if self._find_permission_in(simple, exact) is None else ""
         return Finding("ask", "", SYNTAX_LAYER, f"{reason}, and a rule may deny it") if reason else None
 
-    def find_line_restrictions(self, text: str) -> Iterator[Finding]:
-        """Yield the findings of rules about several commands, such as ``curl * | sh``, on a line as written."""
-        for rule in self._line_rules:
-            if matches_line(rule.pattern or "", text):
+    def find_line_restrictions(self, script: ShellScript | UnreadableScript) -> Iterator[Finding]:
+        """Yield the findings of rules about several commands, such as ``curl * | sh``."""
+        for rule, pattern in self._line_rules:
+            match = pattern.match(script)
+            if match == "yes" or (match == "maybe" and rule.kind == "ask"):
                 does = "denies it" if rule.kind == "deny" else "asks about it"
                 yield Finding(rule.kind, rule.text, rule.layer, f"the rule {rule.text} {does}")
+            elif match == "maybe":
+                yield Finding("ask", rule.text, rule.layer, f"the rule {rule.text} may deny what it becomes")
 
     def find_permission(self, simple: SimpleCommand) -> Finding | None:
         return self._find_permission_in(simple, self.allow)

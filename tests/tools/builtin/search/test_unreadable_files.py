@@ -9,7 +9,8 @@ import pytest
 from tests.runtime.runtime_fixtures import runtime
 from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.ports.tool import World
-from vaka.policy.policy import LayeredPolicy, is_readable, make_read_filter
+from vaka.policy.policy import LayeredPolicy
+from vaka.policy.read_filter import is_readable, make_read_filter
 from vaka.policy.rules import Layer
 from vaka.runtime.options import policy_from_rules
 from vaka.runtime.runtime import Runtime

@@ -239,7 +239,8 @@ class Expander:
         if len(commands) == 1 and commands[0].name in {"echo", "printf"}:
             self.taint.assigned_values += commands[0].words[1:]
         guess = output.text.rstrip("\n") if output is not None and output.certain else None
-        return WordExpansion(kind, guess=guess, plain_value=kind == "command" and prints_number(commands))
+        here = "PWD" if len(commands) == 1 and commands[0].name == "pwd" and len(commands[0].words) == 1 else ""
+        return WordExpansion(kind, here, guess=guess, plain_value=kind == "command" and prints_number(commands))
 
     def _read_backquotes(self, start: int, end: int) -> None:
         text = self.raw[start:end]

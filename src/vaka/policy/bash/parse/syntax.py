@@ -197,6 +197,8 @@ class ShellScript(msgspec.Struct, frozen=True):
     """The folder it starts in, if known: to resolve paths that lead up."""
     assigned_values: Words = ()
     """Values of variables, arguments of functions, and output of command substitutions."""
+    pipelines: "tuple[tuple[range, ...], ...]" = ()
+    """The commands of each part of each pipeline, by index."""
 
 
 class UnreadableScript(msgspec.Struct, frozen=True):

@@ -56,6 +56,7 @@ class TreeWalker:
         self.commands: list[SimpleCommand] = []
         self.functions: set[str] = set()
         self.fork_bomb = False
+        self.pipelines: list[tuple[range, ...]] = []
         self.depth = 0
         self.stdin = stdin
         self.piped = False
@@ -80,7 +81,9 @@ class TreeWalker:
         commands = tuple(mark_plain_variables(command, self.expander.taint) for command in self.commands)
         values = tuple(dict.fromkeys(self.expander.taint.assigned_values))
         doubts = tuple(dict.fromkeys(self.doubts))
-        return ShellScript(self.text, commands, doubts, self.fork_bomb, assigned_values=values)
+        return ShellScript(
+            self.text, commands, doubts, self.fork_bomb, assigned_values=values, pipelines=tuple(self.pipelines)
+        )
 
     # ---------------------------------------------------------------------------------------- structure
 
@@ -158,7 +161,7 @@ class TreeWalker:
             raise ParseMismatch("a word follows a redirection of a group")
         source = self._source_text(tail[0].start_byte, tail[-1].end_byte)
         self._add_command(SimpleCommand((), (), tuple(redirections), source))
-        self._walk_following(following, UNKNOWN_TEXT)
+        self._walk_following(following, UNKNOWN_TEXT, len(self.commands) - 1)
         return input_text_of(tuple(redirections), self.stdin)
 
     def _walk_list(self, node: "Node", tail: Nodes) -> None:
@@ -182,9 +185,10 @@ class TreeWalker:
         return children[0], children[1], children[2]
 
     def _walk_pipeline(
-        self, node: "Node", tail: Nodes, stdin: ScriptText | None = None, *, piped: bool = False
+        self, node: "Node", tail: Nodes, stdin: ScriptText | None = None, *, piped: bool = False, first: int = 0
     ) -> None:
         before = self.stdin
+        parts = [range(first, len(self.commands))] if piped else list[range]()
         children = node.children
         last = max(index for index, child in enumerate(children) if child.is_named)
         offset = node.start_byte
@@ -198,6 +202,8 @@ class TreeWalker:
             count = len(self.commands)
             self.walk_statement(child, tail if index == last else ())
             stdin, piped = self._output_since(count, stdin) or UNKNOWN_TEXT, True
+            parts.append(range(count, len(self.commands)))
+        self.pipelines.append(tuple(parts))
         self.stdin, self.piped = before, False
 
     def _output_since(self, count: int, stdin: ScriptText | None) -> ScriptText | None:
@@ -365,9 +371,10 @@ class TreeWalker:
         end = max([node.end_byte, *(child.end_byte for child in redirects if child.type != "heredoc_redirect")])
         source = self._source_text(node.start_byte, end)
         simple = SimpleCommand(tuple(words), tuple(assignments), tuple(redirections), source)
+        first = len(self.commands)
         self._add_command(simple)
         if following:
-            self._walk_following(following, predict_output(simple) or UNKNOWN_TEXT)
+            self._walk_following(following, predict_output(simple) or UNKNOWN_TEXT, first)
 
     def _source_text(self, start: int, end: int) -> str:
         return decode_latin1(self.raw[start:end])
@@ -436,16 +443,20 @@ class TreeWalker:
 
     def merge_script(self, script: ShellScript, origin: str) -> None:
         """Add the commands and doubts of a script inside this one."""
+        count = len(self.commands)
         self.commands += (msgspec.structs.replace(inner, origin=inner.origin or origin) for inner in script.commands)
         self.doubts += script.doubts
+        self.pipelines += (
+            tuple(range(part.start + count, part.stop + count) for part in parts) for parts in script.pipelines
+        )
         self.expander.taint.assigned_values += script.assigned_values
         self.fork_bomb = self.fork_bomb or script.fork_bomb
 
-    def _walk_following(self, nodes: Sequence["Node"], stdin: ScriptText | None) -> None:
-        """Walk over the commands that follow a here-document on its line."""
+    def _walk_following(self, nodes: Sequence["Node"], stdin: ScriptText | None, first: int) -> None:
+        """Walk over the commands that follow a here-document on its line; ``first`` is the command that reads it."""
         self.require_blanks_between(nodes)
         for node in nodes:
             if node.type == "pipeline":
-                self._walk_pipeline(node, (), stdin, piped=True)
+                self._walk_pipeline(node, (), stdin, piped=True, first=first)
             elif node.type not in {"&&", "||"}:
                 self.walk_statement(node)

@@ -21,9 +21,8 @@ def add_written_scripts(script: ShellScript, read_script: Callable[[str], ShellS
     written = _collect_written_files(script.commands)
     if not written:
         return script
-    commands: list[SimpleCommand] = []
+    commands, inner = list[SimpleCommand](), list[SimpleCommand]()
     for simple in script.commands:
-        inner: list[SimpleCommand] = []
         for name, text in ((name, written[name]) for name in _run_files_of(simple) if name in written):
             found = _read_written(simple, text, read_script)
             if found is None:
@@ -31,8 +30,8 @@ def add_written_scripts(script: ShellScript, read_script: Callable[[str], ShellS
                 simple = msgspec.structs.replace(simple, hidden_input=simple.hidden_input or reason)
             else:
                 inner += (msgspec.structs.replace(one, origin=one.origin or name) for one in found)
-        commands += (simple, *inner)
-    return msgspec.structs.replace(script, commands=tuple(commands))
+        commands.append(simple)
+    return msgspec.structs.replace(script, commands=(*commands, *inner))
 
 
 def _collect_written_files(commands: Iterable[SimpleCommand]) -> dict[str, ScriptText]:
