@@ -19,6 +19,7 @@ from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.cli import lazy
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
+from vaka.cli.stdout import reserve_stdout
 from vaka.config.settings import Settings
 from vaka.core.ports.tool import BindableTool, Tool
 from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, ScriptError
@@ -103,6 +104,7 @@ def load_module(name: str) -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
+    reserve_stdout()
     try:
         spec.loader.exec_module(module)
     except BaseException as error:

@@ -13,6 +13,7 @@ from vaka import __version__
 from vaka.cli import lazy
 from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
 from vaka.cli.help import format_examples
+from vaka.cli.stdout import flush_stdout
 from vaka.core.types.errors import VakaError
 
 COMMANDS = {
@@ -118,11 +119,9 @@ def _open_devnull() -> TextIO:
 
 
 def _flush_stdout(code: int) -> int:
-    """Flush stdout; when that fails, redirect it so that the interpreter does not report the failure again."""
     try:
-        sys.stdout.flush()
+        flush_stdout()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return describe_error(error).exit
     return code
 

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import click
 import msgspec
 
+from vaka.cli.stdout import echo, own_stdout
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId
@@ -187,8 +188,8 @@ class AnswerStream:
             self._line_open = False
 
     def write(self, text: str) -> None:
-        click.echo(text, nl=False)
-        sys.stdout.flush()
+        echo(text, nl=False)
+        own_stdout().flush()
 
     def _append(self, message: str, block: int, text: str, offset: int) -> None:
         if message != self._message:
@@ -218,17 +219,17 @@ class ReasoningStream(AnswerStream):
 def print_json(value: Any) -> None:
     """Print a value as JSON: on one line, or indented on a terminal."""
     text = msgspec.json.encode(value)
-    click.echo(msgspec.json.format(text, indent=2) if sys.stdout.isatty() else text)
+    echo(msgspec.json.format(text, indent=2) if own_stdout().isatty() else text)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under a head; a terminal cuts long lines, a pipe gets all."""
     lines = [tuple(head), *(tuple(as_printable(cell, lines=False) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
-    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    edge = shutil.get_terminal_size().columns if own_stdout().isatty() else None
     for line in lines:
         text = "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]])
-        click.echo(text.rstrip()[:edge])
+        echo(text.rstrip()[:edge])
 
 
 def format_age(ts: str) -> str:

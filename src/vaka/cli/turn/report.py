@@ -1,7 +1,6 @@
 """The result of a turn, and its report as text or JSON."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
 from vaka.cli.render import AnswerStream, ProgressRenderer, ReasoningStream, as_printable, compact_json
+from vaka.cli.stdout import echo, own_stdout
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import Rejected, TurnError
 from vaka.core.types.event import Event
@@ -167,7 +167,7 @@ class Report:
     def set_format(self, format: str) -> None:
         """Choose the format; only before anything is written."""
         self.format = format
-        live = format == "text" and sys.stdout.isatty() and not self.quiet
+        live = format == "text" and own_stdout().isatty() and not self.quiet
         self._answer_stream = AnswerStream(hide_reasoning=self._reasoning_stream is None) if live else None
 
     def write_session(self, **facts: Any) -> None:
@@ -221,7 +221,7 @@ class Report:
                 self.write_session(session_id=None)
             _write_line(msgspec.json.encode({"type": "result", **msgspec.to_builtins(result)}))
         elif self.format == "text" and result.text and not self._was_streamed(result.text):
-            click.echo(result.text)
+            echo(result.text)
         if self.file is not None and (result.text or result.exit_code == OK):
             self.file.write_text(result.text, encoding="utf-8")
         return result
@@ -271,5 +271,6 @@ def _error_text(result: RunResult) -> str:
 
 
 def _write_line(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
+    output = own_stdout().buffer
+    output.write(line + b"\n")
+    output.flush()

@@ -1,0 +1,59 @@
+"""The standard output of a command: its own result alone, whatever the modules and tools that it runs print."""
+
+import os
+import sys
+from typing import Any, TextIO
+
+import click
+
+_reserved: TextIO | None = None
+
+
+def own_stdout() -> TextIO:
+    """Return the stream to which a command writes its result."""
+    return _reserved or sys.stdout
+
+
+def echo(text: "str | bytes" = "", *, nl: bool = True) -> None:
+    """Write a part of the result, and a newline."""
+    click.echo(text, nl=nl, file=own_stdout())
+
+
+def reserve_stdout() -> None:
+    """Send what other code writes to stdout from now on to stderr, also what it writes to file descriptor 1.
+
+    Called before code of the user runs, which may print at any time and in any thread or child process.
+    """
+    global _reserved  # noqa: PLW0603  # a process has one standard output
+    if _reserved is not None:
+        return
+    sys.stdout.flush()
+    number = _descriptor_of(sys.stdout)
+    if number is None:  # a stream in memory, or a closed one that was replaced
+        _reserved, sys.stdout = sys.stdout, sys.stderr
+        return
+    buffering = 1 if sys.stdout.isatty() else -1
+    _reserved = os.fdopen(os.dup(number), "w", buffering, encoding="utf-8", errors="replace", newline="\n")
+    os.dup2(_descriptor_of(sys.stderr) or os.open(os.devnull, os.O_WRONLY), number)
+    reconfigure: Any = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(line_buffering=True)  # its lines stay in order with those of stderr
+
+
+def flush_stdout() -> None:
+    """Write what is buffered. Raises ``OSError``, and once only: the interpreter does not report it again."""
+    for stream in (sys.stdout, own_stdout()):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            raise
+
+
+def _descriptor_of(stream: TextIO) -> int | None:
+    """Return the descriptor of a standard stream, ``None`` for a stream that has none."""
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError):
+        return None
+    return number if number in (1, 2) else None
