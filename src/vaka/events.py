@@ -14,6 +14,7 @@ from vaka.core.types.control import SessionClosed as SessionClosed
 from vaka.core.types.control import SessionForked as SessionForked
 from vaka.core.types.control import SessionOpened as SessionOpened
 from vaka.core.types.control import SessionReverted as SessionReverted
+from vaka.core.types.control import SessionUpdated as SessionUpdated
 from vaka.core.types.control import StateChanged as StateChanged
 from vaka.core.types.control import StreamEnd as StreamEnd
 from vaka.core.types.control import StreamReset as StreamReset
@@ -98,6 +99,7 @@ __all__ = [
     "SessionForked",
     "SessionOpened",
     "SessionReverted",
+    "SessionUpdated",
     "StateChanged",
     "StepCompleted",
     "StepStarted",

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -22,6 +22,7 @@ from vaka.cli.render import StatusLine, as_printable
 from vaka.config.claude_settings import load_permissions, project_settings_files
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import ConfigContext, Settings, load_settings, trust_root_of
+from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import NotFound
@@ -44,6 +45,13 @@ def config_context() -> ConfigContext:
 
 def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
     """Return the settings in force, ``flags`` included; other keys of ``flags`` are ignored. Prints notes."""
+    settings = load_flag_settings(flags)
+    print_notes(settings.notes)
+    return settings
+
+
+def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings in force as ``settings_from_flags`` does, without printing notes."""
     known = {name: value for name, value in flags.items() if name in SETTING_KEYS}
     if flags.get("ephemeral"):
         if known.get("store"):
@@ -51,7 +59,6 @@ def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
         known["store"] = "memory:"
     settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
     settings.claude_file = flags.get("settings") or ""
-    print_notes(settings.notes)
     return settings
 
 
@@ -100,14 +107,16 @@ def ask_trust_once(context: ConfigContext) -> None:
     context.trust.record(root, click.confirm("Trust this folder?", default=False, err=True))
 
 
-def runtime_from_settings(settings: Settings, agent: Agent | None = None, *, quiet: bool = False) -> Runtime:
-    """Return the runtime the settings describe; the caller closes it."""
+def runtime_from_settings(
+    settings: Settings, agent: Agent | None = None, *, quiet: bool = False, ask: str = ""
+) -> Runtime:
+    """Return the runtime the settings describe; the caller closes it. ``ask`` replaces their mode of asking."""
     return Runtime(
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent,
             mode=ModeContext(cli={"user": current_user()}),
             **model_options(settings, quiet=quiet), **world_options(settings),
-            ask=settings["ask"] or ("wait" if has_terminal() else "deny"),
+            ask=cast("AskMode", ask or settings["ask"] or ("wait" if has_terminal() else "deny")),
             policy=policy_from_settings(settings) if agent is not None else None,
             secrets=collect_secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
@@ -241,7 +250,7 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
     """Return a session's index row. Raises ``NotFound``."""
     info = await runtime.store.sessions.find(parse_session_id(session))
     if info is None:
-        raise NotFound(f"there is no session {session!r}; `vaka sessions list` shows those of this store")
+        raise NotFound(f"there is no session {session!r}; `vaka sessions list --all` shows those of this store")
     return info
 
 

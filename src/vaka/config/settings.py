@@ -282,12 +282,15 @@ def _resolve_relative(path: Path, name: str, value: Any) -> Any:
     """Return a value with its relative paths resolved against the folder of the file."""
     if name in ("add_dir", "model_files"):
         return tuple(str(path.parent / Path(file).expanduser()) for file in value)
-    if name != "store":
-        return value
-    parts = urlsplit(str(value))
+    return absolute_store_url(path.parent, str(value)) if name == "store" else value
+
+
+def absolute_store_url(folder: Path, url: str) -> str:
+    """Return the URL of a store with its relative path resolved against a folder."""
+    parts = urlsplit(url)
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2:
-        return value
-    return sqlite_url(path.parent / unquote(parts.path[1:]))
+        return url
+    return sqlite_url(folder / unquote(parts.path[1:]))
 
 
 def _apply_environment(settings: Settings, environ: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import aclosing, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import msgspec
@@ -13,7 +14,14 @@ from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
-from vaka.core.types.control import ApprovalRequested, InputAdded, InterruptRequested, OfferedBody, SessionOpened
+from vaka.core.types.control import (
+    ApprovalRequested,
+    InputAdded,
+    InterruptRequested,
+    OfferedBody,
+    SessionOpened,
+    SessionWorkspace,
+)
 from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
@@ -24,6 +32,7 @@ from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, Per
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
 from vaka.runtime.session_edits import write_event
 from vaka.runtime.turn_stream import TurnCollector
+from vaka.runtime.workspace import describe_workspace, require_same_folder, works_in_folder
 
 if TYPE_CHECKING:
     from vaka.runtime.session import Session
@@ -241,11 +250,15 @@ class SessionDrivers:
             self.warm_sessions,
         )
         driver.metadata, driver.deps = session.metadata, session.deps
+        driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
         if self._options.token_callback is not None or self._options.permission_request_handler is not None:
             driver.observers.append(self._observe)
         self.active[session.id] = driver
         try:
             await driver.claim()
+            recorded = driver.log.state.workspace
+            if recorded is not None and driver.workspace is not None:
+                require_same_folder(session.id, recorded, driver.workspace)
             if driver.log.head and not session.metadata_known:
                 session.set_metadata(await self._read_metadata(session.id))
                 driver.metadata = session.metadata
@@ -257,6 +270,17 @@ class SessionDrivers:
         if self._closed:
             driver.finish("the runtime was closed")
         return driver
+
+    @cached_property
+    def workspace(self) -> SessionWorkspace | None:
+        """The folder in which the tools of this runtime work, if it has one."""
+        return describe_workspace(self._options)
+
+    def workspace_of(self, session: "Session[Any]") -> SessionWorkspace | None:
+        """Return the folder that a session run here belongs to; ``None`` if its tools work in no folder."""
+        options = self._options
+        named = bool(options.cwd or options.add_dirs) or options.project_root is not None
+        return self.workspace if named or works_in_folder(session.agent) else None
 
     async def _read_metadata(self, session: SessionId) -> dict[str, Any]:
         async with aclosing(self.store.events.read(session, upto=1)) as events:

@@ -16,8 +16,9 @@ from vaka.core.ports.files import Files
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
+from vaka.core.session.snapshot import reopen
 from vaka.core.session.values import SharedValues
-from vaka.core.types.control import QuestionAnswered
+from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import InvalidInput, suggest_keywords
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
@@ -40,6 +41,7 @@ from vaka.runtime.session import Session
 from vaka.runtime.session_edits import fork, rewind
 from vaka.runtime.stats import SessionStats, read_session_stats, read_total_stats
 from vaka.runtime.turn_stream import TurnStream
+from vaka.runtime.workspace import describe_folder, require_same_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -183,7 +185,7 @@ class Runtime:
     @suggest_keywords
     async def open(
         self, agent: Agent[Deps] | None = None, *, id: str = "", metadata: dict[str, Any] | None = None,
-        deps: Deps | None = None,
+        deps: Deps | None = None, run_settings: RunSettings | None = None,
     ) -> Session[Deps]:  # fmt: skip
         """Return the session ``id``, or a new one. Nothing is written until the first input.
 
@@ -192,13 +194,17 @@ class Runtime:
             id: The id of the session; default: a new one.
             metadata: Plain data that the first event records; tools read it as ``context.metadata``.
             deps: Dependencies of tools and instructions (``context.deps``, ``turn.deps``); they are never logged.
+            run_settings: How the session is run, for its log; ``vaka run`` applies them again when it continues it.
+
+        A session belongs to the folder in which its tools work. Its turns raise ``InvalidInput`` in a runtime that
+        works in another one.
         """
         self._drivers.require_open()
         agent = agent or self._default_agent
         if agent is None:
             raise InvalidInput("no agent: pass one to open(), or set Options(agent=…) or Options(model=…)")
         id = id or self.env.ids.new_id(f"ses_{self.options.entry_point}")
-        return Session(self, self._drivers, agent, parse_session_id(id), metadata or {}, deps)
+        return Session(self, self._drivers, agent, parse_session_id(id), metadata or {}, deps, run_settings)
 
     async def run(self, request: Request) -> Response:
         """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer."""
@@ -275,6 +281,8 @@ class Runtime:
         if interrupt:
             await self._drivers.interrupt_and_wait(id)
         await self._drivers.require_idle(id)
+        if files:
+            await self._require_folder(id)
         if not files:
             return await rewind(self.store, id, to, self._drivers.timestamp())
         event, _ = await lazy.rewind_with_files(self.store, self._files, id, to, self._drivers.timestamp(), force=force)
@@ -282,7 +290,28 @@ class Runtime:
 
     async def files_back(self, session: str, to: "Cursor | str") -> "FileRewind":
         """Return which files ``rewind`` with ``files`` would restore, and which changes would block it."""
+        await self._require_folder(parse_session_id(session))
         return await lazy.preview_file_rewind(self.store, self._files, parse_session_id(session), to)
+
+    async def workspace(self, session: str) -> SessionWorkspace | None:
+        """Return the folder that a session belongs to, ``None`` if it is not bound to one."""
+        return (await reopen(self.store, parse_session_id(session))).state.workspace
+
+    async def move(self, session: str, folder: str = "", *, add_dirs: Sequence[str] = ()) -> Event:
+        """Bind a session to another folder, by default that of this runtime. Raises ``Busy`` while a turn runs.
+
+        Grants for the session end, and approvals that were given for the old folder do not hold in the new one.
+        """
+        workspace = describe_folder(folder or self.options.working_folder, tuple(add_dirs))
+        if not workspace.inode:
+            raise InvalidInput(f"there is no folder {workspace.root!r}")
+        return await self._drivers.write(parse_session_id(session), SessionUpdated(workspace=workspace))
+
+    async def _require_folder(self, session: SessionId) -> None:
+        """Raise ``InvalidInput`` if the files of a session are in another folder than those of this runtime."""
+        recorded, here = await self.workspace(session), self._drivers.workspace
+        if recorded is not None and here is not None:
+            require_same_folder(session, recorded, here)
 
     async def close(self, *, cancel: bool = False) -> None:
         """Start no more turns, wait for the running ones (or ``cancel`` them), and close what the runtime opened.

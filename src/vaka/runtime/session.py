@@ -16,6 +16,7 @@ from vaka.core.types.control import (
     InputAdded,
     InputPolicy,
     InterruptRequested,
+    RunSettings,
     SessionClosed,
 )
 from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError, suggest_keywords
@@ -49,9 +50,9 @@ class Session(Generic[Deps]):
 
     def __init__(
         self, runtime: "Runtime", drivers: "SessionDrivers", agent: Agent[Deps], id: SessionId,
-        metadata: dict[str, Any], deps: Deps | None = None,
+        metadata: dict[str, Any], deps: Deps | None = None, run_settings: RunSettings | None = None,
     ) -> None:  # fmt: skip
-        self.id, self.agent, self.deps = id, agent, deps
+        self.id, self.agent, self.deps, self.run_settings = id, agent, deps, run_settings
         self._runtime, self._drivers, self._metadata = runtime, drivers, metadata
         self._metadata_read = False
 
@@ -87,16 +88,17 @@ class Session(Generic[Deps]):
     @suggest_keywords
     def stream(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None, earlier: bool = False,
     ) -> TurnStream:  # fmt: skip
         """Run one turn and stream its events, its end included; parameters as for ``run``.
 
+        With ``earlier`` the stream begins with the events of the turns that end before it, such as an unfinished one.
         The turn goes on when its reader leaves. Iteration raises ``Suspended`` after the last event when only the
         decision of a person can continue the turn.
         """
 
         async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
-            collector = TurnCollector(self.id)
+            collector = TurnCollector(self.id, earlier=earlier)
             added = self._make_input(prompt, on_busy, key, model, options)
             return await self._submit_input(added, collector, on_busy, caller_key=bool(key)), collector
 

@@ -19,7 +19,7 @@ from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, empty_session, reopen, reopen_warm
 from vaka.core.session.stop import StopKind, StopSignal
-from vaka.core.types.control import InputAdded, SessionOpened
+from vaka.core.types.control import InputAdded, RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
@@ -135,6 +135,8 @@ class SessionDriver:
         self.observers: list[Callable[[Sequence[Event]], None]] = []
         """Called with the events that this driver's log stores."""
         self.metadata: dict[str, Any] = {}
+        self.workspace: SessionWorkspace | None = None
+        self.run_settings: RunSettings | None = None
         self.deps: Any = None
         self._followers: set[Follower] = set()
         self._announced: set[str] = set()
@@ -322,8 +324,8 @@ class SessionDriver:
                 self._stop.trigger("interrupted", state.turn.interrupted)
         else:
             place = EventScope(TurnId(self.env.ids.new_id("trn")))
-            if self.log.head == 0:
-                self.log.defer(EventScope(), SessionOpened(agent=recipe.name, metadata=dict(self.metadata)))
+        if self.workspace is not None or self.log.head == 0:
+            self._record_session(recipe.name)
         self._scope = place
         try:
             turn = Turn(self.log, recipe, self.env, place, self._stop)
@@ -333,6 +335,18 @@ class SessionDriver:
             self._scope, self._current_inputs = None, ()
             self._turn_ended.set()
             self._turn_ended = asyncio.Event()
+
+    def _record_session(self, agent: str) -> None:
+        """Write the folder of the session and how it is run, if the log does not have them yet."""
+        state, workspace, run = self.log.state, self.workspace, self.run_settings
+        if self.log.head == 0:
+            opened = SessionOpened(agent=agent, metadata=dict(self.metadata), workspace=workspace, run=run)
+            self.log.defer(EventScope(), opened)
+            return
+        moved, changed = workspace != state.workspace, run is not None and run != state.run
+        if moved or changed:
+            updated = SessionUpdated(workspace=workspace if moved else None, run=run if changed else None)
+            self.log.defer(EventScope(), updated)
 
     def _on_events(self, events: Sequence[Event]) -> None:
         """Stop the turn if the new events interrupt it, and announce newly queued inputs."""

@@ -8,7 +8,7 @@ import msgspec
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types import progress
-from vaka.core.types.control import InputAdded, SessionOpened
+from vaka.core.types.control import InputAdded, SessionOpened, SessionUpdated
 from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
@@ -25,8 +25,9 @@ _REFUSAL_REASONS = ("denied", "expired")
 class TurnCollector:
     """Finds the turn that answers an input among the events of a session, and folds it into a ``Response``."""
 
-    def __init__(self, session: SessionId, *, key: str = "", turn: str = "") -> None:
-        self.session, self.key, self.turn = session, key, turn
+    def __init__(self, session: SessionId, *, key: str = "", turn: str = "", earlier: bool = False) -> None:
+        """``earlier``: take also the events before the turn, those of the turns that end first."""
+        self.session, self.key, self.turn, self.earlier = session, key, turn, earlier
         self.end_event: Event | None = None
         self.steps = 0
         self.tool_names: list[str] = []
@@ -39,6 +40,8 @@ class TurnCollector:
 
     def take_events(self, events: Sequence[Event]) -> list[Event]:
         """Return those of some events that belong to the turn."""
+        if self.earlier and not self.turn:
+            return self._take_until_turn(events)
         turn_events = [
             event for event in events if (event.turn == self.turn if self.turn else self._belongs_to_turn(event))
         ]
@@ -46,6 +49,14 @@ class TurnCollector:
             if type(event.data) in _COUNTED_TYPES:
                 self.record(event)
         return turn_events
+
+    def _take_until_turn(self, events: Sequence[Event]) -> list[Event]:
+        """Return all events up to the first of the turn, then those of the turn."""
+        for index, event in enumerate(events):
+            self._belongs_to_turn(event)
+            if self.turn:
+                return [*events[:index], *self.take_events(events[index:])]
+        return list(events)
 
     def _belongs_to_turn(self, event: Event) -> bool:
         """Return whether an event belongs to the turn; the event that takes the input sets the turn id."""
@@ -55,7 +66,7 @@ class TurnCollector:
                 return True
             case InputAdded(key=key) | progress.TurnQueued(input=key):
                 return key == self.key
-            case SessionOpened():
+            case SessionOpened() | SessionUpdated():
                 return True
             case _:
                 return False

@@ -368,6 +368,7 @@ def _matches_query(info: SessionInfo, query: SessionQuery) -> bool:
         (query.status is None or info.status == query.status)
         and (not query.agent or info.agent == query.agent)
         and (not query.origin or info.origin == query.origin)
+        and (not query.folder or f"{info.folder or query.folder}/".startswith(f"{query.folder.rstrip('/')}/"))
         and info.id.startswith(query.prefix)
         and query.text.casefold() in info.title.casefold()
         and info.updated > query.updated_after

@@ -17,8 +17,8 @@ STORED: dict[Channel, str] = {
     """,
     "control": """
         input.added interrupt.requested approval.requested approval.resolved approval.expired question.asked
-        question.answered session.opened session.forked session.reverted session.closed context.compacted
-        checkpoint.saved handoff state.changed
+        question.answered session.opened session.updated session.forked session.reverted session.closed
+        context.compacted checkpoint.saved handoff state.changed
     """,
     "monitor": """
         usage model.selected model.failed hook.ran budget.warning cache.busted mcp.changed log error

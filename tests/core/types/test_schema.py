@@ -70,7 +70,12 @@ EXAMPLES: list[Body] = [
     control.ApprovalExpired(approval=D),
     control.QuestionAsked(question=D, text="t", options=("a",), call=CALL.id, expires="e", kind="outcome"),
     control.QuestionAnswered(question=D, answer={"a": 1}, by="b"),
-    control.SessionOpened(agent="a", metadata={"m": 1}), control.SessionForked(origin="s", cursor="1.2"),
+    control.SessionOpened(
+        agent="a", metadata={"m": 1}, run=control.RunSettings(agent="x.py", digests={"/x.py": Digest("d")}),
+        workspace=control.SessionWorkspace(root="/w", directories=("/d",), device=1, inode=2),
+    ),
+    control.SessionUpdated(workspace=control.SessionWorkspace(root="/w"), run=control.RunSettings(flags={"f": [1]})),
+    control.SessionForked(origin="s", cursor="1.2"),
     control.SessionReverted(to=1, calls=2, reason="r"), control.SessionClosed(reason="r"),
     control.ContextCompacted(summary="s", keep_from=1, before=2, after=3), control.CheckpointSaved(label="l"),
     control.Handoff(source="a", target="b", reason="r"), control.StateChanged(key="k", value={"v": None}),

@@ -37,7 +37,7 @@ _SESSION_SCAN_LIMIT = 200
 """The number of sessions, the last changed first, that are searched for a decision which is no longer open."""
 
 _SETTLING_TYPES = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
-_HISTORY_COLUMNS = ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "RULE", "WHAT")
+_HISTORY_COLUMNS = ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "FOLDER", "RULE", "WHAT")
 _UNDECIDED: dict[str, Any] = {
     "by": None, "decided": None, "source": None, "scope": None, "rules": [], "until": None, "answer": None,
 }  # fmt: skip
@@ -57,24 +57,39 @@ def approvals() -> None:
 @options.store_options
 def list_(session: str | None, everything: bool, **flags: Any) -> None:
     """List open approvals and questions, the oldest first."""
-    if everything:
-        decisions = with_runtime(flags, lambda runtime: decision_history(runtime, session))
-    else:
-        decisions = [describe_decision(row) for row in with_runtime(flags, lambda runtime: runtime.decisions(session))]
+
+    async def work(runtime: Runtime) -> list[dict[str, Any]]:
+        if everything:
+            return await _add_folders(runtime, await decision_history(runtime, session))
+        return await _add_folders(runtime, [describe_decision(row) for row in await runtime.decisions(session)])
+
+    decisions = with_runtime(flags, work)
     if flags["as_json"]:
         print_json({"decisions": decisions})
     elif everything:
         print_table(_HISTORY_COLUMNS, [_history_row(row) for row in decisions])
     else:
-        rows = [(d["id"], d["kind"], d["session_id"], format_age(d["asked"]), shorten(d["summary"])) for d in decisions]
-        print_table(("ID", "KIND", "SESSION", "AGE", "WHAT"), rows)
+        rows = [
+            (d["id"], d["kind"], d["session_id"], format_age(d["asked"]), d["folder"] or "", shorten(d["summary"]))
+            for d in decisions
+        ]
+        print_table(("ID", "KIND", "SESSION", "AGE", "FOLDER", "WHAT"), rows)
+
+
+async def _add_folders(runtime: Runtime, decisions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add the folder of its session to each decision; ``None`` if the session is not bound to one."""
+    folders: dict[str, str | None] = {}
+    for id in {decision["session_id"] for decision in decisions}:
+        info = await runtime.store.sessions.find(id)
+        folders[id] = (info.folder or None) if info is not None else None
+    return [decision | {"folder": folders[decision["session_id"]]} for decision in decisions]
 
 
 def _history_row(row: dict[str, Any]) -> tuple[str, ...]:
     status = row["status"] if row.get("scope") in (None, "once") else f"{row['status']} ({row['scope']})"
     return (
         row["id"], row["session_id"], format_age(row["asked"]), status, row["by"] or "", row["decided"] or "",
-        row["source"] or "", shorten(", ".join(row["rules"])), shorten(row["summary"]),
+        row["source"] or "", row["folder"] or "", shorten(", ".join(row["rules"])), shorten(row["summary"]),
     )  # fmt: skip
 
 

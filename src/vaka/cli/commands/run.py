@@ -4,16 +4,26 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from vaka.agents.react import Agent
 from vaka.cli import options
-from vaka.cli.bootstrap import ask_trust_once, config_context, settings_from_flags
+from vaka.cli.bootstrap import ask_trust_once, config_context, load_flag_settings, print_notes
 from vaka.cli.build_agent import apply_model_flags, load_agent, load_tools
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.turn.input import read_attachments, read_prompt
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
-from vaka.config.settings import Settings
+from vaka.cli.turn.session_record import (
+    Continuation,
+    SessionRecord,
+    changed_files,
+    continue_session,
+    describe_run,
+    find_last_record,
+    find_record,
+)
+from vaka.config.settings import Settings, trust_root_of
 from vaka.core.types.errors import ConfigError
 
 _EXAMPLES = options.format_examples(
@@ -60,7 +70,8 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 )  # fmt: skip
 @click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions.")
 @click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
-@click.option("--last", "-c", is_flag=True, help="Continue the session that changed last.")
+@click.option("--last", "-c", is_flag=True, help="Continue the session of this project that changed last.")
+@click.option("--all", "everywhere", is_flag=True, help="With --last: of every project.")
 @click.option("--resume", is_flag=True, help="Finish the unfinished turn of the session; no new prompt.")
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and run the prompt in the copy.")
 @options.world_options
@@ -81,25 +92,54 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration, 4 authentication, 5 approval refused or needed, 6 model,
     7 limit, 8 tool, 75 busy or try again, 130 interrupted, 143 terminated.
     """
-    report = Report(flags["output"] or "text", quiet=flags["quiet"], verbose=flags["verbose"], file=flags["file"])
+    file = flags["file"].absolute() if flags["file"] is not None else None  # the session may be in another folder
+    report = Report(flags["output"] or "text", quiet=flags["quiet"], verbose=flags["verbose"], file=file)
     try:
         if not flags["trust"]:
             ask_trust_once(config_context())
-        settings = settings_from_flags(flags)
+        settings = load_flag_settings(flags)
         report.set_format(settings["output"])
-        target, agent = _parse_target(words, flags), _load_agent(flags, settings)
-        report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])
-        code = run_turn(target, settings, agent, report)
+        target = _parse_target(words, flags)
+        continued = continue_session(_find_record(flags, settings), flags, settings, resume=flags["resume"])
+        code = _run_continued(target, continued, report)
     except BaseException as error:
         report.write_failure(error)
         raise
     raise Quit(code)
 
 
+def _find_record(flags: dict[str, Any], settings: Settings) -> SessionRecord | None:
+    """Return the record of the session that the flags name, ``None`` for a new one."""
+    if flags["last"]:
+        return find_last_record(settings, None if flags["everywhere"] else trust_root_of(Path.cwd()))
+    reference = flags["fork"] or flags["session"]
+    return find_record(settings, reference) if reference and settings["store"] != "memory:" else None
+
+
+def _run_continued(target: RunTarget, continued: Continuation, report: Report) -> int:
+    flags, settings, record = continued.flags, continued.settings, continued.record
+    if continued.elsewhere and not flags["trust"]:
+        ask_trust_once(config_context())
+        settings = load_flag_settings(flags)
+        continued = msgspec.structs.replace(continued, settings=settings)
+    print_notes(settings.notes)
+    agent = _load_agent(flags, settings)
+    run_settings = describe_run(continued, agent)
+    for note in continued.notes:
+        report.print_note(note)
+    if record is not None:
+        changed = changed_files(record.run, run_settings)
+        print_notes(f"{file} has changed since session {record.id} was last run" for file in changed)
+    report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])
+    session = record.id if record is not None and not target.fork else target.session
+    target = msgspec.structs.replace(target, session=session, ask=continued.ask, run_settings=run_settings)
+    return run_turn(target, settings, agent, report)
+
+
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
     _check_flags(words, flags)
     return RunTarget(
-        session=flags["session"] or "", last=flags["last"], resume=flags["resume"], fork=flags["fork"] or "",
+        session=flags["session"] or "", resume=flags["resume"], fork=flags["fork"] or "",
         prompt="" if flags["resume"] else read_prompt(words), parts=read_attachments(flags["attach"]),
     )  # fmt: skip
 
@@ -107,6 +147,8 @@ def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
 def _check_flags(words: tuple[str, ...], flags: dict[str, Any]) -> None:
     if flags["last"] and (flags["session"] or flags["fork"]):
         raise UsageError("--last selects a session; leave --session and --fork out")
+    if flags["everywhere"] and not flags["last"]:
+        raise UsageError("--all goes with --last")
     if flags["resume"] and (words or flags["fork"] or flags["attach"]):
         raise UsageError("--resume takes no prompt, no --attach and no --fork; leave one of them out")
     if flags["resume"] and not (flags["session"] or flags["last"]):

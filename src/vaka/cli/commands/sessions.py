@@ -1,19 +1,27 @@
-"""``vaka sessions``: list, show, export, fork, rewind, verify, delete and garbage-collect session logs."""
+"""``vaka sessions``: list, show, export, fork, rewind, move, verify, delete and garbage-collect session logs."""
 
 import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import find_session, with_runtime
+from vaka.cli.bootstrap import find_session, load_flag_settings, with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
-from vaka.cli.turn.run_turn import resolve_session_ref
+from vaka.cli.turn.session_record import (
+    enter_folder,
+    find_record,
+    is_of_project,
+    project_query,
+    resolve_session_ref,
+)
+from vaka.config.settings import trust_root_of
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionQuery, SessionStatus
 from vaka.core.types.errors import Corrupt
@@ -33,7 +41,7 @@ _BLOB_GRACE_SECONDS = 86400
 
 @click.group()
 def sessions() -> None:
-    """List, show, export, fork, rewind, check and remove sessions."""
+    """List, show, export, fork, rewind, move, check and remove sessions."""
 
 
 class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,8 +154,11 @@ def rewind(session: str, place: str, **flags: Any) -> None:
     if (flags["force"] or flags["dry_run"]) and not files:
         raise UsageError("--force and --dry-run need --files")
 
+    if files:
+        flags = _enter_session_folder(session, flags)
+
     async def work(runtime: Runtime) -> "tuple[str, Event | None, FileRewind | None]":
-        id, to = (session, place) if place else await resolve_session_ref(runtime, session)
+        id, to = (session, place) if place else await resolve_session_ref(runtime.store, session)
         if not to:
             raise UsageError("expected an event or a checkpoint: ID@12, or ID LABEL")
         file_rewind = await runtime.files_back(id, to) if files else None
@@ -168,6 +179,13 @@ def rewind(session: str, place: str, **flags: Any) -> None:
         click.echo(f"{as_printable(id)} continues from {target}; recorded as event {event.id}", err=True)
 
 
+def _enter_session_folder(session: str, flags: dict[str, Any]) -> dict[str, Any]:
+    """Change to the folder of a session, so that paths mean its files; return the flags as they apply there."""
+    settings = load_flag_settings(flags)
+    record = find_record(settings, session)
+    return flags if record is None else enter_folder(record, flags, settings)
+
+
 def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
     verbs = ("restored", "removed") if done else ("would restore", "would remove")
     for verb, paths in zip(verbs, (file_rewind.restored, file_rewind.removed), strict=True):
@@ -185,8 +203,12 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
 
 
 @sessions.command(
-    "list", epilog=options.format_examples("vaka sessions list --status waiting", "vaka sessions list --json")
+    "list",
+    epilog=options.format_examples(
+        "vaka sessions list --status waiting", "vaka sessions list --all", "vaka sessions list --json"
+    ),
 )
+@click.option("--all", "everywhere", is_flag=True, help="Those of every project, not only of this one.")
 @click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
 @click.option("--agent", default="", help="Only sessions of this agent.")
 @click.option("--text", default="", help="Only sessions whose title has this in it.")
@@ -195,20 +217,62 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
 @options.json_option
 @options.store_options
 def list_(**flags: Any) -> None:
-    """List sessions, the last changed first."""
-    query = SessionQuery(**{name: flags[name] for name in ("status", "agent", "text", "limit", "after")})
-    page: SessionPage = with_runtime(flags, lambda runtime: runtime.store.sessions.list(query))
+    """List the sessions of this project, the last changed first; sessions without a folder are of every project."""
+    project = None if flags["everywhere"] else trust_root_of(Path.cwd())
+    page = with_runtime(flags, lambda runtime: _list_sessions(runtime, project, flags))
     if flags["as_json"]:
         fields = [{**msgspec.structs.asdict(info), "status": info.status} for info in page.sessions]
         print_json({"sessions": fields, "next": page.next or None})
         return
-    rows = [
-        (info.id, _status_text(info), info.agent, format_age(info.updated), str(info.head), shorten(info.title, 80))
-        for info in page.sessions
-    ]
-    print_table(("ID", "STATUS", "AGENT", "AGE", "EVENTS", "TITLE"), rows)
+    columns = ("ID", "STATUS", "AGENT", "AGE", "EVENTS", *(("FOLDER",) if project is None else ()), "TITLE")
+    rows: list[tuple[str, ...]] = []
+    for info in page.sessions:
+        folder = (info.folder,) if project is None else ()
+        title = shorten(info.title, 80)
+        rows.append((info.id, _status_text(info), info.agent, format_age(info.updated), str(info.head), *folder, title))
+    print_table(columns, rows)
     if page.next:
-        click.echo(f"more: vaka sessions list --after {page.next}", err=True)
+        everywhere = "--all " if project is None else ""
+        click.echo(f"more: vaka sessions list {everywhere}--after {page.next}", err=True)
+    elif project is not None and not rows:
+        click.echo(f"no session belongs to {as_printable(str(project))}; --all lists those of every project", err=True)
+
+
+async def _list_sessions(runtime: Runtime, project: Path | None, flags: dict[str, Any]) -> SessionPage:
+    """Return a page of the sessions of a project, ``None`` for all."""
+    filters = {name: flags[name] for name in ("status", "agent", "text")}
+    found: list[SessionInfo] = []
+    after = flags["after"]
+    while True:
+        query = project_query(project, limit=flags["limit"] - len(found), after=after, **filters)
+        page = await runtime.store.sessions.list(query)
+        found += [info for info in page.sessions if is_of_project(info, project)]
+        after = page.next
+        if not after or len(found) == flags["limit"]:
+            return SessionPage(sessions=tuple(found), next=after)
+
+
+@sessions.command(epilog=options.format_examples("vaka sessions move demo", "vaka sessions move demo ../renamed"))
+@click.argument("session", metavar="ID")
+@click.argument(
+    "folder", metavar="[FOLDER]", default=".", type=click.Path(exists=True, file_okay=False, resolve_path=True)
+)
+@options.json_option
+@options.store_options
+def move(session: str, folder: str, **flags: Any) -> None:
+    """Bind a session to another folder, by default this one: its tools work there from now on.
+
+    Grants for the session end, and approvals that were given for the old folder are asked for again.
+    """
+
+    async def work(runtime: Runtime) -> Event:
+        return await runtime.move((await find_session(runtime, session)).id, folder)
+
+    event = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json({"session_id": session, "folder": folder, "event": event.id})
+    else:
+        click.echo(f"{as_printable(session)} belongs to {as_printable(folder)} now", err=True)
 
 
 @sessions.command(epilog=options.format_examples(
@@ -278,7 +342,7 @@ def fork(place: str, made: str, **flags: Any) -> None:
     """Copy a session, up to an event if one is named, and print the copy's id."""
 
     async def work(runtime: Runtime) -> SessionId:
-        origin, at = await resolve_session_ref(runtime, place)
+        origin, at = await resolve_session_ref(runtime.store, place)
         return await runtime.fork(origin, at=at, id=made)
 
     new = with_runtime(flags, work)

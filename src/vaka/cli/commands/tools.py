@@ -8,12 +8,13 @@ import msgspec
 
 from vaka.agents.react import Agent
 from vaka.cli import options
-from vaka.cli.bootstrap import settings_from_flags
+from vaka.cli.bootstrap import load_flag_settings, print_notes, settings_from_flags
 from vaka.cli.build_agent import load_agent, load_tools
 from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
 from vaka.cli.render import print_json, print_table, shorten
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
+from vaka.cli.turn.session_record import continue_session, find_record
 from vaka.config.documents import suggest
 from vaka.config.settings import Settings
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk
@@ -71,14 +72,23 @@ def call(name: str, arguments: str, **flags: Any) -> None:
     Exit codes: 8 when the tool failed, 5 when the call was refused or waits for a person, 2 when the tool or its
     arguments are not valid.
     """
-    settings = settings_from_flags(flags)
+    settings = load_flag_settings(flags)
+    record = find_record(settings, flags["session"]) if flags["session"] else None
+    if record is not None:  # the call is made in its folder, but with the flags of this command alone
+        record = msgspec.structs.replace(record, run=None)
+    continued = continue_session(record, flags, settings)
+    flags, settings = continued.flags, continued.settings
+    print_notes(settings.notes)
     agent = _load_agent(flags, settings)
     names = [spec.name for spec in _tool_specs(agent)]
     if name not in names:
         raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NO_TOOLS)
     agent.model = _SingleCallModel(name, _check_json_object(arguments))
     report = _CallReport(quiet=flags["quiet"])
-    code = run_turn(RunTarget(session=flags["session"], prompt="vaka tools call"), settings, agent, report)
+    for note in continued.notes:
+        report.print_note(note)
+    target = RunTarget(session=flags["session"], prompt="vaka tools call", ask=continued.ask)
+    code = run_turn(target, settings, agent, report)
     print_json(report.result_fields(name))
     raise Quit(report.exit_code(code))
 

@@ -66,6 +66,16 @@ class TurnRecorder:
         self._started_at = time.monotonic()
         self._first_output_at: float | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether the turn has ended."""
+        return self.collector.ended
+
+    def begin_turn(self) -> None:
+        """Forget a turn that has ended: another one begins, whose result this is."""
+        self.collector, self.models, self.calls = TurnCollector(SessionId("")), {}, {}
+        self.denials, self.recovered, self._first_output_at = [], True, None
+
     def record(self, event: Event) -> None:
         self.collector.record(event)
         body = event.data
@@ -178,6 +188,8 @@ class Report:
 
     async def write_event(self, event: Event) -> None:
         """Print an event; a slow reader of stdout does not block the event loop."""
+        if isinstance(event.data, progress.TurnStarted) and self.recorder.ended:
+            self._report_earlier_turn()
         self.recorder.record(event)
         if self.format == "stream-json":
             await asyncio.to_thread(_write_line, event.to_json())
@@ -185,6 +197,12 @@ class Report:
         for stream in self._streams if thinking else reversed(self._streams):
             stream.show_event(event)  # the stream without output comes first, to end its line
         self.print_note(self._progress.render_line(event))
+
+    def _report_earlier_turn(self) -> None:
+        """Print how the unfinished turn ended that was finished first."""
+        ended = self.recorder.collector.summarize()
+        self.print_note(f"the unfinished turn has ended ({ended.stop}): {ended.text or ended.error}".rstrip(": "))
+        self.recorder.begin_turn()
 
     def print_note(self, text: str) -> None:
         """Print a line of progress on stderr, unless quiet."""

@@ -11,8 +11,10 @@ from vaka.cli.bootstrap import SignalHandler, current_user, has_terminal, run_lo
 from vaka.cli.errors import Quit
 from vaka.cli.turn.approval_prompt import ApprovalPrompter, describe_decision
 from vaka.cli.turn.report import Report
+from vaka.cli.turn.session_record import resolve_session_ref
 from vaka.config.settings import Settings
-from vaka.core.ports.store import SessionInfo, SessionQuery
+from vaka.core.ports.store import SessionInfo
+from vaka.core.types.control import RunSettings
 from vaka.core.types.errors import NotFound, Suspended, VakaError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Part, Text, replace_surrogates
@@ -26,12 +28,15 @@ class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The session of a run, and its input."""
 
     session: str = ""
-    last: bool = False
     resume: bool = False
     fork: str = ""
     prompt: str = ""
     parts: tuple[Part, ...] = ()
     """Attachments."""
+    ask: str = ""
+    """What the turn does when a person must decide; default: as the settings say."""
+    run_settings: RunSettings | None = None
+    """How the session is run, for its log."""
 
     @property
     def content(self) -> UserInput:
@@ -43,7 +48,7 @@ def run_turn(target: RunTarget, settings: Settings, agent: Agent, report: Report
     """Run one turn with the runtime that the settings describe, in an event loop of its own; return the exit code."""
 
     async def work() -> int:
-        async with runtime_from_settings(settings, agent, quiet=report.quiet) as runtime:
+        async with runtime_from_settings(settings, agent, quiet=report.quiet, ask=target.ask) as runtime:
             return await TurnRunner(runtime, report).run(target)
 
     return run_loop(work())
@@ -68,7 +73,8 @@ class TurnRunner:
             cursor = f"{info.epoch}.{info.head}" if info else "1.0"
             self._report_session(session, info, cursor)
             try:
-                code = await self._stream_turn(session, target, cursor, signals)
+                earlier = info is not None and bool(info.turn) and not info.live
+                code = await self._stream_turn(session, target, cursor, signals, earlier=earlier)
             except Suspended as suspended:
                 code = await self._report_suspension(session, suspended)
             except asyncio.CancelledError:
@@ -77,12 +83,15 @@ class TurnRunner:
                 raise Quit(signals.code) from None
         return code
 
-    async def _stream_turn(self, session: Session, target: RunTarget, cursor: str, signals: SignalHandler) -> int:
+    async def _stream_turn(
+        self, session: Session, target: RunTarget, cursor: str, signals: SignalHandler, *, earlier: bool
+    ) -> int:
+        """Report the turn; ``earlier``: a turn is unfinished, which ends first and is reported too."""
         prompter = self._start_approval_prompter(session.id, cursor)
         try:
-            if target.resume:
+            if target.resume or earlier:
                 await self._replay_last_turn(session)
-            stream = session.resume() if target.resume else session.stream(target.content)
+            stream = session.resume() if target.resume else session.stream(target.content, earlier=earlier)
             async with aclosing(stream) as events:
                 async for event in events:
                     await self.report.write_event(event)
@@ -105,15 +114,10 @@ class TurnRunner:
 
     async def _open_session(self, target: RunTarget) -> Session:
         id = target.session
-        if target.last:
-            page = await self.runtime.store.sessions.list(SessionQuery(limit=1))
-            if not page.sessions:
-                raise NotFound("there is no session yet; leave --last out to create one")
-            id = page.sessions[0].id
         if target.fork:
-            origin, at = await resolve_session_ref(self.runtime, target.fork)
+            origin, at = await resolve_session_ref(self.runtime.store, target.fork)
             id = await self.runtime.fork(origin, at=at, id=id)
-        return await self.runtime.open(id=id)
+        return await self.runtime.open(id=id, run_settings=target.run_settings)
 
     def _report_session(self, session: Session, info: SessionInfo | None, cursor: str) -> None:
         self.report.recorder.session = session.id
@@ -151,11 +155,3 @@ class TurnRunner:
                 return
         if self._task is not None:
             self._task.cancel()
-
-
-async def resolve_session_ref(runtime: Runtime, text: str) -> tuple[str, str | None]:
-    """Return session and place of ``ID[@SEQ]``; an id may contain an ``@`` itself."""
-    origin, at, place = text.rpartition("@")
-    if not at or not origin or not place or await runtime.store.sessions.find(SessionId(text)) is not None:
-        return text, None
-    return origin, place

@@ -139,12 +139,16 @@ class Permissions:
         request, resolved = matching[-1].approval, matching[-1].resolved  # a later request replaces earlier ones
         if request is None or resolved is None or request.folder != (ask.folder or ""):
             return False
-        if request.spec != prepared.tool.spec.digest:
+        if request.spec != prepared.tool.spec.digest or not self._is_same_cwd(request):
             return False
         if request.expires and format_timestamp(self.env.clock.time()) >= request.expires:
             return False
         approved = request.digest if resolved.edit is None else _edited_digest(prepared.tool, resolved.edit)
         return digest_of(prepared.call.arguments) == approved
+
+    def _is_same_cwd(self, request: ApprovalRequested) -> bool:
+        """Return whether an approval was requested for the folder in which the call would run now."""
+        return not request.cwd or request.cwd == getattr(self.env.policy, "cwd", request.cwd)
 
     def _is_granted(self, prepared: PreparedCall, ask: Ask) -> bool:
         """Return whether a grant of this session satisfies the ``Ask`` of a middleware."""
@@ -258,7 +262,7 @@ def _last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str
 
 
 def _is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
-    """Return whether two requests are about the same arguments, tool, rules and folder."""
-    return known is not None and (known.digest, known.spec, known.rule_names, known.folder) == (
-        new.digest, new.spec, new.rule_names, new.folder,
+    """Return whether two requests are about the same arguments, tool, rules and folders."""
+    return known is not None and (known.digest, known.spec, known.rule_names, known.cwd, known.folder) == (
+        new.digest, new.spec, new.rule_names, new.cwd, new.folder,
     )  # fmt: skip

@@ -36,6 +36,8 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     updated: str = ""
     origin: str = ""
     """The session this one was forked from."""
+    folder: str = ""
+    """The root of its workspace; ``""`` when it is not bound to a folder."""
     live: bool = False
     """True while a process holds the session's claim. Not stored, but looked up on each read."""
 
@@ -67,6 +69,8 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
     """The beginning of the id."""
     origin: str = ""
+    folder: str = ""
+    """Sessions of this folder and of those below it, and sessions that are not bound to a folder."""
     updated_after: str = ""
     updated_before: str = ""
     limit: int = 50

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.state import SessionState
-from vaka.core.types.control import InputAdded, InterruptRequested, SessionForked, SessionReverted
+from vaka.core.types.control import InputAdded, InterruptRequested, SessionForked, SessionReverted, SessionUpdated
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
@@ -84,7 +84,10 @@ def rewind_entries(prefix: SessionState, now: SessionState, reason: str) -> list
     """Return the entries that rewind a session from ``now`` to ``prefix``; grants that have ended since stay ended."""
     grants = tuple(grant for grant in prefix.grants if grant in now.grants) if prefix.grants else None
     body = SessionReverted(to=prefix.seq, calls=now.calls, reason=reason, grants=grants)
-    return [(EventScope(), body), *_seal_open_calls(prefix)]
+    kept: list[tuple[EventScope, Body]] = []
+    if (prefix.workspace, prefix.run) != (now.workspace, now.run):  # a rewind does not move the session back
+        kept.append((EventScope(), SessionUpdated(workspace=now.workspace, run=now.run)))
+    return [(EventScope(), body), *_seal_open_calls(prefix), *kept]
 
 
 def end_turn_entries(state: SessionState, note: str) -> list[tuple[EventScope, Body]]:

@@ -189,7 +189,16 @@ def _interrupt_requested(state: SessionState, event: Event, body: control.Interr
 
 
 def _session_opened(state: SessionState, event: Event, body: control.SessionOpened) -> None:
-    state.agent = body.agent
+    state.agent, state.workspace, state.run = body.agent, body.workspace, body.run
+
+
+def _session_updated(state: SessionState, event: Event, body: control.SessionUpdated) -> None:
+    state.run = body.run or state.run
+    if body.workspace is not None:
+        old, new = state.workspace, body.workspace
+        if old is not None and (old.root, old.inode) != (new.root, new.inode):
+            state.grants = []  # a grant holds only in the folder it was given for
+        state.workspace = new
 
 
 def _session_forked(state: SessionState, event: Event, body: control.SessionForked) -> None:
@@ -254,7 +263,8 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
     progress.SubagentStarted: _subagent_started, progress.SubagentCompleted: _subagent_completed,
     monitor.ScriptCalled: _script_called, monitor.ModelFailed: _model_failed, monitor.UsageRecorded: _usage_recorded,
     control.InputAdded: _input_added, control.InterruptRequested: _interrupt_requested,
-    control.SessionOpened: _session_opened, control.SessionForked: _session_forked,
+    control.SessionOpened: _session_opened, control.SessionUpdated: _session_updated,
+    control.SessionForked: _session_forked,
     control.SessionReverted: _session_reverted, control.SessionClosed: _session_closed,
     control.ContextCompacted: _context_compacted, control.CheckpointSaved: _checkpoint_saved,
     control.StateChanged: _state_changed, **fold_approvals.HANDLERS,

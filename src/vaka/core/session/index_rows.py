@@ -38,7 +38,8 @@ def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
     return SessionInfo(
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
         turn=row.turn, inputs=row.inputs, pending=row.pending, closed=row.closed,
-        created=info.created or events[0].ts, updated=last.ts, origin=row.origin, live=info.live,
+        created=info.created or events[0].ts, updated=last.ts, origin=row.origin, folder=row.folder,
+        live=info.live,
     )  # fmt: skip
 
 
@@ -47,7 +48,7 @@ class _SessionRow:
 
     def __init__(self, info: SessionInfo) -> None:
         self.title, self.agent, self.turn, self.origin = info.title, info.agent, info.turn, info.origin
-        self.inputs, self.pending, self.closed = info.inputs, info.pending, info.closed
+        self.inputs, self.pending, self.closed, self.folder = info.inputs, info.pending, info.closed, info.folder
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
         self.inputs += 1
@@ -71,6 +72,11 @@ class _SessionRow:
 
     def session_opened(self, event: Event, body: control.SessionOpened) -> None:
         self.agent = body.agent
+        self.session_updated(event, body)
+
+    def session_updated(self, event: Event, body: control.SessionOpened | control.SessionUpdated) -> None:
+        if body.workspace is not None:
+            self.folder = body.workspace.root
 
     def session_forked(self, event: Event, body: control.SessionForked) -> None:
         self.origin = body.origin
@@ -92,7 +98,8 @@ _HANDLERS: dict[type[Body], Callable[[_SessionRow, Event, Any], None]] = {
     control.ApprovalRequested: _SessionRow.decision_asked, control.QuestionAsked: _SessionRow.decision_asked,
     control.ApprovalResolved: _SessionRow.decision_settled, control.ApprovalExpired: _SessionRow.decision_settled,
     control.QuestionAnswered: _SessionRow.decision_settled,
-    control.SessionOpened: _SessionRow.session_opened, control.SessionForked: _SessionRow.session_forked,
+    control.SessionOpened: _SessionRow.session_opened, control.SessionUpdated: _SessionRow.session_updated,
+    control.SessionForked: _SessionRow.session_forked,
     control.SessionReverted: _SessionRow.session_reverted, control.SessionClosed: _SessionRow.session_closed,
 }  # fmt: skip
 

@@ -5,7 +5,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved, InputPolicy, QuestionAnswered, QuestionAsked
+from vaka.core.types.control import (
+    ApprovalRequested,
+    ApprovalResolved,
+    InputPolicy,
+    QuestionAnswered,
+    QuestionAsked,
+    RunSettings,
+    SessionWorkspace,
+)
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, MessageId, TurnId, digest_of
 from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, Usage
@@ -152,6 +160,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """The number of the next such checkpoint."""
     values: dict[str, Any] = {}
     closed: bool = False
+    workspace: SessionWorkspace | None = None
+    run: RunSettings | None = None
 
     def replace_with(self, other: "SessionState") -> None:
         """Copy every field of another state."""

@@ -125,11 +125,45 @@ class QuestionAnswered(Control, tag="question.answered"):
     by: str = ""
 
 
+class SessionWorkspace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The folder a session belongs to. Its tools work there, whatever folder a later process is started in."""
+
+    root: str
+    directories: tuple[str, ...] = ()
+    """Further folders that its tools may read and change."""
+    device: int = 0
+    inode: int = 0
+    """With ``device`` the identity of ``root`` in its file system; 0 where that is not known."""
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a session was last run from the command line; ``vaka run`` applies it again unless flags replace it."""
+
+    agent: str = ""
+    model: str = ""
+    tools: tuple[str, ...] = ()
+    """Files with tools."""
+    digests: dict[str, Digest] = {}
+    """The SHA-256 of each file of ``agent`` and ``tools``, by its path."""
+    flags: dict[str, Any] = {}
+    """Further flags by name, such as ``permission_mode``, ``sandbox`` and ``max_steps``."""
+
+
 class SessionOpened(Control, tag="session.opened"):
     """The first event of a log."""
 
     agent: str = ""
     metadata: dict[str, Any] = {}
+    workspace: SessionWorkspace | None = None
+    """``None`` if no tool of the agent works in a folder, and in logs of older versions."""
+    run: RunSettings | None = None
+
+
+class SessionUpdated(Control, tag="session.updated"):
+    """The session belongs to another folder, or is run in another way; what is ``None`` stays as it was."""
+
+    workspace: SessionWorkspace | None = None
+    run: RunSettings | None = None
 
 
 class SessionForked(Control, tag="session.forked"):

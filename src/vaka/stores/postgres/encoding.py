@@ -65,7 +65,7 @@ DIGEST_LENGTH = 64
 
 
 _PLAIN_COLUMNS = ("head", "hash", "epoch", "term", "inputs", "pending", "closed", "live")
-_TEXT_COLUMNS = ("id", "title", "agent", "turn", "created", "updated", "origin")
+_TEXT_COLUMNS = ("id", "title", "agent", "turn", "created", "updated", "origin", "folder")
 
 
 def info_of(row: "asyncpg.Record") -> SessionInfo:
@@ -81,11 +81,11 @@ def encode_casefold(title: str) -> bytes:
 
 
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
-    """Return the columns of a session's row, from ``head`` to ``origin``."""
+    """Return the columns of a session's row, from ``head`` to ``folder``."""
     return (
         info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
         encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
-        encode_text(info.updated), encode_text(info.origin),
+        encode_text(info.updated), encode_text(info.origin), encode_text(info.folder),
     )  # fmt: skip
 
 

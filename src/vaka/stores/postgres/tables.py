@@ -94,6 +94,11 @@ def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[ob
     prefix = encode_text(query.prefix)
     add_condition("agent = {0}", encode_text(query.agent))
     add_condition("origin = {0}", encode_text(query.origin))
+    add_condition(
+        "(folder in ('', {0}::bytea) or "
+        "substring(folder from 1 for length({0}::bytea) + 1) = {0}::bytea || '/'::bytea)",
+        encode_text(query.folder.rstrip("/")),
+    )
     add_condition("position({0}::bytea in folded) > 0", encode_casefold(query.text))
     add_condition("id >= {0}", prefix)
     add_condition("id < {0}", prefix_end(prefix) or b"")

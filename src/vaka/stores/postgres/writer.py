@@ -159,6 +159,7 @@ def _encode_request(write: PendingWrite) -> dict[str, object]:
         "title": hex_text(info.title), "folded": hex_text(info.title.casefold()), "agent": hex_text(info.agent),
         "turn": hex_text(info.turn), "inputs": info.inputs, "pending": info.pending, "closed": info.closed,
         "created": hex_text(info.created), "updated": hex_text(info.updated), "origin": hex_text(info.origin),
+        "folder": hex_text(info.folder),
     }  # fmt: skip
     if write.claim is not None:
         request["owner"], request["term"] = str(write.claim.owner), write.claim.term

@@ -22,7 +22,7 @@ SqliteKey: TypeAlias = tuple[str, SessionId]
 
 _FIELDS = (
     "head", "hash", "epoch", "term", "title", "agent", "turn", "inputs", "pending", "closed", "created", "updated",
-    "origin", "owner", "minute", "checksum",
+    "origin", "owner", "folder", "minute", "checksum",
 )  # fmt: skip
 
 COLUMNS = ", ".join(_FIELDS)
@@ -33,7 +33,7 @@ _SELECT_ROW = (
 )
 """The row of a session; a row of nulls when only its events are there."""
 
-_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 18)})"  # noqa: S608
+_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 19)})"  # noqa: S608
 
 _WORK_COLUMNS = ("turn", "inputs", "closed")
 """Columns of the index ``sessions_with_work``."""
@@ -43,7 +43,7 @@ def _update_statement(*, work: bool, minute: bool) -> str:
     """Return the statement that changes a row. It leaves out unchanged indexed columns: SQLite then skips the index."""
     left_out = {*(() if work else _WORK_COLUMNS), *(() if minute else ("minute",))}
     sets = ", ".join(f"{name}=?{place}" for place, name in enumerate(_FIELDS, 1) if name not in left_out)
-    return f"update sessions set {sets} where namespace=?17 and session=?18 and head=?19 and term=?20 and owner=?21"  # noqa: S608  # nosec B608  # constants
+    return f"update sessions set {sets} where namespace=?18 and session=?19 and head=?20 and term=?21 and owner=?22"  # noqa: S608  # nosec B608  # constants
 
 
 _UPDATES = {
@@ -73,9 +73,14 @@ def minute_of(time: str) -> str:
 def _values_of(key: SqliteKey, info: SessionInfo, owner: str) -> tuple[Any, ...]:
     fields = (
         info.head, info.hash, info.epoch, info.term, info.title, info.agent, info.turn, info.inputs, info.pending,
-        int(info.closed), info.created, info.updated, info.origin, owner,
+        int(info.closed), info.created, info.updated, info.origin, owner, info.folder,
     )  # fmt: skip
-    return (*fields, minute_of(info.updated), zlib.crc32(_encode((key, fields))))
+    return (*fields, minute_of(info.updated), _checksum_of(key, fields))
+
+
+def _checksum_of(key: SqliteKey, fields: tuple[Any, ...]) -> int:
+    """Return the CRC-32 of a row; ``folder``, the last field, counts only if set: rows of older versions have none."""
+    return zlib.crc32(_encode((key, fields if fields[-1] else fields[:-1])))
 
 
 def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
@@ -83,15 +88,16 @@ def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
     *_, minute, crc = record
     fields = record[:-2]
     try:
-        intact = zlib.crc32(_encode((key, fields))) == crc and bytes not in map(type, fields)
+        intact = _checksum_of(key, fields) == crc and bytes not in map(type, fields)
     except (msgspec.MsgspecError, TypeError, ValueError):
         intact = False
     if not intact or minute != minute_of(fields[11]):
         raise Corrupt(f"session {key[1]!r}: its index row is damaged; rebuild it with `vaka doctor --reindex`")
-    head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, origin, owner = fields
+    head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, *rest = fields
+    origin, owner, folder = rest
     info = SessionInfo(
         id=key[1], head=head, hash=hash, epoch=epoch, term=term, title=title, agent=agent, turn=turn, inputs=inputs,
-        pending=pending, closed=bool(closed), created=created, updated=updated, origin=origin,
+        pending=pending, closed=bool(closed), created=created, updated=updated, origin=origin, folder=folder,
     )  # fmt: skip
     return SessionRow(info, owner)
 

@@ -98,6 +98,9 @@ def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[obje
     for condition, value in (("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text)):
         if value:
             add(condition, value)
+    if query.folder:
+        below = f"{query.folder.rstrip('/')}/"
+        add("(folder in ('', ?) or substr(folder, 1, length(?)) = ?)", query.folder, below, below)
     # The index is by minute: the condition on it narrows the rows, the one on ``updated`` is exact.
     if since:
         add("minute >= ? and updated > ?", rows.minute_of(since), since)

@@ -11,7 +11,15 @@ import pytest
 
 from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionQuery, SessionStatus, Store
 from vaka.core.session.index_rows import rebuild_row
-from vaka.core.types.control import InputAdded, QuestionAnswered, SessionClosed, SessionForked, SessionOpened
+from vaka.core.types.control import (
+    InputAdded,
+    QuestionAnswered,
+    SessionClosed,
+    SessionForked,
+    SessionOpened,
+    SessionUpdated,
+    SessionWorkspace,
+)
 from vaka.core.types.errors import Busy, InvalidInput, NotFound
 from vaka.core.types.event import Body
 from vaka.core.types.ids import DecisionId, Digest, SessionId
@@ -104,6 +112,21 @@ class ListContract:
         assert await _list_ids(store, SessionQuery(updated_before=format_time(2))) == ["s1", "s0"]
         between = SessionQuery(updated_after=format_time(0), updated_before=format_time(3))
         assert await _list_ids(store, between) == ["s2", "s1"]
+
+    async def test_sessions_are_found_by_folder(self, store: Store) -> None:
+        folders = {"top": "/a", "below": "/a/b", "beside": "/ab", "other": "/c", "none": ""}
+        for at, (name, root) in enumerate(folders.items()):
+            workspace = SessionWorkspace(root=root) if root else None
+            await write_session(store, name, SessionOpened(agent="x", workspace=workspace), at=at)
+        moved = SessionUpdated(workspace=SessionWorkspace(root="/a/c"))
+        await write_session(store, "moved", SessionOpened(workspace=SessionWorkspace(root="/d")), moved, at=9)
+        expected = {"/a": ["moved", "none", "below", "top"], "/a/b": ["none", "below"], "/d": ["none"]}
+        for _ in range(2):
+            assert {folder: await _list_ids(store, SessionQuery(folder=folder)) for folder in expected} == expected
+            await store.reindex()
+        found = await store.sessions.find(SessionId("moved"))
+        assert found is not None
+        assert found.folder == "/a/c"
 
     async def test_filters_narrow_together(self, store: Store) -> None:
         await write_session(store, "a1", SessionOpened(agent="x"), input_added("tea"), at=1)

@@ -1,0 +1,280 @@
+"""Continue a session where and how it was run: find its record, enter its folder, apply its flags again."""
+
+import hashlib
+import os
+import shlex
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.cli.bootstrap import has_terminal, load_flag_settings, run_loop
+from vaka.cli.options import expand_path
+from vaka.config.settings import Settings, absolute_store_url, trust_root_of
+from vaka.core.ports.store import SessionInfo, SessionQuery, Store
+from vaka.core.session.snapshot import reopen
+from vaka.core.types.control import RunSettings, SessionWorkspace
+from vaka.core.types.errors import NotFound
+from vaka.core.types.ids import Digest, SessionId, parse_session_id
+from vaka.runtime.lazy import open_store
+from vaka.runtime.workspace import describe_folder, require_folder
+
+_SETTING_FLAGS = ("permission_mode", "sandbox", "max_steps", "timeout", "max_budget_usd", "max_tokens")
+"""Flags that are recorded also when a variable of the environment has set them."""
+_SESSION_FLAGS = (
+    *_SETTING_FLAGS, "instructions", "option", "settings", "allow", "confirm", "deny", "builtin_tools", "add_dir",
+    "command_host", "command_env", "allow_host", "script_env",
+)  # fmt: skip
+_TURN_FLAGS = ("tool_choice", "output_schema")
+"""Flags that apply again only when the same turn goes on."""
+_WIDENING_FLAGS = frozenset({
+    "permission_mode", "allow", "sandbox", "add_dir", "command_host", "command_env", "allow_host", "script_env",
+})  # fmt: skip
+"""Flags that may permit more: a run that applies them again prints them; -v prints all."""
+_PATH_FLAGS = ("settings", "output_schema")
+_SCRIPTED = "scripted:"
+_PAGE_SIZE = 50
+
+T = TypeVar("T")
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that a command continues, with what its log says about its folder and its last run."""
+
+    id: SessionId
+    workspace: SessionWorkspace | None = None
+    run: RunSettings | None = None
+
+
+class Continuation(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags and settings with which a session goes on, in its own folder."""
+
+    record: SessionRecord | None
+    """``None`` for a new session."""
+    flags: dict[str, Any]
+    settings: Settings
+    elsewhere: bool = False
+    """Whether the command was started in another project than that of the session."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ask(self) -> str:
+        """What a turn does when a person must decide, ``""`` for the default.
+
+        Without a terminal the recorded mode applies, and a question of another project is left open.
+        """
+        mode: str = self.flags["ask"] or ""
+        if has_terminal():
+            return mode
+        recorded = self.record.run.flags.get("ask", "") if self.record is not None and self.record.run else ""
+        mode = mode or recorded or self.settings["ask"] or "deny"
+        return "suspend" if self.elsewhere and mode == "deny" else mode
+
+
+def find_record(settings: Settings, reference: str) -> SessionRecord | None:
+    """Return the record of ``ID[@SEQ]``, ``None`` when there is no such session."""
+
+    async def work(store: Store) -> SessionRecord | None:
+        return await _read_record(store, (await resolve_session_ref(store, reference))[0])
+
+    return _with_store(settings, work)
+
+
+def find_last_record(settings: Settings, project: Path | None) -> SessionRecord | None:
+    """Return the record of the session of a project that changed last. Raises ``NotFound``."""
+
+    async def work(store: Store) -> SessionRecord | None:
+        return await _read_record(store, await _last_session(store, project))
+
+    return _with_store(settings, work)
+
+
+def _with_store(settings: Settings, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    async def run_work() -> T:
+        store = open_store(settings["store"], durability=settings["durability"])
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return run_loop(run_work())
+
+
+async def _read_record(store: Store, session: str) -> SessionRecord | None:
+    id = parse_session_id(session)
+    if await store.sessions.find(id) is None:
+        return None
+    state = (await reopen(store, id)).state
+    return SessionRecord(id=id, workspace=state.workspace, run=state.run)
+
+
+async def resolve_session_ref(store: Store, text: str) -> tuple[str, str | None]:
+    """Return session and place of ``ID[@SEQ]``; an id may contain an ``@`` itself."""
+    origin, at, place = text.rpartition("@")
+    if not at or not origin or not place or await store.sessions.find(SessionId(text)) is not None:
+        return text, None
+    return origin, place
+
+
+async def _last_session(store: Store, project: Path | None) -> str:
+    after = ""
+    while True:
+        page = await store.sessions.list(project_query(project, limit=_PAGE_SIZE, after=after))
+        for info in page.sessions:
+            if is_of_project(info, project):
+                return info.id
+        after = page.next
+        if after:
+            continue
+        if project is None:
+            raise NotFound("there is no session yet; leave --last out to create one")
+        raise NotFound(
+            f"there is no session of the project {str(project)!r} yet; leave --last out to create one, or add --all to "
+            f"continue the last session of any project"
+        )
+
+
+def project_query(project: Path | None, **fields: Any) -> SessionQuery:
+    """Return a query for the sessions of a project, ``None`` for those of all; ``is_of_project`` excludes the rest."""
+    return SessionQuery(folder=str(project or ""), **fields)
+
+
+def is_of_project(info: SessionInfo, project: Path | None) -> bool:
+    """Return whether a session belongs to a project, or to no folder."""
+    return project is None or not info.folder or trust_root_of(Path(info.folder)) == project
+
+
+def continue_session(
+    record: SessionRecord | None, flags: Mapping[str, Any], settings: Settings, *, resume: bool = False
+) -> Continuation:
+    """Enter the folder of a session and apply the flags of its last run again; flags given now win.
+
+    Raises ``InvalidInput`` if the folder was moved, replaced or removed.
+    """
+    if record is None:
+        return Continuation(record=None, flags=dict(flags), settings=settings)
+    notes: list[str] = []
+    if record.workspace is None:
+        notes.append(f"session {record.id} is older than the record of its folder; it works in this one from now on")
+    before, project = Path.cwd(), trust_root_of(Path.cwd())
+    flags = enter_folder(record, flags, settings)
+    if Path.cwd() != before:
+        notes.append(f"session {record.id} belongs to {Path.cwd()} and works there")
+    restored = apply_recorded_flags(flags, record.run, resume=resume)
+    again = {name: value for name, value in restored.items() if value != flags.get(name)}
+    again = {name: value for name, value in again.items() if flags["verbose"] or name in _WIDENING_FLAGS}
+    if again:
+        notes.append(f"as it was run before: {format_flags(again)}")
+    return Continuation(
+        record=record, flags=restored, settings=load_flag_settings(restored),
+        elsewhere=trust_root_of(Path.cwd()) != project, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def enter_folder(record: SessionRecord, flags: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Change to the folder of a session; return the flags with absolute paths and with the store of the session."""
+    if record.workspace is None:
+        return dict(flags)
+    require_folder(record.id, record.workspace)
+    if record.workspace.root == describe_folder("").root:
+        return dict(flags)
+    store = absolute_store_url(Path.cwd(), settings["store"])
+    entered = {**absolute_flags(flags), "store": store, "durability": settings["durability"]}
+    os.chdir(record.workspace.root)
+    return entered
+
+
+def absolute_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags with absolute paths, so that they mean the same files in every folder."""
+    changed = dict(flags)
+    for name in _PATH_FLAGS:
+        if flags.get(name):
+            changed[name] = _absolute_path(flags[name])
+    if flags.get("agent"):
+        changed["agent"] = _absolute_agent(flags["agent"])
+    changed["tools"] = tuple(_absolute_path(file) for file in flags.get("tools") or ())
+    instructions, model = flags.get("instructions") or "", flags.get("model") or ""
+    if instructions.startswith("@"):
+        changed["instructions"] = f"@{_absolute_path(instructions[1:])}"
+    if model.startswith(_SCRIPTED):
+        changed["model"] = f"{_SCRIPTED}{_absolute_path(model.removeprefix(_SCRIPTED))}"
+    return changed
+
+
+def _absolute_path(text: str) -> str:
+    return os.path.abspath(expand_path(text))  # noqa: PTH100  # without resolving links
+
+
+def _absolute_agent(text: str) -> str:
+    """Return ``FILE.py[:OBJECT]`` or ``FILE.luau`` with an absolute path; the name of an agent stays as it is."""
+    file = agent_file_of(text)
+    return f"{_absolute_path(file)}{text.removeprefix(file)}" if file else text
+
+
+def agent_file_of(text: str) -> str:
+    """Return the file of ``--agent``, ``""`` for a name."""
+    name, colon, _ = text.rpartition(":")
+    if colon and name.endswith(".py"):
+        return name
+    return text if ".py" in text or text.endswith(".luau") else ""
+
+
+def apply_recorded_flags(flags: Mapping[str, Any], run: RunSettings | None, *, resume: bool) -> dict[str, Any]:
+    """Return the flags with those of the last run of the session where none were given."""
+    if run is None:
+        return dict(flags)
+    names = (*_SESSION_FLAGS, *_TURN_FLAGS) if resume else _SESSION_FLAGS
+    recorded = {name: value for name, value in run.flags.items() if name in names}
+    recorded |= {"agent": run.agent or None, "model": run.model or None, "tools": run.tools}
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    restored = {name: _as_flag(value) for name, value in recorded.items()}
+    return {**flags, **restored, **given}
+
+
+def _as_flag(value: Any) -> Any:
+    """Return a recorded value as click gives it: JSON has lists for the tuples of flags that may be repeated."""
+    return tuple(cast("list[str]", value)) if isinstance(value, list) else value
+
+
+def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
+    """Return how a session is run, for its log."""
+    flags, settings, before = absolute_flags(continued.flags), continued.settings, continued.record
+    kept = {name: flags[name] for name in (*_SESSION_FLAGS, *_TURN_FLAGS) if flags[name] not in (None, ())}
+    for name in _SETTING_FLAGS:
+        if settings.values[name].layer == "environment":
+            kept[name] = settings[name]
+    recorded = before.run.flags.get("ask") if before is not None and before.run is not None else None
+    if ask := flags["ask"] or recorded:
+        kept["ask"] = ask
+    model = flags["model"] or (settings["model"] if agent.model is None else "")
+    files = [file for file in (agent_file_of(flags["agent"] or ""), *flags["tools"]) if file]
+    return RunSettings(
+        agent=flags["agent"] or "", model=model, tools=tuple(flags["tools"]),
+        digests={file: _digest_of(file) for file in files}, flags=msgspec.to_builtins(kept),
+    )  # fmt: skip
+
+
+def changed_files(before: RunSettings | None, now: RunSettings) -> list[str]:
+    """Return the files of the agent and its tools that have changed since the last run of the session."""
+    if before is None:
+        return []
+    return [file for file, digest in now.digests.items() if before.digests.get(file, digest) != digest]
+
+
+def _digest_of(file: str) -> Digest:
+    try:
+        return Digest(hashlib.sha256(Path(file).read_bytes()).hexdigest())
+    except OSError:  # it was loaded before, and is gone now
+        return Digest("")
+
+
+def format_flags(flags: Mapping[str, Any]) -> str:
+    """Return flags as they are typed."""
+    words: list[str] = []
+    for name, value in flags.items():
+        flag = "--env" if name == "script_env" else f"--{name.replace('_', '-')}"
+        for one in cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,):
+            words += [flag, f"{one:g}" if isinstance(one, float) else str(one)]
+    return shlex.join(words)

@@ -1,0 +1,68 @@
+"""The folder that a session belongs to: described for its log, and compared before a turn runs."""
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from vaka.agents.react import Agent, AgentTool
+from vaka.core.types.control import SessionWorkspace
+from vaka.core.types.errors import InvalidInput
+from vaka.runtime.options import Options
+
+
+def describe_workspace(options: Options) -> SessionWorkspace | None:
+    """Return the folders of the tools of a runtime; ``None`` if it has a file system of its own."""
+    if options.files is not None:
+        return None
+    return describe_folder(options.working_folder, options.add_dirs)
+
+
+def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWorkspace:
+    """Return a folder with its identity in the file system, ``""`` for the current one."""
+    real = os.path.realpath(root or os.curdir)
+    added = tuple(os.path.realpath(os.path.expanduser(folder)) for folder in directories)  # noqa: PTH111
+    try:
+        found = Path(real).stat()
+    except OSError:
+        return SessionWorkspace(root=real, directories=added)
+    return SessionWorkspace(root=real, directories=added, device=found.st_dev, inode=found.st_ino)
+
+
+def works_in_folder(agent: Agent[Any], seen: frozenset[str] = frozenset()) -> bool:
+    """Return whether an agent or one of its child agents has built-in tools, which work in a folder."""
+    if agent.name in seen:
+        return False
+    below = seen | {agent.name}
+    for tool in agent.tools:
+        child: Any = tool.agent if isinstance(tool, AgentTool) else tool
+        if isinstance(child, str) or (isinstance(child, Agent) and works_in_folder(cast("Agent[Any]", child), below)):
+            return True
+    return False
+
+
+def require_same_folder(session: str, recorded: SessionWorkspace, here: SessionWorkspace) -> None:
+    """Raise ``InvalidInput`` unless a runtime works in the folder that a session belongs to."""
+    if recorded.root != here.root:
+        raise InvalidInput(
+            f"session {session!r} belongs to the folder {recorded.root!r}, but this runtime works in {here.root!r}; "
+            f"open it with Runtime(cwd={recorded.root!r}), or bind it to this folder: await runtime.move({session!r})"
+        )
+    require_folder(session, recorded)
+
+
+def require_folder(session: str, recorded: SessionWorkspace) -> None:
+    """Raise ``InvalidInput`` unless the folder of a session exists and is the one that it was opened in.
+
+    The device is not compared: its number may change when the file system is mounted again.
+    """
+    found = describe_folder(recorded.root)
+    if not Path(recorded.root).is_dir():
+        problem = "which does not exist any more"
+    elif recorded.inode and found.inode and recorded.inode != found.inode:
+        problem = "but another folder has that name now"
+    else:
+        return
+    raise InvalidInput(
+        f"session {session!r} belongs to the folder {recorded.root!r}, {problem}; if its files were moved, bind it to "
+        f"their folder: vaka sessions move {session} FOLDER"
+    )

@@ -1,0 +1,150 @@
+"""A session belongs to its folder and remembers how it was run, whichever folder a later command is started in."""
+
+import pytest
+
+import vaka
+from tests.cli.shell import Shell, call_line, say_line
+from vaka.testing.models import ScriptedModel, say
+
+CLEAN = "rm -rf build && pwd > cleaned"
+
+
+def make_project(shell: Shell, name: str, *lines: dict[str, object]) -> Shell:
+    """Return another project of the same user, with a folder ``build`` and a scripted model."""
+    project = Shell(shell.folder / name)
+    project.env = shell.env
+    project.write_file("build/made", "")
+    project.write_script(*lines)
+    return project
+
+
+@pytest.fixture
+def a(shell: Shell) -> Shell:
+    return make_project(shell, "a", call_line("Bash", command=CLEAN), say_line("Clean."), say_line("Hello."))
+
+
+@pytest.fixture
+def b(shell: Shell) -> Shell:
+    return make_project(shell, "b", call_line("Bash", command=CLEAN), say_line("Swept."), say_line("Hi."))
+
+
+def suspend(project: Shell, session: str) -> str:
+    """Run until the command of the script waits for an approval; return its id."""
+    words = ("run", "Clean.", "--session", session, "--model", "scripted:script.jsonl", "--sandbox", "off")
+    done = project.vaka(*words, "--ask", "suspend", "--output", "json")
+    assert done.code == 5, done.err
+    id: str = done.json["decisions"][0]["id"]
+    return id
+
+
+def was_cleaned(project: Shell) -> bool:
+    """Return whether the command ran in the folder of a project, and only there."""
+    cleaned = project.folder / "cleaned"
+    assert not cleaned.exists() or cleaned.read_text().strip() == str(project.folder)
+    return cleaned.exists() and not (project.folder / "build").exists()
+
+
+def test_effects_of_two_projects_land_in_their_own_folders_wherever_they_are_resolved_and_resumed(
+    shell: Shell, a: Shell, b: Shell
+) -> None:
+    third = make_project(shell, "third")
+    approvals = {"sa": suspend(a, "sa"), "sb": suspend(b, "sb")}
+    listed = third.vaka("approvals", "list", "--json").json["decisions"]
+    assert {row["session_id"]: row["folder"] for row in listed} == {"sa": str(a.folder), "sb": str(b.folder)}
+    assert str(a.folder) in third.vaka("approvals", "list").out
+    for id in approvals.values():
+        assert third.vaka("approvals", "resolve", id, "--approve").code == 0
+    resumed = third.vaka("run", "--session", "sa", "--resume")
+    assert (resumed.code, resumed.out) == (0, "Clean.\n")
+    assert "as it was run before: --sandbox off\n" in resumed.err
+    assert f'→ Bash {{"command":"{CLEAN}"' in resumed.err
+    assert (was_cleaned(a), was_cleaned(b)) == (True, False)
+    crossed = a.vaka("run", "Hi.", "--session", "sb")  # a prompt finishes the unfinished turn first
+    assert (crossed.code, crossed.out) == (0, "Hi.\n")
+    assert f"session sb belongs to {b.folder} and works there" in crossed.err
+    assert f'→ Bash {{"command":"{CLEAN}"' in crossed.err
+    assert "the unfinished turn has ended (end): Swept." in crossed.err
+    assert (was_cleaned(a), was_cleaned(b)) == (True, True)
+    assert [(project / "build/made").exists() for project in (third.folder, a.folder, b.folder)] == [True, False, False]
+
+
+def test_the_last_session_is_that_of_this_project(a: Shell, b: Shell) -> None:
+    id = suspend(a, "sa")
+    assert b.vaka("approvals", "resolve", id, "--approve").code == 0
+    refused = b.vaka("run", "Hi.", "-c", "--model", "scripted:script.jsonl")
+    assert refused.code == 2
+    assert "--all" in refused.err
+    assert (was_cleaned(a), was_cleaned(b)) == (False, False)
+    assert b.vaka("sessions", "list", "--json").json["sessions"] == []
+    rows = b.vaka("sessions", "list", "--all", "--json").json["sessions"]
+    assert [(row["id"], row["folder"]) for row in rows] == [("sa", str(a.folder))]
+    a.write_file("sub/file", "")
+    below = a.vaka("run", "Hi.", "-c", "--cwd", "sub", "--output", "json")
+    assert (below.code, below.json["text"], below.json["session_id"]) == (0, "Hello.", "sa")
+    assert was_cleaned(a)
+
+
+def test_a_run_without_a_terminal_leaves_the_question_of_another_project_open(a: Shell, b: Shell) -> None:
+    id = suspend(a, "sa")
+    for words in (
+        ("Hi.", "--session", "sa"),
+        ("--resume", "-c", "--all"),
+        ("--resume", "--session", "sa", "--ask", "deny"),
+    ):
+        done = b.vaka("run", *words)
+        assert (done.code, f"waiting: {id}" in done.err) == (5, True)
+    assert [row["id"] for row in a.pending_decisions()] == [id]
+
+
+def test_flags_need_not_be_repeated_and_win_when_they_are(shell: Shell) -> None:
+    shell.write_script(call_line("pay", amount=5), say_line("Paid."), say_line("On."), say_line("Off."))
+    flags = ("--tools", "agent.py", "--model", "scripted:script.jsonl", "--confirm", "pay", "--max-steps", "9")
+    first = shell.vaka("run", "Pay.", "--session", "s", *flags, "--ask", "suspend", "--output", "json")
+    shell.vaka("approvals", "resolve", first.json["decisions"][0]["id"], "--approve")
+    other = make_project(shell, "other", say_line("unused"), say_line("unused"), say_line("unused"), say_line("Mine."))
+    done = other.vaka("run", "--session", "s", "--resume", "-v")
+    assert (done.code, done.out) == (0, "Paid.\n")
+    assert (shell.folder / "ledger").read_text() == "5\n"
+    assert "--max-steps 9" in done.err
+    shell.write_file("agent.py", (shell.folder / "agent.py").read_text() + "\n")
+    again = shell.vaka("run", "Go on.", "-c")
+    assert (again.code, again.out) == (0, "On.\n")
+    assert f"{shell.folder}/agent.py has changed since session s was last run" in again.err
+    assert "has changed" not in shell.vaka("run", "--session", "s", "--resume").err
+    won = other.vaka("run", "More.", "--session", "s", "--model", "scripted:script.jsonl", "--max-steps", "4", "-q")
+    assert (won.code, won.out) == (0, "Mine.\n")
+    record = [event["data"]["run"] for event in shell.events("s") if event["type"] == "session.updated"][-1]
+    assert (record["model"], record["flags"]["max_steps"]) == (f"scripted:{other.folder}/script.jsonl", 4)
+    assert record["flags"]["confirm"] == ["pay"]
+
+
+def test_a_session_whose_folder_is_gone_is_refused_until_it_is_moved(shell: Shell, a: Shell) -> None:
+    shell.vaka("approvals", "resolve", suspend(a, "sa"), "--approve")
+    moved = a.folder.rename(shell.folder / "moved")
+    refused = shell.vaka("run", "--session", "sa", "--resume")
+    assert (refused.code, "vaka sessions move sa" in refused.err) == (2, True)
+    a.folder.mkdir()  # another folder of the same name
+    replaced = shell.vaka("run", "--session", "sa", "--resume")
+    assert (replaced.code, "another folder has that name now" in replaced.err) == (2, True)
+    assert not (a.folder / "cleaned").exists()
+    assert shell.vaka("sessions", "move", "sa", "moved").code == 0
+    model = f"scripted:{moved}/script.jsonl"
+    asked = shell.vaka("run", "--session", "sa", "--resume", "--model", model)
+    assert asked.code == 5  # the approval was for the old folder
+    shell.vaka("approvals", "resolve", shell.pending_decisions()[-1]["id"], "--approve")
+    done = shell.vaka("run", "--session", "sa", "--resume")
+    assert (done.code, (moved / "cleaned").read_text().strip()) == (0, str(moved))
+
+
+async def test_a_session_without_a_record_works_in_the_folder_of_the_command_and_then_belongs_to_it(
+    shell: Shell, a: Shell
+) -> None:
+    a.write_script(say_line("unused"), say_line("Here."))
+    store = shell.folder / "data/vaka/vaka.db"
+    store.parent.mkdir(parents=True)
+    async with vaka.Runtime(store=f"sqlite:///{store}", model=ScriptedModel(say("First."))) as runtime:
+        await (await runtime.open(vaka.Agent("assistant"), id="old")).run("Hello.")
+    done = a.vaka("run", "Go on.", "-c", "--model", "scripted:script.jsonl", "--output", "json")
+    assert (done.code, done.json["text"], done.json["session_id"]) == (0, "Here.", "old")
+    assert "session old is older than the record of its folder" in done.err
+    assert shell.vaka("sessions", "list", "--all", "--json").json["sessions"][0]["folder"] == str(a.folder)

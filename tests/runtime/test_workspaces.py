@@ -1,0 +1,161 @@
+"""A session belongs to the folder in which its tools work."""
+
+from pathlib import Path
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import read_log
+from vaka.core.session.hash_chain import seal_chain
+from vaka.core.types.control import SessionOpened, SessionWorkspace
+from vaka.core.types.errors import InvalidInput, Suspended
+from vaka.core.types.ids import EventScope, SessionId
+from vaka.runtime.runtime import Runtime
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
+
+CLEAN = call("Bash", command="rm -rf build && pwd > cleaned")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def make_folders(tmp_path: Path) -> tuple[Path, Path]:
+    folders = tmp_path / "a", tmp_path / "b"
+    for folder in folders:
+        (folder / "build").mkdir(parents=True)
+    return folders
+
+
+def open_runtime(store: MemoryStore, folder: Path, model: ScriptedModel, **options: object) -> Runtime:
+    return Runtime(store=store, cwd=str(folder), model=model, sandbox="off", ask="suspend", **options)  # type: ignore[arg-type]  # options by name
+
+
+def workspace_of(folder: Path) -> SessionWorkspace:
+    found = folder.stat()
+    return SessionWorkspace(root=str(folder), device=found.st_dev, inode=found.st_ino)
+
+
+async def suspend(runtime: Runtime) -> str:
+    """Run until a command waits for an approval; return its id."""
+    session = await runtime.open(id="s")
+    with pytest.raises(Suspended) as suspended:
+        await session.run("Clean.")
+    return suspended.value.decisions[0]
+
+
+async def test_an_approved_call_does_not_run_in_the_folder_of_another_runtime(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = make_folders(tmp_path)
+    model = ScriptedModel(CLEAN, say("Clean."))
+    async with open_runtime(store, a, model) as runtime:
+        approval = await suspend(runtime)
+    async with open_runtime(store, b, model) as runtime:
+        await runtime.resolve(approval, "approve")
+        session = await runtime.open(id="s")
+        for turn in (session.resume(), session.stream("Go on.")):
+            with pytest.raises(InvalidInput, match=f"belongs to the folder '{a}'"):
+                await turn.wait()
+    assert (b / "build").exists()
+    async with open_runtime(store, a, model) as runtime:
+        await (await runtime.open(id="s")).resume().wait()
+    assert (a / "cleaned").read_text().strip() == str(a)
+    assert (b / "build").exists()
+
+
+async def test_the_first_event_has_the_folder_of_a_session_whose_agent_works_in_one(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    child = vaka.Agent("child", model=ScriptedModel(), tools=["Read"])
+    agents = {
+        "none": vaka.Agent("none"), "read": vaka.Agent("read", tools=["Read"]),
+        "child": vaka.Agent("parent", tools=[child]),
+    }  # fmt: skip
+    async with Runtime(store=store, model=ScriptedModel(*[say("Hi.")] * 3)) as runtime:
+        for id, agent in agents.items():
+            await (await runtime.open(agent, id=id)).run("Hi.")
+        assert {id: await runtime.workspace(id) for id in agents} == {
+            "none": None, "read": workspace_of(Path.cwd()), "child": workspace_of(Path.cwd()),
+        }  # fmt: skip
+    async with open_runtime(store, tmp_path, ScriptedModel(say("Hi.")), add_dirs=[str(tmp_path)]) as runtime:
+        await (await runtime.open(id="added")).run("Hi.")
+    opened = (await read_log(store, "added"))[0].data
+    assert isinstance(opened, SessionOpened)
+    assert opened.workspace is not None
+    assert (opened.workspace.root, opened.workspace.directories) == (str(tmp_path), (str(tmp_path),))
+
+
+async def test_a_moved_session_asks_again_and_loses_its_grants_also_after_a_rewind(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = make_folders(tmp_path)
+    model = ScriptedModel(CLEAN, say("Clean."), CLEAN, say("Again."))
+    async with open_runtime(store, a, model) as runtime:
+        await runtime.resolve(await suspend(runtime), "approve", scope="session")
+        session = await runtime.open(id="s")
+        assert (await session.resume().wait()).text == "Clean."
+        checkpoint = await session.checkpoint("clean")
+    async with open_runtime(store, b, model) as runtime:
+        await runtime.move("s")
+        await runtime.rewind("s", checkpoint)
+        assert await runtime.workspace("s") == workspace_of(b)
+        await suspend(runtime)
+        with pytest.raises(InvalidInput, match="there is no folder"):
+            await runtime.move("s", str(tmp_path / "missing"))
+    assert (b / "build").exists()
+    found = await store.sessions.find(SessionId("s"))
+    assert found is not None
+    assert found.folder == str(b)
+
+
+async def test_an_approval_without_a_bound_session_holds_only_in_its_folder(tmp_path: Path, store: MemoryStore) -> None:
+    """Logs of older versions do not record the folder of the session, but their approvals do."""
+    a, b = make_folders(tmp_path)
+    model = ScriptedModel(CLEAN, say("Clean."))
+    async with open_runtime(store, a, model) as runtime:
+        approval = await suspend(runtime)
+    old = MemoryStore()
+    await copy_without_workspace(store, old)
+    async with open_runtime(old, b, model) as runtime:
+        await runtime.resolve(approval, "approve")
+        with pytest.raises(Suspended):
+            await (await runtime.open(id="s")).resume().wait()
+    assert (b / "build").exists()
+
+
+async def test_files_are_not_restored_in_another_folder(tmp_path: Path, store: MemoryStore) -> None:
+    a, b = make_folders(tmp_path)
+    for folder in (a, b):
+        (folder / "note").write_text("before")
+    write = call("Write", file_path="note", content="after")
+    model = ScriptedModel(call("Read", file_path="note"), write, say("Written."))
+    async with open_runtime(store, a, model, permission_mode="acceptEdits") as runtime:
+        await (await runtime.open(id="s")).run("Write.")
+    assert (a / "note").read_text() == "after"
+    (b / "note").write_text("after")
+    async with open_runtime(store, b, model) as runtime:
+        for work in (runtime.files_back("s", "2"), runtime.rewind("s", "2", files=True)):
+            with pytest.raises(InvalidInput, match="belongs to the folder"):
+                await work
+    assert (b / "note").read_text() == "after"
+    async with open_runtime(store, a, model) as runtime:
+        await runtime.rewind("s", "2", files=True)
+    assert ((a / "note").read_text(), (b / "note").read_text()) == ("before", "after")
+
+
+async def copy_without_workspace(source: MemoryStore, target: MemoryStore) -> None:
+    """Copy the session ``s`` as a version without the record of folders has written it."""
+    bodies = [event.data for event in await read_log(source, "s")]
+    assert isinstance(bodies[0], SessionOpened)
+    bodies[0] = SessionOpened(agent=bodies[0].agent)
+    events = await read_log(source, "s")
+    entries = [
+        (EventScope(event.turn, event.step, event.path), body) for event, body in zip(events, bodies, strict=True)
+    ]
+    session = SessionId("s")
+    term = await target.events.claim(session)
+    sealed = seal_chain(session, None, entries, events[0].ts)
+    await target.events.append(session, sealed, head=0, term=term, release=True)
