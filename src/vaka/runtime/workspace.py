@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from vaka.agents.react import Agent, AgentTool
 from vaka.core.types.control import SessionWorkspace
@@ -35,7 +35,9 @@ def works_in_folder(agent: Agent[Any], seen: frozenset[str] = frozenset()) -> bo
     below = seen | {agent.name}
     for tool in agent.tools:
         child: Any = tool.agent if isinstance(tool, AgentTool) else tool
-        if isinstance(child, str) or (isinstance(child, Agent) and works_in_folder(cast("Agent[Any]", child), below)):
+        if isinstance(child, str):
+            return True
+        if isinstance(child, Agent) and works_in_folder(child, below):  # pyright: ignore[reportUnknownArgumentType]  # its dependencies do not matter
             return True
     return False
 

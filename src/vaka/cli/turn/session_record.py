@@ -275,6 +275,7 @@ def format_flags(flags: Mapping[str, Any]) -> str:
     words: list[str] = []
     for name, value in flags.items():
         flag = "--env" if name == "script_env" else f"--{name.replace('_', '-')}"
-        for one in cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,):
+        values: list[Any] = [*value] if type(value) is tuple else [value]
+        for one in values:
             words += [flag, f"{one:g}" if isinstance(one, float) else str(one)]
     return shlex.join(words)
