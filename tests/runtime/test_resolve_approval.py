@@ -451,3 +451,34 @@ async def test_a_call_asked_about_by_a_custom_policy_is_approved_once_only(proje
     assert (asked.grant, asked.allowed_scopes) == ("", ("once",))
     with pytest.raises(InvalidInput, match="can only be approved once"):
         await project.resolve(asked, scope="session")
+
+
+async def test_a_second_decision_returns_the_event_of_the_first(project: ApprovalProject) -> None:
+    who = project.make_agent(bash_call("npm test"), say("done"))
+    [asked] = await project.run_until_asked(who)
+    async with project.runtime(ask="wait") as rt:
+        first = await rt.resolve(asked.approval, "reject", message="not now", by="ana")
+        assert await rt.resolve(asked.approval, "approve", scope="user", by="bob") == first
+        await collect((await rt.open(who, id="s")).resume())
+        assert await rt.resolve(asked.approval, "approve", by="bob") == first
+        with pytest.raises(NotFound, match="there is no open decision 'apr_none'"):
+            await rt.resolve("apr_none", "approve")
+    assert project.executed == []
+    assert count_events(project.store, "s", "approval.resolved") == 1
+
+
+async def test_a_second_answer_returns_the_event_of_the_first() -> None:
+    @vaka.tool(effect="resume")
+    async def colour(context: vaka.ToolContext) -> str:
+        """Ask for a colour."""
+        return f"{await context.ask('Which?')}"
+
+    async with runtime(ask="suspend") as rt:
+        session = await rt.open(agent(ScriptedModel(call("colour"), say("done")), colour), id="s")
+        with pytest.raises(Suspended) as caught:
+            await session.run("Go.")
+        [question] = caught.value.decisions
+        first = await rt.answer(question, "red", by="ana")
+        assert await rt.answer(question, "blue", by="bob") == first
+        with pytest.raises(NotFound):
+            await rt.answer("qst_none", "blue")

@@ -123,7 +123,9 @@ async def test_a_failing_session_does_not_affect_others() -> None:
     assert all(isinstance(error, vaka.VakaError) for error in done[:5])
 
 
-@pytest.mark.parametrize("says", ["", (), []])
+@pytest.mark.parametrize(
+    "says", ["", (), [], " \n\t", (vaka.Text(text=" "),), (vaka.Text(text=""), vaka.Text(text="\n"))]
+)
 async def test_an_empty_prompt_is_refused(says: Any) -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(say("x"))), id="s")

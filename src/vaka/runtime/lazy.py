@@ -245,6 +245,12 @@ async def rewind_with_files(  # those of the function it loads
     return await rewind(store, files, session, to, timestamp, force=force)
 
 
+async def find_settlement(store: "Store", decision: str) -> "Event | None":
+    from vaka.runtime.resolve_approval import find_settlement as find
+
+    return await find(store, decision)
+
+
 async def resolve_approval(
     drivers: "SessionDrivers",
     pending: "PendingDecision",

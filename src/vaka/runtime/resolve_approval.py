@@ -13,8 +13,15 @@ import msgspec
 
 from vaka.config.claude_settings import add_allow_rules, remove_allow_rules, settings_file_for_scope
 from vaka.core.ports.env import Clock, format_timestamp
-from vaka.core.ports.store import PendingDecision, Store
-from vaka.core.types.control import APPROVAL_SCOPES, ApprovalRequested, ApprovalResolved
+from vaka.core.ports.store import PendingDecision, SessionQuery, Store
+from vaka.core.types.control import (
+    APPROVAL_SCOPES,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalResolved,
+    QuestionAnswered,
+    key_of,
+)
 from vaka.core.types.errors import Corrupt, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, Digest, SessionId
@@ -96,6 +103,11 @@ async def _read_specs(store: Store, menu: Digest) -> list[ToolSpec]:
         return []  # the blob was erased or redacted
 
 
+MAX_SEARCHED_SESSIONS = 200
+"""The number of sessions, the last changed first, that are searched for a decision which is no longer open."""
+
+SETTLING_TYPES = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
+
 MAX_ANSWER_BYTES = 1 << 20
 """The size limit of a decision, in bytes of JSON."""
 
@@ -133,6 +145,17 @@ async def resolve_approval(
     elif resolution.rule:
         await _resolve_covered(drivers, pending.session, request, resolution)
     return event
+
+
+async def find_settlement(store: Store, decision: str) -> Event | None:
+    """Return the event that settled an approval or question, among the sessions that changed last."""
+    page = await store.sessions.list(SessionQuery(limit=MAX_SEARCHED_SESSIONS))
+    for info in page.sessions:
+        async with aclosing(store.events.read(info.id)) as events:
+            async for event in events:
+                if isinstance(event.data, SETTLING_TYPES) and key_of(event.data) == decision:
+                    return event
+    return None
 
 
 def is_expired(clock: Clock, request: ApprovalRequested) -> bool:

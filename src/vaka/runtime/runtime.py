@@ -19,7 +19,7 @@ from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.values import SharedValues
 from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdated, SessionWorkspace
-from vaka.core.types.errors import InvalidInput, suggest_keywords
+from vaka.core.types.errors import InvalidInput, NotFound, suggest_keywords
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.runtime import lazy
@@ -249,19 +249,33 @@ class Runtime:
     ) -> Event:  # fmt: skip
         """Decide an approval and return the event of the first decision, which is the one that counts.
 
+        An approval that is decided or has expired is searched for in the sessions that changed last; ``NotFound`` when
+        it is in none of them.
+
         ``message`` is the reason for a rejection, ``edit`` replaces the arguments, ``by`` names the person. A
         ``scope`` other than ``once`` stores a rule: the suggested one, or ``rule`` (several, one per line), which must
         match the call. ``ttl`` limits a grant for the session to some seconds. Raises ``InvalidInput`` or
         ``ConfigError`` for a decision that is not possible; the approval then stays open.
         """
-        return await self._drivers.decide(approval, decision, **details)
+        try:
+            return await self._drivers.decide(approval, decision, **details)
+        except NotFound as error:
+            return await self._find_settlement(approval, error)
 
     async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:
         """Answer a question and return the event of the first answer, which is the one that counts."""
-        pending = await self._drivers.find_pending(question)
-        return await self._drivers.offer(
-            pending.session, QuestionAnswered(question=DecisionId(question), answer=answer, by=by), question
-        )
+        answered = QuestionAnswered(question=DecisionId(question), answer=answer, by=by)
+        try:
+            pending = await self._drivers.find_pending(question)
+        except NotFound as error:
+            return await self._find_settlement(question, error)
+        return await self._drivers.offer(pending.session, answered, question)
+
+    async def _find_settlement(self, decision: str, error: NotFound) -> Event:
+        settled = await lazy.find_settlement(self.store, decision)
+        if settled is None:
+            raise error
+        return settled
 
     async def fork(self, origin: str, *, at: "Cursor | str | None" = None, id: str = "") -> SessionId:
         """Copy a session up to a cursor or checkpoint and return the id of the copy."""

@@ -22,7 +22,7 @@ from vaka.core.types.control import (
 from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError, suggest_keywords
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
-from vaka.core.types.message import Message, as_content
+from vaka.core.types.message import Message, Text, as_content
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
 from vaka.runtime.session_edits import read_last_turn
@@ -238,8 +238,8 @@ class Session(Generic[Deps]):
         self, prompt: UserInput, on_busy: OnBusy, key: str, model: str, options: Mapping[str, Any] | None
     ) -> InputAdded:
         content = as_content(prompt)
-        if not content or content == as_content(""):
-            raise InvalidInput("the input is empty")
+        if not content or all(isinstance(part, Text) and not part.text.strip() for part in content):
+            raise InvalidInput("the input is empty; write what to do")
         if on_busy != "reject" and on_busy not in _CONFLICT_POLICIES:
             raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_CONFLICT_POLICIES)}")
         if key.startswith(_DECISION_PREFIXES):

@@ -27,16 +27,12 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.tool import Grant
-from vaka.runtime.resolve_approval import decision_source, is_expired
+from vaka.runtime.resolve_approval import MAX_SEARCHED_SESSIONS, SETTLING_TYPES, decision_source, is_expired
 from vaka.runtime.runtime import Runtime
 
 ResolveOutcome: TypeAlias = "tuple[Event, bool] | VakaError | str"
 """The settling event and whether this command wrote it, an error, or a message that is not an error."""
 
-_SESSION_SCAN_LIMIT = 200
-"""The number of sessions, the last changed first, that are searched for a decision which is no longer open."""
-
-_SETTLING_TYPES = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
 _HISTORY_COLUMNS = ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "FOLDER", "RULE", "WHAT")
 _UNDECIDED: dict[str, Any] = {
     "by": None, "decided": None, "source": None, "scope": None, "rules": [], "until": None, "answer": None,
@@ -189,14 +185,11 @@ def _ends_turn(outcome: ResolveOutcome) -> bool:
 
 async def _resolve_one(runtime: Runtime, id: str, decision: str, answer_fields: dict[str, Any]) -> tuple[Event, bool]:
     """Resolve one approval; return the settling event, and whether it is the decision made here."""
-    for row in await runtime.decisions():
-        body = row.event.data
-        if row.id == id and isinstance(body, ApprovalRequested) and is_expired(runtime.env.clock, body):
-            raise InvalidInput(f"{id} expired at {body.expires} without a decision, so it is rejected")
-    try:
-        event = await runtime.resolve(id, decision, **answer_fields)  # type: ignore[arg-type]  # one of the two flags
-    except NotFound as error:
-        event = await _find_settlement(runtime, id, error)
+    pending = next((row.event.data for row in await runtime.decisions() if row.id == id), None)
+    if isinstance(pending, ApprovalRequested) and is_expired(runtime.env.clock, pending):
+        raise InvalidInput(f"{id} expired at {pending.expires} without a decision, so it is rejected")
+    event = await runtime.resolve(id, decision, **answer_fields)  # type: ignore[arg-type]  # one of the two flags
+    if pending is None:
         return event, _is_covered(event, decision, answer_fields)
     body = event.data
     meant = {name: answer_fields[name] for name in ("message", "scope", "by", "edit")} | {"decision": decision}
@@ -224,22 +217,12 @@ def answer(question: str, answer: str, by: str, **flags: Any) -> None:
     value, by = _parse_answer(answer), replace_surrogates(by)
 
     async def work(runtime: Runtime) -> tuple[Event, bool]:
-        try:
-            event = await runtime.answer(question, value, by=by)
-        except NotFound as error:
-            return await _find_settlement(runtime, question, error), False
+        is_open = any(row.id == question for row in await runtime.decisions())
+        event = await runtime.answer(question, value, by=by)
         body = event.data
-        return event, isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, by)
+        return event, is_open and isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, by)
 
     _print_outcomes(with_runtime(flags, work))
-
-
-async def _find_settlement(runtime: Runtime, decision: str, error: NotFound) -> Event:
-    """Return the event that settled a decision which is no longer open, or raise ``error``."""
-    async for event in _session_events(runtime, None):
-        if isinstance(event.data, _SETTLING_TYPES) and key_of(event.data) == decision:
-            return event
-    raise error
 
 
 async def decision_history(runtime: Runtime, session: str | None) -> list[dict[str, Any]]:
@@ -248,7 +231,7 @@ async def decision_history(runtime: Runtime, session: str | None) -> list[dict[s
     async for event in _session_events(runtime, session):
         for pending in find_asked_decisions(event.session, [event]):
             rows[pending.id] = describe_decision(pending) | {"status": "waiting"} | _UNDECIDED
-        row = rows.get(key_of(event.data)) if isinstance(event.data, _SETTLING_TYPES) else None
+        row = rows.get(key_of(event.data)) if isinstance(event.data, SETTLING_TYPES) else None
         if row is not None and row["status"] == "waiting":
             row |= _settlement_fields(event)
         if find_settled_decisions([event])[1]:
@@ -274,7 +257,7 @@ async def _session_events(runtime: Runtime, session: str | None) -> AsyncGenerat
     if session is not None:
         ids = [(await find_session(runtime, session)).id]
     else:
-        page = await runtime.store.sessions.list(SessionQuery(limit=_SESSION_SCAN_LIMIT))
+        page = await runtime.store.sessions.list(SessionQuery(limit=MAX_SEARCHED_SESSIONS))
         ids = [info.id for info in page.sessions]
     for id in ids:
         async with aclosing(runtime.store.events.read(id)) as events:

@@ -122,7 +122,10 @@ class ApprovalPrompter:
             if isinstance(body, ApprovalRequested):
                 await self._prompt_approval(pending.id, body, child=bool(pending.event.path))
             elif isinstance(body, QuestionAsked):
-                await self.runtime.answer(pending.id, await _ask_question(body), by=current_user())
+                answer = await _ask_question(body)
+                event = await self.runtime.answer(pending.id, answer, by=current_user())
+                if getattr(event.data, "answer", None) != answer:
+                    click.echo(f"{pending.id}: {_decision_text(event)}", err=True)
         except NotFound:
             click.echo(f"{pending.id}: already decided elsewhere", err=True)
         finally:
