@@ -271,6 +271,7 @@ class ResponseStream(httpx2.AsyncByteStream):
         *, reusable: bool,
     ) -> None:  # fmt: skip
         self._connection, self._frame, self._release, self._reusable = connection, frame, release, reusable
+        self._closed = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -292,12 +293,15 @@ class ResponseStream(httpx2.AsyncByteStream):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Release the connection, after draining a short rest of the body, or close it."""
+        """Release the connection, after draining a short rest of the body, or close it. Safe to call twice."""
+        if self._closed:  # a connection that is released twice would be used by two requests at once
+            return
+        self._closed = True
         if self._connection.at_eof or self._frame.rest or not self._reusable:
             self._connection.close()
         elif self._frame.done:
             self._release(self._connection)
-        elif not self._connection.is_draining:
+        else:
             self._connection.drain(self._frame, self._release)
 
 
