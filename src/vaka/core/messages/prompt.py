@@ -4,7 +4,7 @@ The results of a message's calls directly follow it, in the order of the calls a
 were added meanwhile follow the results.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -173,22 +173,28 @@ class Conversation:
         if self._answer is None:
             return ()
         if self._answer_messages is None:
-            calls = tuple([call for call in self._calls if call.id in self._results])
-            answer = msgspec.structs.replace(self._answer, calls=calls) if calls else self._answer
-            results = (ToolMessage(results=tuple([self._results[call.id] for call in calls])),) if calls else ()
-            self._answer_messages = (answer, *results)
+            results = self._results
+            calls = tuple([call for call in self._calls if call.id in results]) if self._calls else ()
+            if calls:
+                answered = ToolMessage(results=tuple([results[call.id] for call in calls]))
+                self._answer_messages = (msgspec.structs.replace(self._answer, calls=calls), answered)
+            else:
+                self._answer_messages = (self._answer,)
         return self._answer_messages
 
     def _reset_open_answer(self) -> None:
         self._answer_messages = None
-        for position in [position for position in self._loaded if position >= len(self._messages)]:
-            del self._loaded[position]
+        if self._loaded:
+            for position in [position for position in self._loaded if position >= len(self._messages)]:
+                del self._loaded[position]
 
     def _finish_answer(self) -> None:
         if self._answer is not None:
             for message in self._open_answer():
                 self._append(message)
-            self._answer, self._answer_messages, self._calls, self._results = None, None, [], {}
+            self._answer = self._answer_messages = None
+            if self._calls or self._results:
+                self._calls, self._results = [], {}
 
     def _append(self, message: Message) -> None:
         if names_blobs(message):
@@ -199,7 +205,9 @@ class Conversation:
         if content:
             self._append(UserMessage(content=content))
 
-    def _take_inputs(self, keys: Iterable[str]) -> Content:
+    def _take_inputs(self, keys: Sequence[str]) -> Content:
+        if len(keys) == 1:
+            return self._inputs.get(keys[0], ())
         return tuple([part for key in keys for part in self._inputs.get(key, ())])
 
 

@@ -135,7 +135,11 @@ CHUNK_BYTES = 1 << 20
 
 _SELECT_EVENT = "select body from events where namespace = ? and session = ? and seq = ?"
 
-_SELECT_BODIES = "select body from events where namespace = ? and session = ? and seq between ? and ? order by seq"
+_SELECT_BODIES = (
+    "select body from events where namespace = ? and session = ? and seq between ? and ?"
+    " and substr(?, seq - ?, 1) = x'01' order by seq"
+)
+"""The fifth parameter has a byte for each seq from the third to the fourth: 1 for those that are wanted."""
 
 _SELECT_EVENTS = (
     "select seq, body from events where namespace = ? and session = ? and seq > ? and seq <= ? order by seq limit ?"
@@ -198,15 +202,18 @@ def load_body(connection: sqlite3.Connection, key: SqliteKey, seq: int) -> bytes
 
 
 def read_bodies(connection: sqlite3.Connection, key: SqliteKey, seqs: Sequence[int]) -> list[object]:
-    """Return the stored bytes of events; ``Corrupt`` when one between the first and the last is missing."""
+    """Return the stored bytes of events; ``Corrupt`` when one of them is missing."""
     first, last = seqs[0], seqs[-1]
-    with closing(connection.execute(_SELECT_BODIES, (*key, first, last))) as records:
+    wanted = bytearray(last - first + 1)
+    for seq in seqs:
+        wanted[seq - first] = 1
+    with closing(connection.execute(_SELECT_BODIES, (*key, first, last, wanted, first - 1))) as records:
         bodies = [body for (body,) in records]
-    if len(bodies) != last - first + 1:
+    if len(bodies) != len(seqs):
         if load_row(connection, key) is None:
             raise NotFound(f"there is no session {key[1]!r}")
         raise Corrupt(f"session {key[1]!r}: one of the events {first} to {last} is missing")
-    return [bodies[seq - first] for seq in seqs]
+    return bodies
 
 
 def check_body(key: SqliteKey, seq: int, body: object) -> bytes:
