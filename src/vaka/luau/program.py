@@ -19,6 +19,8 @@ from vaka.core.types.ids import Digest
 from vaka.luau import require
 from vaka.luau.require import FindPackage, Library, read_library
 
+INSTALL_PYLUAU = "pip install ./pyluau in a clone of vaka, or pip install 'vaka[luau]' from an index"
+
 MAX_CACHE_BYTES = 32 << 20
 
 
@@ -28,7 +30,7 @@ def load_pyluau() -> ModuleType:
     try:
         importlib.import_module("pyluau._native")  # a folder named pyluau could be imported instead
     except ImportError as error:
-        raise ConfigError("Luau needs pyluau: pip install 'vaka[luau]'") from error
+        raise ConfigError(f"Luau needs pyluau: {INSTALL_PYLUAU}") from error
     return importlib.import_module("pyluau")
 
 

