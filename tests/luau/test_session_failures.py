@@ -265,7 +265,7 @@ class TestPolicyAndLimits:
         wire = RecordingNetwork()
         texts = [
             'return ctx.http.post("https://example.com/", { body = "x" }).status',
-            'return ctx.create_agent("poet", { instructions = "Rhyme." }):send("Hi")',
+            'local poet = ctx.create_agent("poet", { instructions = "Rhyme." }) poet:send("Hi") return poet:collect()',
         ]
         for text in texts:
             tool = vaka.LuauTool(f" function invoke(ctx) {text} end", name="script", layer="definition")

@@ -47,7 +47,8 @@ class ScriptBody:
         """Run the script with the turn's input until it waits for the next input or has ended."""
         await turn.log.append(turn.scope)  # the input must be in the log before the script receives it
         events = list(turn.log.window.events_at(turn.path))
-        answers = [event.data for event in events if event.turn == turn.id and isinstance(event.data, ScriptAnswered)]
+        own = [event.data for event in turn.log.window.events if event.turn == turn.id and event.path == turn.path]
+        answers = [body for body in own if isinstance(body, ScriptAnswered)]
         if any(answer.name == SCRIPT_END for answer in answers):
             return Ending(text=turn.last_text)  # a crash after the script's end and before the turn's
         program = await self._source.program()

@@ -22,8 +22,32 @@ from vaka.luau.protocol import HostFunction, Script, pack, unpack
 from vaka.luau.vm import PrintLine, VmRunner
 from vaka.luau.worker import WorkerPool
 
-AskAgent: TypeAlias = Callable[[ScriptRequest, str, JSON, Sequence[JSON], str], Awaitable[str]]
-"""Asks another agent: the request, its name, its configuration, the conversation so far, and a new message."""
+
+class ChildAgents(Protocol):
+    """The child agents of a script."""
+
+    async def send(self, request: ScriptRequest, name: str, config: JSON, after: str, message: str) -> tuple[str, str]:
+        """Return the answer of an agent and the name of the child that ran it.
+
+        ``after`` is the child whose conversation it continues, ``""`` for a new conversation.
+        """
+        ...
+
+    def child_of(self, request: ScriptRequest) -> str:
+        """Return the name of the child that answers a request, ``""`` before it has begun."""
+        ...
+
+    async def text_of(self, child: str) -> str:
+        """Return what a child has said so far."""
+        ...
+
+    async def wait(self) -> None:
+        """Wait until a child may have said more, or ``wake`` is called."""
+        ...
+
+    def wake(self) -> None:
+        """End the current waits."""
+        ...
 
 
 class AgentMemory(Protocol):
@@ -207,7 +231,7 @@ class HostServices:
     """The script's journal in a session: with it calls of tools and of http obey the same rules as a model's calls."""
     invoke: Callable[[ScriptRequest, str, dict[str, Any]], Awaitable[JSON]] | None = None
     """Calls a tool where there is no ``journal``."""
-    ask_agent: AskAgent | None = None
+    agents: ChildAgents | None = None
     record_usage: Callable[[UsageRecorded], None] | None = None
     """Called with the usage of each model call."""
     log: Callable[[str, str], None] | None = None

@@ -1,20 +1,24 @@
 """Host services of a script inside a session: state, history and summary in the log, calls under the policy."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_messages
+from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_content, restore_messages
 from vaka.core.messages.prompt import build_messages
 from vaka.core.ports.tool import ToolContext
+from vaka.core.session.fanout import Follower
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ScriptError
+from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import Logged
+from vaka.core.types.progress import MessageCompleted, MessageSnapshot, TextDelta
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.host.http import http_tools
 from vaka.luau.protocol import value_of_result
@@ -38,7 +42,8 @@ class LoggedMemory:
 
     def __init__(self, journal: ScriptJournal, path: AgentPath, has_open_message: Callable[[], bool]) -> None:
         self._journal, self._path, self._has_open_message = journal, path, has_open_message
-        self._prefix = f"{CHILD_KEY}/{'/'.join(path)}:" if path else ""
+        own = journal.turn.log.window.conversation_start(path)
+        self._prefix = f"{CHILD_KEY}/{'/'.join(own)}/:" if path else ""
 
     async def state(self) -> dict[str, JSON]:
         return {key: value for key, value in self._values().items() if not key.startswith(RESERVED_PREFIX)}
@@ -125,6 +130,66 @@ class CreateAgentTool:
         return await tool.call(context, {"prompt": arguments["prompt"]})
 
 
+class _WakeUp(Follower):
+    """A follower that reads nothing: it wakes its waiters when something was said or written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = asyncio.Event()
+
+    def push(self, event: Event) -> None:
+        self.changed.set()
+
+    def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
+        self.changed.set()
+
+
+class LoggedChildAgents:
+    """The child agents of a script in a session; implements ``ChildAgents``."""
+
+    def __init__(self, journal: ScriptJournal, agent_tools: Collection[str], exit_stack: AsyncExitStack) -> None:
+        self._journal, self._agent_tools, self._exit_stack = journal, agent_tools, exit_stack
+        self._wake_up: _WakeUp | None = None
+
+    async def send(self, request: ScriptRequest, name: str, config: JSON, after: str, message: str) -> tuple[str, str]:
+        tool, arguments = name, {"prompt": message}
+        if name not in self._agent_tools or config:  # otherwise the agent is a tool that policy rules can name
+            tool, arguments = CREATE_AGENT, {"name": name, "config": config, **arguments}
+        result = await self._journal.call_tool(request, tool, arguments, after=after)
+        return str(value_of_result(result)), self._journal.child_of(request)
+
+    def child_of(self, request: ScriptRequest) -> str:
+        return self._journal.child_of(request)
+
+    async def text_of(self, child: str) -> str:
+        log, path = self._journal.turn.log, (*self._journal.turn.path, child)
+        messages = [
+            await restore_content(log.store.blobs, event.data.content)
+            for event in log.window.events
+            if event.path == path and isinstance(event.data, MessageCompleted)
+        ]
+        open_texts = [
+            event.data.text
+            for event in log.fanout.snapshots()
+            if event.path == path and isinstance(event.data, MessageSnapshot) and event.data.of == TextDelta.type
+        ]
+        return "".join([*map(text_of, messages), *open_texts])
+
+    async def wait(self) -> None:
+        if self._wake_up is None:
+            followers = self._journal.turn.log.fanout.followers
+            self._wake_up = _WakeUp()
+            followers.add(self._wake_up)
+            self._exit_stack.callback(followers.discard, self._wake_up)
+            return  # something may have been said before this follower was there
+        self._wake_up.changed.clear()
+        await self._wake_up.changed.wait()
+
+    def wake(self) -> None:
+        if self._wake_up is not None:
+            self._wake_up.changed.set()
+
+
 def build_host_services(
     services: ScriptServices, journal: ScriptJournal, path: AgentPath, exit_stack: AsyncExitStack, io: ScriptIo,
     storage: str, layer: str = "code",
@@ -135,24 +200,17 @@ def build_host_services(
     ``layer`` is where the script comes from: the policy judges its http requests and agent calls by that layer.
     """
     turn = journal.turn
-    agent_tools = set(turn.tools)
+    agents = LoggedChildAgents(journal, set(turn.tools), exit_stack)
     turn.tools = {**http_tools(services.network, layer), CREATE_AGENT: CreateAgentTool(services, layer), **turn.tools}
 
     def write_log(level: str, line: str) -> None:
         if not journal.replaying:
             turn.log.defer(turn.scope, Logged(level=level, message=line))  # type: ignore[arg-type]  # one of the levels
 
-    async def ask_agent(request: ScriptRequest, name: str, config: JSON, history: Sequence[JSON], message: str) -> str:
-        tool, arguments = name, {"prompt": _agent_prompt(history, message)}
-        if name not in agent_tools or config:  # otherwise the agent is a tool that policy rules can name
-            tool, arguments = CREATE_AGENT, {"name": name, "config": config, **arguments}
-        return str(value_of_result(await journal.call_tool(request, tool, arguments)))
-
     return HostServices(
         runtime=services, memory=LoggedMemory(journal, path, io.has_open_message), exit_stack=exit_stack, io=io,
-        journal=journal, storage=storage,
-        ask_agent=ask_agent, record_usage=lambda usage: turn.log.defer(turn.scope, usage), log=write_log,
-        clock=turn.env.clock,
+        journal=journal, storage=storage, agents=agents, log=write_log, clock=turn.env.clock,
+        record_usage=lambda usage: turn.log.defer(turn.scope, usage),
     )  # fmt: skip
 
 
@@ -160,11 +218,3 @@ def _history_entry(message: Message) -> dict[str, JSON]:
     if isinstance(message, ToolMessage):
         return {"role": "tool", "content": "\n".join(result.text for result in message.results)}
     return {"role": "user" if isinstance(message, UserMessage) else "assistant", "content": text_of(message.content)}
-
-
-def _agent_prompt(history: Sequence[JSON], new_message: str) -> str:
-    """Return the prompt of another agent; each call starts a new conversation, so the history is part of it."""
-    if not history:
-        return new_message
-    lines = [f"{message['role']}: {message['content']}" for message in history]
-    return "\n".join(["The conversation so far:", *lines, "", f"user: {new_message}"])

@@ -1,5 +1,6 @@
 """Run scripts with the three surfaces and chosen host services; a fake network, store and journal."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -87,6 +88,26 @@ class MemoryJournal:
 
     async def commit(self) -> None:
         self.commits += 1
+
+
+class EchoAgents:
+    """Child agents that answer with what they were asked, and the number of answers before it."""
+
+    async def send(self, request: ScriptRequest, name: str, config: JSON, after: str, message: str) -> tuple[str, str]:
+        return f"{name}/{config}/{after}/{message}", f"{after}+"
+
+    def child_of(self, request: ScriptRequest) -> str:
+        return ""
+
+    async def text_of(self, child: str) -> str:
+        return ""
+
+    async def wait(self) -> None:
+        """Return at once."""
+        await asyncio.sleep(0)
+
+    def wake(self) -> None:
+        """Do nothing: nothing waits."""
 
 
 _vm_runner = VmRunner()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import vaka.luau
-from tests.luau.surfaces.surface_fixtures import FakeNetwork, make_services, memory_services, run_for_result
+from tests.luau.surfaces.surface_fixtures import EchoAgents, FakeNetwork, make_services, memory_services, run_for_result
 from vaka.core.ports.net import NetResponse
 from vaka.luau.program import BytecodeCache
 
@@ -71,7 +71,8 @@ async def test_each_object_has_exactly_the_declared_fields(kind: str, made: str)
     """
     names = [name for name in declared_names(kind) if name != "err"]
     assert names
-    assert await run_for_result(source, names, services=make_services(network=network), startup_info=GIVEN) == names
+    services = make_services(network=network, agents=EchoAgents())
+    assert await run_for_result(source, names, services=services, startup_info=GIVEN) == names
 
 
 def test_the_declarations_are_valid_luau() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, make_services, memory_services
+from tests.luau.surfaces.surface_fixtures import DictValues, EchoAgents, FakeNetwork, make_services, memory_services
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.errors import ScriptError
@@ -117,7 +117,7 @@ def all_services() -> HostServices:
         find_model=lambda _: ScriptedModel(say("x")),
         find_schema_problem=lambda *_: "",
         invoke=answer,
-        ask_agent=answer,
+        agents=EchoAgents(),
         memory=memory_services().memory,
         values=DictValues(),
         cache=MemoryCache(),

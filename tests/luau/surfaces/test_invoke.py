@@ -1,10 +1,8 @@
 """``ctx.invoke`` and ``ctx.create_agent``: tools and other agents."""
 
-from collections.abc import Sequence
-
 import pytest
 
-from tests.luau.surfaces.surface_fixtures import make_services, run_for_error, run_script
+from tests.luau.surfaces.surface_fixtures import EchoAgents, make_services, run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
@@ -31,10 +29,6 @@ async def test_invoke_calls_a_tool() -> None:
     assert "invoke is not available here: this script has no tools" in await run_for_error("ctx.invoke('t')")
 
 
-async def answer_with_everything(_: ScriptRequest, name: str, config: JSON, history: Sequence[JSON], text: str) -> str:
-    return f"{name}/{config}/{len(history)}/{text}"
-
-
 async def test_an_agent_answers_with_the_conversation_so_far() -> None:
     source = """
         local agent = ctx.create_agent("helper", {tone = "kind"})
@@ -45,17 +39,17 @@ async def test_an_agent_answers_with_the_conversation_so_far() -> None:
         local all = agent:collect()
         agent:send("three")
         local chunks = {}
-        for chunk in agent:iter() do table.insert(chunks, {chunk.text, chunk.eof}) end
+        for chunk in agent:iter() do table.insert(chunks, chunk.text) end
         return before, ready, all, chunks, agent:needs_input()
     """
     one, two, three = (
-        f"helper/{{'tone': 'kind'}}/{count}/{text}" for count, text in ((0, "one"), (2, "two"), (4, "three"))
+        f"helper/{{'tone': 'kind'}}/{after}/{text}" for after, text in (("", "one"), ("+", "two"), ("++", "three"))
     )
-    assert await run_script(source, services=make_services(ask_agent=answer_with_everything)) == [
+    assert await run_script(source, services=make_services(agents=EchoAgents())) == [
         True,
         False,
         one + two,
-        [[three, True]],
+        [three],
         True,
     ]
 
@@ -73,7 +67,7 @@ async def test_an_agent_answers_with_the_conversation_so_far() -> None:
     ],
 )
 async def test_agents_raise_for_invalid_arguments(body: str, why: str) -> None:
-    assert why in await run_for_error(body, make_services(ask_agent=answer_with_everything))
+    assert why in await run_for_error(body, make_services(agents=EchoAgents()))
 
 
 async def test_missing_services_are_errors() -> None:

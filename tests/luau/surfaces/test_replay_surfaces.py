@@ -1,9 +1,13 @@
 """Isolation of scripts, and replay with all surfaces."""
 
-from collections.abc import Sequence
-
-from tests.luau.surfaces.surface_fixtures import DictValues, FakeNetwork, MemoryJournal, make_services, run_script
-from vaka.core.loop.children.script_journal import ScriptRequest
+from tests.luau.surfaces.surface_fixtures import (
+    DictValues,
+    EchoAgents,
+    FakeNetwork,
+    MemoryJournal,
+    make_services,
+    run_script,
+)
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.ids import JSON
 from vaka.luau.host.storage import StoredMemory
@@ -13,10 +17,6 @@ from vaka.testing.models import ScriptedModel, say
 DATA = NetResponse(
     status=200, headers=(("content-type", "application/json"),), body=b'{"a": [1, null]}', url="http://host/a"
 )
-
-
-async def answer_with_everything(_: ScriptRequest, name: str, config: JSON, history: Sequence[JSON], text: str) -> str:
-    return f"{name}/{config}/{len(history)}/{text}"
 
 
 GIVEN: dict[str, JSON] = {"name": "assistant", "state": True}
@@ -65,7 +65,7 @@ async def test_replaying_any_prefix_gives_the_same_result() -> None:
             find_model=lambda _: ScriptedModel(say("Yes.")),
             network=FakeNetwork({"http://host/a": DATA}),
             invoke=invoke,
-            ask_agent=answer_with_everything,
+            agents=EchoAgents(),
             memory=memory,
         )
 
@@ -96,5 +96,7 @@ SHARED = """
 
 
 async def test_shared_metatables_cannot_be_reached() -> None:
-    seen = await run_script(SHARED, services=make_services(network=FakeNetwork({"http://host/a": DATA})))
+    seen = await run_script(
+        SHARED, services=make_services(network=FakeNetwork({"http://host/a": DATA}), agents=EchoAgents())
+    )
     assert seen == [["The metatable is locked"] * 15]

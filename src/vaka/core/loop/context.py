@@ -22,7 +22,7 @@ from vaka.core.session.log import Log
 from vaka.core.session.state import AgentProgress, SessionState, agent_key
 from vaka.core.session.stop import StopSignal, Timer
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import JSON, EventScope
+from vaka.core.types.ids import JSON, CallId, EventScope
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
 from vaka.core.types.tool import ToolChoice, ToolSpec
@@ -130,6 +130,8 @@ class Turn:
         self.deps: Any = parent.deps if parent is not None else None
         """Dependencies of tools and instructions; they are never written to the log."""
         self.metadata: Mapping[str, Any] = parent.metadata if parent is not None else {}
+        self.conversations: dict[CallId, str] | None = None
+        """The calls of a script whose children keep their conversation: the child that each continues, or ``""``."""
         self.system = recipe.system_text
         """The system prompt, with its digest."""
 

@@ -23,7 +23,7 @@ from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
 from vaka.core.types.event import Body
-from vaka.core.types.ids import CallId, EventScope, MessageId
+from vaka.core.types.ids import EventScope, MessageId
 from vaka.core.types.message import Content, FailureReason, Text
 
 _SEAL_REASONS: dict[str, FailureReason] = {"cancelled": "cancelled", "interrupted": "interrupted"}
@@ -35,8 +35,8 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
     content: Content
     keys: tuple[str, ...] = ()
     fresh: tuple[InputAdded, ...] = ()
-    call: CallId | None = None
-    """The tool call that starts a child agent; ``None`` for the root agent."""
+    started: progress.SubagentStarted | None = None
+    """The event that starts a child agent, without its content; ``None`` for the root agent."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,13 +114,10 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
 
 async def _write_input(turn: Turn, turn_input: TurnInput, value: Content | Answer | Reject) -> None:
     changed = value if isinstance(value, tuple) and value != turn_input.content else None
-    if turn_input.call is not None:
-        content = changed or turn_input.content
+    if turn_input.started is not None:
+        content = await offload(turn.log, changed or turn_input.content)
         parent = EventScope(turn.scope.turn, 0, turn.path[:-1])
-        started: Body = progress.SubagentStarted(
-            call=turn_input.call, agent=turn.agent, child=turn.path[-1], content=await offload(turn.log, content)
-        )
-        turn.log.defer(parent, started)
+        turn.log.defer(parent, msgspec.structs.replace(turn_input.started, content=content))
         return
     for fresh in turn_input.fresh:
         content = await offload(turn.log, fresh.content)

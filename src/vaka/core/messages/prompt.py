@@ -37,16 +37,17 @@ def build_messages(events: Iterable[Event], path: AgentPath = ()) -> tuple[Messa
 def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -> Content:
     """Return the content that started the turn of the agent at ``path``; ``events`` are those of its path."""
     inputs: dict[str, Content] = {}
+    content: Content = ()
     for event in events:
         body = event.data
         if isinstance(body, control.InputAdded):
             inputs[body.key] = body.content
         elif isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path:
-            return body.content
+            content = body.content  # those before it are of the conversation that it continues
         elif isinstance(body, progress.TurnStarted) and event.turn == turn and not path:
             content = tuple(part for key in body.inputs for part in inputs.get(key, ()))
             return content if body.content is None else body.content
-    return ()
+    return content
 
 
 def _since_compaction(events: list[Event], path: AgentPath) -> list[Event]:
@@ -149,6 +150,7 @@ class Conversation:
     def subagent_started(self, event: Event, body: progress.SubagentStarted) -> None:
         """Add the input that the parent has given to this agent."""
         if (*event.path, body.child) == self.path:
+            self._finish_answer()
             self._add_user_message(body.content)
 
     def turn_failed(self, event: Event, body: progress.TurnFailed) -> None:

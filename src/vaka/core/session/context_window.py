@@ -46,6 +46,15 @@ class WindowView(Protocol):
 V = TypeVar("V", bound=WindowView)
 
 
+def _moved_to(path: AgentPath, event: Event) -> Event:
+    """Return an event of another child as one of the child at ``path``."""
+    body = event.data
+    if isinstance(body, progress.SubagentStarted):
+        body = msgspec.structs.replace(body, child=path[-1], after="")
+        return msgspec.structs.replace(event, data=body)
+    return msgspec.structs.replace(event, path=path)
+
+
 class WindowIndex(msgspec.Struct):
     """The events of a context window, as snapshots hold them."""
 
@@ -132,8 +141,9 @@ class ContextWindow:
         match event.data:
             case progress.StepStarted(inputs=inputs):
                 return bool(inputs)
-            case progress.SubagentCompleted(child=child):
-                self._drop_child((*event.path, child))
+            case progress.SubagentCompleted(child=child, kept=kept):
+                if not kept:
+                    self._drop_child((*event.path, child))
                 return False
             case monitor.ScriptAnswered(name=name):
                 if name == SCRIPT_END:
@@ -145,14 +155,34 @@ class ContextWindow:
                 return True
 
     def events_at(self, path: AgentPath) -> Iterator[Event]:
-        """Yield the events of one agent, and the ``subagent.started`` that holds its input."""
+        """Yield the events of one agent, and the ``subagent.started`` that holds its input.
+
+        Before them come those of the children whose conversation it continues, as if they were its own.
+        """
         if not path:
             yield from [event for event in self.events if not event.path]
             return
+        if earlier := self._continued_path(path):
+            yield from [_moved_to(path, event) for event in self.events_at(earlier)]
         for event in islice(self.events, self._start_of(path), None):
             body = event.data
             if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
                 yield event
+
+    def conversation_start(self, path: AgentPath) -> AgentPath:
+        """Return the path of the child that began the conversation of the agent at ``path``; mostly its own."""
+        while earlier := self._continued_path(path):
+            path = earlier
+        return path
+
+    def _continued_path(self, path: AgentPath) -> AgentPath | None:
+        """Return the path of the child whose conversation the agent at ``path`` continues."""
+        if not path or not self.events:
+            return None
+        body = self.events[self._start_of(path)].data
+        if isinstance(body, progress.SubagentStarted) and body.child == path[-1] and body.after:
+            return (*path[:-1], body.after)
+        return None
 
     def _start_of(self, path: AgentPath) -> int:
         """Return the position of the event that starts the agent at ``path``, found from the end."""
@@ -186,16 +216,18 @@ class ContextWindow:
         bodies = [event.data for event in self.events if event.path == end.path]
         calls = {body.call.id for body in bodies if isinstance(body, progress.ToolCalled) and not body.message_id}
 
+        depth = len(end.path)
+
         def is_dropped(event: Event) -> bool:
             body = event.data
             if event.path != end.path:
-                return False
+                return event.path[:depth] == end.path  # a conversation of the script with a child agent
             if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
                 return body.result.call in calls
             return type(body) in _SCRIPT_BODIES or (isinstance(body, progress.ToolCalled) and body.call.id in calls)
 
         self._set_events([*(event for event in self.events if not is_dropped(event)), end])
-        self._views.pop(end.path, None)
+        self._views = {path: view for path, view in self._views.items() if path[:depth] != end.path}
 
     def _trim(self, state: SessionState) -> None:
         if self.events and self.events[0].seq < state.window:

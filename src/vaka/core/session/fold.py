@@ -146,10 +146,14 @@ def _tool_ended(state: SessionState, event: Event, body: progress.ToolCompleted 
 
 
 def _drop_children(state: SessionState, child: str) -> None:
-    """Drop the children of a call, and the values of the session that belong to them: those named ``NAME/PATH``."""
-    below = (child + "/", child + "-")
+    """Drop the children of a call, and the values of the session that belong to them: those named ``NAME/PATH``.
+
+    The values of a child whose conversation may be continued stay.
+    """
+    below, lane = (child + "/", child + "-"), state.lanes.get(child)
+    is_kept = lane is not None and lane.done is not None and lane.done.kept
     lanes = {key: lane for key, lane in state.lanes.items() if key != child and not key.startswith(below)}
-    if len(lanes) < len(state.lanes):
+    if len(lanes) < len(state.lanes) and not is_kept:
         for key in [key for key in state.values if f"{key.partition('/')[2]}/".startswith(below)]:
             del state.values[key]
     state.lanes = lanes

@@ -219,6 +219,8 @@ class SubagentStarted(Progress, tag="subagent.started"):
     content: Content = ()
     session: SessionId | None = None
     """The session whose log the child writes; only for a child on another machine."""
+    after: str = ""
+    """The child of the same parent whose conversation this one continues."""
 
 
 class SubagentCompleted(Progress, tag="subagent.completed"):
@@ -235,3 +237,5 @@ class SubagentCompleted(Progress, tag="subagent.completed"):
     """The value, when it is large."""
     reason: FailureReason = ""
     """Why a child agent failed, in the word of the result of its call."""
+    kept: bool = False
+    """Whether another child may continue its conversation."""

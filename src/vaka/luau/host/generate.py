@@ -30,6 +30,7 @@ from vaka.luau.protocol import (
     HostFunction,
     HostFunctions,
     MultipleResults,
+    as_count,
     as_list,
     as_string,
     as_table,
@@ -55,17 +56,51 @@ def invoke_functions(services: HostServices) -> HostFunctions:
 
 
 def agent_functions(services: HostServices) -> HostFunctions:
-    """``agent.send``: name, configuration, the conversation so far and a new message; returns the answer."""
-    ask_agent = services.ask_agent
-    if ask_agent is None:
-        return {"agent.send": unavailable_function("create_agent", "this script has no other agents to talk to")}
+    """``agent.open`` returns a handle; ``agent.send`` an answer and its child; ``agent.next`` the next piece of it."""
+    agents = services.agents
+    if agents is None:
+        return {"agent.open": unavailable_function("create_agent", "this script has no other agents to talk to")}
+    running: dict[int, ScriptRequest] = {}
 
-    async def send(request: ScriptRequest, name: JSON, config: JSON, history: JSON, message: JSON) -> JSON:
-        messages = as_list(history, "agent.send: the conversation")
-        text = as_string(message, "agent.send: the message")
-        return await ask_agent(request, as_string(name, "create_agent: name"), config, messages, text)
+    async def open(request: ScriptRequest) -> JSON:
+        return request.number
 
-    return {"agent.send": HostFunction(send, wants_request=True)}
+    async def send(
+        request: ScriptRequest, handle: JSON, name: JSON, config: JSON, after: JSON, message: JSON
+    ) -> JSON:  # fmt: skip
+        text, number = as_string(message, "agent.send: the message"), as_count(handle, "agent.send: the handle")
+        running[number] = request
+        try:
+            return MultipleResults(
+                await agents.send(request, as_string(name, "create_agent: name"), config, str(after or ""), text)
+            )
+        finally:
+            del running[number]
+            agents.wake()
+
+    async def next_piece(handle: JSON, child: JSON, delivered: JSON, tail: JSON) -> JSON:
+        """Return what the agent has said since; ``child`` is given when its answer is known. Nil at the end."""
+        count, number = (
+            as_count(delivered, "agent.next: what was delivered"),
+            as_count(handle, "agent.next: the handle"),
+        )
+        while True:
+            request = None if child else running.get(number)
+            name = str(child or "") or (agents.child_of(request) if request is not None else "")
+            text = await agents.text_of(name) if name else ""
+            if len(text) > count:
+                if not text[:count].endswith(as_string(tail, "agent.next: tail")):
+                    raise ScriptError("the agent began its answer again after a part of it was delivered")
+                return text[count:]
+            if request is None:
+                return None
+            await agents.wait()
+
+    return {
+        "agent.open": HostFunction(open, wants_request=True, local=True),
+        "agent.send": HostFunction(send, wants_request=True),
+        "agent.next": HostFunction(next_piece),
+    }
 
 
 ReadPieces = Callable[[], AsyncGenerator[str | None]]

@@ -10,7 +10,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.tools.calls import run_script_call
 from vaka.core.messages.blobs import BLOB_THRESHOLD
 from vaka.core.session.context_window import SCRIPT_END
-from vaka.core.session.state import OpenCall, call_id
+from vaka.core.session.state import OpenCall, call_id, child_name
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import QuestionAsked
@@ -151,11 +151,13 @@ class ScriptJournal:
         return ScriptAnswer(request, value, body.error, body.at)
 
     async def call_tool(
-        self, request: ScriptRequest, tool: str, arguments: dict[str, Any], *, repeatable: bool = False
-    ) -> ToolResult:
+        self, request: ScriptRequest, tool: str, arguments: dict[str, Any], *, repeatable: bool = False,
+        after: str | None = None,
+    ) -> ToolResult:  # fmt: skip
         """Call a tool under the rules that apply to a model's call. Raises ``DecisionPending``.
 
         The result is in the log when this returns, unless the call is ``repeatable``: made again after a crash.
+        ``after`` makes the child agent of the call keep its conversation, and continue that of the child it names.
         """
         recorded, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
         if recorded is not None and recorded.call is not None:
@@ -167,10 +169,18 @@ class ScriptJournal:
             open = self._restore_secrets(open, arguments) if open and secrets.json_forms else open
         async with self._slots:
             open = open or self._open_call(request, tool, arguments)
+            if after is not None:
+                self.turn.conversations = {**(self.turn.conversations or {}), open.call.id: after}
             end = await run_script_call(self.turn, open, lambda id: self._call_event(request, id))
         if not repeatable:
             await self.commit()
         return secrets.redact_struct(end) if secrets.json_forms else end
+
+    def child_of(self, request: ScriptRequest) -> str:
+        """Return the name of the child agent that a request runs, ``""`` before its call is made."""
+        recorded = self._calls.get(request.number)
+        call = recorded.call if recorded is not None else None
+        return child_name(int(call.removeprefix("call_").rpartition(".")[2])) if call else ""
 
     async def ask_person(self, request: ScriptRequest, text: str, options: Sequence[str] = ()) -> JSON:
         """Ask a person and return the answer, ``None`` when no person can be asked. Raises ``DecisionPending``."""

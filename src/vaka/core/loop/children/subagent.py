@@ -59,14 +59,17 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
         parent.root.child_count += 1
     stop = StopSignal(context.stop)
     turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
+    after = parent.conversations.get(context.call) if parent.conversations is not None else None
+    started = SubagentStarted(call=context.call, agent=turn.agent, child=name, after=after or "")
+    turn_input = TurnInput(content=content, started=started) if progress is None else None
     try:
-        ending = await run_agent(turn, None if progress is not None else TurnInput(content=content, call=context.call))
+        ending = await run_agent(turn, turn_input)
     except Suspended as suspended:
         context.suspended.extend(suspended.decisions)  # type: ignore[arg-type]  # ids of decisions, as they were raised
         return suspended
     finally:
         stop.close()
-    await _write_completion(context, turn, ending)
+    await _write_completion(context, turn, ending, kept=after is not None)
     return ending
 
 
@@ -84,12 +87,12 @@ def _refused_child(limit: str, rule: str, name: str) -> Ending:
     return Ending(kind="failed", limit=limit, message=f"the agent {name} was not started: {rule}")
 
 
-async def _write_completion(context: CallContext, turn: Turn, ending: Ending) -> None:
+async def _write_completion(context: CallContext, turn: Turn, ending: Ending, *, kept: bool) -> None:
     await seal_open_calls(turn, ending, "The agent ended before this call did.")
     reason = _failure_reason(ending)
     completed = SubagentCompleted(
         call=context.call, agent=turn.agent, child=turn.path[-1], text=ending.text, failed=bool(reason), reason=reason,
-        stop=ending.message or ending.limit or "end",
+        stop=ending.message or ending.limit or "end", kept=kept,
     )  # fmt: skip
     await turn.log.append(context.owner_turn.scope, completed)
 
