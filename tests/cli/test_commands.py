@@ -227,6 +227,32 @@ def test_command_names_are_completed(shell: Shell) -> None:
     assert done.out == "plain,sessions\n"
 
 
+def completions(shell: Shell, *words: str, begun: str = "") -> list[str]:
+    """Return what the shell offers after some words."""
+    line = " ".join(("vaka", *words, begun))
+    done = shell.vaka(COMP_WORDS=line, COMP_CWORD=str(len(words) + 1), _VAKA_COMPLETE="bash_complete")
+    assert done.err == ""
+    return [line.partition(",")[2] for line in done.out.split()]
+
+
+def test_names_of_sessions_approvals_models_and_agents_are_completed(shell: Shell) -> None:
+    assert completions(shell, "run", "--session") == []
+    assert not (shell.folder / "data").exists(), "completion must not create a store"
+    shell.write_script(call_line("pay", amount=5), say_line("Paid."))
+    shell.run("Pay.", "--session", "bills", "--ask", "suspend")
+    (row,) = shell.pending_decisions()
+    shell.write_file("vaka.toml", '[models.fast]\nmodel = "openai/small"\n')
+    for words in (("run", "--session"), ("run", "--fork"), ("sessions", "show"), ("sessions", "fork")):
+        assert completions(shell, *words, begun="bi") == ["bills"]
+    assert completions(shell, "sessions", "rewind", "bills") == []
+    assert completions(shell, "approvals", "resolve") == [row["id"]]
+    assert completions(shell, "approvals", "answer") == []
+    assert completions(shell, "run", "--model", begun="anthropic/claude-sonnet-5")[0].startswith("anthropic/claude-")
+    assert completions(shell, "models", "test", begun="loc") == ["local"]
+    assert completions(shell, "run", "--agent", begun="pa") == ["payer", "pa"]
+    assert completions(shell, "sessions", "list", "--agent") == ["payer"]
+
+
 def test_both_names_are_installed(shell: Shell) -> None:
     for name in ("vaka", "agentctl"):
         assert shell.bash(f"{name} --version").out.startswith("vaka ")
@@ -256,6 +282,7 @@ def test_no_command_is_a_usage_error_with_help(shell: Shell) -> None:
     done = shell.vaka()
     assert (done.code, "Commands:" in done.err) == (2, True)
     assert shell.vaka("fly").code == 2
+    assert shell.vaka("runn", "Hi.").err == "error: No such command 'runn'. Did you mean 'run'? (see `vaka --help`)\n"
 
 
 ODD = """

@@ -1,8 +1,10 @@
 """The examples of the command line pages print what the pages show."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.cli.shell import Shell
@@ -40,6 +42,30 @@ def test_every_example_of_the_page_prints_what_it_shows(shell: Shell) -> None:
 def test_every_command_is_on_the_page() -> None:
     for name in COMMANDS:
         assert f"`vaka {name}" in PAGE
+
+
+def commands_below(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name, below in command.commands.items():
+        yield from commands_below(below, (*path, name))
+
+
+def test_every_option_of_every_command_is_on_the_page() -> None:
+    parts = re.split(r"^## (?=`vaka|Options)", PAGE, flags=re.MULTILINE)[1:]
+    heads = [(part.partition("\n")[0], part) for part in parts]
+    common = next(text for head, text in heads if head.startswith("Options"))
+    missing: list[str] = []
+    for group, (load, _) in COMMANDS.items():
+        section = next(text for head, text in heads if f"`vaka {group}" in head)
+        for path, command in commands_below(load(), (group,)):
+            for param in command.params:
+                names = param.opts if isinstance(param, click.Option) else []
+                patterns = [rf"(?<![\w-]){name}(?![\w-])" for name in names if name.startswith("--")]
+                if not all(re.search(pattern, f"{section}\n{common}") for pattern in patterns):
+                    missing.append(f"vaka {' '.join(path)} {names[0]}")
+    assert missing == []
 
 
 def test_every_setting_is_in_the_guide(tmp_path: Path) -> None:

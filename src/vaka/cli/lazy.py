@@ -94,6 +94,12 @@ def replace_surrogates(text: str) -> str:
     return replace_surrogates(text)
 
 
+def add_completers(command: click.Command, path: tuple[str, ...]) -> None:
+    from vaka.cli.completion import add_completers as add
+
+    add(command, path)
+
+
 def luau_tool() -> "type[LuauTool]":
     from vaka.luau.tool import LuauTool
 

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from difflib import get_close_matches
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TextIO
 
@@ -36,6 +37,10 @@ GC_THRESHOLD = 50_000
 """New objects before a search for garbage. Imports make many objects and no garbage; Python's own is 700."""
 
 
+_COMPLETION_VARIABLES = {"_VAKA_COMPLETE", "_AGENTCTL_COMPLETE"}
+"""The variable, by name of the program, with which a shell asks for completions."""
+
+
 class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
@@ -43,7 +48,21 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return COMMANDS[cmd_name][0]() if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        command = COMMANDS[cmd_name][0]()
+        if not _COMPLETION_VARIABLES.isdisjoint(os.environ):
+            lazy.add_completers(command, (cmd_name,))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and name[:1] != "-" and not ctx.resilient_parsing:
+            near = get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
