@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.tables import each_row
+from vaka.matching.sensitive_paths import control_part_of, protected_part_of
 from vaka.policy.decision import DecisionKind
 from vaka.policy.paths import (
     ANY_CHILD,
@@ -18,7 +19,6 @@ from vaka.policy.paths import (
     exact_path_pattern,
     is_inside,
     names_of,
-    protected_part_of,
     split_path,
 )
 
@@ -296,15 +296,30 @@ def test_is_inside_compares_whole_names() -> None:
     ]
 )  # fmt: skip
 def test_a_path_that_decides_what_runs_is_protected(path: str) -> None:
+    assert control_part_of(split_path(path))
     assert protected_part_of(split_path(path))
 
 
 @each_row(
     [
-        "/w/src/a.py", "/w/.github/workflows/ci.yml", "/w/.gitignore", "/w/.gitattributes", "/w/git/config",
-        "/w/x.git/config", "/w/vaka.toml/x", "/w/.config/vaka",
-        "/w/.claude/commands/fix.md", "/w/.claude/agents/a.md", "/w/.claude/skills/s/SKILL.md", "/w/settings.json",
-        "/w/src/vaka/core.py", "/w/.vscode.md", "/w/docs/vaka.toml.md", "/w/.env", "/",
+        "/w/.claude/commands/fix.md", "/w/.claude/agents/a.md", "/w/.claude/skills/s/SKILL.md", "/w/.npmrc",
+        "/w/.github/workflows/ci.yml", "/w/sub/.github/workflows/ci.yml", "/w/.GitHub/Workflows/ci.yml",
+        "/w/.circleci/config.yml", "/w/.gitlab-ci.yml", "/w/.pre-commit-config.yaml", "/w/.cargo/config.toml",
+        "/w/.cursor/mcp.json", "/w/sub/.yarnrc.yml", "/home/kim/.local/bin/x", "/home/kim/.config/autostart/x.desktop",
+        "/home/kim/.config/systemd/user/x.service", "/home/kim/.config/fish/config.fish", "/home/kim/.vimrc",
+        "/home/kim/.ssh/authorized_keys", "/home/kim/.bash_aliases", "/home/kim/.config/git/config",
+    ]
+)  # fmt: skip
+def test_other_paths_that_decide_what_runs_are_protected_but_not_from_the_mode_that_bypasses(path: str) -> None:
+    assert protected_part_of(split_path(path))
+    assert control_part_of(split_path(path)) == ""
+
+
+@each_row(
+    [
+        "/w/src/a.py", "/w/.github/dependabot.yml", "/w/.gitignore", "/w/.gitattributes", "/w/git/config",
+        "/w/x.git/config", "/w/vaka.toml/x", "/w/.config/x", "/w/bin/x", "/w/package.json", "/w/settings.json",
+        "/w/.local/share/x",        "/w/src/vaka/core.py", "/w/.vscode.md", "/w/docs/vaka.toml.md", "/w/.env", "/",
     ]
 )  # fmt: skip
 def test_an_ordinary_path_is_not_protected(path: str) -> None:

@@ -353,6 +353,27 @@ def test_protected_paths_are_asked_about_under_every_mode_and_rule(mode: Mode, t
     assert decide_call(make_policy(mode), "Read", file_path=path).decision == MODE_DECISIONS[mode]["read"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("path", [".claude/commands/x.md", ".github/workflows/ci.yml", ".npmrc", "sub/.circleci/x.yml"])
+def test_files_that_decide_what_runs_are_asked_about_in_every_mode_but_bypass(mode: Mode, path: str) -> None:
+    wanted = {"dontAsk": "deny", "plan": "deny", "bypassPermissions": "allow"}.get(mode, "ask")
+    for allow in ((), ("Edit(**)", "Edit", "Write")):
+        assert decide_call(make_policy(mode, allow=allow), "Write", file_path=path).decision == wanted
+    assert decide_call(make_policy(mode), "Read", file_path=path).decision == MODE_DECISIONS[mode]["read"]
+
+
+@pytest.mark.parametrize(
+    "command", ["git add .github/workflows/ci.yml", "actionlint .github/workflows/ci.yml", "cat .npmrc", "npm ci"]
+)
+def test_a_command_that_only_reads_such_a_file_is_not_asked_about(command: str) -> None:
+    assert decide_call(make_policy(allow=("Bash",)), "Bash", command=command).decision == "allow"
+
+
+@pytest.mark.parametrize("command", ["echo x > .npmrc", "sed -i s/a/b/ .github/workflows/ci.yml", "cp x .claude/a.md"])
+def test_a_command_that_changes_such_a_file_is_asked_about(command: str) -> None:
+    assert decide_call(make_policy(allow=("Bash",)), "Bash", command=command).decision == "ask"
+
+
 def test_a_link_into_a_protected_folder_is_protected(tmp_path: Path) -> None:
     (tmp_path / ".git" / "hooks").mkdir(parents=True)
     (tmp_path / "innocent").symlink_to(".git/hooks")

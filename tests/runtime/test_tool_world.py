@@ -134,6 +134,52 @@ async def test_commands_have_limits_and_see_only_listed_keys(tmp_path: Path, mon
     assert big.text
 
 
+PRINT_ALL_FILES = """
+import contextlib, os
+for folder, _, names in os.walk("."):
+    for name in names:
+        with contextlib.suppress(OSError):
+            print(open(os.path.join(folder, name), errors="replace").read())
+os.makedirs("made", exist_ok=True)
+with contextlib.suppress(OSError):
+    open("made/.env", "a").write("canary of " + "made/.env.")
+"""
+
+
+async def test_commands_cannot_read_what_the_rules_forbid_to_read(tmp_path: Path) -> None:
+    forbidden = [".env", "sub/.env", "conf/key", "made/.env"]
+    for name in (*forbidden[:-1], "conf/open"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"canary of {name}.\n")
+    (tmp_path / "look.py").write_text(PRINT_ALL_FILES)
+    rules = ("Read(.env)", "Read(./conf/key)")
+    results = await run_tools(*[bash_call("python3 look.py 2>&1")] * 2, cwd=str(tmp_path), deny=rules, sandbox="on")
+    for result in results:
+        assert "canary of conf/open" in result.text
+        assert [name for name in forbidden if f"canary of {name}." in result.text] == []
+    assert (tmp_path / "made/.env").exists()
+
+
+async def test_commands_cannot_change_hooks_of_a_repository_that_was_made_since(tmp_path: Path) -> None:
+    (tmp_path / "change.sh").write_text("echo evil > sub/.git/hooks/pre-commit; echo evil >> sub/.git/config")
+    commands = ["git init -q sub && echo x > sub/file", "sh change.sh 2>&1"]
+    made, changed = await run_tools(*map(bash_call, commands), cwd=str(tmp_path), sandbox="on")
+    assert not made.failed, made.text
+    assert "Read-only" in changed.text
+    assert not (tmp_path / "sub/.git/hooks/pre-commit").exists()
+    assert "evil" not in (tmp_path / "sub/.git/config").read_text()
+
+
+async def test_variables_with_unknown_names_are_not_passed_to_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPANY_CRED", "canary-3")
+    for sandbox in ("on", "off"):
+        (seen,) = await run_tools(bash_call("env"), cwd=str(tmp_path), sandbox=sandbox)
+        assert "PATH=" in seen.text
+        assert "canary-3" not in seen.text
+
+
 async def test_commands_reach_only_the_listed_hosts_through_the_proxy(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -15,6 +15,7 @@ HARMLESS_NAMES = [
     "JAVA_HOME", "CARGO_HOME", "GOPATH", "NODE_OPTIONS", "PYTHONPATH", "CI", "NO_COLOR", "COLUMNS", "HOSTNAME",
     "KEYBOARD", "MONKEY", "COMPASS", "PATTERN", "AUTHOR", "CFLAGS", "MAKEFLAGS", "LD_LIBRARY_PATH", "PAGER",
 ]  # fmt: skip
+UNKNOWN_NAMES = ["KEYBOARD", "MONKEY", "COMPASS", "PATTERN", "AUTHOR"]
 SECRET_VALUES = [
     "sk-abcdefghijklmnopqrstuvwx", "Bearer sk-ant-" + "a1" * 12, "ghp_abcdefghijklmnopqrstuvwxyz0123",
     "github_pat_11ABCDEFG0abcdefghijklmn", "glpat-abcdefghijklmnopqrst", "xoxb-1234567890-abc", "AKIA" + "A1B2" * 4,
@@ -37,10 +38,19 @@ def test_variables_with_secret_values_are_dropped() -> None:
 
 
 def test_allowed_variables_are_kept() -> None:
-    environ = {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "THEIR_TOKEN": "3", "PLAIN": "4", "": "5", "A=B": "6"}
-    assert scrub_environment(environ) == {"PLAIN": "4"}
-    assert scrub_environment(environ, ["MY_TOKEN"]) == {"MY_TOKEN": "1", "PLAIN": "4"}
-    assert scrub_environment(environ, ["MY_*"]) == {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "PLAIN": "4"}
+    environ = {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "THEIR_TOKEN": "3", "LANG": "4", "": "5", "A=B": "6"}
+    assert scrub_environment(environ) == {"LANG": "4"}
+    assert scrub_environment(environ, ["MY_TOKEN"]) == {"MY_TOKEN": "1", "LANG": "4"}
+    assert scrub_environment(environ, ["MY_*"]) == {"MY_TOKEN": "1", "MY_OTHER_TOKEN": "2", "LANG": "4"}
+
+
+def test_only_known_variables_are_passed() -> None:
+    unknown = ["COMPANY_CRED", "PLAIN", "JIRA", "ACME_LOGIN", "DATABASE", "X", "SLACK", "LDAP_BIND", "GH_ENTERPRISE"]
+    assert scrub_environment(dict.fromkeys([*unknown, *HARMLESS_NAMES], "x")) == dict.fromkeys(
+        (name for name in HARMLESS_NAMES if name not in UNKNOWN_NAMES), "x"
+    )
+    assert scrub_environment({"COMPANY_CRED": "x"}, ["COMPANY_*"]) == {"COMPANY_CRED": "x"}
+    assert scrub_environment({"NPM_CONFIG_REGISTRY": "https://me:pw@host/"}) == {}
 
 
 def test_path_home_and_language_have_defaults() -> None:

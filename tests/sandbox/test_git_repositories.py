@@ -96,12 +96,26 @@ async def test_placeholders_are_ignored_by_git_and_python(kind: type[Bubblewrap]
 
 @pytest.mark.parametrize("kind", SANDBOXES)
 async def test_protection_lasts_until_the_last_command_ends(kind: type[Bubblewrap], tmp_path: Path) -> None:
-    attack = "echo evil > commondir; mkdir refs; rm -rf refs commondir; mv refs was; ls -d refs commondir"
+    attack = "echo evil > commondir; rm -rf commondir .vscode; mv commondir was; ls -d .vscode commondir"
     async with run_and_keep_running(kind(), "true", tmp_path):
         for _ in range(2):
             ended = await run_script(kind(), f"exec 2>/dev/null; {attack}", tmp_path)
-            assert ended == CompletedCommand(0, "commondir\nrefs\n", "")
+            assert ended == CompletedCommand(0, ".vscode\ncommondir\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_folders_with_names_that_git_uses_can_be_made(kind: type[Bubblewrap], tmp_path: Path) -> None:
+    assert (await run_script(kind(), "mkdir refs && mkdir objects && touch refs/x", tmp_path)).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["objects", "refs"]
+
+
+async def test_a_folder_that_became_a_bare_repository_stays_useless_to_git(tmp_path: Path) -> None:
+    run_git("init", "-q", ".", at=tmp_path)
+    await run_script(Bubblewrap(), ATTACKS["another repository around it"], tmp_path)
+    assert (tmp_path / "commondir").is_socket()
+    assert await run_script(Bubblewrap(), "rm -rf refs; git init -q again", tmp_path) is not None
+    assert not (tmp_path / "commondir").exists(), "it is not needed any more"
 
 
 async def test_a_stale_placeholder_is_removed_with_the_next_command(tmp_path: Path) -> None:

@@ -75,20 +75,23 @@ async def test_only_ordinary_sockets_can_be_made(kind: type[Bubblewrap], tmp_pat
 
 
 @pytest.mark.parametrize("kind", [Bubblewrap, Landlock])
-async def test_setuid_programs_cannot_be_made(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_setuid_and_setgid_programs_cannot_be_made(kind: type[Bubblewrap], tmp_path: Path) -> None:
     script = (
         "import os, stat\nopen('f', 'w').close(); f = os.open('f', os.O_RDONLY)\n"
         "ways = {\n"
         " 'chmod': lambda: os.chmod('f', 0o4755), 'fchmod': lambda: os.fchmod(f, 0o4755),\n"
-        " 'both': lambda: os.chmod('f', 0o6755), 'mknod': lambda: os.mknod('n', stat.S_IFREG | 0o4755),\n"
+        " 'both': lambda: os.chmod('f', 0o6755), 'group': lambda: os.chmod('f', 0o2755),\n"
+        " 'mknod': lambda: os.mknod('n', stat.S_IFREG | 0o4755),\n"
         " 'open': lambda: os.open('o', os.O_CREAT | os.O_WRONLY, 0o4755),\n"
         " 'unnamed': lambda: os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755)}\n"
         "for name, way in ways.items():\n try: way(); print(name)\n except PermissionError: pass\n"
-        "os.chmod('f', 0o2755); os.chmod('.', 0o2755); os.open('.', os.O_RDONLY, 0o4755); print('rest')"
+        "os.chmod('f', 0o1755); os.chmod('.', 0o1755); os.open('.', os.O_RDONLY, 0o4755); print('rest')"
     )
     assert await run_python(kind(), script, tmp_path) == "rest\n"
-    assert [path for path in tmp_path.iterdir() if path.stat().st_mode & 0o4000] == []
-    said = await run_to_end(await kind().start(shell_command("cp /bin/true t && chmod u+s t; stat -c %a t", tmp_path)))
+    assert [path for path in tmp_path.iterdir() if path.stat().st_mode & 0o6000] == []
+    said = await run_to_end(
+        await kind().start(shell_command("cp /bin/true t && chmod u+s t; chmod g+s t; stat -c %a t", tmp_path))
+    )
     assert said.stdout == "755\n"
 
 

@@ -1,6 +1,7 @@
 """The existing files in a folder that rules for paths match."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,9 +20,9 @@ def find_covered_paths(folder: str, patterns: Sequence[PathPattern], limit: int 
 
     Raises ``FolderTooLarge`` after ``limit`` names.
     """
-    pending, count = [folder], 0
+    pending, count = deque([folder]), 0
     while pending and patterns:
-        top = pending.pop()
+        top = pending.popleft()  # the nearest first
         names = split_path(top)
         parent = names[-1] if names else ""
         for name, is_folder in _list_folder(top):

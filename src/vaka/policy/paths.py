@@ -1,10 +1,9 @@
-"""Path patterns of rules, the names of a file, and the paths that are protected or hold secrets."""
+"""Path patterns of rules, and the names of a file."""
 
 import os
 import re
 import unicodedata
 from collections.abc import Callable, Collection
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -51,6 +50,10 @@ class PathPattern:
         self._reserved_segments = int(only_folder and kind == "allow")  # "x/" allows only what is inside the folder
         roots = {split_path(root) for root in (anchor, os.path.realpath(anchor))}
         self._roots = tuple({fold_path_case(root) if self._ignore_case else root for root in roots})
+        literal = parts[:-1] if parts[-1:] == ["**"] else parts
+        known = bool(literal) and all(map(is_literal, literal))
+        self.literal_path = os.path.join(anchor, *literal) if known else ""  # noqa: PTH118  # text, not a file
+        """The path that it matches with everything inside it, if it has no wildcards."""
         matchers = [self._compile_part(part, last=index == len(parts) - 1) for index, part in enumerate(parts)]
         self._matchers = (*matchers, None)  # a match includes what is inside it
 
@@ -224,77 +227,3 @@ def _parse_bracket(part: str, index: int) -> tuple[str, int]:
     if bracket is None:
         raise ValueError("'[' is never closed; write \\[ for the bracket itself")
     return bracket
-
-
-_PROTECTED_FOLDERS = frozenset({".git", ".vscode", ".idea", ".husky", ".devcontainer", ".vaka"})
-
-_PROTECTED_FILES = frozenset(
-    {
-        "vaka.toml", ".mcp.json", ".claude.json", "managed-settings.json", ".gitconfig", ".gitmodules", ".bashrc",
-        ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
-        ".ripgreprc", ".envrc",
-    }
-)  # fmt: skip
-
-_CLAUDE_SETTINGS = frozenset({"settings.json", "settings.local.json", "hooks"})
-"""The protected names in a ``.claude`` folder; commands, agents and skills are ordinary files."""
-
-_INVISIBLE_CHARACTERS = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\u00ad]")
-
-_SHORT_NAMES = {"git~1": ".git", "claude~1": ".claude", "vscode~1": ".vscode"}
-"""Short names of the same folders on Windows file systems."""
-
-
-def protected_part_of(path: PathSegments) -> str:
-    """Return the protected part of an absolute path, ``""`` when it is not protected."""
-    names = [_normalize_name(part) for part in path]
-    for index, name in enumerate(names):
-        last = index == len(names) - 1
-        if name in _PROTECTED_FOLDERS or (last and name in _PROTECTED_FILES):
-            return path[index]
-        if name == ".claude" and (last or names[index + 1] in _CLAUDE_SETTINGS):
-            return ".claude" if last else f".claude/{names[index + 1]}"
-        if name == "vaka" and index and names[index - 1] in (".config", "etc") and not last:
-            return f"{names[index - 1]}/vaka"
-    return ""
-
-
-def _normalize_name(name: str) -> str:
-    """Return a name as the most lenient file system compares it."""
-    if name.isascii() and name.islower() and name[-1] not in ". " and ":" not in name:
-        return _SHORT_NAMES.get(name, name)
-    plain = unicodedata.normalize("NFKC", _INVISIBLE_CHARACTERS.sub("", name)).casefold()
-    plain = plain.partition(":")[0].rstrip(". ")
-    return _SHORT_NAMES.get(plain, plain)
-
-
-_SECRET_PATHS = re.compile(
-    r"(?:^|/)(?:\.ssh|\.gnupg|\.aws|\.azure|\.kube|\.docker|\.netrc|\.pgpass|\.git-credentials|\.npmrc|\.pypirc"
-    r"|\.config/(?:gcloud|gh|op)|\.[a-z]*_history|\.vault-token|id_(?:rsa|dsa|ecdsa|ed25519)|keyrings)(?:/|$)"
-    r"|^/etc/(?:g?shadow|sudoers|ssl/private|ssh/ssh_host)|^/proc/.*(?:environ|mem|cmdline|maps)$|^/(?:var/)?run/secrets"
-    r"|^/dev/(?!null$|zero$|urandom$|random$|stdin$|stdout$|stderr$|fd/|tty$)"
-)
-
-_SECRET_FILES = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/proc/1/environ", "/proc/self/environ", "/run/secrets")
-
-_SECRET_NAMES = (
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pgpass", ".git-credentials", ".npmrc",
-    ".pypirc", ".vault-token", ".bash_history",
-)  # fmt: skip
-
-
-def holds_secrets(path: str) -> bool:
-    """Return whether a normalized path, which may start with ``~``, is known to hold secrets."""
-    return _SECRET_PATHS.search(path) is not None
-
-
-def may_match_secrets(pattern: str) -> bool:
-    """Return whether a pattern that leads out of its folder may match a file with secrets."""
-    if not pattern.startswith(("/", "~", "..")):
-        return False
-    parts = pattern.split("/")
-    dotted = [part for part in parts if part.startswith(".") and part.strip(".*?")]
-    if any(fnmatchcase(name, part) for part in dotted for name in _SECRET_NAMES):
-        return True
-    files = (file.split("/") for file in _SECRET_FILES)
-    return any(len(parts) >= len(file) and all(map(fnmatchcase, file, parts)) for file in files)

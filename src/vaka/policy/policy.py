@@ -12,6 +12,7 @@ from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, ToolSpec, Verdict
 from vaka.matching.hosts import host_of
+from vaka.matching.sensitive_paths import control_part_of, holds_secrets, protected_part_of
 from vaka.policy.covered_paths import find_selected
 from vaka.policy.decision import (
     MODE_DECISIONS,
@@ -29,11 +30,9 @@ from vaka.policy.paths import (
     PathPattern,
     PathSegments,
     absolute_path,
-    holds_secrets,
     is_in_bare_repository,
     is_inside,
     names_of,
-    protected_part_of,
     resolve_links,
     split_path,
 )
@@ -335,7 +334,7 @@ class LayeredPolicy:
             if rules := self._path_rules(kind, tool, path, edits=edits):
                 ruled = _decide_by_rules(rules, format_path(path))
                 return strictest_decision([ruled, tool_decision]) if tool_decision is not None else ruled
-        if edits and not asked and (part := protected_part_of(path)):
+        if edits and not asked and (part := self._protected_part_of(path)):
             return self._decide_protected(path, part)
         if tool_decision is not None:
             return tool_decision
@@ -345,6 +344,9 @@ class LayeredPolicy:
         access: AccessKind = ("edit" if near else "change") if edits else ("read" if near else "reach")
         return self._decide_by_mode(access, format_path(path), exact_path_rule(path, edits=edits))
 
+    def _protected_part_of(self, path: PathSegments) -> str:
+        return control_part_of(path) if self.mode == "bypassPermissions" else protected_part_of(path)
+
     def _decide_protected(self, path: PathSegments, part: str) -> PermissionDecision:
         reason = f"{format_path(path)}: {part} decides what runs or what is allowed"
         if self.mode == "plan":
@@ -353,7 +355,7 @@ class LayeredPolicy:
         subject = exact_path_rule(path, edits=True)
         return PermissionDecision(
             decision="ask", rule=part, layer=PROTECTED_LAYER, subject=subject,
-            reason=f"{reason}, so a person is asked in every mode",
+            reason=f"{reason}, so a person is asked",
             asks=(question_name_of(part, PROTECTED_LAYER, subject),),
         )  # fmt: skip
 

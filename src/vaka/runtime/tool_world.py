@@ -21,13 +21,13 @@ from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.policy.policy import LayeredPolicy
-from vaka.policy.read_filter import make_read_filter
+from vaka.policy.read_filter import find_unreadable_paths, make_read_filter
 from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
 from vaka.sandbox.proxy import Proxy
 from vaka.sandbox.select import select_sandbox
-from vaka.sandbox.sensitive import protected_paths, secret_paths
-from vaka.tools.builtin.shell.supervisor import CommandScope, ShellSupervisor
+from vaka.sandbox.sensitive import find_nested_paths, protected_paths, secret_paths
+from vaka.tools.builtin.shell.supervisor import CommandScope, RestrictedPaths, ShellSupervisor
 
 _JOURNAL_SUFFIXES = ("", "-journal")
 """Name suffixes of the store files that commands must not create or replace: SQLite replays a journal that it finds,
@@ -57,7 +57,10 @@ class WorldFactory:
         folders = files.roots if isinstance(files, MultiRootFiles) else [files.root] if files.root else []
         return World(
             files=files, network=network, sandbox=self._make_sandbox(network),
-            shells=ShellSupervisor(self._command_scope(folders), options.command_habits),
+            shells=ShellSupervisor(
+                self._command_scope(folders), options.command_habits,
+                find_restricted=lambda: self._find_restricted(folders),
+            ),
             reader=self._page_reader(), search=options.search, cwd=_working_folder(cwd, folders),
             snapshots=FileSnapshots(files, self._store.blobs) if options.snapshots else None,
             may_read=make_read_filter(self._policy), tasks=tasks, patience=options.question_timeout,
@@ -90,6 +93,14 @@ class WorldFactory:
             ),
             network=ALL_HOSTS in options.command_hosts,
             bounds=options.command_limits,
+        )
+
+    def _find_restricted(self, folders: Sequence[str]) -> RestrictedPaths:
+        """Return the paths in the workspace that commands must not change or read, as it is now."""
+        unreadable = find_unreadable_paths(self._policy, folders)
+        return RestrictedPaths(
+            protected=tuple(path for folder in folders for path in find_nested_paths(folder)),
+            hidden=tuple(path for path in unreadable if not _contains_folder(path, folders)),
         )
 
     def _extra_roots(self) -> list[str]:

@@ -4,14 +4,40 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase, translate
 from pathlib import Path
 
+from vaka.matching.sensitive_paths import HOME_PATHS, SECRETS_IN_HOMES, SYSTEM_SECRETS, protected_part_of
 from vaka.sandbox.warden.protected_paths import is_placeholder
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_KNOWN_VARIABLES = (
+    # the session
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TERM_PROGRAM*", "COLORTERM",
+    "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR*", "LS_COLORS", "GREP_COLOR*", "PWD", "OLDPWD", "SHLVL",
+    "HOSTNAME", "HOST", "HOSTTYPE", "MACHTYPE", "OSTYPE", "ARCH", "TMPDIR", "TMP", "TEMP", "MAIL", "EDITOR", "VISUAL",
+    "PAGER", "LESS*", "MANPATH", "INFOPATH", "XDG_*_HOME", "XDG_*_DIRS", "CI", "DEBIAN_FRONTEND", "DEBUG", "VERBOSE",
+    "LOG_LEVEL", "SOURCE_DATE_EPOCH", "NIX_*", "GUIX_*", "HOMEBREW_*", "WSL_*", "CONTAINER", "IN_NIX_SHELL",
+    # build tools and languages
+    "CC", "CXX", "CPP", "LD", "AR", "AS", "NM", "RANLIB", "STRIP", "*FLAGS", "MAKE*", "CMAKE_*", "CTEST_*", "MESON_*",
+    "NINJA_*", "BAZEL_*", "PKG_CONFIG_*", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CCACHE_*",
+    "CPLUS_INCLUDE_PATH", "SDKROOT", "MACOSX_*", "CUDA_*", "OMP_*", "MKL_*", "PYTHON*", "VIRTUAL_ENV*", "CONDA_*",
+    "PIP_*", "PIPENV_*", "POETRY_*", "PDM_*", "UV_*", "PYTEST_*", "TOX_*", "COVERAGE_*", "COV_CORE_*", "MYPY*",
+    "DJANGO_SETTINGS_MODULE", "FLASK_*", "JUPYTER_*", "NODE_*", "NPM_*", "NVM_*", "YARN_*", "PNPM_*", "VITE_*",
+    "NEXT_*", "BUN_*", "DENO_*", "JAVA_*", "JDK_*", "JRE_*", "MAVEN_*", "M2_*", "GRADLE_*", "KOTLIN_*", "SBT_*",
+    "ANDROID_*", "GO*", "CGO_*", "CARGO_*", "RUST*", "GEM_*", "BUNDLE_*", "RUBY*", "RBENV_*", "RAILS_ENV", "RACK_ENV",
+    "PYENV_*", "ASDF_*", "MISE_*", "PERL*", "LUA_*", "PHP*", "COMPOSER_*", "DOTNET_*", "NUGET_*", "MIX_*", "HEX_*",
+    "ERL_*", "ELIXIR_*", "R_*", "JULIA_*", "STACK_*", "CABAL_*", "OPAM*", "SWIFT_*", "ZIG_*", "EMSDK*", "APP_ENV",
+    # certificates, proxies and the author of commits
+    "SSL_CERT_*", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "*_PROXY", "GIT_AUTHOR_*", "GIT_COMMITTER_*", "GIT_EDITOR",
+    "GIT_PAGER", "GIT_TERMINAL_PROMPT", "GIT_CONFIG_NOSYSTEM", "EMAIL",
+    # places and versions
+    "*_HOME", "*_ROOT", "*_DIR", "*_PREFIX", "*_PATH", "*_VERSION",
+)  # fmt: skip
+"""Variables that commands get; any other name, such as ``COMPANY_CRED``, is dropped."""
 _SECRET_WORDS = (
     "API_?KEY", "APIKEY", "ACCESS_?KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "PRIVATE_?KEY",
     "CREDENTIAL", "SIGNING_?KEY", "ENCRYPTION_?KEY", "MASTER_?KEY", "AUTH_?KEY", "LICENSE_?KEY", "COOKIE",
@@ -45,6 +71,12 @@ _DROPPED_VARIABLES = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=4096)
+def is_known(name: str) -> bool:
+    """Return whether a variable is known to be needed by programs and to hold no secret by its name."""
+    return any(fnmatchcase(name.upper(), pattern) for pattern in _KNOWN_VARIABLES)
+
+
 @functools.lru_cache(maxsize=4096)  # the same variables are checked for every command
 def is_secret(name: str, value: str) -> bool:
     """Return whether a variable looks like a secret, a socket or injected code, by its name or its value."""
@@ -57,14 +89,14 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def scrub_environment(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that a command may have; ``allow`` adds names or patterns with ``*``."""
+    """Return the known variables that look harmless; ``allow`` adds names or patterns with ``*``."""
     allowed = tuple(allow)
     return {
         name: value
         for name, value in environ.items()
         if name
         and "=" not in name
-        and (any(fnmatchcase(name, pattern) for pattern in allowed) or not is_secret(name, value))
+        and (any(fnmatchcase(name, pattern) for pattern in allowed) or (is_known(name) and not is_secret(name, value)))
     }
 
 
@@ -80,54 +112,72 @@ def build_command_environment(
     return {**variables, **overrides}
 
 
-_SECRETS_IN_HOMES = (
-    ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".oci", ".config/gcloud", ".config/gh", ".config/hub",
-    ".config/op", ".config/doctl", ".config/hcloud", ".config/rclone", ".config/sops", ".config/age",
-    ".config/vaka", ".docker/config.json", ".docker/run", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc",
-    ".yarnrc.yml", ".pypirc", ".git-credentials", ".config/git/credentials", ".cargo/credentials",
-    ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d",
-    ".vault-token", ".password-store", ".local/share/keyrings", ".local/share/vaka", ".claude/.credentials.json",
-    ".claude.json", ".codex/auth.json", ".gemini", ".mozilla", ".config/google-chrome", ".config/chromium",
-    ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history",
-)  # fmt: skip
-_SYSTEM_SECRETS = (
-    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
-    "/etc/ssl/private", "/etc/krb5.keytab", "/etc/kubernetes", "/var/lib/docker", "/var/lib/kubelet",
-    "/var/lib/postgresql", "/var/snap/lxd", "/var/spool/cron", "/var/backups", "/boot",
-)  # fmt: skip
+_IN_GIT_DIRECTORY = ("config", "config.worktree", "commondir", "hooks", "info/attributes")
+"""Paths in a git directory that decide what git runs; the others change with every commit."""
 PROTECTED_NAMES = (
-    ".git/config", ".git/config.worktree", ".git/commondir", ".git/hooks", ".git/info/attributes", ".gitmodules",
-    ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "vaka.toml", ".mcp.json", ".envrc",
+    *(f".git/{name}" for name in _IN_GIT_DIRECTORY), ".gitmodules", ".claude", ".vaka", ".vscode", ".idea", ".husky",
+    ".devcontainer", "vaka.toml", ".mcp.json", ".envrc", ".github/workflows",
 )  # fmt: skip
-"""Paths in a workspace that other programs of its owner execute or take configuration from."""
+"""Paths in a workspace that are protected also while they are missing."""
 _BARE_REPOSITORY_MARKERS = ("refs", "objects", "HEAD")
-"""Git takes a folder that has all of these for a bare repository, if its ``.git`` is damaged; so one of them is kept
-missing. ``HEAD`` is last: while a file has that name, git finds the revision ``HEAD`` ambiguous."""
-_COMMON_DIRECTORY_FILE = "commondir"
-"""Names the folder in which git looks for the others."""
-_PROTECTED_IN_BARE_REPOSITORY = ("config", "config.worktree", "commondir", "hooks", "info/attributes")
+"""Git takes a folder that has all of these for a bare repository, if its ``.git`` is damaged."""
+_MAX_ENTRIES = 20_000
+"""Names below a workspace that are looked at for protected paths, nearest first, before each command."""
+_NOT_SEARCHED = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache", ".cache"})
 PLACEHOLDER_FOLDERS = (
     ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
-    "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc",
+    "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc", "workflows", "bin", "autostart", "systemd",
+    "environment.d", "fish", "plasma-workspace", "applications", "dbus-1", "LaunchAgents", ".ssh", ".gnupg", ".vim",
+    "nvim", ".emacs.d", "tmux", "pip", ".pip", "init.d", "cli-plugins", "direnv", "gdb", ".oh-my-zsh", "vaka", ".codex",
+    ".gemini", ".cursor", "git",
 )  # fmt: skip
-"""Protected names whose placeholder is a folder while they are missing. The last ones are files otherwise, but git
-ignores an empty folder, while the next ``git add`` would add an empty file."""
+"""Protected names whose placeholder is a folder while they are missing. Some are files otherwise, but git ignores an
+empty folder, while the next ``git add`` would add an empty file."""
 
 
 def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
     """Return the usual paths of keys and credentials; ``homes`` are by default all home folders of this machine."""
     folders = tuple(homes) if homes is not None else _list_homes()
     host_keys = tuple(str(path) for path in Path("/etc/ssh").glob("ssh_host_*_key"))
-    return (*(str(home / name) for home in folders for name in _SECRETS_IN_HOMES), *_SYSTEM_SECRETS, *host_keys)
+    return (*(str(home / name) for home in folders for name in SECRETS_IN_HOMES), *SYSTEM_SECRETS, *host_keys)
 
 
-def protected_paths(workspace: str) -> tuple[str, ...]:
-    """Return the paths of a workspace that commands must not change, nor make so that it becomes a bare repository."""
+def protected_paths(workspace: str, homes: Iterable[Path] | None = None) -> tuple[str, ...]:
+    """Return the paths of a workspace that commands must not change, nor make so that it becomes a bare repository.
+
+    Paths in folders below count if they exist. ``homes`` are by default all home folders of this machine.
+    """
     folder = workspace.rstrip("/")
-    missing = next((name for name in _BARE_REPOSITORY_MARKERS if _is_missing(f"{folder}/{name}")), "")
+    is_bare = not any(_is_missing(f"{folder}/{name}") for name in _BARE_REPOSITORY_MARKERS)
     # A trailing "//" asks for a socket as placeholder: git neither adds nor reads it, and Python would import a folder.
-    more = (f"{_COMMON_DIRECTORY_FILE}//", f"{missing}//") if missing else _PROTECTED_IN_BARE_REPOSITORY
-    return tuple(f"{folder}/{name}" for name in (*PROTECTED_NAMES, *more))
+    more = _IN_GIT_DIRECTORY if is_bare else ("commondir//",)
+    if os.path.realpath(folder) in map(os.path.realpath, _list_homes() if homes is None else homes):
+        more = (*more, *HOME_PATHS)
+    names = dict.fromkeys((*PROTECTED_NAMES, *more))
+    return (*(f"{folder}/{name}" for name in names), *find_nested_paths(folder))
+
+
+def find_nested_paths(workspace: str) -> Iterator[str]:
+    """Yield the existing paths below a workspace that commands must not change."""
+    pending, count = deque([workspace.rstrip("/") or "/"]), 0
+    while pending and count < _MAX_ENTRIES:
+        folder = pending.popleft()
+        names = folder.split("/")[1:]
+        for name, is_folder in _list_folder(folder):
+            count += 1
+            path = f"{folder}/{name}"
+            if name == ".git":
+                yield from (f"{path}/{inner}" for inner in _IN_GIT_DIRECTORY)
+            elif protected_part_of((*names[-2:], name)):
+                yield path
+            elif is_folder and name not in _NOT_SEARCHED:
+                pending.append(path)
+
+
+def _list_folder(folder: str) -> list[tuple[str, bool]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    return []
 
 
 def _is_missing(path: str) -> bool:

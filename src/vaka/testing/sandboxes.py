@@ -211,14 +211,14 @@ class SandboxContract:
     async def test_secrets_in_the_environment_are_not_passed_on(
         self, sandbox: Sandbox, workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for name in ("SOME_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "AWS_ACCESS_KEY_ID", "MY_SECRET", "SSH_AUTH_SOCK"):
+        for name in ("SOME_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "AWS_ACCESS_KEY_ID", "MY_SECRET", "COMPANY_CRED"):
             monkeypatch.setenv(name, f"canary-{name}")
         monkeypatch.setenv("DATABASE_URL", "postgres://me:canary-url@host/db")  # not a secret
-        monkeypatch.setenv("HARMLESS", "yes")
+        monkeypatch.setenv("NODE_ENV", "test")
         ended = await self.run(sandbox, "env", workspace, env={"GIVEN_TOKEN": "asked for"})  # nosec B105  # made up
         assert "canary" not in ended.stdout
         lines = ended.stdout.splitlines()
-        assert {"HARMLESS=yes", "GIVEN_TOKEN=asked for"} <= set(lines)
+        assert {"NODE_ENV=test", "GIVEN_TOKEN=asked for"} <= set(lines)
         assert {"PATH", "HOME", "LANG"} <= {line.partition("=")[0] for line in lines}
 
     @pytest.mark.parametrize(

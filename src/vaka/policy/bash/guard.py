@@ -9,11 +9,11 @@ from itertools import takewhile
 from typing import TypeAlias
 
 from vaka.core.types.tool import Verdict
+from vaka.matching.sensitive_paths import holds_secrets, may_match_secrets
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words
 from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
 from vaka.policy.bash.programs import read_set
 from vaka.policy.decision import DecisionKind, Finding
-from vaka.policy.paths import holds_secrets, may_match_secrets
 
 PathCheck: TypeAlias = Callable[[str], Verdict]
 """The verdict on reading or writing a path: absolute, below ``~``, or relative to the start of the script."""
@@ -28,6 +28,11 @@ _WRITING_PROGRAMS, _READING_PROGRAMS = read_set("writing_programs"), read_set("r
 """Programs that write to, or read, their operands."""
 
 _NEVER_WRITING_PROGRAMS = read_set("never_writing_programs")
+
+_READING_GIT_COMMANDS = frozenset(
+    {"add", "commit", "diff", "log", "show", "blame", "status", "ls-files", "grep", "push"}
+)
+"""Subcommands of git that leave their operands as they are."""
 
 _PROBE_NAMES = (
     ".env", ".env.local", ".env.development", ".env.production", ".env.test", "secrets.json", "secrets.yaml",
@@ -135,6 +140,8 @@ def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Ite
     for words in simple.forms:
         name = base_name(words[0].placeholder_text) if words else ""
         writes = True if name in _WRITING_PROGRAMS else None if name in _NEVER_WRITING_PROGRAMS else False
+        if name == "git" and any(word.value in _READING_GIT_COMMANDS for word in words[1:3]):
+            writes = None
         for word in words[1:]:
             for text in _path_candidates(word):
                 if name in _WRITING_PROGRAMS or name in _READING_PROGRAMS:

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from vaka.core.types.tool import Allow, Ask, Verdict
+from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Verdict
+from vaka.matching.sensitive_paths import control_part_of
 from vaka.policy.bash import guard
 from vaka.policy.bash.guard import FolderTracker, PathCheck
 from vaka.policy.bash.options import NotReadOnly
@@ -214,6 +215,8 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         for path, writes in guard.iter_operand_paths(simple, self.assigned_paths):
             yield from self._check_path("read", path)
             for finding in self._check_path("write", path) if writes is not None else ():
+                if not writes and finding.layer == PROTECTED_LAYER and not control_part_of(path.split("/")):
+                    continue  # an unknown program mostly reads them
                 if writes or finding.decision == "ask":
                     yield finding
                 else:

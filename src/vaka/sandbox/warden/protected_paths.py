@@ -38,12 +38,22 @@ class HeldPath(NamedTuple):
     descriptor: int
     """The descriptor that is locked."""
 
+    def _is_still_needed(self) -> bool:
+        """Return whether git would take the folder for a bare repository without this placeholder.
+
+        Git looks for objects and refs where ``commondir`` says, and stops if it cannot be read.
+        """
+        return self.name == _GIT_COMMON_DIRECTORY_FILE and all(
+            _exists_in(self.folder, name) for name in ("HEAD", "objects", "refs")
+        )
+
     def release(self) -> None:
-        """Drop the lock; remove an unchanged placeholder that no other process holds."""
+        """Drop the lock; remove an unchanged placeholder that no other process holds and that is not needed."""
         with contextlib.suppress(OSError):
             status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
             is_socket = stat.S_ISSOCK(status.st_mode)
-            if is_placeholder(status) and (is_socket or _is_same_file(self.folder, self.name, self.descriptor)):
+            unchanged = is_placeholder(status) and (stat.S_ISREG(status.st_mode) or not self._is_still_needed())
+            if unchanged and (is_socket or _is_same_file(self.folder, self.name, self.descriptor)):
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if stat.S_ISDIR(status.st_mode):
                     os.rmdir(self.name, dir_fd=self.folder)
@@ -134,6 +144,14 @@ def _is_same_file(folder: int, name: str, descriptor: int) -> bool:
         return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
         return False
+
+
+def _exists_in(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _placeholder_text_of(name: str) -> bytes:

@@ -1,7 +1,7 @@
 """The seccomp filter: it refuses system calls that commands do not need and that escapes begin with.
 
 Refused are: tracing other processes, mounts and namespaces, kernel keys and modules, clocks and logs, calls that bypass
-this filter, socket families that a network namespace does not confine, and setuid bits on files.
+this filter, socket families that a network namespace does not confine, and setuid and setgid bits on files.
 """
 
 import errno
@@ -56,7 +56,7 @@ _PRLIMIT, _SETPRIORITY = (302, 261), (141, 140)
 """Calls that affect any process of the same user; they are allowed for the calling process only."""
 _PRIO_USER = 2
 _CREATE_FLAGS = 0x400040
-_SETUID_BIT = 0o4000
+_SETID_BITS = 0o6000
 
 _NEW_NAMESPACES = 0x7E020000
 _TERMINAL_INPUT_REQUESTS = (0x5412, 0x541C)
@@ -96,7 +96,7 @@ def build_filter(architecture: str, sockets: SocketRule) -> bytes:
     mine: _Instruction = (_EQUAL, _PRIO_USER, _ERRNO | errno.EPERM)
     typing = [(_EQUAL, request, _ERRNO | errno.EPERM) for request in _TERMINAL_INPUT_REQUESTS]
     calls: list[tuple[int, list[_Instruction]]] = [
-        *_refuse_setuid_modes(column),
+        *_refuse_setid_modes(column),
         (_PRLIMIT[column], [_argument(0), (_EQUAL, 0, _ALLOW), _argument(2), other, _argument(2, upper=True), other]),
         (_SETPRIORITY[column], [_argument(0), mine, _argument(1), other]),
         (_CLONE[column], [_argument(0), (_ANY_BIT, _NEW_NAMESPACES, _ERRNO | errno.EPERM)]),
@@ -107,9 +107,9 @@ def build_filter(architecture: str, sockets: SocketRule) -> bytes:
     return _encode(start) + b"".join(_match_call(number, steps) for number, steps in calls) + _encode([_ALLOW_REST])
 
 
-def _refuse_setuid_modes(column: int) -> Iterator[tuple[int, list[_Instruction]]]:
-    """Refuse to set the setuid bit."""
-    owned: _Instruction = (_ANY_BIT, _SETUID_BIT, _ERRNO | errno.EPERM)
+def _refuse_setid_modes(column: int) -> Iterator[tuple[int, list[_Instruction]]]:
+    """Refuse to set the setuid and setgid bits."""
+    owned: _Instruction = (_ANY_BIT, _SETID_BITS, _ERRNO | errno.EPERM)
     for *numbers, at in _MODE_CALLS.values():
         if numbers[column] != _ABSENT:
             yield numbers[column], [_argument(at), owned]

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -182,6 +182,13 @@ class CommandScope(msgspec.Struct, frozen=True, kw_only=True):
     bounds: ResourceLimits = ResourceLimits()
 
 
+class RestrictedPaths(NamedTuple):
+    """Paths that commands must not change, and must not read, as they are now."""
+
+    protected: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How commands are run; times in milliseconds."""
 
@@ -216,9 +223,13 @@ class ShellSupervisor:
 
     def __init__(
         self, scope: CommandScope | None = None, options: CommandOptions | None = None, *,
-        folder: str | Path | None = None,
+        folder: str | Path | None = None, find_restricted: Callable[[], RestrictedPaths] | None = None,
     ) -> None:  # fmt: skip
-        """``folder`` holds long output while its session is open; by default a temporary folder of the system."""
+        """``folder`` holds long output while its session is open; by default a temporary folder of the system.
+
+        ``find_restricted`` is called in a thread before each command for paths besides those of ``scope``.
+        """
+        self._find_restricted = find_restricted
         self.scope, self.options = scope or CommandScope(), options or CommandOptions()
         self._store = SpoolStore(folder, quota=self.options.quota)
         self._sessions: dict[SessionId, _SessionShells] = {}
@@ -309,6 +320,10 @@ class ShellSupervisor:
         scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(context), *self.scope.writable)))
         if sandbox is None:
             raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
+        if self._find_restricted is not None and "read" in sandbox.enforces:
+            found = await asyncio.to_thread(self._find_restricted)
+            scope["protected"] = tuple(dict.fromkeys((*self.scope.protected, *found.protected)))
+            scope["hidden"] = tuple(dict.fromkeys((*self.scope.hidden, *found.hidden)))
         process = await sandbox.start(Command(argv=argv, cwd=cwd, **scope))
         shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
         try:
