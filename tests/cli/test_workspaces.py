@@ -63,7 +63,7 @@ def test_effects_of_two_projects_land_in_their_own_folders_wherever_they_are_res
     assert (crossed.code, crossed.out) == (0, "Hi.\n")
     assert f"session sb belongs to {b.folder} and works there" in crossed.err
     assert f'→ Bash {{"command":"{CLEAN}"' in crossed.err
-    assert "the unfinished turn has ended (end): Swept." in crossed.err
+    assert "an earlier turn has ended (end): Swept." in crossed.err
     assert (was_cleaned(a), was_cleaned(b)) == (True, True)
     assert [(project / "build/made").exists() for project in (third.folder, a.folder, b.folder)] == [True, False, False]
 
@@ -146,5 +146,13 @@ async def test_a_session_without_a_record_works_in_the_folder_of_the_command_and
         await (await runtime.open(vaka.Agent("assistant"), id="old")).run("Hello.")
     done = a.vaka("run", "Go on.", "-c", "--model", "scripted:script.jsonl", "--output", "json")
     assert (done.code, done.json["text"], done.json["session_id"]) == (0, "Here.", "old")
-    assert "session old is older than the record of its folder" in done.err
+    assert "session old has no record of its folder" in done.err
     assert shell.vaka("sessions", "list", "--all", "--json").json["sessions"][0]["folder"] == str(a.folder)
+
+
+def test_secrets_are_not_part_of_the_record(shell: Shell) -> None:
+    shell.write_script(say_line("Hi."))
+    words = ("Hi.", "--session", "s", "--instructions", "Use s3cret-0123456789.", "--deny", "Bash(s3cret-0123456789)")
+    assert shell.run(*words, EXAMPLE_API_KEY="s3cret-0123456789").code == 0
+    exported = shell.vaka("sessions", "export", "s").out
+    assert ('"run":{' in exported, "s3cret" in exported) == (True, False)

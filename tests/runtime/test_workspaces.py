@@ -1,5 +1,7 @@
 """A session belongs to the folder in which its tools work."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,11 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import read_log
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.types.control import SessionOpened, SessionWorkspace
+from vaka.core.types.control import SessionOpened, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.runtime.runtime import Runtime
+from vaka.runtime.session_edits import write_event
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -35,7 +38,8 @@ def open_runtime(store: MemoryStore, folder: Path, model: ScriptedModel, **optio
 
 def workspace_of(folder: Path) -> SessionWorkspace:
     found = folder.stat()
-    return SessionWorkspace(root=str(folder), device=found.st_dev, inode=found.st_ino)
+    host = socket.gethostname()
+    return SessionWorkspace(root=str(folder), device=found.st_dev, inode=found.st_ino, host=host)
 
 
 async def suspend(runtime: Runtime) -> str:
@@ -144,6 +148,29 @@ async def test_files_are_not_restored_in_another_folder(tmp_path: Path, store: M
     async with open_runtime(store, a, model) as runtime:
         await runtime.rewind("s", "2", files=True)
     assert ((a / "note").read_text(), (b / "note").read_text()) == ("before", "after")
+
+
+async def test_a_folder_whose_name_is_not_utf_8_is_not_recorded(tmp_path: Path, store: MemoryStore) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    async with open_runtime(store, folder, ScriptedModel(say("Hi."))) as runtime:
+        assert (await (await runtime.open(id="s")).run("Hi.")).text == "Hi."
+        assert await runtime.workspace("s") is None
+
+
+async def test_a_folder_of_the_same_name_on_another_machine_is_accepted(tmp_path: Path, store: MemoryStore) -> None:
+    model = ScriptedModel(say("Hi."), say("There."))
+    async with open_runtime(store, tmp_path, model) as runtime:
+        session = await runtime.open(id="s")
+        await session.run("Hi.")
+        elsewhere = SessionWorkspace(root=str(tmp_path), device=1, inode=1, host="another")
+        await write_event(store, session.id, SessionUpdated(workspace=elsewhere), "2030-01-01T00:00:00.000Z")
+    async with open_runtime(store, tmp_path, model) as runtime:
+        assert (await (await runtime.open(id="s")).run("And now?")).text == "There."
+        replaced = SessionWorkspace(root=str(tmp_path), device=1, inode=1, host=socket.gethostname())
+        await write_event(store, session.id, SessionUpdated(workspace=replaced), "2030-01-01T00:00:00.000Z")
+        with pytest.raises(InvalidInput, match="another folder has that name now"):
+            await (await runtime.open(id="s")).run("And now?")
 
 
 async def copy_without_workspace(source: MemoryStore, target: MemoryStore) -> None:

@@ -87,6 +87,7 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
     control.ApprovalExpired: lambda body: f"expired without a decision: {body.approval}",
     control.QuestionAsked: lambda body: f"? {body.question} asks: {shorten(body.text)}",
     control.QuestionAnswered: lambda body: f"answered by {author_of(body)}: {body.question}",
+    control.SessionUpdated: lambda body: f"the session belongs to {body.workspace.root}" if body.workspace else "",
 }  # fmt: skip
 """The progress line of each kind of event, ``""`` for none."""
 

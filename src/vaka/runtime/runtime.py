@@ -317,8 +317,8 @@ class Runtime:
         Grants for the session end, and approvals that were given for the old folder do not hold in the new one.
         """
         workspace = describe_folder(folder or self.options.working_folder, tuple(add_dirs))
-        if not workspace.inode:
-            raise InvalidInput(f"there is no folder {workspace.root!r}")
+        if workspace is None or not workspace.inode:
+            raise InvalidInput(f"there is no folder {folder!r}, or its name is not valid UTF-8")
         return await self._drivers.write(parse_session_id(session), SessionUpdated(workspace=workspace))
 
     async def _require_folder(self, session: SessionId) -> None:

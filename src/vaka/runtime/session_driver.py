@@ -343,7 +343,9 @@ class SessionDriver:
             opened = SessionOpened(agent=agent, metadata=dict(self.metadata), workspace=workspace, run=run)
             self.log.defer(EventScope(), opened)
             return
-        moved, changed = workspace != state.workspace, run is not None and run != state.run
+        known = state.workspace
+        moved = workspace is not None and (known is None or known.directories != workspace.directories)
+        changed = run is not None and run != state.run
         if moved or changed:
             updated = SessionUpdated(workspace=workspace if moved else None, run=run if changed else None)
             self.log.defer(EventScope(), updated)

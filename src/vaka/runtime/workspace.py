@@ -1,12 +1,14 @@
 """The folder that a session belongs to: described for its log, and compared before a turn runs."""
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 from vaka.agents.react import Agent, AgentTool
 from vaka.core.types.control import SessionWorkspace
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.message import replace_surrogates
 from vaka.runtime.options import Options
 
 
@@ -17,15 +19,18 @@ def describe_workspace(options: Options) -> SessionWorkspace | None:
     return describe_folder(options.working_folder, options.add_dirs)
 
 
-def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWorkspace:
-    """Return a folder with its identity in the file system, ``""`` for the current one."""
+def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWorkspace | None:
+    """Return a folder with its identity, ``""`` for the current one; ``None`` if a log cannot have its name."""
     real = os.path.realpath(root or os.curdir)
     added = tuple(os.path.realpath(os.path.expanduser(folder)) for folder in directories)  # noqa: PTH111
+    if any(replace_surrogates(path) != path for path in (real, *added)):
+        return None
     try:
         found = Path(real).stat()
     except OSError:
         return SessionWorkspace(root=real, directories=added)
-    return SessionWorkspace(root=real, directories=added, device=found.st_dev, inode=found.st_ino)
+    host = replace_surrogates(socket.gethostname())
+    return SessionWorkspace(root=real, directories=added, device=found.st_dev, inode=found.st_ino, host=host)
 
 
 def works_in_folder(agent: Agent[Any], seen: frozenset[str] = frozenset()) -> bool:
@@ -49,22 +54,21 @@ def require_same_folder(session: str, recorded: SessionWorkspace, here: SessionW
             f"session {session!r} belongs to the folder {recorded.root!r}, but this runtime works in {here.root!r}; "
             f"open it with Runtime(cwd={recorded.root!r}), or bind it to this folder: await runtime.move({session!r})"
         )
-    require_folder(session, recorded)
+    if not recorded.is_same_folder(here):
+        raise _folder_error(session, recorded, "but another folder has that name now")
 
 
 def require_folder(session: str, recorded: SessionWorkspace) -> None:
-    """Raise ``InvalidInput`` unless the folder of a session exists and is the one that it was opened in.
-
-    The device is not compared: its number may change when the file system is mounted again.
-    """
+    """Raise ``InvalidInput`` unless the folder of a session exists and is the one that it was opened in."""
     found = describe_folder(recorded.root)
-    if not Path(recorded.root).is_dir():
-        problem = "which does not exist any more"
-    elif recorded.inode and found.inode and recorded.inode != found.inode:
-        problem = "but another folder has that name now"
-    else:
-        return
-    raise InvalidInput(
+    if found is None or not found.inode or not os.path.isdir(found.root):  # noqa: PTH112  # false for what cannot be read
+        raise _folder_error(session, recorded, "which does not exist any more")
+    if not recorded.is_same_folder(found):
+        raise _folder_error(session, recorded, "but another folder has that name now")
+
+
+def _folder_error(session: str, recorded: SessionWorkspace, problem: str) -> InvalidInput:
+    return InvalidInput(
         f"session {session!r} belongs to the folder {recorded.root!r}, {problem}; if its files were moved, bind it to "
         f"their folder: vaka sessions move {session} FOLDER"
     )

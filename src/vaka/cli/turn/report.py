@@ -199,9 +199,9 @@ class Report:
         self.print_note(self._progress.render_line(event))
 
     def _report_earlier_turn(self) -> None:
-        """Print how the unfinished turn ended that was finished first."""
+        """Print how a turn ended that was finished first."""
         ended = self.recorder.collector.summarize()
-        self.print_note(f"the unfinished turn has ended ({ended.stop}): {ended.text or ended.error}".rstrip(": "))
+        self.print_note(f"an earlier turn has ended ({ended.stop}): {ended.text or ended.error}".rstrip(": "))
         self.recorder.begin_turn()
 
     def print_note(self, text: str) -> None:

@@ -73,8 +73,8 @@ class TurnRunner:
             cursor = f"{info.epoch}.{info.head}" if info else "1.0"
             self._report_session(session, info, cursor)
             try:
-                earlier = info is not None and bool(info.turn) and not info.live
-                code = await self._stream_turn(session, target, cursor, signals, earlier=earlier)
+                before = info if info is not None and not info.live else None
+                code = await self._stream_turn(session, target, cursor, signals, before)
             except Suspended as suspended:
                 code = await self._report_suspension(session, suspended)
             except asyncio.CancelledError:
@@ -84,12 +84,14 @@ class TurnRunner:
         return code
 
     async def _stream_turn(
-        self, session: Session, target: RunTarget, cursor: str, signals: SignalHandler, *, earlier: bool
+        self, session: Session, target: RunTarget, cursor: str, signals: SignalHandler, before: SessionInfo | None
     ) -> int:
-        """Report the turn; ``earlier``: a turn is unfinished, which ends first and is reported too."""
+        """Report the turn; if the session has an unfinished turn or queued inputs ``before``, report those first."""
+        unfinished = before is not None and bool(before.turn)
+        earlier = before is not None and bool(before.turn or before.inputs)
         prompter = self._start_approval_prompter(session.id, cursor)
         try:
-            if target.resume or earlier:
+            if target.resume or unfinished:
                 await self._replay_last_turn(session)
             stream = session.resume() if target.resume else session.stream(target.content, earlier=earlier)
             async with aclosing(stream) as events:

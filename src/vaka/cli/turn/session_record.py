@@ -16,10 +16,11 @@ from vaka.config.settings import Settings, absolute_store_url, trust_root_of
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import RunSettings, SessionWorkspace
-from vaka.core.types.errors import NotFound
+from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import Digest, SessionId, parse_session_id
+from vaka.core.types.message import replace_surrogates
 from vaka.runtime.lazy import open_store
-from vaka.runtime.workspace import describe_folder, require_folder
+from vaka.runtime.workspace import require_folder
 
 _SETTING_FLAGS = ("permission_mode", "sandbox", "max_steps", "timeout", "max_budget_usd", "max_tokens")
 """Flags that are recorded also when a variable of the environment has set them."""
@@ -138,7 +139,8 @@ async def _last_session(store: Store, project: Path | None) -> str:
 
 def project_query(project: Path | None, **fields: Any) -> SessionQuery:
     """Return a query for the sessions of a project, ``None`` for those of all; ``is_of_project`` excludes the rest."""
-    return SessionQuery(folder=str(project or ""), **fields)
+    folder = str(project or "")
+    return SessionQuery(folder=folder if replace_surrogates(folder) == folder else "", **fields)
 
 
 def is_of_project(info: SessionInfo, project: Path | None) -> bool:
@@ -157,7 +159,7 @@ def continue_session(
         return Continuation(record=None, flags=dict(flags), settings=settings)
     notes: list[str] = []
     if record.workspace is None:
-        notes.append(f"session {record.id} is older than the record of its folder; it works in this one from now on")
+        notes.append(f"session {record.id} has no record of its folder, as older versions wrote none; it works in this one")
     before, project = Path.cwd(), trust_root_of(Path.cwd())
     flags = enter_folder(record, flags, settings)
     if Path.cwd() != before:
@@ -178,11 +180,16 @@ def enter_folder(record: SessionRecord, flags: Mapping[str, Any], settings: Sett
     if record.workspace is None:
         return dict(flags)
     require_folder(record.id, record.workspace)
-    if record.workspace.root == describe_folder("").root:
+    if record.workspace.root == str(Path.cwd()):
         return dict(flags)
     store = absolute_store_url(Path.cwd(), settings["store"])
     entered = {**absolute_flags(flags), "store": store, "durability": settings["durability"]}
-    os.chdir(record.workspace.root)
+    try:
+        os.chdir(record.workspace.root)
+    except OSError as error:
+        raise InvalidInput(
+            f"session {record.id!r} belongs to the folder {record.workspace.root!r}: {error.strerror}"
+        ) from error
     return entered
 
 
@@ -239,7 +246,7 @@ def _as_flag(value: Any) -> Any:
 
 
 def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
-    """Return how a session is run, for its log."""
+    """Return how a session is run, for its log; names that are not valid UTF-8 are changed so that it can have them."""
     flags, settings, before = absolute_flags(continued.flags), continued.settings, continued.record
     kept = {name: flags[name] for name in (*_SESSION_FLAGS, *_TURN_FLAGS) if flags[name] not in (None, ())}
     for name in _SETTING_FLAGS:
@@ -250,10 +257,19 @@ def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
         kept["ask"] = ask
     model = flags["model"] or (settings["model"] if agent.model is None else "")
     files = [file for file in (agent_file_of(flags["agent"] or ""), *flags["tools"]) if file]
+    kept |= {"agent": flags["agent"] or "", "model": model, "tools": flags["tools"]}
+    kept = {name: _as_text(value) for name, value in kept.items()}
     return RunSettings(
-        agent=flags["agent"] or "", model=model, tools=tuple(flags["tools"]),
-        digests={file: _digest_of(file) for file in files}, flags=msgspec.to_builtins(kept),
+        agent=kept.pop("agent"), model=kept.pop("model"), tools=kept.pop("tools"),
+        digests={replace_surrogates(file): _digest_of(file) for file in files}, flags=msgspec.to_builtins(kept),
     )  # fmt: skip
+
+
+def _as_text(value: Any) -> Any:
+    """Return a flag as JSON can have it."""
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    return tuple(map(_as_text, value)) if type(value) is tuple else value
 
 
 def changed_files(before: RunSettings | None, now: RunSettings) -> list[str]:

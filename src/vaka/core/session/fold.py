@@ -200,7 +200,7 @@ def _session_updated(state: SessionState, event: Event, body: control.SessionUpd
     state.run = body.run or state.run
     if body.workspace is not None:
         old, new = state.workspace, body.workspace
-        if old is not None and (old.root, old.inode) != (new.root, new.inode):
+        if old is None or not old.is_same_folder(new):
             state.grants = []  # a grant holds only in the folder it was given for
         state.workspace = new
 

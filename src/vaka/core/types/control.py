@@ -134,6 +134,13 @@ class SessionWorkspace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     device: int = 0
     inode: int = 0
     """With ``device`` the identity of ``root`` in its file system; 0 where that is not known."""
+    host: str = ""
+    """The machine; on another one ``inode`` says nothing."""
+
+    def is_same_folder(self, other: "SessionWorkspace") -> bool:
+        """Return whether both roots are one folder. Device numbers may change when a file system is mounted again."""
+        known = self.inode and other.inode and self.host == other.host
+        return self.root == other.root and (not known or self.inode == other.inode)
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
