@@ -22,7 +22,7 @@ from vaka.core.types.control import (
     SessionOpened,
     SessionWorkspace,
 )
-from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
+from vaka.core.types.errors import Busy, Closed, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.monitor import UsageRecorded
@@ -32,7 +32,7 @@ from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, Per
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
 from vaka.runtime.session_edits import write_event
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.runtime.workspace import describe_workspace, require_same_folder, works_in_folder
+from vaka.runtime.workspace import describe_workspace, works_in_folder
 
 if TYPE_CHECKING:
     from vaka.runtime.session import Session
@@ -58,31 +58,35 @@ class SessionDrivers:
         self._options = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()
-        self._closed = False
+        self._closed = self._cancelling = False
 
-    async def close(self, *, cancel: bool) -> bool:
-        """Start no more turns and wait for running ones, or cancel them. Returns False if already closed.
+    def begin_close(self, *, cancel: bool) -> None:
+        """Start no more turns; with ``cancel``, also end the running ones."""
+        self._closed, self._cancelling = True, self._cancelling or cancel
+        for driver in self.active.values() if cancel else ():
+            driver.finish("the runtime was closed")
+
+    async def close(self) -> None:
+        """Wait for running turns, after ``begin_close``.
 
         A turn that waits for a decision stays in the log and is resumed after the decision.
         """
-        if self._closed:
-            return False
-        self._closed = True
         self.env.ask = "suspend" if self.env.ask == "wait" else self.env.ask
         for driver in self.active.values():
             driver.log.wake_waiters()
+            if driver.waiting_for_claim:
+                driver.finish("the runtime was closed")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         while self.active:
             drivers = list(self.active.values())
-            for driver in drivers if cancel else ():
+            for driver in drivers if self._cancelling else ():
                 driver.finish("the runtime was closed")
             await asyncio.gather(*(driver.wait() for driver in drivers))
             await asyncio.sleep(0)
         self._sync_starter.close()
         self.warm_sessions.clear()
-        return True
 
     def require_open(self) -> None:
         if self._closed:
@@ -138,14 +142,14 @@ class SessionDrivers:
                 if start is not None:
                     return start
                 continue
-            if not await driver.ready:
+            if not await driver.wait_started():
                 continue
             if reject and after is None and not driver.ending:
                 raise Busy(f"session {session.id!r} is running a turn")
             await driver.wait_written()
             if not driver.ending:
                 after = await self._offer_input(session.id, added) if after is None else after
-                await driver.log.sync()
+                await driver.sync()
             if not driver.ending:
                 driver.add_follower(follower)
                 return after or 0
@@ -162,7 +166,7 @@ class SessionDrivers:
             if driver is None:
                 driver = await self._claim_session(session)
                 driver.start(self._remove_driver)
-            if await driver.ready and not driver.ending:
+            if await driver.wait_started() and not driver.ending:
                 break
             await driver.wait()
             await asyncio.sleep(0)
@@ -173,7 +177,7 @@ class SessionDrivers:
     async def interrupt(self, session: SessionId, body: InterruptRequested) -> None:
         """Stop the turn of a session, in whichever process it runs."""
         driver = self.active.get(session)
-        if driver is not None and await driver.ready and driver.turn_opening:
+        if driver is not None and await driver.wait_started() and driver.turn_opening:
             driver.stop("interrupted", body.note)  # the turn is not in the log yet
             if not driver.log.head:
                 return
@@ -182,7 +186,7 @@ class SessionDrivers:
     async def require_idle(self, session: SessionId) -> None:
         """Raise ``Busy`` while this process runs a turn of a session; wait for a driver that has released it."""
         while driver := self.active.get(session):
-            if not driver.log.released:
+            if not driver.log.released or driver.waiting_for_claim:
                 raise Busy(f"session {session!r} is running a turn; interrupt it first, or wait")
             await driver.wait()
             await asyncio.sleep(0)
@@ -217,27 +221,17 @@ class SessionDrivers:
             if reject:
                 raise
             return await self._hand_over_input(session, added, follower)
-        first = caller_key and not driver.log.head
         try:
             if after is None and driver.log.head and (caller_key or any(driver.next_turn)):
                 after = await self._offer_input(session.id, added)
-                await driver.log.sync()
+                await driver.sync()
             if after is None:
                 after = driver.log.head
                 driver.new_inputs.append(added)
         finally:
-            if not first:
-                driver.add_follower(follower)
+            driver.add_follower(follower)
             driver.start(self._remove_driver)
-        return after if not first or await self._began_session(driver, follower) else None
-
-    async def _began_session(self, driver: SessionDriver, follower: Follower) -> bool:
-        """Return whether this driver wrote the first event; a concurrent request with the same key may be faster."""
-        await driver.wait_written()
-        if isinstance(driver.error, ConflictError) and not driver.log.head:
-            return False
-        driver.add_follower(follower)
-        return True
+        return after
 
     async def _claim_session(self, session: "Session[Any]") -> SessionDriver:
         driver = SessionDriver(
@@ -249,27 +243,32 @@ class SessionDrivers:
             self._sync_starter,
             self.warm_sessions,
         )
-        driver.metadata, driver.deps = session.metadata, session.deps
+        driver.metadata, driver.deps, driver.offer_input = session.metadata, session.deps, self._offer_input
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
         if self._options.token_callback is not None or self._options.permission_request_handler is not None:
             driver.observers.append(self._observe)
         self.active[session.id] = driver
         try:
             await driver.claim()
-            recorded = driver.log.state.workspace
-            if recorded is not None and driver.workspace is not None:
-                require_same_folder(session.id, recorded, driver.workspace)
             if driver.log.head and not session.metadata_known:
                 session.set_metadata(await self._read_metadata(session.id))
                 driver.metadata = session.metadata
+        except asyncio.CancelledError:  # others wait until the claim has ended, not the cancelled caller
+            driver.abandoned = asyncio.create_task(self._abandon(driver))
+            raise
         except BaseException:
-            self.active.pop(session.id, None)
-            driver.detach()
-            await driver.release()
+            await self._abandon(driver)
             raise
         if self._closed:
             driver.finish("the runtime was closed")
         return driver
+
+    async def _abandon(self, driver: SessionDriver) -> None:
+        try:
+            await driver.release()
+        finally:
+            self.active.pop(driver.session, None)
+            driver.detach()
 
     @cached_property
     def workspace(self) -> SessionWorkspace | None:
@@ -329,7 +328,7 @@ class SessionDrivers:
                 driver.start(self._remove_driver)
         except Busy:
             return False
-        if not await driver.ready or driver.ending:
+        if not await driver.wait_started() or driver.ending:
             return False
         driver.add_follower(follower)
         return True

@@ -170,6 +170,7 @@ class Runtime:
             scripts=self._get_script_host, models=self.models, cache=options.default_enable_cache
         )
         self._default_agent = options.default_agent()
+        self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
         if options.sandbox == "on":
             _ = self.env.world  # now, so that a missing sandbox fails before the first turn
@@ -330,10 +331,16 @@ class Runtime:
     async def close(self, *, cancel: bool = False) -> None:
         """Start no more turns, wait for the running ones (or ``cancel`` them), and close what the runtime opened.
 
-        A turn that waits for a decision stays in the log and can be resumed afterwards.
+        A turn that waits for a decision stays in the log and can be resumed afterwards. A caller that is cancelled
+        does not stop the closing; another call waits for its end.
         """
-        if not await self._drivers.close(cancel=cancel):
-            return
+        self._drivers.begin_close(cancel=cancel)
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await self._drivers.close()
         for stray in self.env.stray_tasks:
             stray.cancel()
         await self.env.end_commands()
@@ -349,7 +356,7 @@ class Runtime:
     def is_running(self, session: str) -> bool:
         """Return whether this process runs a turn of a session."""
         driver = self._drivers.active.get(parse_session_id(session))
-        return driver is not None and driver.ready.done() and driver.ready.result()
+        return driver is not None and driver.started
 
     def _open_store(self, place: "Store | str") -> Store:
         if not isinstance(place, str):

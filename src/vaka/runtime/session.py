@@ -119,14 +119,16 @@ class Session(Generic[Deps]):
         """
 
         async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
-            follower = Follower()
-            after, collector = await self._drivers.wake(self, follower)
-            if collector is not None:
-                return TurnReader(self._drivers.hub, collector, after, follower), collector
-            last = TurnCollector(self.id)
-            for event in await self.last_turn():
-                last.record(event)
-            return None, last
+            while True:
+                follower = Follower()
+                after, collector = await self._drivers.wake(self, follower)
+                if collector is not None:
+                    return TurnReader(self._drivers.hub, collector, after, follower), collector
+                events, last = await self.last_turn(), TurnCollector(self.id)
+                for event in events:
+                    last.record(event)
+                if last.ended or not events:  # otherwise a turn has begun since
+                    return None, last
 
         return TurnStream(open_reader, self._with_output)
 
@@ -263,5 +265,6 @@ class Session(Generic[Deps]):
     ) -> "TurnReader":
         collector.key = added.key
         follower = follower or Follower()
+        follower.input = added.key
         after = await self._drivers.submit(self, added, follower, reject=on_busy == "reject", caller_key=caller_key)
         return TurnReader(self._drivers.hub, collector, after, follower)

@@ -5,7 +5,7 @@ A driver lives only while there is work; an idle session has no writer, so any p
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,11 +20,14 @@ from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, empty_session, reopen, reopen_warm
 from vaka.core.session.stop import StopKind, StopSignal
 from vaka.core.types.control import InputAdded, RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
-from vaka.core.types.errors import Suspended, TooNew, Unavailable, VakaError
+from vaka.core.types.errors import Busy, ConflictError, NotFound, Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION, Event
-from vaka.core.types.ids import EventScope, SessionId, TurnId
+from vaka.core.types.ids import EventScope, SessionId, Term, TurnId
 from vaka.core.types.progress import TurnQueued, TurnStarted
+from vaka.runtime.workspace import require_same_folder
 
+WRITER_WAIT = 1.0
+"""Seconds after which a driver tries again to claim a session that another process had claimed."""
 SYNC_DELAY = 0.02
 """Seconds that a turn runs before its driver starts to read events offered by other processes."""
 MAX_WARM_SESSIONS = 512
@@ -127,13 +130,15 @@ class SessionDriver:
         self._sync_starter, self._warm_sessions = sync_starter, warm_sessions
         self.log = Log(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
         self.error: BaseException | None = None
-        self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """The result is whether the session was claimed and the driver has started."""
         self.ending = False
         """Whether the driver accepts no more inputs."""
         self.new_inputs: list[InputAdded] = []
         self.observers: list[Callable[[Sequence[Event]], None]] = []
         """Called with the events that this driver's log stores."""
+        self.offer_input: Callable[[SessionId, InputAdded], Awaitable[int]]
+        """Adds an input to a session of which another process is the writer."""
         self.metadata: dict[str, Any] = {}
         self.workspace: SessionWorkspace | None = None
         self.run_settings: RunSettings | None = None
@@ -146,23 +151,31 @@ class SessionDriver:
         self._attached = False
         self._current_inputs: tuple[str, ...] = ()
         self._withdrawn: set[str] = set()
+        self.waiting_for_claim = False
+        """Whether another process may be the writer, of which this driver waits for the end."""
         self._no_more_turns = self._ended = False
+        self._finished = asyncio.Event()
+        self.abandoned: asyncio.Task[None] | None = None
+        """Ends a driver whose caller was cancelled before it was started."""
+        self._term = Term(0)
         self._scope: EventScope | None = None
         self._turn_ended = asyncio.Event()
 
     async def claim(self) -> None:
-        """Become the writer of the session and load its state. Raises ``Busy`` while another process is the writer."""
-        term = await self.store.events.claim(self.session)
-        try:
-            opened = await self._open_session() if term > 1 else empty_session()
-            if opened.too_new:
-                raise TooNew(
-                    f"session {self.session!r} holds events of version {opened.too_new}, this vaka knows {VERSION}; "
-                    "it can be read, but only a newer vaka can continue it"
-                )
-        except BaseException:
-            await self.store.events.release(self.session, term)
-            raise
+        """Become the writer of the session and load its state. Raises ``Busy`` while another process is the writer.
+
+        After an error or a cancellation, ``release`` must be called.
+        """
+        term = self._term = await self.store.events.claim(self.session)
+        opened = await self._open_session() if term > 1 else empty_session()
+        if opened.too_new:
+            raise TooNew(
+                f"session {self.session!r} holds events of version {opened.too_new}, this vaka knows {VERSION}; "
+                "it can be read, but only a newer vaka can continue it"
+            )
+        recorded = opened.state.workspace
+        if recorded is not None and self.workspace is not None:
+            require_same_folder(self.session, recorded, self.workspace)
         if not self._attached:
             self._attached = True
             self.log.fanout = self.hub.attach_writer(self.session)
@@ -175,16 +188,16 @@ class SessionDriver:
         return opened or await reopen(self.store, self.session)
 
     async def release(self) -> None:
-        """Release the claim, if there is one: otherwise no other process could claim the session."""
-        if not self.log.released:
+        """Release the last claim, unless it has ended: otherwise no other process could claim the session."""
+        if self._term:
             with suppress(VakaError):
-                await self.store.events.release(self.session, self.log.term)
+                await self.store.events.release(self.session, self._term)
 
     def start(self, done: "Callable[[SessionDriver], None]") -> None:
         """Run turns in a task until no work is left; then call ``done``."""
         self._sync_starter.schedule(self)
         self._task = asyncio.create_task(self._run())
-        self.ready.set_result(True)
+        self._opened.set_result(True)
         self._task.add_done_callback(lambda _: self._on_done(done))
 
     def stop(self, why: StopKind, note: str = "") -> None:
@@ -193,10 +206,16 @@ class SessionDriver:
     def finish(self, note: str) -> None:
         """Stop the running turn and begin no other; queued inputs stay in the log."""
         self._no_more_turns = True
+        self._finished.set()
         self.stop("cancelled", note)
 
     async def withdraw(self, key: str) -> None:
-        """Withdraw an input of a cancelled caller: its turn is stopped, now or as soon as it begins."""
+        """Withdraw an input of a cancelled caller: its turn is stopped, now or as soon as it begins.
+
+        Another caller with the same key keeps it.
+        """
+        if any(follower.input == key for follower in self.log.fanout.followers):
+            return
         self.new_inputs = [added for added in self.new_inputs if added.key != key]
         self._withdrawn.add(key)
         running = self._scope.turn if self._scope else ""
@@ -224,22 +243,38 @@ class SessionDriver:
 
     def detach(self) -> None:
         """Stop feeding the followers of the session; they read from the store from now on."""
-        if not self.ready.done():
-            self.ready.set_result(False)
+        if not self._opened.done():
+            self._opened.set_result(False)
         if self._attached:
             self._attached = False
             self.hub.detach_writer(self.session)
 
+    @property
+    def started(self) -> bool:
+        """Whether the session was claimed and its turns run."""
+        return self._task is not None
+
+    async def wait_started(self) -> bool:
+        """Return whether the driver has started, once its session was claimed or could not be.
+
+        Several callers wait here: one that is cancelled must not cancel what the others wait for.
+        """
+        if not self._opened.done():
+            await asyncio.wait([self._opened])
+        return self._opened.result()
+
     async def wait_written(self) -> None:
         """Return once the first event is in the store, or the driver has ended."""
-        if self._task is not None and not self.log.head:
+        if self._task is not None and not self.log.head and not self.waiting_for_claim:
             changed = asyncio.ensure_future(self.log.wait_for_change())
-            await asyncio.wait([changed, self._task], return_when=asyncio.FIRST_COMPLETED)
-            changed.cancel()
+            try:
+                await asyncio.wait([changed, self._task], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
 
     async def wait(self) -> None:
         """Return when the driver has ended, with or without an error."""
-        if await self.ready and self._task is not None:
+        if await self.wait_started() and self._task is not None:
             await asyncio.wait([self._task])
 
     def abort(self) -> None:
@@ -263,12 +298,71 @@ class SessionDriver:
 
     async def _run_turns(self) -> None:
         try:
-            while self._has_work() and not self._no_more_turns:
+            while not self._no_more_turns and (self._has_work() or await self._find_offered_work()):
                 if self.log.released:
-                    await self.claim()
-                await self._run_turn(self._next_opening())
+                    await self._claim_again()  # another process may have done the work meanwhile
+                else:
+                    await self._run_next_turn()
         except Suspended as suspended:
             self.error = suspended
+
+    async def _run_next_turn(self) -> None:
+        opening = self._next_opening()
+        try:
+            await self._run_turn(opening)
+        except ConflictError:
+            if opening is None or not opening.fresh or self.log.head:
+                raise
+            await self._join_session(opening)
+
+    async def _join_session(self, opening: TurnInput) -> None:
+        """Queue an input in a session whose first event another process has written at the same moment."""
+        log, self.waiting_for_claim = self.log, True
+        await self.release()
+        self.detach()
+        self.log = Log(self.store, self.session, _DETACHED_FANOUT, self.env.clock, log.secrets)
+        self.log.begin_writing(Term(0), empty_session())
+        try:
+            for added in opening.fresh:
+                await self.offer_input(self.session, added)
+        except NotFound:  # it was deleted again
+            self.new_inputs = [*opening.fresh, *self.new_inputs]
+        log.wake_waiters()
+        await self._claim_again()
+
+    async def _claim_again(self) -> None:
+        """Become the writer again, for an input that came when the claim had ended; wait while another writer lives."""
+        head, self.waiting_for_claim = self.log.head, True
+        self._cancel_sync()
+        try:
+            while not self._no_more_turns:
+                try:
+                    await self.claim()
+                except Busy:
+                    self.detach()  # the followers read what the other process writes
+                    head = await self._wait_for_writer(head)
+                else:
+                    self._sync_starter.schedule(self)
+                    return
+        finally:
+            self.waiting_for_claim = False
+
+    async def _wait_for_writer(self, head: int) -> int:
+        """Return the new head once the log has moved, or after a second: a writer that dies sends no notification."""
+        moved = asyncio.ensure_future(self.store.events.wait(self.session, after=head))
+        finished = asyncio.ensure_future(self._finished.wait())
+        try:
+            await asyncio.wait([moved, finished], timeout=WRITER_WAIT, return_when=asyncio.FIRST_COMPLETED)
+            return moved.result() if moved.done() else head
+        finally:
+            moved.cancel()
+            finished.cancel()
+
+    async def _find_offered_work(self) -> bool:
+        """Return whether an input was offered since the session was read; the claim then must not end without it."""
+        if not self.log.released:
+            await self.sync()
+        return self._has_work()
 
     def _has_work(self) -> bool:
         state = self.log.state
@@ -283,8 +377,6 @@ class SessionDriver:
         if waiting:
             first = waiting[0]
             return TurnInput(content=first.content, keys=(first.key,))
-        if not self.new_inputs:
-            return TurnInput(content=())
         added = self.new_inputs.pop(0)
         return TurnInput(content=added.content, keys=(added.key,), fresh=(added,))
 
@@ -363,13 +455,23 @@ class SessionDriver:
                 self.log.defer(EventScope(), TurnQueued(input=queued.key))
 
     def start_sync(self) -> None:
-        """Start to read events offered by other processes, unless the driver has ended."""
-        if not self._ended:
+        """Start to read events offered by other processes, unless the driver does so already or has ended."""
+        if not self._ended and not self.log.released and self._sync_task is None:
             self._sync_task = asyncio.create_task(self._sync_loop())
 
+    async def sync(self) -> None:
+        """Read events that were offered. A conflict with another writer is left to the next append of the driver."""
+        with suppress(ConflictError):
+            await self.log.sync()
+
+    def _cancel_sync(self) -> None:
+        if self._sync_task is not None:
+            self._sync_task.cancel()
+            self._sync_task = None
+
     async def _sync_loop(self) -> None:
-        """Read offered events until an error; the next append reports a store that fails."""
-        while True:
+        """Read offered events until the claim ends, or an error; the next append reports a store that fails."""
+        while not self.log.released:
             try:
                 head = await self.store.events.wait(self.session, after=self.log.head)
                 if head > self.log.head:  # the head moves also with the appends of this log, which need no sync
@@ -381,8 +483,7 @@ class SessionDriver:
 
     def _on_done(self, done: "Callable[[SessionDriver], None]") -> None:
         task, self.ending = self._task, True
-        if self._sync_task is not None:
-            self._sync_task.cancel()
+        self._cancel_sync()
         if task is not None and not task.cancelled() and task.exception() is not None:
             self.error = task.exception()
         self.detach()

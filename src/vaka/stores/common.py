@@ -5,13 +5,14 @@ Failpoints are places where a test may kill a process in the middle of a write. 
 appends or offers passes each of them once.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -124,6 +125,36 @@ def encode_value(key: str, value: JSON) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"the value of {key[:60]!r} is not JSON: {error}") from error
+
+
+T = TypeVar("T")
+
+
+class ShieldedTasks:
+    """Work of a store handle that runs to its end even if its caller is cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of the work. A caller that is cancelled ends at once, the work does not."""
+        return await asyncio.shield(self.start(work))
+
+    async def wait(self) -> None:
+        """Return when no work is left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved: the caller has seen it or was cancelled
 
 
 MAX_ROWS_READ = 1024

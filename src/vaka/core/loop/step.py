@@ -29,7 +29,7 @@ def steered_inputs(turn: Turn) -> tuple[str, ...]:
     """
     if turn.path or turn.middleware.handles("before_agent"):
         return ()
-    return tuple([queued.key for queued in turn.state.inputs.values() if queued.policy == "steer"])
+    return turn.log.pending.steered_inputs(turn.state) if turn.state.inputs else ()
 
 
 async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:

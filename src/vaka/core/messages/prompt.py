@@ -208,9 +208,10 @@ class Conversation:
             self._append(UserMessage(content=content))
 
     def _take_inputs(self, keys: Sequence[str]) -> Content:
+        """Return the content of inputs, each once: in older logs a turn and its first step may both take an input."""
         if len(keys) == 1:
-            return self._inputs.get(keys[0], ())
-        return tuple([part for key in keys for part in self._inputs.get(key, ())])
+            return self._inputs.pop(keys[0], ())
+        return tuple([part for key in keys for part in self._inputs.pop(key, ())])
 
 
 def _length_of(message: Message) -> int:

@@ -73,6 +73,8 @@ class Follower:
 
     def __init__(self, *, turn_ends_only: bool = False) -> None:
         self.queue: deque[Event | int] = deque()
+        self.input = ""
+        """The key of the input whose turn is read, if it is one."""
         self.turn_ends_only = turn_ends_only
         self.live_count = 0
         self.needs_snapshot = True
@@ -141,6 +143,7 @@ class Fanout:
         self.session = session
         self.head = 0
         self.recent_events: deque[Event] = deque(maxlen=RECENT_EVENTS)
+        """The last events that this process has published, a chain of hashes without a gap. A cache of the log."""
         self.blocks: dict[tuple[MessageId, int], BlockBuffer] = {}
         self.remote_blocks: dict[tuple[MessageId, int], Event] = {}
         """The open blocks of a writer in another process, as last received."""
@@ -148,10 +151,12 @@ class Fanout:
         self._closed: deque[MessageId] = deque(maxlen=REMEMBERED_CLOSED)
 
     def publish_durable(self, events: Sequence[Event]) -> None:
-        """Publish events that were appended."""
-        turn_ended = self.close_blocks(events)
-        self.recent_events.extend(events)
-        self.advance_head(events[-1].seq, turn_ended=turn_ended or len(self.recent_events) == RECENT_EVENTS)
+        """Publish events that were appended, one after the other."""
+        turn_ended, recent = self.close_blocks(events), self.recent_events
+        if recent and recent[-1].hash != events[0].prev:  # events between them were written by another process
+            recent.clear()
+        recent.extend(events)
+        self.advance_head(events[-1].seq, turn_ended=turn_ended or len(recent) == RECENT_EVENTS)
 
     def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
         """Publish the new head of the log; ``turn_ended`` is false only if certainly no turn has ended."""
@@ -200,10 +205,10 @@ class Fanout:
     def recent_between(self, after: int, upto: int) -> list[Event]:
         """Return the durable events after ``after`` up to ``upto`` if all of them are in memory, otherwise none."""
         tail = self.recent_events
-        if not tail or tail[-1].seq < self.head:
+        if not tail or not tail[0].seq - 1 <= after < upto <= tail[-1].seq:
             return []
-        first = tail[0].seq
-        return list(islice(tail, after + 1 - first, upto + 1 - first)) if first <= after + 1 else []
+        first = tail[0].seq  # the chain of hashes has no gap, so positions are seqs
+        return list(islice(tail, after + 1 - first, upto + 1 - first))
 
     def clear_open_blocks(self) -> None:
         """Forget open blocks and recent events: the writer has changed."""

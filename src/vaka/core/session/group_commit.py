@@ -151,11 +151,14 @@ class PendingView:
     """Deferred events, folded. The state of a turn is the state of its log with this view on top."""
 
     __slots__ = (
-        "calls_made", "open_calls", "results", "script_model_calls", "texts", "turn_started", "usage", "values",
+        "calls_made", "inputs", "open_calls", "results", "script_model_calls", "texts", "turn_started", "usage",
+        "values",
     )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.turn_started = False
+        self.inputs: tuple[str, ...] = ()
+        """The keys of the inputs with which a turn begins."""
         self.texts: dict[AgentPath, str] = {}
         """The last answer of each agent."""
         self.usage: list[tuple[AgentPath, Usage]] = []
@@ -176,8 +179,13 @@ class PendingView:
             return _NO_USAGE
         return sum((usage for at, usage in self.usage if at[: len(path)] == path), _NO_USAGE)
 
+    def steered_inputs(self, state: SessionState) -> tuple[str, ...]:
+        """Return the keys of the inputs that join the turn, without those with which it begins."""
+        queued = state.inputs.values()
+        return tuple([added.key for added in queued if added.policy == "steer" and added.key not in self.inputs])
+
     def start_turn(self, scope: EventScope, body: progress.TurnStarted) -> None:
-        self.turn_started = True
+        self.turn_started, self.inputs = True, body.inputs
 
     def add_message(self, scope: EventScope, body: progress.MessageCompleted) -> None:
         text = text_of(body.content)

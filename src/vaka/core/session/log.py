@@ -185,10 +185,13 @@ class Log:
         self.store.live.touch(self.session)
 
     async def sync(self, head: int | None = None) -> None:
-        """Read the events that other processes have offered; with ``head`` only while this log is below it."""
+        """Read the events that other processes have offered; with ``head`` only while this log is below it.
+
+        Without the claim nothing is read: the next claim reads what is new, which may be a rewind.
+        """
         if not self._handed_over:
             async with self._lock:
-                if head is None or head > self.head:
+                if not self.released and (head is None or head > self.head):
                     await self._catch_up()
 
     def wait_for_change(self) -> Coroutine[Any, Any, bool]:

@@ -68,10 +68,14 @@ class PostgresEvents(PostgresPort):
     def __init__(self, namespace: bytes, hub: PostgresHub) -> None:
         super().__init__(namespace, hub)
         self._leases: dict[SessionId, Lease] = {}
+        self._undoing: dict[SessionId, asyncio.Task[None]] = {}
+        """Claims whose callers were cancelled, until the server has ended them."""
         self._offer_locks: dict[SessionId, asyncio.Lock] = {}
 
     async def claim(self, session: SessionId) -> Term:
         hub = self._hub
+        if undo := self._undoing.get(session):
+            await asyncio.wait([undo])
         ours = self._leases.get(session)
         if ours is not None and self._is_valid(ours):
             raise Busy(f"session {session!r} has a writer in this process")
@@ -80,7 +84,8 @@ class PostgresEvents(PostgresPort):
         try:
             row = await asyncio.shield(answer)
         except asyncio.CancelledError:  # the caller does not learn of a claim that the server may still make
-            _ = hub.start_task(self._undo_claim(where, owner, answer))
+            undo = self._undoing[session] = hub.tasks.start(self._undo_claim(where, owner, answer))
+            undo.add_done_callback(lambda _: self._undoing.pop(session, None))
             raise
         claim = _lease_of_claim(session, where, owner, sent, row)
         if not claim.tried and self._leases.get(session) is not ours:
@@ -95,7 +100,8 @@ class PostgresEvents(PostgresPort):
     async def _undo_claim(self, where: PostgresKey, owner: UUID, answer: "asyncio.Future[PostgresRecord]") -> None:
         with suppress(VakaError):
             await answer
-        await self._hub.delete_lease(where, owner)
+        with suppress(VakaError):  # the server is unreachable: the lease expires there
+            await self._hub.delete_lease(where, owner)
 
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
@@ -213,7 +219,7 @@ class PostgresEvents(PostgresPort):
         claim = self._leases.get(session)
         if claim is not None and claim.term == term:
             del self._leases[session]
-            await asyncio.shield(self._hub.start_task(self._hub.release(claim)))
+            await self._hub.tasks.finish(self._hub.release(claim))
 
     def is_held(self, session: SessionId, term: Term) -> bool:
         """Whether the lease holds by this machine's monotonic clock, without asking the server."""

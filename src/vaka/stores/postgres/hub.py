@@ -10,13 +10,13 @@ from vaka.core.types.errors import Closed, Unavailable, VakaError
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
+from vaka.stores.common import ShieldedTasks
 from vaka.stores.followers import SNAPSHOT_INTERVAL, BlockGetter
 from vaka.stores.postgres.database import PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key, transpose_rows
 from vaka.stores.postgres.heartbeat import CHANNEL, FOLLOWER_TTL, Followers, Heartbeat, Lease
 from vaka.stores.postgres.writer import GroupWriter, PendingWrite
 
-T = TypeVar("T")
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -197,10 +197,10 @@ class PostgresHub:
         self.followers = Followers()
         self.heartbeat = Heartbeat(database, self.followers, self.leases, lease_seconds, self._is_busy)
         self.block_writer = BlockWriter(database, self.followers)
-        self._tasks: set[asyncio.Task[object]] = set()
+        self.tasks = ShieldedTasks()
         self.writer = GroupWriter(database, lease_seconds, self._on_commit)
-        self.claims = QuestionBatcher(self._send_claims, self.start_task)
-        self.heads = QuestionBatcher(self._read_heads, self.start_task)
+        self.claims = QuestionBatcher(self._send_claims, self.tasks.start)
+        self.heads = QuestionBatcher(self._read_heads, self.tasks.start)
 
     async def _send_claims(self, claims: list[tuple[PostgresKey, UUID]]) -> list[PostgresRecord]:
         """Claim in the order in which all transactions lock sessions; return the answers in the order given."""
@@ -225,8 +225,7 @@ class PostgresHub:
     async def close(self) -> None:
         self.followers.close(Closed("this store was closed"))
         await self.writer.close()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self.tasks.wait()
         await self.block_writer.close()
         await self.heartbeat.close()
         try:
@@ -235,18 +234,6 @@ class PostgresHub:
         except VakaError:  # the server is unreachable: the leases expire there
             self.leases.clear()
         await self.database.close()
-
-    def start_task(self, work: Coroutine[object, object, T]) -> "asyncio.Task[T]":
-        """Run ``work`` to its end even if its caller is cancelled; ``close`` waits for it."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
-
-    def _task_done(self, task: "asyncio.Task[object]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # marks it as retrieved: the caller has seen it or was cancelled
 
     def _is_busy(self) -> bool:
         return bool(self.followers or self.block_writer or any(claim.tried for claim in self.leases.values()))

@@ -85,6 +85,7 @@ class GroupWriter:
 
     def _take_batch(self) -> list[PendingWrite]:
         """Return the next writes, sorted: all transactions lock sessions in one order, so they cannot deadlock."""
+        self._queue = [write for write in self._queue if not write.answer.done()]  # the others were cancelled
         rows, count = 0, 0
         for write in self._queue[:MAX_SESSIONS]:
             rows += len(write.events)

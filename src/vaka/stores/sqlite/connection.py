@@ -40,6 +40,17 @@ def is_locked(error: BaseException) -> bool:
     return code_of(error) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
+def note_failure(connection: sqlite3.Connection, error: BaseException) -> None:
+    """Mark a connection as lost by an I/O error, such as that of an fsync."""
+    if code_of(error) & 0xFF == sqlite3.SQLITE_IOERR and isinstance(connection, RegisteredConnection):
+        connection.lost = True
+
+
+def is_lost(connection: sqlite3.Connection) -> bool:
+    """Whether the connection must be closed and opened again."""
+    return isinstance(connection, RegisteredConnection) and connection.lost
+
+
 def translate_error(error: BaseException) -> VakaError:
     """Return the error to raise for a failed statement; its transaction is rolled back."""
     code, text = code_of(error) & 0xFF, str(error)
@@ -83,6 +94,9 @@ _open_lock = threading.RLock()
 
 class RegisteredConnection(sqlite3.Connection):
     """A connection that registers the files it has locked in ``POSIX_LOCKED_FILES`` while it is open."""
+
+    lost = False
+    """True after an I/O error: what the files then hold is known only to a new connection."""
 
     def register_locks(self, path: Path) -> None:
         """Register the database and its shared-memory file: closing another descriptor of them drops the locks."""

@@ -14,7 +14,15 @@ from typing import Any, TypeAlias, TypeVar
 from vaka.core.types.errors import Busy, Closed, StoreError, VakaError
 from vaka.stores import common
 from vaka.stores.common import Durability
-from vaka.stores.sqlite.connection import SQLITE_ERRORS, connect, is_locked, translate_commit_error, translate_error
+from vaka.stores.sqlite.connection import (
+    SQLITE_ERRORS,
+    connect,
+    is_locked,
+    is_lost,
+    note_failure,
+    translate_commit_error,
+    translate_error,
+)
 
 Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 
@@ -58,10 +66,11 @@ class GroupCommit:
         hit = common.on_failpoint if appends else None
         if hit is not None:
             hit("append.before_begin")
-        connection.execute("begin immediate")
+        _begin(connection)
         try:
             outcomes = [_run_work(connection, work) for work in works]
         except (*SQLITE_ERRORS, _PartialWriteError) as error:
+            note_failure(connection, error)
             _rollback(connection)
             if len(works) == 1:
                 cause: Any = error.__cause__ if isinstance(error, _PartialWriteError) else translate_error(error)
@@ -76,6 +85,7 @@ class GroupCommit:
         try:
             connection.execute("commit")
         except sqlite3.Error as error:
+            note_failure(connection, error)
             _rollback(connection)
             return [FailedWork(translate_commit_error(error))] * len(works)
         self.record_commit_time(time.perf_counter() - begun)
@@ -108,6 +118,14 @@ def _run_work(connection: sqlite3.Connection, work: Work) -> WorkOutcome:
         if connection.total_changes != before:
             raise _PartialWriteError from error
         return FailedWork(error)
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("begin immediate")
+    except sqlite3.Error as error:
+        note_failure(connection, error)
+        raise
 
 
 def _rollback(connection: sqlite3.Connection) -> None:
@@ -162,6 +180,9 @@ class WriterThread:
                     outcome = FailedWork(error)
                 finally:
                     _post_outcome(future, outcome)
+                if connection is not None and is_lost(connection):
+                    connection.close()
+                    connection = None
                 work, future = self._tasks.get()
         finally:
             if connection is not None:
@@ -236,6 +257,8 @@ class SqliteDatabase:
         try:
             return work(connection)
         except SQLITE_ERRORS as error:
+            note_failure(connection, error)
+            self._close_if_lost(connection)
             if not is_locked(error):
                 raise translate_error(error) from error
         return await self.run_in_thread(work)
@@ -277,7 +300,10 @@ class SqliteDatabase:
         try:
             outcome: T | FailedWork = self.transactions.run(connection, (work,), appends=True)[0]
         except sqlite3.Error:
+            self._close_if_lost(connection)
             return None
+        if isinstance(outcome, FailedWork):
+            self._close_if_lost(connection)
         if self._immediate_writer is None:
             self._immediate_writer = task
             asyncio.get_running_loop().call_soon(self._end_tick)
@@ -286,12 +312,18 @@ class SqliteDatabase:
         return outcome
 
     def try_read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return the result of ``work``, ``None`` while the database is not open or is locked."""
-        if self._connection is None:
+        """Return the result of ``work``, ``None`` while the database is closed or locked."""
+        if self._closed:
             return None
         try:
-            return work(self._connection)
+            connection = self._connection = self._connection or connect(self.path, self._durability, wait=False)
+        except sqlite3.Error:  # locked
+            return None
+        try:
+            return work(connection)
         except SQLITE_ERRORS as error:
+            note_failure(connection, error)
+            self._close_if_lost(connection)
             if not is_locked(error):
                 raise translate_error(error) from error
         return None
@@ -321,6 +353,12 @@ class SqliteDatabase:
                 await self.run_in_thread(_do_nothing)
         raise Busy(f"the database {str(self.path)!r} is locked by another process; try again")
 
+    def _close_if_lost(self, connection: sqlite3.Connection) -> None:
+        """Close a connection after an I/O error; the next use opens another, which reads the files again."""
+        if is_lost(connection) and self._connection is connection:
+            self._connection = None
+            connection.close()
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the store was closed")
@@ -338,19 +376,25 @@ class SqliteDatabase:
         self._scheduled = False
         connection = self._connection
         jobs = self._take_jobs()
-        if jobs and connection is not None:
+        if jobs:
             works, appends = [job.work for job in jobs], any(job.appends for job in jobs)
-            if self.transactions.disk_is_slow or sum(job.size for job in jobs) > MAX_BYTES:
+            if (
+                connection is None  # an I/O error has ended it: the thread opens its own
+                or self.transactions.disk_is_slow
+                or sum(job.size for job in jobs) > MAX_BYTES
+            ):
                 self._write_in_thread(jobs, works, appends)
                 return
             try:
                 outcomes = self.transactions.run(connection, works, appends=appends)
             except sqlite3.Error:
+                self._close_if_lost(connection)
                 self._write_in_thread(jobs, works, appends)
                 return
             except BaseException as error:
                 _set_outcomes(jobs, [FailedWork(RuntimeError(f"a bug in the store: {error!r}"))] * len(jobs))
                 raise
+            self._close_if_lost(connection)
             _set_outcomes(jobs, outcomes)
         self._schedule(asyncio.get_running_loop())
 

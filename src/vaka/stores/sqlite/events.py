@@ -27,9 +27,7 @@ class SqliteEvents(SqlitePort):
         try:
             row = await database.read(partial(rows.load_row, key=key))
             await self._hub.start_owning()
-            info = None
-            if row is not None:
-                info = await database.write(partial(self._take_claim, key))
+            info = await self._write_claim(key) if row is not None else None
             info = info or SessionInfo(id=session, term=1)  # a new session has no row until its first append
             self._hub.claims[key] = SqliteClaim(Term(info.term), info, self._store)
             return Term(info.term)
@@ -118,6 +116,14 @@ class SqliteEvents(SqlitePort):
     def is_held(self, session: SessionId, term: Term) -> bool:
         claim = self._hub.claims.get(self._key(session))
         return claim is not None and claim.term == term
+
+    async def _write_claim(self, key: SqliteKey) -> SessionInfo | None:
+        committed: asyncio.Future[SessionInfo | None] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._database.write(partial(self._take_claim, key), on_commit=committed.set_result)
+        except asyncio.CancelledError:  # the transaction may be committed, now or later
+            committed.add_done_callback(partial(self._hub.undo_claim, key))
+            raise
 
     def _take_claim(self, key: SqliteKey, connection: sqlite3.Connection) -> SessionInfo | None:
         row = rows.load_row(connection, key)

@@ -1,20 +1,19 @@
 """One store handle with all its namespaces: its claims, its waits, and the open blocks it shares across processes."""
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.types.errors import Closed, Corrupt, StoreError
+from vaka.core.types.errors import Closed, Corrupt, StoreError, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.common import Durability
+from vaka.stores.common import Durability, ShieldedTasks
 from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes
 from vaka.stores.sqlite import rows, sockets
 from vaka.stores.sqlite.database import SqliteDatabase
@@ -49,6 +48,11 @@ class SqliteClaim:
         self.info, self._known = info, news
 
     @property
+    def may_have_row(self) -> bool:
+        """Whether the session may have a row: it was written, or an append of unknown outcome may have written it."""
+        return bool(self.info.head) or not self.is_current
+
+    @property
     def is_current(self) -> bool:
         """Whether ``info`` is the row."""
         return self._known == self.news
@@ -66,20 +70,26 @@ class SqliteHub:
         self.mailboxes: Mailboxes[SqliteKey] = Mailboxes()
         self.server = SocketServer(self.schedule_poll)
         self.client = SocketClient(self.writer_lock.folder, self.schedule_poll, self.mailboxes.put)
+        self.tasks = ShieldedTasks()
         self._start_lock = asyncio.Lock()
+        self._started = False
+        """Whether this handle has a name, under which it listens."""
         self._unix_server: asyncio.Server | None = None
+        self._unreleased: dict[SqliteKey, Term] = {}
+        """Claims that have ended, but whose rows still name this handle because the write that clears them failed."""
         self._timer: asyncio.TimerHandle | None = None
         self._keys_to_poll: set[SqliteKey] = set()
         self._closed = False
 
     async def start_owning(self) -> None:
         """Acquire the writer lock and listen on its socket, once."""
-        if self.writer_lock.name:
+        if self._started:
             return
         async with self._start_lock:
-            if not self.writer_lock.name:
+            if not self._started:
                 self.writer_lock.acquire()
                 await self.listen()
+                self._started = True
 
     def notify_head(self, key: SqliteKey, head: int) -> None:
         """Wake all followers of a log that a commit of this handle has extended."""
@@ -113,20 +123,69 @@ class SqliteHub:
         return key in self.claims if owner == self.writer_lock.name else self.writer_lock.is_alive(owner)
 
     async def release(self, claims: Sequence[SqliteKey]) -> None:
-        """End claims, all in one transaction."""
-        written = [(key, self.claims[key].term) for key in claims if self.claims[key].info.head]
-        if written:
-            await self.database.write(partial(self._clear_owner, written), rows=len(written))
-        for key in claims:
-            self.claims.pop(key, None)
+        """End claims, all in one transaction, even if the caller is cancelled or the write fails."""
+        await self.tasks.finish(self._release({key: self.claims[key] for key in claims}))
+
+    async def _release(self, claims: Mapping[SqliteKey, SqliteClaim]) -> None:
+        try:
+            await self._clear_owners({key: claim.term for key, claim in claims.items() if claim.may_have_row})
+        finally:
+            for key, claim in claims.items():
+                if self.claims.get(key) is claim:
+                    del self.claims[key]
+        self._retry_release()
+
+    def undo_claim(self, key: SqliteKey, committed: "asyncio.Future[SessionInfo | None]") -> None:
+        """End a claim that was committed when its caller had been cancelled."""
+        info = committed.result()
+        if info is not None and not self._closed:
+            _ = self.tasks.start(self._end_claims({key: Term(info.term)}))
+
+    async def _clear_owners(self, claims: Mapping[SqliteKey, Term]) -> None:
+        if not claims:
+            return
+        try:
+            await self.database.write(partial(self._clear_owner, list(claims.items())), rows=len(claims))
+        except VakaError as error:
+            _log.warning("the end of a claim could not be written, it is tried again: %s", error)
+            self._unreleased.update(claims)
+
+    def _retry_release(self) -> None:
+        """Make sure that other processes can claim the sessions whose rows still name this handle.
+
+        Without claims, the handle gives up its name, which needs no write. Otherwise it repeats the write every second.
+        """
+        if not self._unreleased or self._closed:
+            return
+        if self.claims or self.claiming:
+            asyncio.get_running_loop().call_later(POLL_INTERVAL, self._release_again)
+        else:
+            self._unreleased.clear()
+            self._give_up_name()
+
+    def _release_again(self) -> None:
+        claims, self._unreleased = self._unreleased, {}
+        if claims and not self._closed:
+            _ = self.tasks.start(self._end_claims(claims))
+
+    async def _end_claims(self, claims: Mapping[SqliteKey, Term]) -> None:
+        await self._clear_owners(claims)
+        self._retry_release()
+
+    def _give_up_name(self) -> None:
+        """End all claims under the name of this handle; the next claim gets it a new one."""
+        self._started = False
+        if self._unix_server is not None:
+            self._unix_server.close()
+            self._unix_server = None
+        self.writer_lock.release()
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(StoreError):  # releasing the lock below ends the claims as well
-            await self.release(list(self.claims))
-        self.claims.clear()
+        await self.release(list(self.claims))
+        await self.tasks.wait()
         if self._timer is not None:
             self._timer.cancel()
         self.client.close()
@@ -134,9 +193,10 @@ class SqliteHub:
         self.mailboxes.close()
         if self._unix_server is not None:
             self._unix_server.close()
+            self._unix_server = None
         await self.server.close()
         await self.database.close()
-        self.writer_lock.release()
+        self._give_up_name()
 
     def _clear_owner(self, claims: Sequence[tuple[SqliteKey, Term]], connection: sqlite3.Connection) -> None:
         for key, term in claims:
@@ -159,6 +219,7 @@ class SqliteHub:
             )
         except BaseException:
             listener.close()
+            (self.writer_lock.folder / f"{self.writer_lock.name}.sock").unlink(missing_ok=True)
             raise
 
     def _poll_scheduled(self) -> None:
