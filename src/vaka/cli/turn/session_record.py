@@ -159,7 +159,7 @@ def continue_session(
         return Continuation(record=None, flags=dict(flags), settings=settings)
     notes: list[str] = []
     if record.workspace is None:
-        notes.append(f"session {record.id} has no record of its folder, as older versions wrote none; it works in this one")
+        notes.append(f"session {record.id} has no record of its folder (older versions wrote none); it works here")
     before, project = Path.cwd(), trust_root_of(Path.cwd())
     flags = enter_folder(record, flags, settings)
     if Path.cwd() != before:
@@ -269,7 +269,7 @@ def _as_text(value: Any) -> Any:
     """Return a flag as JSON can have it."""
     if isinstance(value, str):
         return replace_surrogates(value)
-    return tuple(map(_as_text, value)) if type(value) is tuple else value
+    return tuple(replace_surrogates(one) for one in cast("tuple[str, ...]", value)) if type(value) is tuple else value
 
 
 def changed_files(before: RunSettings | None, now: RunSettings) -> list[str]:
