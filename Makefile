@@ -43,7 +43,7 @@ $(STAMP): pyproject.toml constraints.txt | $(PY)
 	@git rev-parse --git-dir >/dev/null 2>&1 && git config core.hooksPath scripts/hooks || true # the commit-msg rules
 	@touch $(STAMP)
 
-$(LUAU): $(wildcard pyluau/*.toml pyluau/README.md pyluau/src/*.rs pyluau/src/*/*.rs pyluau/python/pyluau/*.py*) | $(STAMP)
+$(LUAU): $(wildcard pyluau/*.toml pyluau/README.md pyluau/licenses/* pyluau/src/*.rs pyluau/src/*/*.rs pyluau/python/pyluau/*.py*) | $(STAMP)
 	@scripts/pyluau.sh $(PY)
 	@touch $(LUAU)
 

@@ -14,7 +14,7 @@ command -v cargo >/dev/null || {
 home=${XDG_CACHE_HOME:-$HOME/.cache}/vaka
 text=$({
 	cd pyluau
-	find Cargo.toml .cargo pyproject.toml README.md src python -type f -not -name '*.so' -not -path '*/__pycache__/*' -print0 |
+	find Cargo.toml .cargo pyproject.toml README.md LICENSE licenses src python -type f -not -name '*.so' -not -path '*/__pycache__/*' -print0 |
 		LC_ALL=C sort -z | xargs -0 sha256sum
 	rustc --version
 	uname -sm

@@ -5,6 +5,7 @@ mod error;
 mod json;
 mod limits;
 mod python;
+mod stack;
 mod step;
 mod value;
 mod vm;

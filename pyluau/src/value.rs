@@ -14,6 +14,8 @@ pub enum Reply {
         values: Vec<Value>,
         then: Option<Arc<dyn Callback>>,
     },
+    /// Suspend the coroutine that called until the host has awaited this.
+    Await(Value),
 }
 
 /// A host function.
@@ -26,10 +28,20 @@ pub trait Callback: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Something of the host's that a script can hold, raise and describe, and nothing else.
+/// Something of the host's that a script can hold, raise, describe, and use as far as the host allows.
 pub trait Object: Send + Sync {
+    /// What `tostring` says.
     fn message(&self) -> String;
-    fn traceback(&self) -> String;
+    /// A field; an error is raised in the script as given.
+    fn get(&self, name: &[u8]) -> std::result::Result<Value, Value>;
+    /// Set a field; an error is raised in the script as given.
+    fn set(&self, name: &[u8], _value: Value) -> std::result::Result<(), Value> {
+        Err(Value::text(&format!("{} cannot be written", String::from_utf8_lossy(name))))
+    }
+    /// Whether both are the same thing of the host's.
+    fn same(&self, _other: &dyn Object) -> bool {
+        false
+    }
     fn as_any(&self) -> &dyn Any;
 }
 

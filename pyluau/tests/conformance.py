@@ -60,15 +60,6 @@ return {
 }
 """
 
-# One file expects the stack limit of 8,000 values of Luau's own build.
-UNPACK = """
-local unpack = table.unpack
-table.unpack = function(t, i, j)
-    if (j or #t) - (i or 1) >= 7999 then error("too many results to unpack") end
-    return unpack(t, i or 1, j or #t)
-end
-"""
-
 # The files were written for a main thread that can yield.
 MAIN = """
 local main, running = coroutine.running(), coroutine.running
@@ -99,8 +90,6 @@ def host(name: str) -> tuple[pyluau.State, pyluau.Table]:
     for stub in ("is_native", "is_native_if_supported", "setblockallocations"):
         state.register(stub, lambda *_: True)
     state.register("cYieldingIterator", iterator)
-    if name == "coroutine":
-        state.execute(UNPACK)
     if name == "vector":
         state.set_type_metatable(pyluau.Vector(0, 0, 0), state.eval(VECTORS, convert=False))
     return state, env

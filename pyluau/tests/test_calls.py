@@ -1,3 +1,4 @@
+import threading
 from typing import Any
 
 import pytest
@@ -108,3 +109,43 @@ def test_results_can_be_returned_as_handles(state: pyluau.State) -> None:
     assert make() == [1]
     assert isinstance(make.call(convert=False), pyluau.Table)
     assert isinstance(state.call(make, convert=False), pyluau.Table)
+
+
+def test_two_hundred_calls_nest_across_the_border(state: pyluau.State) -> None:
+    protected = "local n = ... local ok, depth = pcall(descend, n) return if ok then depth else error(depth, 0)"
+    for source in ("descend(...)", protected):
+        descend = lambda n, source=source: n if n == 200 else state.eval(source, n + 1)  # noqa: E731
+        state.register("descend", descend)
+        assert state.eval("descend(0)") == 200
+
+
+def test_nesting_on_a_small_stack_is_an_error_not_a_crash() -> None:
+    found: list[type[BaseException]] = []
+
+    def nest() -> None:
+        with pyluau.State() as state:
+            state.register("descend", lambda: state.eval("descend()"))
+            try:
+                state.eval("descend()")
+            except pyluau.StackOverflow as error:
+                found.append(type(error))
+
+    size = threading.stack_size(512 << 10)
+    try:
+        thread = threading.Thread(target=nest)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(size)
+    assert found == [pyluau.StackOverflow]
+
+
+def test_one_function_runs_with_several_environments(state: pyluau.State) -> None:
+    function = state.eval("function() n = (n or 0) + 1 return n, math.max(1, 2) end")
+    first, second = state.environment({"n": 10}), state.environment()
+    assert function.with_env(first)() == (11, 2)
+    assert function.with_env(first)() == (12, 2)
+    assert function.with_env(second)() == (1, 2)
+    assert function.with_env({"n": 5})() == (6, 2)
+    with pytest.raises(RuntimeError, match="no globals"):
+        state.eval("print", convert=False).with_env(first)

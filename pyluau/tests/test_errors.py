@@ -76,9 +76,8 @@ def test_a_script_can_catch_an_exception(state: pyluau.State) -> None:
         raise KeyError("x")
 
     state.register("fail", fail)
-    ok, text, message, trace = state.eval("local ok, e = pcall(fail) return ok, tostring(e), e.message, e.traceback")
+    ok, text, message = state.eval("local ok, e = pcall(fail) return ok, tostring(e), e.message")
     assert (ok, text, message) == (False, "KeyError: 'x'", "KeyError: 'x'")
-    assert "in fail" in trace
     assert state.eval("local _, e = pcall(fail) return 'got ' .. e, e .. '!'") == (
         "got KeyError: 'x'",
         "KeyError: 'x'!",

@@ -174,7 +174,6 @@ def test_another_thread_can_cancel_a_script(state: State) -> None:
 
 def test_cancelling_an_idle_state_has_no_effect(state: State) -> None:
     assert not state.cancel()
-    assert not state.interrupt()
     assert state.eval("1") == 1
 
 

@@ -165,3 +165,27 @@ def test_without_a_sandbox_libraries_can_be_changed() -> None:
         assert state.eval("math.two") == 2
         assert re.fullmatch(r"table: 0x[0-9a-f]+", state.eval("tostring({})"))
         assert state.eval("collectgarbage('count')") > 10
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "table.unpack({}, 1, 8000)",
+        "unpack({}, 1, 1e6)",
+        "table.unpack(table.create(9000, 1))",
+        "table.unpack({}, -2^31, 2^31 - 1)",
+        "string.byte(string.rep('x', 9000), 1, -1)",
+        "utf8.codepoint(string.rep('x', 9000), 1, -1)",
+    ],
+)
+def test_more_values_than_luau_allows_are_refused(state: State, source: str) -> None:
+    with pytest.raises(pyluau.LuauError, match=r"too many results to unpack|string slice too long"):
+        state.eval(f"select('#', {source})")
+
+
+def test_as_many_values_as_luau_allows_are_given(state: State) -> None:
+    assert state.eval("select('#', table.unpack({}, 1, 7990))") == 7990
+    assert state.eval("select('#', string.byte(string.rep('x', 7990), 1, -1))") == 7990
+    assert state.eval("string.byte(string.rep('x', 9000), 8999, -1)") == (120, 120)
+    assert state.eval("utf8.codepoint(string.rep('x', 9000), -1)") == 120
+    assert state.eval("select('#', table.unpack({1, 2}, 5, 1)), unpack({1, 2})") == (0, 1, 2)

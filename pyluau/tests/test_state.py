@@ -1,5 +1,6 @@
 import gc
 import re
+from pathlib import Path
 
 import pytest
 
@@ -200,3 +201,33 @@ def test_ten_thousand_functions_can_be_registered(state: pyluau.State) -> None:
 def test_names_may_be_unicode(state: pyluau.State) -> None:
     state.register("计算", lambda a, b: a + b)
     assert state.eval('_G["计算"](1, 2)') == 3
+
+
+def test_a_file_is_run_and_named_in_errors(state: pyluau.State, tmp_path: Path) -> None:
+    file = tmp_path / "add.luau"
+    file.write_text("local a, b = ... if b == nil then error('b is missing') end return a + b + (more or 0)")
+    assert state.execute_file(file, 1, 2) == 3
+    assert state.execute_file(str(file), 1, 2, env={"more": 4}) == 7
+    with pytest.raises(pyluau.LuauError) as caught:
+        state.execute_file(file, 1)
+    assert (caught.value.chunk, caught.value.line) == (str(file), 1)
+    with pytest.raises(pyluau.LuauError, match=r"^add:1: b is missing"):
+        state.execute_file(file, 1, chunkname="=add")
+    with pytest.raises(FileNotFoundError):
+        state.execute_file(tmp_path / "none.luau")
+
+
+def test_the_fields_of_a_table_are_attributes(state: pyluau.State) -> None:
+    table = state.eval("setmetatable({name = 'Ada', get = 1}, {__index = {base = 2}})", convert=False)
+    assert (table.name, table.base, table["get"]) == ("Ada", 2, 1)
+    table.name = "Bob"
+    table.fresh = {"x": [1]}
+    assert (table["name"], table.fresh.x.to_python()) == ("Bob", [1])
+    del table.fresh
+    assert not hasattr(table, "fresh")
+    assert callable(table.get)
+    for name in ("get", "items", "__class__", "__anything__"):
+        with pytest.raises(AttributeError, match="use table"):
+            setattr(table, name, 1)
+    with pytest.raises(AttributeError, match="no field"):
+        table.missing  # noqa: B018  # reading it is the test

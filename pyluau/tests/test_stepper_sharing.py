@@ -153,3 +153,9 @@ def test_out_of_memory_in_a_spawned_coroutine_is_raised_as_such() -> None:
         with pytest.raises(pyluau.OutOfMemory):
             script(state, "spawn(function() return table.create(2^24) end) request('a')").start()
         assert state.eval("1") == 1
+
+
+def test_a_function_is_stepped_with_an_environment_of_its_own(state: State) -> None:
+    function = state.load(state.compile("n = (n or 0) + 1 return n"))
+    steps = [state.stepper(function, env=env).start() for env in ({"n": 4}, {}, state.environment({"n": 7}))]
+    assert [step.value for step in steps if isinstance(step, pyluau.Done)] == [5, 1, 8]

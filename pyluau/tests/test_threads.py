@@ -121,3 +121,19 @@ def test_threads_see_the_globals_of_their_function(state: State) -> None:
     env = state.environment({"x": 5})
     function = state.load(state.compile("return x"), env=env)
     assert Thread(function).start() == 5
+
+
+def test_a_thread_can_be_iterated(state: State) -> None:
+    source = "function() for i = 1, 3 do coroutine.yield(i) end coroutine.yield(4, {5}) return 'end' end"
+    thread = Thread(state.eval(source))
+    assert next(thread) == 1
+    assert list(thread) == [2, 3, (4, [5])]
+    assert list(thread) == []
+
+
+def test_an_error_ends_the_iteration(state: State) -> None:
+    thread = Thread(state.eval("function() coroutine.yield(1) error('no') end"))
+    assert next(thread) == 1
+    with pytest.raises(pyluau.LuauError, match="no"):
+        next(thread)
+    assert list(thread) == []

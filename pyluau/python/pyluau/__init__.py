@@ -8,13 +8,14 @@ from pyluau._native import (
     Call,
     Done,
     Function,
+    Lent,
     Limits,
-    State,
     Stepper,
     Table,
     Thread,
     Userdata,
     Waiting,
+    __version__,
     compile,  # noqa: A004  # pyluau.compile
     native_supported,
     set_flag,
@@ -36,7 +37,9 @@ from pyluau.errors import (
     StackOverflow,
     TooManyCoroutines,
 )
-from pyluau.types import OptLevel, Type, Vector, Yield
+from pyluau.modules import Module
+from pyluau.state import State
+from pyluau.types import OptLevel, Vector, Yield
 
 __all__ = [
     "Buffer",
@@ -48,10 +51,12 @@ __all__ = [
     "Deadlock",
     "Done",
     "Function",
+    "Lent",
     "LimitError",
     "Limits",
     "LuauError",
     "LuauSyntaxError",
+    "Module",
     "OptLevel",
     "OutOfInstructions",
     "OutOfMemory",
@@ -63,11 +68,11 @@ __all__ = [
     "Table",
     "Thread",
     "TooManyCoroutines",
-    "Type",
     "Userdata",
     "Vector",
     "Waiting",
     "Yield",
+    "__version__",
     "compile",
     "native_supported",
     "set_flag",

@@ -14,21 +14,6 @@ class OptLevel(IntEnum):
     O2 = 2
 
 
-class Type(IntEnum):
-    """The types of Luau values."""
-
-    NIL = 0
-    BOOLEAN = 1
-    NUMBER = 2
-    STRING = 3
-    TABLE = 4
-    FUNCTION = 5
-    USERDATA = 6
-    THREAD = 7
-    BUFFER = 8
-    VECTOR = 9
-
-
 class Vector(NamedTuple):
     """Luau's vector: three 32-bit floats."""
 

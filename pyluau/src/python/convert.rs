@@ -10,6 +10,7 @@ use pyo3::types::{
 };
 
 use super::handles::{Buffer, Function, Table, Thread, Userdata};
+use super::lent::{Awaitable, Lent, LentObject};
 use super::{Home, Strings, errors};
 use crate::value::{Callback, Kind, Reply, Value};
 
@@ -36,14 +37,7 @@ impl Callback for Callable {
         Python::attach(|py| {
             let answer = || -> PyResult<Reply> {
                 let arguments = to_python_list(py, &arguments, &home)?;
-                let result = self.function.bind(py).call1(PyTuple::new(py, arguments)?)?;
-                if result.get_type().is(yield_class(py)?) {
-                    let values = results(&result.getattr(pyo3::intern!(py, "values"))?, &home)?;
-                    let then = result.getattr(pyo3::intern!(py, "then"))?;
-                    let then = (!then.is_none()).then(|| callback(&then, &home, false));
-                    return Ok(Reply::Yield { values, then });
-                }
-                Ok(Reply::Return(results(&result, &home)?))
+                reply_of(&self.function.bind(py).call1(PyTuple::new(py, arguments)?)?, &home)
             };
             answer().map_err(|error| errors::to_luau(py, error, &home))
         })
@@ -56,6 +50,26 @@ impl Callback for Callable {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// What the result of a host function means.
+pub fn reply_of(result: &Bound<'_, PyAny>, home: &Arc<Home>) -> PyResult<Reply> {
+    let (py, kind) = (result.py(), result.get_type());
+    if kind.is(yield_class(py)?) {
+        let values = results(&result.getattr(pyo3::intern!(py, "values"))?, home)?;
+        let then = result.getattr(pyo3::intern!(py, "then"))?;
+        let then = (!then.is_none()).then(|| callback(&then, home, false));
+        return Ok(Reply::Yield { values, then });
+    }
+    if kind.is(coroutine_class(py)?) {
+        return Ok(Reply::Await(Awaitable::value(result)));
+    }
+    Ok(Reply::Return(results(result, home)?))
+}
+
+fn coroutine_class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CLASS.import(py, "types", "CoroutineType")
 }
 
 fn class<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyType>>, name: &str) -> PyResult<&'py Bound<'py, PyType>> {
@@ -156,6 +170,9 @@ impl Walk<'_> {
         }
         if let Some(value) = handle(object) {
             return Ok(value);
+        }
+        if let Ok(lent) = object.cast::<Lent>() {
+            return Ok(lent.get().value(self.home));
         }
         if let Ok(held) = object.cast::<Held>() {
             return Ok(held.get().0.clone());
@@ -275,10 +292,18 @@ pub fn to_python(py: Python<'_>, value: &Value, home: &Arc<Home>) -> PyResult<Py
             Some(callable) => callable.function.clone_ref(py),
             None => Py::new(py, Held(value.clone()))?.into_any(),
         },
-        Value::Object(object) => match object.as_any().downcast_ref::<errors::Exception>() {
-            Some(exception) => exception.0.value(py).clone().into_any().unbind(),
-            None => Py::new(py, Held(value.clone()))?.into_any(),
-        },
+        Value::Object(object) => {
+            let object = object.as_any();
+            if let Some(exception) = object.downcast_ref::<errors::Exception>() {
+                exception.error.value(py).clone().into_any().unbind()
+            } else if let Some(lent) = object.downcast_ref::<LentObject>() {
+                lent.object(py)
+            } else if let Some(awaitable) = object.downcast_ref::<Awaitable>() {
+                awaitable.take(py)
+            } else {
+                Py::new(py, Held(value.clone()))?.into_any()
+            }
+        }
         Value::Reference(reference) => {
             let (reference, home) = (reference.clone(), home.clone());
             match reference.kind {

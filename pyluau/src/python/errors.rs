@@ -12,12 +12,28 @@ use crate::error::{Error, Raised, Stop};
 use crate::value::{Object, Value};
 
 /// A Python exception while a script holds it.
-pub struct Exception(pub PyErr);
+pub struct Exception {
+    pub error: PyErr,
+    shown: Shown,
+}
+
+/// How much of an exception a script sees.
+enum Shown {
+    /// Only that something of this name failed.
+    Name(String),
+    /// Its class and text.
+    Message,
+    /// Its traceback too.
+    Traceback,
+}
 
 impl Object for Exception {
     fn message(&self) -> String {
+        if let Shown::Name(name) = &self.shown {
+            return format!("{name} failed");
+        }
         Python::attach(|py| {
-            let value = self.0.value(py);
+            let value = self.error.value(py);
             let name = value.get_type().name().map_or_else(|_| "Exception".to_owned(), |name| name.to_string());
             match value.str().map(|text| text.to_string()) {
                 Ok(text) if !text.is_empty() => format!("{name}: {text}"),
@@ -26,14 +42,11 @@ impl Object for Exception {
         })
     }
 
-    fn traceback(&self) -> String {
-        Python::attach(|py| {
-            let format = || -> PyResult<String> {
-                let details = (self.0.get_type(py), self.0.value(py), self.0.traceback(py));
-                let lines = py.import("traceback")?.call_method1("format_exception", details)?;
-                pyo3::types::PyString::new(py, "").call_method1("join", (lines,))?.extract()
-            };
-            format().unwrap_or_default()
+    fn get(&self, name: &[u8]) -> std::result::Result<Value, Value> {
+        Ok(match (name, &self.shown) {
+            (b"message", _) => Value::text(&self.message()),
+            (b"traceback", Shown::Traceback) => Value::text(&self.traceback()),
+            _ => Value::Nil,
         })
     }
 
@@ -42,8 +55,31 @@ impl Object for Exception {
     }
 }
 
+impl Exception {
+    fn traceback(&self) -> String {
+        Python::attach(|py| {
+            let format = || -> PyResult<String> {
+                let details = (self.error.get_type(py), self.error.value(py), self.error.traceback(py));
+                let lines = py.import("traceback")?.call_method1("format_exception", details)?;
+                pyo3::types::PyString::new(py, "").call_method1("join", (lines,))?.extract()
+            };
+            format().unwrap_or_default()
+        })
+    }
+}
+
 /// Let an exception pass through scripts: as an error they can catch, or past them.
 pub fn to_luau(py: Python<'_>, error: PyErr, home: &Arc<Home>) -> Value {
+    // A traceback names files and lines of the host, which are not a sandboxed script's business.
+    pass(py, error, if home.sandbox { Shown::Message } else { Shown::Traceback }, home)
+}
+
+/// As `to_luau`, for code that was not written for scripts: they see only the name of what failed.
+pub fn to_luau_hidden(py: Python<'_>, error: PyErr, name: &str, home: &Arc<Home>) -> Value {
+    pass(py, error, Shown::Name(name.to_owned()), home)
+}
+
+fn pass(py: Python<'_>, error: PyErr, shown: Shown, home: &Arc<Home>) -> Value {
     if !error.is_instance_of::<PyException>(py) {
         if let Ok(mut passing) = home.passing.lock() {
             *passing = Some(error.clone_ref(py));
@@ -61,7 +97,7 @@ pub fn to_luau(py: Python<'_>, error: PyErr, home: &Arc<Home>) -> Value {
     if let Some(value) = plain(py, &error, home) {
         return value;
     }
-    Value::Object(Arc::new(Exception(error)))
+    Value::Object(Arc::new(Exception { error, shown }))
 }
 
 /// What a `LuauError` that Python raised is in Luau: its value, or its message.
@@ -116,7 +152,7 @@ fn runtime(py: Python<'_>, error: &Raised, home: &Arc<Home>) -> PyErr {
     if let Value::Object(object) = &error.value
         && let Some(exception) = object.as_any().downcast_ref::<Exception>()
     {
-        let original = exception.0.clone_ref(py);
+        let original = exception.error.clone_ref(py);
         if !error.traceback.is_empty() {
             let _ = original.value(py).call_method1("add_note", (format!("in Luau:\n{}", error.traceback),));
         }

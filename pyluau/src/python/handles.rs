@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use super::convert::{results, to_python, to_python_results, to_value, to_values};
 use super::{Home, errors};
@@ -59,6 +59,15 @@ fn describe(py: Python<'_>, home: &Arc<Home>, reference: &Reference, name: &str)
         .map_or_else(|_| format!("<{name}>"), |text| format!("<{name} {text}>"))
 }
 
+/// The key that an attribute of a table stands for.
+fn field<'py>(name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+    let text = name.to_str()?;
+    if text.starts_with("__") || name.py().get_type::<Table>().hasattr(name)? {
+        return Err(PyAttributeError::new_err(format!("{text:?} is not a field here; use table[{text:?}]")));
+    }
+    Ok(name.clone().into_any())
+}
+
 #[pymethods]
 impl Table {
     /// The value of a key, by ``__index`` too.
@@ -105,6 +114,26 @@ impl Table {
     fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let key = to_value(key, &self.home)?;
         self.home.run(py, |core| core.set(&self.reference, &key, &Value::Nil, false))
+    }
+
+    /// The value of a key that is a name: ``table.name`` is ``table["name"]``, where ``Table`` has no such method.
+    fn __getattr__(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        let text = name.to_str()?;
+        if !text.starts_with("__") {
+            let value = self.home.run(py, |core| core.get(&self.reference, &Value::text(text), false))?;
+            if !matches!(value, Value::Nil) {
+                return to_python(py, &value, &self.home);
+            }
+        }
+        Err(PyAttributeError::new_err(format!("the table has no field {text:?}")))
+    }
+
+    fn __setattr__(&self, py: Python<'_>, name: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.set(py, &field(name)?, value)
+    }
+
+    fn __delattr__(&self, py: Python<'_>, name: &Bound<'_, PyString>) -> PyResult<()> {
+        self.__delitem__(py, &field(name)?)
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -186,6 +215,17 @@ impl Function {
         to_python_results(py, &results, &self.home)
     }
 
+    /// A function with the same code, whose globals are in ``env``.
+    fn with_env(&self, py: Python<'_>, env: &Bound<'_, PyAny>) -> PyResult<Function> {
+        let Some(env) = environment(Some(env), &self.home)? else {
+            return Err(PyTypeError::new_err("env is a dict or a Table"));
+        };
+        match self.home.quick(py, |core| core.with_environment(&self.reference, &env))? {
+            Value::Reference(reference) => Ok(Function { reference, home: self.home.clone() }),
+            _ => Err(PyTypeError::new_err("only a function has globals")),
+        }
+    }
+
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> bool {
         other.cast::<Function>().is_ok_and(|other| same(py, &self.home, &self.reference, &other.get().reference))
     }
@@ -252,6 +292,22 @@ impl Thread {
     #[getter]
     fn is_yieldable(&self, py: Python<'_>) -> PyResult<bool> {
         self.home.quick(py, |core| core.is_yieldable(&self.reference))
+    }
+
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    /// Resume it, and return what it yields; when it returns, the iteration ends.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.home.quick(py, |core| core.thread_status(&self.reference))? {
+            ThreadStatus::Finished | ThreadStatus::Failed => return Ok(None),
+            _ => {}
+        }
+        match self.home.run(py, |core| core.resume(&self.reference, &[], false, Crossing::Deep))? {
+            (true, values) => Ok(Some(to_python_results(py, &values, &self.home)?)),
+            (false, _) => Ok(None),
+        }
     }
 
     /// End it where it is.

@@ -3,6 +3,7 @@
 mod convert;
 mod errors;
 mod handles;
+mod lent;
 mod limits;
 mod state;
 mod stepper;
@@ -29,6 +30,7 @@ pub enum Strings {
 pub struct Home {
     pub vm: Vm,
     pub strings: Strings,
+    pub sandbox: bool,
     /// What no script may catch, such as `KeyboardInterrupt`, on its way through one.
     pub passing: Arc<Mutex<Option<PyErr>>>,
 }
@@ -68,6 +70,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handles::Thread>()?;
     module.add_class::<handles::Buffer>()?;
     module.add_class::<handles::Userdata>()?;
+    module.add_class::<lent::Lent>()?;
     module.add_class::<stepper::Stepper>()?;
     module.add_class::<stepper::Call>()?;
     module.add_class::<stepper::Waiting>()?;
@@ -75,6 +78,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(state::compile, module)?)?;
     module.add_function(wrap_pyfunction!(after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(set_flag, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("version", crate::vm::version())?;
     module.add("native_supported", crate::vm::native_supported())?;
     Ok(())

@@ -159,7 +159,7 @@ impl State {
             Error::Stopped(_) => PyValueError::new_err("the memory limit is too small for a VM"),
             _ => PyValueError::new_err("the VM cannot be made"),
         })?;
-        let home = Arc::new(Home { vm, strings, passing });
+        let home = Arc::new(Home { vm, strings, sandbox, passing });
         for function in clock.iter().chain([&print]) {
             let _ = function.home.set(Arc::downgrade(&home));
         }
@@ -385,11 +385,6 @@ impl State {
     /// Stop the running script from another thread; return whether one was running.
     fn cancel(&self) -> bool {
         self.home.vm.cancel()
-    }
-
-    /// As ``cancel``.
-    fn interrupt(&self) -> bool {
-        self.cancel()
     }
 
     /// A script that is run step by step; it may share the VM with others.

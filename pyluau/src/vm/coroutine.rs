@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mlua::ffi::{self, lua_State};
 
-use super::{Core, core_of, throw};
+use super::{Core, core_of, has_room, throw};
 use crate::error::Stop;
 use crate::step::{Go, Ready};
 
@@ -157,7 +157,7 @@ pub unsafe fn resume(state: *mut lua_State, coroutine: *mut lua_State, arguments
             return fail(&format!("cannot resume {} coroutine", status_name(state, coroutine)));
         }
         if arguments > 0 {
-            if ffi::lua_checkstack(coroutine, arguments) == 0 {
+            if !has_room(coroutine, arguments) {
                 throw(state, "too many arguments to resume");
             }
             ffi::lua_xmove(state, coroutine, arguments);
@@ -185,7 +185,7 @@ unsafe fn take_values(state: *mut lua_State, coroutine: *mut lua_State, count: c
     // SAFETY: as `resume`.
     unsafe {
         // A function that the VM calls has room for twenty values.
-        if count >= ffi::LUA_MINSTACK && ffi::lua_checkstack(state, count + 1) == 0 {
+        if count >= ffi::LUA_MINSTACK && !has_room(state, count + 1) {
             throw(state, "too many results to resume");
         }
         ffi::lua_xmove(coroutine, state, count);
@@ -339,7 +339,7 @@ pub unsafe fn settle(core: &Core, coroutine: *mut lua_State, status: c_int) {
         let caller = known.caller.replace(std::ptr::null_mut());
         if !caller.is_null() {
             let count = if failed { 1 } else { ffi::lua_gettop(coroutine) };
-            if ffi::lua_checkstack(caller, count) == 0 {
+            if !has_room(caller, count) {
                 ffi::lua_settop(coroutine, 0);
                 super::cross::push_text(caller, b"too many results to resume");
                 make_ready(core, caller, Go::Error);

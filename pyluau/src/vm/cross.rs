@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use mlua::ffi::{self, lua_State};
 
-use super::{Core, core_of, throw};
+use super::{Core, core_of, script, throw};
 use crate::error::{Error, Result};
+use crate::stack;
 use crate::value::{Callback, Crossing, Kind, Object, Reference, Reply, Value};
 
 pub const CALLBACK: c_int = 1;
@@ -48,10 +49,12 @@ pub unsafe fn set_up(state: *mut lua_State) {
     unsafe {
         ffi::lua_setuserdatadtor(state, CALLBACK, Some(drop_callback));
         ffi::lua_setuserdatadtor(state, OBJECT, Some(drop_object));
-        ffi::lua_createtable(state, 0, 4);
+        ffi::lua_createtable(state, 0, 6);
         for (name, function) in [
             (c"__tostring", object_text as ffi::lua_CFunction),
-            (c"__index", object_field),
+            (c"__index", get_field),
+            (c"__newindex", set_field),
+            (c"__eq", are_same),
             (c"__concat", object_concat),
         ] {
             ffi::lua_pushcclosurek(state, function, name.as_ptr(), 0, None);
@@ -80,16 +83,72 @@ unsafe extern "C-unwind" fn object_text(state: *mut lua_State) -> c_int {
     1
 }
 
-unsafe extern "C-unwind" fn object_field(state: *mut lua_State) -> c_int {
+unsafe extern "C-unwind" fn get_field(state: *mut lua_State) -> c_int {
     // SAFETY: called by the VM.
     unsafe {
-        match (object(state, 1), bytes(state, 2)) {
-            (Some(object), Some(b"message")) => push_text(state, object.message().as_bytes()),
-            (Some(object), Some(b"traceback")) => push_text(state, object.traceback().as_bytes()),
-            _ => ffi::lua_pushnil(state),
+        let (Some(object), Some(name)) = (object(state, 1).cloned(), bytes(state, 2)) else {
+            ffi::lua_pushnil(state);
+            return 1;
+        };
+        let found = core_of(state).ask_host(state, || object.get(name));
+        drop(object);
+        match found {
+            Ok(value) => core_of(state).push_results(state, std::slice::from_ref(&value)),
+            Err(error) => raise(state, error),
         }
     }
+}
+
+unsafe extern "C-unwind" fn set_field(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        let core = core_of(state);
+        let (Some(object), Some(name)) = (object(state, 1).cloned(), bytes(state, 2)) else {
+            throw(state, "a field of an object is named by a string")
+        };
+        let value = match core.read(state, 3, Crossing::Deep) {
+            Ok(value) => value,
+            Err(error) => {
+                drop(object);
+                throw(state, &explain(&error))
+            }
+        };
+        let set = core.ask_host(state, || object.set(name, value));
+        drop(object);
+        match set {
+            Ok(()) => 0,
+            Err(error) => raise(state, error),
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn are_same(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        let same = match (object(state, 1), object(state, 2)) {
+            (Some(left), Some(right)) => left.same(&**right),
+            _ => false,
+        };
+        ffi::lua_pushboolean(state, c_int::from(same));
+    }
     1
+}
+
+/// Raise a value of the host's in the script.
+unsafe fn raise(state: *mut lua_State, value: Value) -> c_int {
+    // SAFETY: called by a function that the VM called.
+    unsafe {
+        if let Value::Text(text) = &value {
+            let message = String::from_utf8_lossy(text).into_owned();
+            drop(value);
+            throw(state, &message);
+        }
+        if let Err(error) = core_of(state).push(state, &value) {
+            throw(state, &explain(&error));
+        }
+        drop(value);
+        ffi::lua_error(state)
+    }
 }
 
 unsafe extern "C-unwind" fn object_concat(state: *mut lua_State) -> c_int {
@@ -106,6 +165,9 @@ unsafe extern "C-unwind" fn object_concat(state: *mut lua_State) -> c_int {
 pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
     // SAFETY: called by the VM; the first upvalue is the callback.
     unsafe {
+        if !stack::has_room() {
+            throw(state, "stack overflow");
+        }
         let core = core_of(state);
         let callback = &*ffi::lua_touserdata(state, ffi::lua_upvalueindex(1)).cast::<Held<dyn Callback>>();
         let callback = callback.clone();
@@ -122,10 +184,7 @@ pub unsafe extern "C-unwind" fn call_host(state: *mut lua_State) -> c_int {
 unsafe fn answer(core: &Core, state: *mut lua_State, callback: Held<dyn Callback>, arguments: Vec<Value>) -> c_int {
     // SAFETY: called by a function that the VM called.
     unsafe {
-        let before = core.current.replace(state);
-        let reply = callback.call(arguments);
-        core.current.set(before);
-        core.forget();
+        let reply = core.ask_host(state, || callback.call(arguments));
         drop(callback);
         ffi::lua_settop(state, 0);
         match reply {
@@ -138,6 +197,15 @@ unsafe fn answer(core: &Core, state: *mut lua_State, callback: Held<dyn Callback
                 }
                 let count = core.push_results(state, &values);
                 ffi::lua_yield(state, count)
+            }
+            Ok(Reply::Await(value)) => {
+                if let Some(problem) = script::why_not_await(core, state) {
+                    drop(value);
+                    throw(state, problem);
+                }
+                // The first slot is for `continue_host`.
+                ffi::lua_pushnil(state);
+                script::ask(core, state, AWAIT.to_owned(), vec![value])
             }
             Err(value) => {
                 if let Err(error) = core.push(state, &value) {
@@ -165,6 +233,9 @@ unsafe extern "C-unwind" fn continue_host(state: *mut lua_State, _: c_int) -> c_
     }
 }
 
+/// The name of a request whose one argument the host awaits.
+const AWAIT: &str = "await";
+
 /// The message of a conversion error, for the script.
 pub fn explain(error: &Error) -> String {
     match error {
@@ -174,6 +245,15 @@ pub fn explain(error: &Error) -> String {
 }
 
 impl Core {
+    /// Run something of the host's that may use the VM again.
+    pub unsafe fn ask_host<T>(&self, state: *mut lua_State, body: impl FnOnce() -> T) -> T {
+        let before = self.current.replace(state);
+        let result = body();
+        self.current.set(before);
+        self.forget();
+        result
+    }
+
     unsafe fn push_results(&self, state: *mut lua_State, values: &[Value]) -> c_int {
         // SAFETY: called by a function that the VM called.
         unsafe {

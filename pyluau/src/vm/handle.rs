@@ -62,6 +62,17 @@ impl Core {
         })
     }
 
+    /// A function with the same code, whose globals are in another environment.
+    pub fn with_environment(&self, function: &Reference, environment: &Value) -> Result<Value> {
+        // SAFETY: protected.
+        self.protect(|state| unsafe {
+            self.push_environment(state, Some(environment))?;
+            self.push_reference(state, function)?;
+            self.rebind(state, 1)?;
+            Ok(self.refer(state, -1, Kind::Function))
+        })
+    }
+
     pub fn globals(&self) -> Result<Value> {
         // SAFETY: protected.
         self.protect(|state| unsafe {

@@ -6,7 +6,7 @@ use memchr::memmem;
 use mlua::ffi::{self, lua_State};
 
 use super::coroutine::set_function;
-use super::{core_of, cross, throw};
+use super::{STACK_LIMIT, core_of, cross, throw};
 use crate::value::{Kind, Reply, Value};
 
 /// The functions that ours stand in for.
@@ -15,6 +15,9 @@ pub struct Natives {
     format: Option<ffi::lua_CFunction>,
     find: Option<ffi::lua_CFunction>,
     split: Option<ffi::lua_CFunction>,
+    byte: Option<ffi::lua_CFunction>,
+    codepoint: Option<ffi::lua_CFunction>,
+    unpack: Option<ffi::lua_CFunction>,
     date: Option<ffi::lua_CFunction>,
     time: Option<ffi::lua_CFunction>,
     clock: Option<ffi::lua_CFunction>,
@@ -34,13 +37,19 @@ pub unsafe fn set_up(state: *mut lua_State, sandbox: bool, natives: &mut Natives
         natives.format = native(c"string", c"format");
         natives.find = native(c"string", c"find");
         natives.split = native(c"string", c"split");
+        natives.byte = native(c"string", c"byte");
+        natives.codepoint = native(c"utf8", c"codepoint");
+        natives.unpack = native(c"table", c"unpack");
         natives.date = native(c"os", c"date");
         natives.time = native(c"os", c"time");
         natives.clock = native(c"os", c"clock");
         put(state, c"_G", &[(c"print", print)]);
         put(state, c"math", &[(c"random", random), (c"randomseed", random_seed)]);
         put(state, c"os", &[(c"clock", clock), (c"time", time), (c"date", date)]);
-        put(state, c"string", &[(c"find", find), (c"split", split)]);
+        put(state, c"string", &[(c"find", find), (c"split", split), (c"byte", byte)]);
+        put(state, c"utf8", &[(c"codepoint", codepoint)]);
+        put(state, c"table", &[(c"unpack", unpack)]);
+        put(state, c"_G", &[(c"unpack", unpack)]);
         if sandbox {
             put(state, c"_G", &[(c"tostring", to_string), (c"collectgarbage", collect), (c"gcinfo", gc_info)]);
             put(state, c"string", &[(c"format", format_values)]);
@@ -174,9 +183,7 @@ unsafe extern "C-unwind" fn print(state: *mut lua_State) -> c_int {
             ffi::lua_settop(state, -2);
         }
         let print = core.options.print.clone();
-        let before = core.current.replace(state);
-        let reply = print.call(vec![Value::Text(line)]);
-        core.current.set(before);
+        let reply = core.ask_host(state, || print.call(vec![Value::Text(line)]));
         if let Err(error) = reply {
             if core.push(state, &error).is_err() {
                 throw(state, "print failed");
@@ -272,9 +279,7 @@ unsafe fn host_time(state: *mut lua_State) -> Option<f64> {
     unsafe {
         let core = core_of(state);
         let clock = core.scope.borrow().surroundings.clock.clone()?;
-        let before = core.current.replace(state);
-        let reply = clock.call(Vec::new());
-        core.current.set(before);
+        let reply = core.ask_host(state, || clock.call(Vec::new()));
         match reply {
             Ok(Reply::Return(values)) => match values.first() {
                 Some(Value::Number(time)) => Some(*time),
@@ -284,7 +289,10 @@ unsafe fn host_time(state: *mut lua_State) -> Option<f64> {
                     throw(state, "the clock did not give a number")
                 }
             },
-            Ok(Reply::Yield { .. }) => throw(state, "a clock cannot yield"),
+            Ok(reply) => {
+                drop(reply);
+                throw(state, "a clock cannot wait")
+            }
             Err(error) => {
                 if core.push(state, &error).is_err() {
                     throw(state, "the clock failed");
@@ -372,6 +380,75 @@ unsafe extern "C-unwind" fn find(state: *mut lua_State) -> c_int {
             }
         }
         pass(state, core_of(state).natives.find)
+    }
+}
+
+/// `table.unpack`, which gives at most as many values as in Luau's own build.
+unsafe extern "C-unwind" fn unpack(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        if ffi::lua_type(state, 1) == ffi::LUA_TTABLE {
+            let whole = |index, absent| {
+                if ffi::lua_isnoneornil(state, index) != 0 {
+                    absent
+                } else {
+                    ffi::luaL_checkinteger_(state, index).into()
+                }
+            };
+            let first: i64 = whole(2, 1);
+            let last = whole(3, i64::try_from(ffi::lua_objlen(state, 1)).unwrap_or(i64::MAX));
+            if !fits(state, first, last) {
+                throw(state, "too many results to unpack");
+            }
+        }
+        pass(state, core_of(state).natives.unpack)
+    }
+}
+
+/// Whether one value for each number from `first` to `last` fits on the stack.
+unsafe fn fits(state: *mut lua_State, first: i64, last: i64) -> bool {
+    // SAFETY: called by a function that the VM called.
+    let top = i64::from(unsafe { ffi::lua_gettop(state) });
+    last.saturating_sub(first).saturating_add(1).saturating_add(top) <= STACK_LIMIT.into()
+}
+
+/// Refuse a range of a string that gives more values than in Luau's own build.
+unsafe fn check_slice(state: *mut lua_State) {
+    // SAFETY: called by a function that the VM called.
+    unsafe {
+        let length = cross::bytes(state, 1).map_or(0, <[u8]>::len) as i64;
+        if length <= i64::from(STACK_LIMIT) / 2 {
+            return;
+        }
+        let place = |index, absent: i64| {
+            let given = if ffi::lua_isnoneornil(state, index) != 0 {
+                absent
+            } else {
+                i64::from(ffi::luaL_checkinteger_(state, index))
+            };
+            if given >= 0 { given } else { (length + given + 1).max(0) }
+        };
+        let first = place(2, 1);
+        let last = place(3, first).min(length);
+        if !fits(state, first.max(1), last) {
+            throw(state, "stack overflow (string slice too long)");
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn byte(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        check_slice(state);
+        pass(state, core_of(state).natives.byte)
+    }
+}
+
+unsafe extern "C-unwind" fn codepoint(state: *mut lua_State) -> c_int {
+    // SAFETY: called by the VM.
+    unsafe {
+        check_slice(state);
+        pass(state, core_of(state).natives.codepoint)
     }
 }
 

@@ -192,6 +192,15 @@ unsafe fn core_of<'a>(state: *mut lua_State) -> &'a Core {
     unsafe { &*(*ffi::lua_callbacks(state)).userdata.cast::<Core>() }
 }
 
+/// How many values a function may have on its stack in Luau's own build; the one of mlua allows a million.
+const STACK_LIMIT: c_int = 8_000;
+
+/// Make room for so many more values of a script, if it may have them.
+unsafe fn has_room(state: *mut lua_State, count: c_int) -> bool {
+    // SAFETY: called by a function that the VM called.
+    unsafe { ffi::lua_gettop(state).saturating_add(count) <= STACK_LIMIT && ffi::lua_checkstack(state, count) != 0 }
+}
+
 /// Raise a string as a Luau error, with the position of the caller.
 unsafe fn throw(state: *mut lua_State, message: &str) -> ! {
     // SAFETY: called by functions that the VM called, so errors are caught.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mlua::ffi::{self, lua_State};
 
 use super::coroutine::{self, CANNOT_WAIT, Wait, record};
-use super::{Core, Optimization, Scope, Surroundings, compile, core_of, cross, throw};
+use super::{Core, Optimization, Scope, Surroundings, compile, core_of, cross, has_room, throw};
 use crate::error::{Error, Result};
 use crate::limits::{Limits, Used};
 use crate::step::{Go, Step};
@@ -65,6 +65,21 @@ impl Core {
             }
         }
     }
+
+    /// Replace the function on top by one with the same code, whose globals are in the table at `environment`.
+    pub unsafe fn rebind(&self, state: *mut lua_State, environment: c_int) -> Result<()> {
+        // SAFETY: called protected.
+        unsafe {
+            if ffi::lua_isLfunction(state, -1) == 0 {
+                return Err(Error::Misuse("a function of the host has no globals".to_owned()));
+            }
+            ffi::lua_clonefunction(state, -1);
+            ffi::lua_remove(state, -2);
+            ffi::lua_pushvalue(state, environment);
+            ffi::lua_setfenv(state, -2);
+        }
+        Ok(())
+    }
 }
 
 impl Script {
@@ -97,6 +112,9 @@ impl Script {
                 core.call(state, 2, 0)?;
             }
             core.push_entry(state, entry, 2)?;
+            if matches!(entry, Entry::Function(_)) && environment.is_some() {
+                core.rebind(state, 2)?;
+            }
             let coroutine = ffi::lua_newthread(state);
             ffi::lua_xpush(state, coroutine, -2);
             coroutine::share_environment(state, coroutine, -2);
@@ -277,9 +295,28 @@ unsafe extern "C-unwind" fn request(state: *mut lua_State) -> c_int {
             Ok(arguments) => arguments,
             Err(error) => throw(state, &format!("cannot ask the host for '{name}': {}", cross::explain(&error))),
         };
-        let id = scope.board.borrow_mut().ask(state, name, arguments);
         drop(scope);
+        ask(core, state, name, arguments)
+    }
+}
+
+/// Note a request of the running coroutine, and suspend it.
+pub unsafe fn ask(core: &Core, state: *mut lua_State, name: String, arguments: Vec<Value>) -> c_int {
+    // SAFETY: called by a function that the VM called, which returns what this returns.
+    unsafe {
+        let id = core.scope.borrow().board.borrow_mut().ask(state, name, arguments);
         coroutine::suspend(state, Wait::Host(id))
+    }
+}
+
+/// Why a host function that must be awaited cannot be, if it cannot.
+pub unsafe fn why_not_await(core: &Core, state: *mut lua_State) -> Option<&'static str> {
+    // SAFETY: called by a function that the VM called.
+    unsafe {
+        if core.scope.borrow().anchors.borrow().is_none() {
+            return Some("an async function of the host can be called only while the host awaits the script");
+        }
+        (record(state).is_none() || ffi::lua_isyieldable(state) == 0).then_some(CANNOT_WAIT)
     }
 }
 
@@ -295,7 +332,7 @@ unsafe extern "C-unwind" fn spawn(state: *mut lua_State) -> c_int {
         if let Some(known) = record(coroutine) {
             known.spawned.set(true);
         }
-        if ffi::lua_checkstack(coroutine, count) == 0 {
+        if !has_room(coroutine, count) {
             throw(state, "too many arguments to spawn");
         }
         ffi::lua_xmove(state, coroutine, count);
@@ -329,7 +366,7 @@ unsafe extern "C-unwind" fn wake(state: *mut lua_State) -> c_int {
         let parked = record(coroutine).is_some_and(|known| known.wait.get() == Wait::Parked);
         if parked {
             let count = ffi::lua_gettop(state) - 1;
-            if ffi::lua_checkstack(coroutine, count) == 0 {
+            if !has_room(coroutine, count) {
                 throw(state, "too many arguments to wake");
             }
             ffi::lua_xmove(state, coroutine, count);
