@@ -172,6 +172,15 @@ async def test_a_child_without_any_text_is_a_failed_result() -> None:
     assert (result.reason, result.text) == ("error", "the agent helper ended without an answer")
 
 
+async def test_a_child_whose_model_refuses_is_a_failed_result() -> None:
+    inner = helper_agent(call("look"), say("I cannot help with that.", stop="refusal"))
+    log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner))
+    result = results_by_call(log)["call_1"]
+    assert (result.reason, result.text) == (
+        "error", "the model of helper refused\n\nIts answer up to then:\nI cannot help with that.",
+    )  # fmt: skip
+
+
 async def test_a_child_with_a_blank_prompt_is_not_started() -> None:
     log = await run_agent(agent(ScriptedModel(call("helper", prompt=" \n"), say("done")), helper_agent(say("never"))))
     result = results_by_call(log)["call_1"]
@@ -255,6 +264,19 @@ async def test_middleware_of_a_parent_refuses_calls_of_its_children() -> None:
         "call_1.1": "denied", "call_1.2.1": "denied",
     }  # fmt: skip
     assert seen == [(("agent-1",), "deeper"), ((), "helper")]  # once each, also where both agents have the guard
+
+
+async def test_the_tools_that_a_turn_may_use_are_those_of_its_children_too() -> None:
+    inner = helper_agent(call("look"), say("refused"))
+    who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner)
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        request = vaka.Request(prompt="Go.", agent=who, session_id="s", tool_whitelist=("helper",))
+        await rt.run(request)
+    log = await read_log(store, "s")
+    assert reasons_by_call(log) == {"call_1.1": "unknown_tool", "call_1": "ok"}
+    assert isinstance(inner.model, ScriptedModel)
+    assert inner.model.prompts[0].tools == ()
 
 
 async def test_middleware_may_hold_for_its_own_agent_alone() -> None:

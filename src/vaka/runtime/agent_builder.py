@@ -64,10 +64,7 @@ class AgentBuilder:
             agent.model = self._models.find_requested(input_added.model) if input_added.model else agent.model
         except VakaError as error:
             agent.model = UnavailableModel(input_added.model, error)
-        recipe = self._make_recipe(agent, None)
-        if isinstance(allowed, list):
-            recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
-        return recipe
+        return self._make_recipe(agent, None, frozenset(allowed) if isinstance(allowed, list) else None)
 
     def build_recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
         """Return the recipe of ``agent``; ``model`` is the model of the parent, for a subagent that sets none."""
@@ -84,7 +81,8 @@ class AgentBuilder:
         self._recipes[agent] = (state, recipe)
         return recipe
 
-    def _make_recipe(self, agent: Agent, parent: Model | None) -> Recipe:
+    def _make_recipe(self, agent: Agent, parent: Model | None, allowed: frozenset[str] | None = None) -> Recipe:
+        """Make a recipe; ``allowed`` are the tools that the agent and its children may use, ``None`` for all."""
         bind: Callable[[ScriptServices], Callable[[Turn], Awaitable[Ending]]] | None = getattr(agent, "bind", None)
         model = self._choose_model(agent, parent)
         if model is None and bind is not None:
@@ -99,15 +97,17 @@ class AgentBuilder:
             **(schema.options if schema else {}),
             **agent.options,
         }
-        tools = [self._build_tool(tool_like, agent, model) for tool_like in agent.tools]
+        tools = [self._build_tool(tool_like, agent, model, allowed) for tool_like in agent.tools]
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
             middleware=(*agent.middleware, *_default_middleware(tools)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
         recipe.check_output = schema.describe_errors if schema is not None else None
-        recipe.run_override = bind(self._make_services(agent, model)) if bind is not None else None
+        recipe.run_override = bind(self._make_services(agent, model, allowed)) if bind is not None else None
         _check_tool_choice(agent, recipe)
+        if allowed is not None:
+            recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
         return recipe
 
     def _choose_model(self, agent: Agent, parent: Model | None) -> Model | None:
@@ -118,7 +118,7 @@ class AgentBuilder:
             return self._models.choose(subagent=agent.name, fallback=self._models.default or parent)
         return self._models.default or parent
 
-    def _make_services(self, agent: Agent, model: Model) -> "ScriptServices":
+    def _make_services(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> "ScriptServices":
         if self._scripts is None:
             raise ConfigError(f"agent {agent.name!r} uses scripts, but this runtime has no script host")
         known: dict[str, Agent | AgentTool] = {
@@ -134,7 +134,7 @@ class AgentBuilder:
                     return None
                 if len(built) >= MAX_RECIPES:
                     built.clear()
-                built[key] = self._build_tool(child, agent, model)
+                built[key] = self._build_tool(child, agent, model, allowed)
             return built[key]
 
         def find_model(name: str) -> Model:
@@ -142,24 +142,31 @@ class AgentBuilder:
 
         return self._scripts().make_services(find_model, find_agent)
 
-    def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model) -> Tool:
+    def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model, allowed: frozenset[str] | None) -> Tool:
         if isinstance(tool_like, str):
             return lazy.find_builtin(tool_like)
         if isinstance(tool_like, Agent):
             tool_like = tool_like.as_tool()
         if isinstance(tool_like, AgentTool):
-            return self._build_agent_tool(tool_like, model)
+            return self._build_agent_tool(tool_like, model, allowed)
         if not hasattr(tool_like, "bind"):
             function: Any = tool_like
             return vaka.tools.as_tool(function)
         script = cast("BindableTool", tool_like)
-        return _SpecOnlyTool(script.spec) if self._scripts is None else script.bind(self._make_services(agent, model))
+        if self._scripts is None:
+            return _SpecOnlyTool(script.spec)
+        return script.bind(self._make_services(agent, model, allowed))
 
-    def _build_agent_tool(self, agent_tool: AgentTool, model: Model) -> Tool:
+    def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> Tool:
+        def build_recipe() -> Recipe:
+            if allowed is None:
+                return self.build_recipe(agent_tool.agent, model)
+            return self._make_recipe(agent_tool.agent, model, allowed)
+
         async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> ToolResult:
             if not prompt.strip():
                 raise InvalidInput(f"the prompt of the agent {agent_tool.name} is empty")
-            ending = await run_subagent(context, self.build_recipe(agent_tool.agent, model), as_content(prompt))
+            ending = await run_subagent(context, build_recipe(), as_content(prompt))
             return child_result(context.call, agent_tool.name, ending)
 
         description = (

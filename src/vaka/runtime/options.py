@@ -399,7 +399,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     channels: tuple[str, ...] = ()
     """Channels of the session, for its metadata."""
     tool_whitelist: tuple[str, ...] = ()
-    """Names of the tools that this turn may use; default: all tools of the agent."""
+    """Names of the tools that this turn may use, its child agents included; default: all tools of the agent."""
     model: str = ""
     """The tier or name of the model that answers; default: the model of the agent."""
     enable_prompt_cache: bool | None = None

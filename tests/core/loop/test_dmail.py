@@ -351,3 +351,27 @@ async def test_a_dmail_takes_effect_when_the_process_died_right_before_the_rewin
     log = await read_log(store, "s")
     assert event_types(log).count("session.reverted") == 1
     assert last_body(log).text == "found"
+
+
+async def test_a_dmail_does_not_give_back_the_child_agents_of_its_turn() -> None:
+    helper = vaka.Agent("helper", model=ScriptedModel(agents={"helper": [say("helped")] * 3}))
+    lines = (
+        call("helper", prompt="a"),
+        dmail_call(0),
+        call("helper", prompt="b"),
+        call("helper", prompt="c"),
+        say("done"),
+    )
+    store = MemoryStore()
+    who = dmail_agent(ScriptedModel(*lines), helper, limits=vaka.Limits(max_children=2))
+    async with runtime(store) as rt:
+        await collect_turn(await rt.open(who, id="s"))
+    log = await read_log(store, "s")
+    state = (await reopen(store, SessionId("s"))).state
+    assert {id: result.reason for id, result in results_by_call(log).items()} == {
+        "call_1": "", "call_2": "", "call_3": "", "call_4": "limit",
+    }  # fmt: skip
+    assert state.turn is None
+    reverted = next(event.data for event in log if isinstance(event.data, SessionReverted))
+    assert reverted.onward is not None
+    assert reverted.onward.children == 1
