@@ -201,6 +201,103 @@ EVERYDAY = split_table(r"""
     bc <<< '1+2'
     echo '1+2' | bc
     dc -e '1 2 + p'
+    echo pw | sudo -S apt-get update
+    cat x | sudo tee f
+    cat x | sudo -u postgres psql -f x.sql
+    parallel gzip ::: a.txt b.txt
+    find . -name '*.txt' | parallel wc -l
+    parallel -j 4 convert {} {.}.png ::: a.jpg
+    find . -name '*.jpg' | xargs -I{} convert {} {}.png
+    find . -type f -exec chmod 644 {} +
+    ls *.zip | xargs -n1 unzip
+    go build -o x ./cmd/x
+    go vet ./...
+    cargo test -- --nocapture
+    sort -u f
+    sort -k2 -n f
+    tar --checkpoint=100 -cf x y
+    tar --exclude=x -czf y.tgz z
+    tar -xf x.tar -C dir
+    pandoc a.md -o b.html
+    rpm -qa
+    apt-get -o Acquire::Retries=3 update
+    apt-get install -y git
+    hg status
+    svn diff
+    convert a.png -resize 50% b.png
+    pdflatex x.tex
+    npm config get registry
+    npm config set registry https://x
+    npm install --save-dev x
+    vim --version
+    strace -o out ls
+    strace -f -e trace=open ls
+    man ls
+    tcpdump -i eth0 -w x
+    split -l 100 f
+    rg -n 'foo|bar' src
+    rg --files
+    git log --grep=foo
+    git fetch --all --prune
+    git rebase origin/main
+    git config --list
+    git -C sub status
+    git commit --amend --no-edit
+    git tag -a v1 -m v1
+    git archive --format=tar HEAD
+    docker compose exec db psql -U x
+    docker build -t x .
+    kubectl exec -it pod -- bash
+    ssh host 'cd x && make'
+    scp a host:b
+    node --import ./x.js y.js
+    node --test
+    deno run x.ts
+    bun run x.ts
+    ts-node x.ts
+    python3 -m pip install x
+    python3 -m unittest
+    python3 x.py --eval
+    python3 -c 'import sys; print(sys.version)'
+    python3 -c 'import platform; print(platform.system())'
+    python3 -c "import yaml; yaml.safe_load(open('x.yml'))"
+    python3 -c 'import torch; m.eval()'
+    python3 -c 'from pathlib import Path; print(Path(".").resolve())'
+    node -e 'const fs = require("fs"); console.log(fs.readFileSync("x", "utf8"))'
+    node -e 'console.log(JSON.stringify({a: 1}))'
+    perl -lane 'print $F[0]' f
+    perl -0pe 's/\n+/\n/g' f
+    ruby -ne 'puts $_ if /x/' f
+    psql -h localhost -U me -d db -c 'select * from x where y = 1'
+    mysql -u root -e 'create database x'
+    sqlite3 x.db '.schema'
+    sqlite3 -json x.db 'select 1'
+    echo 'print(1)' | python3
+    python3 <<EOF⏎for i in range(3):⏎    print(i)⏎EOF
+    jq -r '.[] | .name' x.json
+    yq '.a' x.yml
+    bash -n script.sh
+    bash -x ./deploy.sh
+    bash --version
+    sh ./configure --prefix=/usr
+    ./configure && make && make install
+    chmod +x x.sh && ./x.sh
+    cp a.sh b.sh
+    mv a b
+    curl_x=1
+    su -c ls
+    fzf --version
+    make -n
+    make -j"$(nproc)"
+    make VERSION=1.2 build
+    echo "$X" > f
+    cat f | while read -r l; do echo "$l"; done
+    exec bash script.sh
+    nohup python3 server.py > log 2>&1 &
+    python3 -m http.server 8000 &
+    (cd sub && npm test)
+    test -f x && echo y
+    [ -n "$X" ] && echo y
 """)
 
 

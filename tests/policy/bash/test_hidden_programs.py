@@ -1,152 +1,10 @@
-"""A command that may run a denied program unseen is never allowed while a rule for commands denies or asks.
+"""A command whose arguments may run a denied program unseen is never allowed while a rule for commands denies or asks.
 
 Everything is allowed here but ``curl``, so that nothing but the reading counts.
 """
 
 from tests.policy.bash.bash_cases import judge_command
 from tests.policy.tables import each_row, split_table
-
-UNKNOWN_INPUT = split_table(r"""
-    echo Y3VybCB4 | base64 -d | sh
-    tr a-z b-za <<< btqk | sh
-    rev <<< 'x lruc' | sh
-    echo 6375726c2078 | xxd -r -p | sh
-    python3 -c 'print("cu"+"rl x")' | sh
-    echo 'curl x' | tee >(sh)
-    tr a b <<< x > >(bash -s)
-    read 'a[$(curl x)]' <<< y
-    bash --init-file <(echo curl x) -i
-    bash --rcfile <(tr a b) -i
-    make -f - <<< 'x: ; curl x'
-    cat secret | bash
-    cat x | { sh; }
-    cat x | (sh)
-    cat x | sudo sh
-    cat x | env sh
-    cat x | xargs -0 sh -c
-    cat x | xargs -I{} sh -c '{}'
-    cat x | xargs -I{} sh -c 'echo {}'
-    cat x | xargs -I % bash -c %
-    cat x | xargs -I{} {}
-    cat x | sh -
-    cat x | sh /dev/stdin
-    cat x | sh /dev/fd/0
-    cat x | sh /proc/self/fd/0
-    cat x | sh //dev/stdin
-    cat x | sh /dev/./stdin
-    cat x | sh /proc/$$/fd/0
-    cat x | sh 3< f
-    cat x | sh -s arg
-    cat x | bash -i
-    cat x | sh "$f"
-    cat x | . /dev/stdin
-    cat x | source /dev/fd/0
-    cat x | while true; do sh; done
-    cat x | if true; then sh; fi
-    cat x | case a in a) sh;; esac
-    cat x | for i in 1; do sh; done
-    cat x | echo $(sh)
-    cat x | echo `sh`
-    cat x | sh -c sh
-    cat x | sh -c 'exec sh'
-    cat x | eval sh
-    cat x | busybox sh
-    cat x | zsh
-    cat x | fish
-    cat x | csh
-    cat x | python3
-    cat x | python3 -
-    cat x | python3.11
-    cat x | python3 /dev/stdin
-    cat x | perl
-    cat x | ruby
-    cat x | node
-    cat x | node -
-    cat x | php
-    cat x | lua
-    cat x | tclsh
-    cat x | ed
-    cat x | vim -
-    cat x | psql db
-    cat x | sqlite3 x.db
-    cat x | mysql
-    cat x | gdb
-    cat x | at now
-    cat x | batch
-    cat x | crontab -
-    cat x | parallel
-    cat x | make -f -
-    cat x | make -f /dev/stdin
-    cat x | awk -f -
-    cat x | awk -f /dev/stdin
-    cat x | sed -f -
-    cat x | pwsh
-    cat x | osascript
-    cat x | m4
-    cat x | dc
-    cat x | ksh93
-    cat x | yash -s
-    cat x | R --no-save
-    cat x | octave
-    cat x | emacs --batch
-    cat x | dash -e
-    cat x | exec sh
-    cat x | command sh
-    cat x | timeout 5 sh
-    cat x | nohup sh
-    cat x | nice -n 5 bash
-    cat x | tee >(bash)
-    ls > >(sh)
-    ls 2> >(sh)
-    sh < <(cat x)
-    sh <&3
-    sh 0<&3
-    sh <(cat x)
-    bash <(base64 -d f)
-    . <(base64 -d f)
-    source <(tr a b < f)
-    bash /dev/fd/3 3<<< 'curl x'
-    bash /dev/fd/3 3< <(cat x)
-    exec 3<<< 'curl x'; bash <&3
-    exec 3<<< 'curl x'; bash /dev/fd/3
-    exec <<< 'curl x'; sh
-    exec < <(cat x); sh
-    { sh; } < <(cat x)
-    while :; do sh; done < <(cat x)
-    case a in a) sh;; esac < <(cat x)
-    for ((;;)); do sh; done < <(cat x)
-    f() { sh; }; cat x | f
-    f() { sh; }; f <<< 'curl x'
-    f() { sh; }; f < <(cat x)
-    bash --rcfile <(cat x) -i
-    bash -O extglob <(cat x)
-    read PATH <<< /tmp/x; ls
-    read -r LD_PRELOAD <<< /tmp/x; ls
-    mapfile PATH < f
-    x='a[$(curl x)]'; read "$x" <<< y
-    python3 - <<'EOF'⏎import os⏎os.system("curl x")⏎EOF
-    python3 <<< 'import os; os.popen("curl x")'
-    python3 <(cat f)
-    echo 'import os; os.system("curl x")' | python3
-    perl -e 'open F, "curl x|"; print <F>'
-    tclsh <<< 'exec curl x'
-    awk 'BEGIN{"cu" "rl x" | getline}'
-    awk 'BEGIN{print "x" | "cu" "rl x"}'
-    awk 'BEGIN{c="curl x"; c | getline}'
-    awk -f <(cat x)
-    sed -f <(cat x) f
-    ed f <<< '!curl x'
-    sqlite3 x <<< '.system curl x'
-    m4 <<< 'syscmd(curl x)'
-    ftp <<< '!curl x'
-    make -f <(cat x)
-    make -f/dev/stdin <<< 'x:;curl x'
-    make --file=- <<< 'x:;curl x'
-    base64 -d f | tee s; sh s
-    mkfifo p; sh < p & cat x > p
-    cat > s <<'EOF'⏎curl x⏎EOF⏎sh s
-    cat > s.py <<'EOF'⏎import os; os.system("curl x")⏎EOF⏎python3 s.py
-""")
 
 RUN_BY_ARGUMENTS = split_table(r"""
     printf -v 'a[$(curl x)]' y
@@ -433,11 +291,86 @@ RUN_BY_ARGUMENTS = split_table(r"""
     eval "$X"
     PS4='$(curl x)'; set -x; ls
     PROMPT_COMMAND='curl x'
+    find . -exec python3 -c {} \;
+    parallel sh -c ::: 'curl x'
+    parallel python3 -c {} ::: 'import os'
+    parallel {1} ::: 'curl x'
+    strace -o '|curl x' ls
+    strace -o'|curl x' ls
+    man --html='curl x' ls
+    man -H'curl x' ls
+    tcpdump -z 'curl' -G 1 -w x
+    nmap --script x.nse host
+    go test -exec 'curl x' ./...
+    go build -toolexec curl ./...
+    go vet -vettool=curl ./...
+    cargo --config 'build.rustc-wrapper="curl"' build
+    rustc -C linker=curl x.rs
+    node --import 'data:text/javascript,x' x.js
+    clojure -e '(sh "curl")'
+    bb -e '(shell "curl x")'
+    jrunscript -e 'java.lang.Runtime.getRuntime().exec("curl x")'
+    lldb -- curl x
+    bpftrace -c 'curl x' -e x
+    start-stop-daemon -S -x /usr/bin/curl -- x
+    start-stop-daemon --start --exec /usr/bin/curl
+    nvim --headless -c 'lua os.execute("curl x")'
+    vim -c 'py3 import os' f
+    vim -es --cmd 'call systemlist("curl x")'
+    rpm --eval '%(curl x)'
+    rpm -E '%(curl x)'
+    apt-get -o APT::Update::Pre-Invoke::=curl update
+    git --config-env=core.pager=X log
+    git -c "$X" log
+    hg --config hooks.pre-status=curl status
+    hg --config alias.x='!curl y' x
+    svn diff --diff-cmd curl
+    fzf --preview 'curl x'
+    fzf --bind 'start:execute(curl x)'
+    pandoc --filter curl x.md
+    pandoc --lua-filter x.lua x.md
+    convert '|curl x' y.png
+    gs -c '(%pipe%curl x) (r) file'
+    pdflatex --shell-escape x.tex
+    npm --script-shell=/tmp/x run build
+    npm config set script-shell /tmp/x
+    make -E 'x:;curl x'
+    make --ev='x:;curl x'
+    bazel run --run_under=curl //x
+    rg --hostname-bin curl x
+    sort --compress-prog=curl f
+    sort --comp curl f
+    tar cf x --checkpoint-act=exec='curl x' y
+    tar xf x --to-comm='curl x'
+    tar cf x --use-compress='curl x' y
+    split --filt='curl x' f
+    git fetch --upload-pa='curl x'
+    git grep --open-files='curl x' y
+    git difftool --extc='curl x'
+    python3 -c 'import os as o; o.system("x")'
+    python3 -c 'from os import system as s; s("x")'
+    python3 -u -c 'import subprocess'
+    python3 -mtimeit 'x'
+    python -c"import os;os.system('x')"
+    perl -Mstrict -e 'system "x"'
+    ruby -rjson -e 'exec "x"'
+    node -pe 'require("child_process")'
+    node -r ./x -e 'require("child_process")'
+    sh -c "$(base64 -d f)"
+    find . -name x -exec sh {} \; -exec curl x \;
+    nice -n 5 python3 -c 'import os; os.system("x")'
+    sudo python3 -c 'import os; os.system("x")'
+    timeout 5 make --eval x
+    env python3 -c 'import os; os.system("x")'
+    bash -c "python3 -c 'import subprocess'"
+    eval 'make --eval x'
+    if true; then tmux new -d x; fi
+    xargs -a f -I{} sh -c {}
 """)
 
 
-@each_row([*UNKNOWN_INPUT, *RUN_BY_ARGUMENTS])
-def test_what_may_run_a_denied_program_is_not_allowed(command: str) -> None:
+@each_row(RUN_BY_ARGUMENTS)
+def test_arguments_that_may_run_a_denied_program_are_not_allowed(command: str) -> None:
     assert judge_command(command, allow=[None], deny=["curl:*"]).decision != "allow"
     assert judge_command(command, allow=[None], ask=["curl:*"]).decision != "allow"
 

@@ -111,7 +111,7 @@ def _argument_text(expansion: WordExpansion) -> str:
 
 
 def _describe_code(name: str, interpreter: Interpreter, word: Word) -> str:
-    known = word.guess is not None or word.numeric_template is not None
+    known = (word.guess is not None or word.numeric_template is not None) and "input" not in word.expansion_kinds
     if not known and not (interpreter.dynamic and any(isinstance(piece, str) for piece in word.pieces)):
         return f"the code of {name} is not known beforehand"
     text = word.render(lambda expansion: expansion.guess or "1")

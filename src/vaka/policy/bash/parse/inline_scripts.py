@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, Words
+from vaka.policy.bash.parse.syntax import PLACEHOLDER, Redirection, SimpleCommand, Word, Words
 from vaka.policy.bash.parse.words import decode_ansi
-from vaka.policy.bash.parse.wrappers import base_name
-from vaka.policy.bash.programs import read_table
+from vaka.policy.bash.parse.wrappers import base_name, find_wrapped_commands
+from vaka.policy.bash.programs import read_set, read_table
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "yash", "posh", "pdksh"})
 
@@ -55,6 +55,20 @@ def find_inline_scripts(words: Words, stdin: ScriptText | None) -> Iterator[Inli
         yield from finder(words[1:], stdin)
     elif name in _SCRIPT_OPTIONS:
         yield from _find_in_options(words[1:], _SCRIPT_OPTIONS[name].split())
+    if stdin is not None and _starts_default_shell(name, words):
+        yield InlineScript(f"{name}, from its input", stdin)
+
+
+def _starts_default_shell(name: str, words: Words) -> bool:
+    """Return whether a program starts a shell because no command is given."""
+    if name not in _DEFAULT_SHELLS or any(word.value in {"-c", "--command", "--run"} for word in words[1:]):
+        return False
+    if name in {"sudo", "doas"} and not any(re.match(r"-\w*[si]|--(?:shell|login)", word.prefix) for word in words[1:]):
+        return False
+    return name in {"su", "script", "newgrp", "nix-shell"} or not find_wrapped_commands(words)
+
+
+_DEFAULT_SHELLS = read_set("default_shells")
 
 
 def _text_of_word(word: Word) -> ScriptText:
@@ -181,12 +195,17 @@ def _find_parallel(words: Words, stdin: ScriptText | None) -> Iterator[InlineScr
     end = next((index for index, word in enumerate(words) if word.placeholder_text.startswith(":::")), len(words))
     start = _skip_options(words[:end], lambda word: word.value in _PARALLEL_VALUED)
     if start < end:
-        yield InlineScript("parallel", _join_words(words[start:end]))
+        text, certain, _ = _join_words(words[start:end])
+        filled = _REPLACEMENT.sub(lambda _: PLACEHOLDER, text)
+        yield InlineScript("parallel", ScriptText(filled if filled != text else f"{text} {PLACEHOLDER}", certain))
     else:
         yield from (InlineScript("parallel", _text_of_word(word)) for word in words[end + 1 :])
         if stdin is not None:
             yield InlineScript("parallel", stdin)
 
+
+_REPLACEMENT = re.compile(r"\{[\w./#%+-]*\}")
+"""Where ``parallel`` inserts an argument; without one it is appended."""
 
 _PARALLEL_VALUED = frozenset({"-j", "-P", "-I", "-n", "-N", "-a", "-S", "-d", "-E", "--jobs", "--arg-file", "--delay"})
 
@@ -295,16 +314,28 @@ def find_likely_commands(words: Words) -> Iterator[str]:
         yield from (text for word in words[1:] for text in re.findall(pattern, word.placeholder_text, re.DOTALL))
 
 
+_SHORTEST_ABBREVIATION = len("--xx")
+"""Long options may be abbreviated."""
+
+
 def _find_option_values(values: list[str], options: str) -> Iterator[str]:
     """Yield the values of options: in the next word, after ``=``, or attached to a letter; ``*`` is any argument."""
     if options == "*":
         yield from (value if not value.startswith("-") else value.partition("=")[2] for value in values)
     for index, value in enumerate(values):
+        name, equals, text = value.partition("=")
         for option in options.split():
-            if value == option and index + 1 < len(values):
-                yield values[index + 1]
-            elif value != option and value.startswith(option):
-                yield value[len(option) :].removeprefix("=")
+            option, _, start = option.partition("=")
+            if option.startswith("--"):
+                if len(name) < _SHORTEST_ABBREVIATION or not option.startswith(name):
+                    continue
+                text = text if equals else "".join(values[index + 1 : index + 2])
+            elif value.startswith(option):
+                text = value[len(option) :].removeprefix("=") or "".join(values[index + 1 : index + 2])
+            else:
+                continue
+            if text.startswith(start):
+                yield text.removeprefix(start).removeprefix("=")
 
 
 _GIT_SETTINGS = re.compile(
