@@ -18,7 +18,7 @@ from vaka.core.types.ids import EventScope, MessageId, SessionId, TurnId
 from vaka.core.types.message import Text
 from vaka.core.types.progress import MessageCompleted, StepCompleted, StepStarted, TurnCompleted, TurnStarted
 from vaka.runtime import lazy
-from vaka.runtime.options import SystemClock
+from vaka.runtime.clock import SystemClock
 
 MAX_ROWS = 1300
 EVENTS_BETWEEN_COMPACTIONS = 5000

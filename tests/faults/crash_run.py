@@ -24,7 +24,8 @@ from vaka.core.ports.store import Store
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.runtime import lazy
-from vaka.runtime.options import Options, SystemClock
+from vaka.runtime.clock import SystemClock
+from vaka.runtime.options import Options
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools import tool
 

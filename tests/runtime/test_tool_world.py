@@ -127,6 +127,7 @@ async def test_commands_have_limits_and_see_only_listed_keys(tmp_path: Path, mon
         command_limits=limits,
         command_env=("DEPLOY_*",),
         sandbox="on",
+        redact_patterns=False,
     )
     assert (tmp_path / "big").stat().st_size <= 1024
     assert "canary-1" not in seen.text

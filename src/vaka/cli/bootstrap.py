@@ -25,6 +25,7 @@ from vaka.config.settings import ConfigContext, Settings, load_settings, trust_r
 from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo
+from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.policy.policy import LayeredPolicy
@@ -118,7 +119,8 @@ def runtime_from_settings(
             **model_options(settings, quiet=quiet), **world_options(settings),
             ask=cast("AskMode", ask or settings["ask"] or ("wait" if has_terminal() else "deny")),
             policy=policy_from_settings(settings) if agent is not None else None,
-            secrets=collect_secrets(os.environ, settings["store"]), trusted_hosts=settings["allow_host"],
+            secrets=collect_secrets(os.environ, settings["store"]),
+            redact_patterns=settings["redact_patterns"] == "on", trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
         )
     )  # fmt: skip
@@ -256,6 +258,6 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
 
 def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
     """Return the values to redact everywhere: API keys of the environment, the store's password."""
-    keys = [value for name, value in environ.items() if name.endswith("_API_KEY") and len(value) >= 8]
-    password = urlsplit(store).password
-    return (*keys, unquote(password)) if password else tuple(keys)
+    keys = [value for name, value in environ.items() if name.endswith("_API_KEY")]
+    password = unquote(urlsplit(store).password or "")
+    return tuple(value for value in (*keys, password) if len(value) >= MIN_SECRET_LENGTH)

@@ -39,9 +39,9 @@ class ErrorDescription(NamedTuple):
 
 
 def describe_error(error: BaseException) -> ErrorDescription:
-    """Return the code, the message and the exit code of an error; the message can be encoded as UTF-8."""
+    """Return the code, the message and the exit code of an error; the message is UTF-8 and shows no secrets."""
     described = _describe(error)
-    return described._replace(message=lazy.replace_surrogates(described.message))
+    return described._replace(message=lazy.redact_message(described.message))
 
 
 def _describe(error: BaseException) -> ErrorDescription:

@@ -88,10 +88,14 @@ def cancelled_error() -> type[BaseException]:
     return CancelledError
 
 
-def replace_surrogates(text: str) -> str:
+def redact_message(text: str) -> str:
+    """Return a message for the terminal: without secrets, and such that it can be encoded as UTF-8."""
+    from vaka.core.session.redaction import Secrets
     from vaka.core.types.message import replace_surrogates
+    from vaka.matching.secrets import SECRET_FORMATS
 
-    return replace_surrogates(text)
+    message: str = Secrets(finders=[SECRET_FORMATS]).redact_data(replace_surrogates(text))
+    return message
 
 
 def add_completers(command: click.Command, path: tuple[str, ...]) -> None:

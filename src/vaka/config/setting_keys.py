@@ -53,6 +53,7 @@ _ALL_KEYS = (
     SettingKey(name="builtin_tools", kind="list", default=()),
     SettingKey(name="add_dir", kind="list", default=()),
     SettingKey(name="snapshots", default="on", choices=("on", "off")),
+    SettingKey(name="redact_patterns", default="on", choices=("on", "off")),
     SettingKey(name="sandbox", default="auto", choices=("auto", "on", "off")),
     SettingKey(name="command_host", kind="list", default=()),
     SettingKey(name="command_env", kind="list", default=()),

@@ -122,7 +122,8 @@ SettingLayer: TypeAlias = Literal["default", "user", "project", "environment", "
 
 _WIDENING_KEYS = frozenset({
     "add_dir", "allow", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
-    "command_memory", "command_processes", "durability", "model_files", "script_env", "snapshots", "store",
+    "command_memory", "command_processes", "durability", "model_files", "redact_patterns", "script_env", "snapshots",
+    "store",
 })  # fmt: skip
 """Settings that permit more, store less, or open sessions in which another user has approved calls."""
 

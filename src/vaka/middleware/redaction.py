@@ -7,6 +7,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.session.redaction import SecretFinder
 from vaka.core.types.message import Content
+from vaka.matching.secrets import SECRET_FORMATS
 
 _WORD_CHARS = "A-Za-z0-9"
 
@@ -20,6 +21,8 @@ class SecretPattern:
     ``complete`` matches a secret with its context; its first group, if it has one, is the part to redact. ``partial``
     matches, at the end of a text, the beginning of a possible secret of at most ``reach`` characters.
     """
+
+    context = 1
 
     def __init__(self, name: str, complete: str, partial: str, reach: int = MAX_TOKEN_LENGTH) -> None:
         self.name, self._reach = name, reach
@@ -40,9 +43,9 @@ class SecretPattern:
         match = self._partial.search(text, max(start, len(text) - self._reach))
         return match.start() if match else len(text)
 
-    def is_clear(self, text: str) -> bool:
-        """Return False: a match may depend on the text before it."""
-        return False
+    def clear_context(self, text: str, start: int) -> int:
+        """Return -1: there is no quick check."""
+        return -1
 
     def is_real(self, match: str) -> bool:
         """Whether a match is a secret; subclasses may check more than the expression can."""
@@ -80,38 +83,8 @@ def _any_beginning_of(words: Iterable[str]) -> str:
     return _any_of(sorted({word[:size] for word in words for size in range(1, len(word))}, key=len, reverse=True))
 
 
-_KEY_HEADERS = [f"-----BEGIN {kind}PRIVATE KEY-----" for kind in ("", "RSA ", "EC ", "DSA ", "OPENSSH ", "ENCRYPTED ")]
-_ANY_KEY_HEADER = _any_of(_KEY_HEADERS)
-_KEY_BODY_CHARS = r"[A-Za-z0-9+/=\s:,.-]"
-
-SECRET_PATTERNS: tuple[SecretPattern, ...] = (
-    token_pattern("model provider key", ["sk-", "gsk_", "xai-", "hf_"], f"{_WORD_CHARS}_-", 24, also="[0-9]"),
-    token_pattern("GitHub token", ["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], _WORD_CHARS, 36, 255),
-    token_pattern("GitHub fine-grained token", ["github_pat_"], f"{_WORD_CHARS}_", 40, 255),
-    token_pattern("GitLab token", ["glpat-"], f"{_WORD_CHARS}_-", 20, 255),
-    token_pattern("AWS key", ["AKIA", "ASIA"], "A-Z0-9", 16, 16),
-    token_pattern("Google key", ["AIza"], f"{_WORD_CHARS}_-", 35, 39),
-    token_pattern("Slack token", ["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xapp-"], f"{_WORD_CHARS}-", 20, 512),
-    token_pattern("Stripe key", ["sk_live_", "rk_live_", "sk_test_", "rk_test_"], _WORD_CHARS, 20, 255),
-    token_pattern("package registry token", ["npm_", "pypi-"], f"{_WORD_CHARS}_-", 36, 512),
-    SecretPattern(
-        "signed token", rf"(?<![{_WORD_CHARS}_])eyJ[\w-]{{10,1500}}\.eyJ[\w-]{{10,1500}}\.[\w-]{{10,1000}}",
-        rf"(?<![{_WORD_CHARS}_])(?:eyJ[\w.-]{{0,4090}}|ey|e)",
-    ),
-    SecretPattern(
-        "bearer token", rf"\b[Bb]earer ([{_WORD_CHARS}._~+/=-]{{24,4000}})",
-        rf"\b[Bb](?:earer(?: [{_WORD_CHARS}._~+/=-]{{0,4000}})?|eare|ear|ea|e|)",
-    ),
-    SecretPattern(
-        "password in a URL", r"://[^\s/:@'\"<>]{1,200}:([^\s/:@'\"<>]{3,200})@", r"://[^\s/@'\"<>]{0,400}|:/|:", 404,
-    ),
-    SecretPattern(
-        "private key",
-        rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16000}}?-----END (?:[A-Z]{{1,12}} )?PRIVATE KEY-----",
-        rf"(?:{_ANY_KEY_HEADER}){_KEY_BODY_CHARS}{{0,16100}}|{_any_beginning_of(_KEY_HEADERS)}", 16_200,
-    ),
-)  # fmt: skip
-"""Tokens and keys that are recognizable by their format."""
+SECRET_PATTERNS: tuple[SecretFinder, ...] = (SECRET_FORMATS,)
+"""Tokens, keys and passwords that are recognizable by their format; a runtime redacts them by default."""
 
 PERSONAL_PATTERNS: tuple[SecretPattern, ...] = (
     SecretPattern(

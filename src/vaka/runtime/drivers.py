@@ -124,7 +124,7 @@ class SessionDrivers:
     async def write(self, session: SessionId, body: Body) -> Event:
         """Append one event as the writer of the session. Raises ``Busy`` while a turn runs."""
         await self.require_idle(session)
-        return await write_event(self.store, session, body, self.timestamp())
+        return await write_event(self.store, session, self.secrets.redact_struct(body), self.timestamp())
 
     async def submit(
         self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool

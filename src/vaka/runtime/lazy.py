@@ -17,6 +17,7 @@ from vaka.core.types.errors import ConfigError
 if TYPE_CHECKING:
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
+    from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
     from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
@@ -79,6 +80,16 @@ def _sqlite_path(url: str) -> Path:
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) == 1:
         raise ConfigError(f"store {url!r} names no file; expected sqlite:///PATH (four slashes for an absolute path)")
     return Path(unquote(parts.path[1:]))
+
+
+# ---------------------------------------------------------------------------------------------------------- redaction
+
+
+def secret_finders() -> "tuple[SecretFinder, ...]":
+    """Return what finds secrets by their format."""
+    from vaka.matching.secrets import SECRET_FORMATS
+
+    return (SECRET_FORMATS,)
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -13,7 +13,7 @@ from vaka.config.model_tables import ModelEntry, PriceEntry, secrets_of
 from vaka.core.budget import wait_until_affordable
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Embedder, Estimate, Model, Prompt
-from vaka.core.session.redaction import Secrets
+from vaka.core.session.redaction import MIN_SECRET_LENGTH, Secrets
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
 from vaka.core.types.message import Usage
 from vaka.models.catalog import FREE, Price, PriceList, output_limit_of
@@ -197,8 +197,9 @@ class ModelFactory:
         except AuthenticationFailed as error:
             raise AuthenticationFailed(f"{name}: {error}") from None
         for secret in (resolved.key, unquote(urlsplit(resolved.base_url).password or ""), *secrets_of(entry)):
-            self._secrets.add(secret)
-            self._secrets.add(secret.rpartition(" ")[2])  # the token after the word Bearer
+            for value in (secret, secret.rpartition(" ")[2]):  # also the token after the word Bearer
+                if len(value) >= MIN_SECRET_LENGTH:  # a shorter key is a placeholder for a local server
+                    self._secrets.add(value)
         account = lazy.account()(
             base_url=resolved.base_url, key=resolved.key, headers=entry.headers, query=resolved.query
         )

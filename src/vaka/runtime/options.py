@@ -1,8 +1,6 @@
 """Options of a runtime as one frozen value, with their defaults; the request and response of one turn."""
 
-import asyncio
 import os
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
@@ -32,32 +30,6 @@ from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
     from vaka.tools.builtin.shell.supervisor import CommandOptions
-
-
-class SystemClock:
-    """The clocks of the operating system."""
-
-    monotonic = staticmethod(time.monotonic)
-    time = staticmethod(time.time)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class RandomIds:
-    """Ids that sort by creation time and cannot be guessed."""
-
-    def __init__(self) -> None:
-        self._pool = ""
-        self._offset = 0
-
-    def new_id(self, prefix: str) -> str:
-        """Return ``prefix_`` with the time in milliseconds and 40 random bits."""
-        if self._offset + 10 > len(self._pool):
-            self._pool, self._offset = os.urandom(1000).hex(), 0  # one system call for two hundred ids
-        random_bits = self._pool[self._offset : self._offset + 10]
-        self._offset += 10
-        return f"{prefix}_{time.time_ns() // 1_000_000:011x}{random_bits}"
 
 
 def is_store(value: object) -> bool:
@@ -214,7 +186,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     token_callback: "Callable[[TokenStats], None] | None" = None
     """Called with the usage of each model call of a turn in this process, after the log has it."""
     secrets: tuple[str, ...] = ()
-    """Values that are redacted from everything that is stored or shown."""
+    """Values that are redacted from everything that is stored or shown; each has at least 8 characters."""
+    redact_patterns: bool = True
+    """Redact what looks like a token, a key or a password too, by the formats of known kinds."""
     cwd: str = ""
     """The folder in which tools work; default: the current folder of the process."""
     project_root: str | None = None
@@ -355,6 +329,7 @@ class RuntimeOptions(TypedDict, total=False):
     approval_whitelist_ttl: "float | None"
     token_callback: "Callable[[TokenStats], None] | None"
     secrets: "Sequence[str]"
+    redact_patterns: "bool"
     cwd: "str"
     project_root: "str | None"
     add_dirs: "Sequence[str]"

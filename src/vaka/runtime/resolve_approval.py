@@ -57,7 +57,7 @@ async def check_edited_arguments(
         raise InvalidInput(
             f"{request.call.name} does not take these arguments: {'; '.join(parsed.message.splitlines())}"
         )
-    if drivers.secrets.json_forms and drivers.secrets.redact_data(edit) != edit:
+    if drivers.secrets.redact_data(edit) != edit:
         raise InvalidInput("these arguments contain a secret, which the log redacts; the call would run without it")
 
 

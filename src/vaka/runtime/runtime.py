@@ -24,16 +24,15 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.clock import RandomIds, SystemClock
 from vaka.runtime.drivers import SessionDrivers
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import (
     ApprovalAnswer,
     Options,
-    RandomIds,
     Request,
     Response,
     RuntimeOptions,
-    SystemClock,
     UserInput,
     policy_from_rules,
 )
@@ -127,6 +126,7 @@ class Runtime:
         approval_whitelist_ttl: "float | None" = _UNSET,
         token_callback: "Callable[[TokenStats], None] | None" = _UNSET,
         secrets: "Sequence[str]" = _UNSET,
+        redact_patterns: "bool" = _UNSET,
         cwd: "str" = _UNSET,
         project_root: "str | None" = _UNSET,
         add_dirs: "Sequence[str]" = _UNSET,
@@ -161,7 +161,7 @@ class Runtime:
             cwd=options.working_folder, directories=options.add_dirs,
         )  # fmt: skip
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.ask_mode)
-        self.secrets = Secrets(options.secrets)
+        self.secrets = Secrets(options.secrets, finders=lazy.secret_finders() if options.redact_patterns else ())
         self._script_host: ScriptHost | None = None
         self._world_factory: WorldFactory | None = None
         self.env.make_world = self._create_world

@@ -36,9 +36,10 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
     """Write ``step.started`` with the digests of system prompt and tools, and the steered inputs that join the step."""
     number = turn.agent_progress.step + 1
     turn.start_step(number)
-    joining, menu, stored = steered_inputs(turn), turn.recipe.tool_menu(turn.env.policy), turn.env.stored_digests
+    joining, menu, secrets = steered_inputs(turn), turn.recipe.tool_menu(turn.env.policy), turn.log.secrets
+    stored = secrets.clean_digests if secrets.is_active else turn.env.stored_digests
     system, tools = turn.system.digest, menu.digested_text.digest
-    if turn.log.secrets.json_forms or system not in stored or tools not in stored:
+    if system not in stored or tools not in stored:
         system, tools = await _store_text(turn, turn.system), await _store_text(turn, menu.digested_text)
     started = progress.StepStarted(
         agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining, system=system, tools=tools

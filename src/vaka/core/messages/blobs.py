@@ -47,11 +47,14 @@ class DigestedText:
 
 async def store_prompt_text(log: Log, prompt_text: DigestedText, stored: set[Digest | None]) -> Digest | None:
     """Store a system prompt or tool menu as a blob unless ``stored`` has its digest; return the digest."""
-    if log.secrets.json_forms:
-        prompt_text = DigestedText(log.secrets.redact_struct(Text(text=prompt_text.text)).text)
+    secrets, digest = log.secrets, prompt_text.digest
+    if secrets.is_active and digest not in secrets.clean_digests:
+        prompt_text = DigestedText(secrets.redact_data(prompt_text.text))
     if prompt_text.digest not in stored:
         await log.store.blobs.put(prompt_text.text.encode())
         stored.add(prompt_text.digest)
+    if prompt_text.digest == digest:
+        secrets.clean_digests.add(digest)
     return prompt_text.digest
 
 

@@ -84,7 +84,7 @@ def seal_chain(
     caller. Bytes that could not be decoded are an error.
     """
     events: list[Event] = []
-    may_redact = secrets is not None and bool(secrets.json_forms)
+    may_redact = secrets is not None and secrets.is_active
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
         seq += 1
@@ -101,7 +101,7 @@ def seal_chain(
             stored = encode_json(event)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
-        if may_redact and secrets is not None and secrets.may_contain(stored):
+        if may_redact and secrets is not None and secrets.may_contain(data, stored):
             before = Position(seq - 1, epoch, prev)
             event = seal_chain(session, before, [(scope, secrets.redact_struct(data))], ts, v=v)[0]
         else:

@@ -23,7 +23,8 @@ from vaka.core.session.group_commit import (
     seal_groups,
 )
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.session.redaction import LiveRedactor, Secrets
+from vaka.core.session.live_redaction import LiveRedactor
+from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
@@ -172,10 +173,8 @@ class Log:
 
     def publish_live(self, scope: EventScope, body: Body) -> None:
         """Publish an event that is not stored, with secrets redacted."""
-        if not self.secrets.json_forms:
-            self._publish(scope, body)
-            return
-        for redacted_scope, redacted in self._live_redactor.redact(self.secrets, scope, body):
+        live = self._live_redactor.redact(self.secrets, scope, body) if self.secrets.is_active else ((scope, body),)
+        for redacted_scope, redacted in live:
             self._publish(redacted_scope, redacted)
 
     def _publish(self, scope: EventScope, body: Body) -> None:

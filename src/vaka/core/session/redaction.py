@@ -1,44 +1,57 @@
-"""Redaction of secrets: in whole values before they are stored, and in text that is still streaming."""
+"""Redaction of secrets, in values before they are stored, and in a text that is still streaming."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar, cast, get_args
 
 import msgspec
 
-from vaka.core.types import progress
-from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import EventScope, MessageId
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.event import Body
+from vaka.core.types.ids import Digest
 
 REDACTED = "[redacted]"
 
-MIN_SECRET_LENGTH = 6
-"""Shorter values would match ordinary text."""
+MIN_SECRET_LENGTH = 8
+"""Shorter values occur in ordinary text."""
 
+MIN_FORMAT_LENGTH = 8
+"""Characters of the shortest text that can be recognized as a secret."""
+
+_CONTAINERS = (tuple, list, dict)
 _PREFIX_LENGTH, _FEW_PREFIXES = 3, 12
 
 B = TypeVar("B", bound=msgspec.Struct)
 
 
 class SecretFinder(Protocol):
-    """Finds secrets of one kind, in a text that is complete or still streaming."""
+    """Finds secrets of one or more kinds, in a text that is complete or still streaming."""
+
+    context: int
+    """The number of characters before a match on which it may depend."""
 
     def find_spans(self, text: str, start: int) -> Iterable[tuple[int, int]]:
-        """Yield start and end of each match from ``start`` on, in order; the text before it is context."""
+        """Yield start and end of each match from ``start`` on, in order and disjoint; the text before is context."""
         ...
 
     def possible_start(self, text: str, start: int) -> int:
         """Return the first position from ``start`` on of a match that more text may complete or extend."""
         ...
 
-    def is_clear(self, text: str) -> bool:
-        """Whether certainly no part of the text is, or may become, part of a match; a quick check before the others."""
+    def clear_context(self, text: str, start: int) -> int:
+        """Return -1 if the text from ``start`` on may be part of a match; a quick check before the others.
+
+        Else return how many characters at the end of the text are the context of what follows.
+        """
         ...
 
 
 class SecretValues:
     """Registered values; of several that match at one position the longest counts."""
+
+    context = 0
 
     def __init__(self) -> None:
         self.values: tuple[str, ...] = ()
@@ -66,16 +79,23 @@ class SecretValues:
                 return match.start()
         return size
 
-    def is_clear(self, text: str) -> bool:
-        """Whether the text has no prefix of a value, and does not end in a part of one."""
+    def clear_context(self, text: str, start: int) -> int:
+        """Return 0 if the text has no prefix of a value, and does not end in a part of one; else -1."""
         if text.endswith(self._partial_prefixes):
-            return False
+            return -1
         if len(self._prefixes) > _FEW_PREFIXES:
-            return self._any_prefix.search(text) is None
-        for prefix in self._prefixes:  # noqa: SIM110  # faster than a generator, and for a few than the expression
+            return 0 if self._any_prefix.search(text) is None else -1
+        for prefix in self._prefixes:  # faster than a generator, and for a few than the expression
             if prefix in text:
-                return False
-        return True
+                return -1
+        return 0
+
+    def occur_in(self, encoded: bytes) -> bool:
+        """Whether encoded JSON has a value."""
+        for form in self.json_forms:  # noqa: SIM110  # faster than a generator
+            if form in encoded:
+                return True
+        return False
 
 
 def _match_any(words: Iterable[str]) -> re.Pattern[str]:
@@ -92,8 +112,10 @@ class Secrets:
         self._values = registered if registered is not None else SecretValues()
         self.finders: tuple[SecretFinder, ...] = tuple(finders)
         self.all_finders: tuple[SecretFinder, ...] = (self._values, *self.finders)
-        self.json_forms = self._values.json_forms if not finders else [b""]
-        """The values as JSON encodes them; with finders one empty form, which occurs in every event."""
+        self.is_active = bool(self.finders or self._values.values)
+        """Whether there is anything to redact."""
+        self.clean_digests: set[Digest | None] = {None}
+        """The digests of texts that are stored and contain no secret."""
         for value in values:
             self.add(value)
 
@@ -102,16 +124,52 @@ class Secrets:
         return Secrets(registered=self._values, finders=(*self.finders, *finders))
 
     def add(self, value: str) -> None:
-        """Register a value, and its JSON form for texts that quote JSON."""
-        if len(value) >= MIN_SECRET_LENGTH:
-            self._values.add(value, msgspec.json.encode(value)[1:-1].decode())
+        """Register a value, and its JSON form for texts that quote JSON. Raises ``InvalidInput`` if it is short."""
+        if len(value) < MIN_SECRET_LENGTH:
+            raise InvalidInput(
+                f"a secret of {len(value)} characters cannot be registered: it would be redacted wherever ordinary text"
+                f" has the same characters; register values of at least {MIN_SECRET_LENGTH}"
+            )
+        self._values.add(value, msgspec.json.encode(value)[1:-1].decode())
+        self.is_active = True
+        self.clean_digests = {None}
+
+    def active_finders(self) -> tuple[SecretFinder, ...]:
+        """Return the finders that may find anything."""
+        return self.all_finders if self._values.values else self.finders
 
     def __bool__(self) -> bool:
-        return bool(self.json_forms)
+        return self.is_active
 
-    def may_contain(self, encoded: bytes) -> bool:
-        """Whether encoded JSON may hold a registered value."""
-        return any(form in encoded for form in self.json_forms)
+    def may_contain(self, body: Body, stored: bytes) -> bool:
+        """Whether a body, which is stored as these bytes, may contain a secret: False is certain."""
+        if self._values.json_forms and self._values.occur_in(stored):
+            return True
+        text_of = _texts_of[type(body)] if self.finders else None
+        return text_of is not None and self._may_match(text_of(body))
+
+    def _may_match(self, value: Any) -> bool:
+        """Whether a finder may find something in the texts of a value, other than names."""
+        if type(value) is not str and type(value) not in _CONTAINERS:
+            text_of = _texts_of[type(value)]
+            value = () if text_of is None else text_of(value)
+        if type(value) is str:
+            return bool(value[MIN_FORMAT_LENGTH - 1 :]) and self._text_may_match(value)
+        if type(value) is dict:
+            value = [f'{key}="{item}' if type(item) is str else item for key, item in cast("Any", value).items()]
+        for item in value:
+            if type(item) is str:
+                if item[MIN_FORMAT_LENGTH - 1 :] and self._text_may_match(item):
+                    return True
+            elif item and self._may_match(item):
+                return True
+        return False
+
+    def _text_may_match(self, text: str) -> bool:
+        for finder in self.finders:  # noqa: SIM110  # faster than a generator
+            if finder.clear_context(text, 0) < 0:
+                return True
+        return False
 
     def redact_struct(self, value: B) -> B:
         """Return a struct with secrets replaced in its text fields; ids, digests and literals stay as they are."""
@@ -120,30 +178,39 @@ class Secrets:
 
     def redact_data(self, value: Any) -> Any:
         """Return plain data with secrets replaced."""
-        return self._redact(value) if self.json_forms else value
+        return self._redact(value) if self.is_active else value
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
-            for finder in self.all_finders:
-                value = redact_text(finder, value)
-            return value
+            return self._redact_text(value)
         if isinstance(value, msgspec.Struct):
             return self.redact_struct(value)
         if isinstance(value, dict):
-            return {self._redact(key): self._redact(item) for key, item in cast("Any", value).items()}
+            return {self._redact(key): self._redact_item(key, item) for key, item in cast("Any", value).items()}
         if isinstance(value, list | tuple):
             return tuple([self._redact(item) for item in cast("Any", value)])
         return value
 
+    def _redact_text(self, text: str, context: str = "") -> str:
+        """Return a text without secrets; ``context`` is what stands before it, such as the name of a field."""
+        for finder in self.active_finders():
+            if finder.clear_context(context + text, len(context)) < 0:
+                text = redact_text(finder, context + text, len(context))
+        return text
 
-def redact_text(finder: SecretFinder, text: str) -> str:
-    """Return a complete text with all matches of a finder replaced."""
+    def _redact_item(self, key: Any, value: Any) -> Any:
+        """Return an item of an object; a name such as ``password`` makes its value a secret."""
+        return self._redact_text(value, f'{key}="') if isinstance(value, str) else self._redact(value)
+
+
+def redact_text(finder: SecretFinder, text: str, start: int = 0) -> str:
+    """Return a complete text from ``start`` on with all matches of a finder replaced; what is before is context."""
     pieces: list[str] = []
-    at = 0
-    for start, end in finder.find_spans(text, 0):
-        pieces += (text[at:start], REDACTED)
+    at = start
+    for begin, end in finder.find_spans(text, start):
+        pieces += (text[at:begin], REDACTED)
         at = end
-    return "".join([*pieces, text[at:]]) if pieces else text
+    return "".join([*pieces, text[at:]])
 
 
 @cache
@@ -152,9 +219,34 @@ def _text_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(field.name for field in msgspec.structs.fields(kind) if _can_hold_text(field.type))
 
 
+_NAME_FIELDS = frozenset(
+    {"agent", "model", "name", "provider_id", "key", "input", "inputs", "limit", "expires", "deadline"}
+)
+
+
+class _TextGetters(dict[type, "Callable[[Any], Any] | None"]):
+    """For each type a function that returns the fields with text of users, models or tools, not only names."""
+
+    def __missing__(self, kind: type) -> "Callable[[Any], Any] | None":
+        fields = _text_fields(kind) if issubclass(kind, msgspec.Struct) else ()
+        names = [name for name in fields if name not in _NAME_FIELDS]
+        self[kind] = getter = attrgetter(*names) if names else None
+        return getter
+
+
+_texts_of = _TextGetters()
+
+
+def has_text(body: Body) -> bool:
+    """Whether a body may hold text of users, models or tools."""
+    return _texts_of[type(body)] is not None
+
+
 def _can_hold_text(kind: Any) -> bool:
-    if kind in (str, Any) or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+    if kind in (str, Any):
         return True
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return any(_can_hold_text(field.type) for field in msgspec.structs.fields(kind))
     return any(_can_hold_text(inner) for inner in get_args(kind) if not isinstance(inner, str))
 
 
@@ -164,92 +256,26 @@ class StreamRedactor:
     def __init__(self, finder: SecretFinder) -> None:
         self._finder = finder
         self._withheld: str = ""
-        self._previous_char: str = ""
+        self._context: str = ""
 
     def feed(self, text: str, *, last: bool = False) -> str:
         """Add a piece; return the text that is settled now, and with ``last`` the rest."""
-        text = self._withheld + text
-        if text and self._finder.is_clear(text):  # the common case
-            self._withheld, self._previous_char = "", text[-1]
-            return text
-        text, at = self._previous_char + text, len(self._previous_char)
+        if not text and not self._withheld:
+            return ""
+        new, finder, at = text, self._finder, len(self._context)
+        text = self._context + self._withheld + new
+        keep = -1 if self._withheld else finder.clear_context(text, at)
+        if keep >= 0:  # the common case
+            self._context = text[-keep:] if keep else ""
+            return new
+        hold = len(text) if last else finder.possible_start(text, at)
         pieces: list[str] = []
-        size = len(text)
-        hold = size if last else self._finder.possible_start(text, at)
-        for start, end in self._finder.find_spans(text, at):
-            if hold <= start:
-                break  # more text may yield a match that begins earlier or is longer
+        for start, end in finder.find_spans(text, at):
+            if hold < end:
+                hold = min(hold, start)  # more text may yield a match that begins earlier or is longer
+                break
             pieces += (text[at:start], REDACTED)
             at = end
-            if hold < at:
-                hold = self._finder.possible_start(text, at)
         pieces.append(text[at:hold])
-        self._withheld, self._previous_char = text[hold:], text[max(hold - 1, 0) : hold]
+        self._withheld, self._context = text[hold:], text[max(hold - finder.context, 0) : hold]
         return "".join(pieces)
-
-
-class _BlockRedactor:
-    def __init__(self, secrets: Secrets, scope: EventScope, body: progress.Delta) -> None:
-        self.scope, self.body, self.offset = scope, body, body.offset
-        self._redactors = [StreamRedactor(finder) for finder in secrets.all_finders]
-
-    def feed(self, text: str, *, last: bool = False) -> str:
-        for redactor in self._redactors:
-            text = redactor.feed(text, last=last)
-        return text
-
-    def as_delta(self, body: progress.Delta, text: str) -> Body:
-        offset, self.offset = self.offset, self.offset + len(text)
-        if text is body.text and offset == body.offset:  # nothing was withheld or replaced so far
-            return body
-        return msgspec.structs.replace(body, offset=offset, text=text)
-
-
-class LiveRedactor:
-    """Redacts the live events of a session; withholds the end of an open block while it may be part of a secret."""
-
-    def __init__(self) -> None:
-        self.blocks: dict[tuple[MessageId, int], _BlockRedactor] = {}
-        """The open blocks."""
-
-    def redact(self, secrets: Secrets, scope: EventScope, body: Body) -> Iterator[tuple[EventScope, Body]]:
-        """Yield the bodies to publish for ``body``."""
-        if not isinstance(body, progress.DELTAS):
-            yield scope, secrets.redact_struct(body)
-            return
-        key = (body.message_id, body.block)
-        block = self.blocks.get(key)
-        is_new = block is None
-        if block is None:
-            yield from self._flush([key for key, old in self.blocks.items() if _is_finished_by(old.body, body)])
-            block = self.blocks[key] = _BlockRedactor(secrets, scope, body)
-        text = block.feed(body.text)
-        if text or is_new or not body.text:
-            yield scope, block.as_delta(body, text)
-
-    def flush_closed(self, events: Iterable[Event]) -> list[tuple[EventScope, Body]]:
-        """Return the withheld text of the blocks that these events complete; drop blocks that are discarded."""
-        withheld: list[tuple[EventScope, Body]] = []
-        for event in events:
-            body = event.data
-            if isinstance(body, progress.MessageCompleted):
-                withheld += self._flush([key for key in self.blocks if key[0] == body.message_id])
-            elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-                withheld += self._flush([key for key in self.blocks if key[0] == MessageId(body.result.call)])
-            elif isinstance(body, progress.MessageDiscarded):
-                self.blocks = {key: block for key, block in self.blocks.items() if key[0] != body.message_id}
-            elif isinstance(body, progress.TURN_ENDS):
-                self.blocks = {key: block for key, block in self.blocks.items() if block.scope.turn != event.turn}
-        return withheld
-
-    def _flush(self, keys: list[tuple[MessageId, int]]) -> Iterator[tuple[EventScope, Body]]:
-        for key in keys:
-            block = self.blocks.pop(key)
-            text = block.feed("", last=True)
-            if text:
-                yield block.scope, block.as_delta(block.body, text)
-
-
-def _is_finished_by(old: progress.Delta, new: progress.Delta) -> bool:
-    """Whether the next block of a message completes an open one; the arguments of several calls may alternate."""
-    return old.message_id == new.message_id and not isinstance(old, progress.ToolArgsDelta)

@@ -166,7 +166,7 @@ class ScriptJournal:
             if known is not None:
                 return known
             open = self.turn.state.open.get(recorded.call)
-            open = self._restore_secrets(open, arguments) if open and secrets.json_forms else open
+            open = self._restore_secrets(open, arguments) if open and secrets.is_active else open
         async with self._slots:
             open = open or self._open_call(request, tool, arguments)
             if after is not None:
@@ -174,7 +174,7 @@ class ScriptJournal:
             end = await run_script_call(self.turn, open, lambda id: self._call_event(request, id))
         if not repeatable:
             await self.commit()
-        return secrets.redact_struct(end) if secrets.json_forms else end
+        return secrets.redact_struct(end) if secrets.is_active else end
 
     def child_of(self, request: ScriptRequest) -> str:
         """Return the name of the child agent that a request runs, ``""`` before its call is made."""
