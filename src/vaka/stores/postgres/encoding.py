@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.index_rows import blobs_of
+from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
@@ -103,11 +103,12 @@ class IndexEntries:
 
     def __init__(self, session: SessionId, events: Sequence[Event]) -> None:
         opened, settled, settles_all = decision_changes(session, events)
-        self.keys = [(digest_text(key), event.seq) for event in events if (key := key_of(event.data))]
+        named = select_keyed_or_blob_events(events)
+        self.keys = [(digest_text(key), event.seq) for event in named if (key := key_of(event.data))]
         self.settled = [None] if settles_all else [digest_text(decision) for decision in settled]
         """``None`` settles all older decisions."""
         self.asked = {digest_text(pending.id): pending.seq for pending in opened}
-        names = {digest for event in events for digest in blobs_of(event)}
+        names = {digest for event in named for digest in blobs_of(event)}
         self.blobs = sorted(encode_text(digest) for digest in names if len(digest) <= DIGEST_LENGTH)
 
 
