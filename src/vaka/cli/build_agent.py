@@ -6,7 +6,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +70,28 @@ def load_agent(
     agent.tools = (*_select_builtin_tools(text or "", tools, agent, settings), *agent.tools, *tools)
     agent.limits = msgspec.structs.replace(agent.limits, **limits)
     return agent
+
+
+def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
+    """Return the agent that flags describe. Raises ``ConfigError`` when it has no model and a turn needs one."""
+    instructions = _read_instructions(flags.get("instructions"))
+    agent = load_agent(flags["agent"], load_tools(flags["tools"]), settings, instructions)
+    script = hasattr(agent, "bind")  # an agent that is a script may need no model
+    if agent.model is None and not script and not settings["model"] and not flags.get("resume"):
+        raise ConfigError(
+            "no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME` (local needs no key, "
+            "and `vaka models list` shows what there is)"
+        )
+    return agent
+
+
+def _read_instructions(text: str | None) -> str | None:
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        return expand_path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--instructions {text}: {error}") from error
 
 
 def _select_builtin_tools(text: str, tools: Sequence[ToolLike], agent: Agent, settings: Settings) -> tuple[str, ...]:

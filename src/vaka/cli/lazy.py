@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from vaka.cli.chat.conversation import Chat, ChatSettings
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
@@ -14,6 +15,12 @@ def run_command() -> click.Command:
     from vaka.cli.commands.run import run
 
     return run
+
+
+def chat_command() -> click.Command:
+    from vaka.cli.commands.chat import chat
+
+    return chat
 
 
 def sessions_command() -> click.Command:
@@ -102,6 +109,21 @@ def add_completers(command: click.Command, path: tuple[str, ...]) -> None:
     from vaka.cli.completion import add_completers as add
 
     add(command, path)
+
+
+def chat() -> "type[Chat]":
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.chat.conversation import Chat
+
+    return Chat
+
+
+def chat_settings() -> "type[ChatSettings]":
+    from vaka.cli.chat.conversation import ChatSettings
+
+    return ChatSettings
 
 
 def luau_tool() -> "type[LuauTool]":

@@ -19,6 +19,7 @@ from vaka.core.types.errors import VakaError
 
 COMMANDS = {
     "run": (lazy.run_command, "Run one turn: the result on stdout, progress on stderr."),
+    "chat": (lazy.chat_command, "Converse with an agent at the terminal."),
     "sessions": (lazy.sessions_command, "List, show, export, fork, rewind, check and remove sessions."),
     "approvals": (lazy.approvals_command, "List, decide and answer what waits for a person."),
     "luau": (lazy.luau_command, "Run a Luau script as a program, a tool or an agent."),
@@ -86,7 +87,9 @@ class _LazyGroup(click.Group):
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Durable agents: every step is recorded, nothing runs twice, and a person approves what needs approval."""
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None and sys.stdin.isatty() and sys.stdout.isatty():
+        context.invoke(lazy.chat_command())
+    elif context.invoked_subcommand is None:
         click.echo(context.get_help(), err=not sys.stdout.isatty())
         raise Quit(USAGE)
 

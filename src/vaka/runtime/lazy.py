@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Durability: TypeAlias = Literal["power", "process"]
 
-_EXTRAS = {"asyncpg": "postgres"}
+_EXTRAS = {"asyncpg": "postgres", "prompt_toolkit": "tui", "rich": "tui"}
 
 
 @contextmanager

@@ -6,25 +6,20 @@ from typing import Any
 import click
 import msgspec
 
-from vaka.agents.react import Agent
 from vaka.cli import options
-from vaka.cli.bootstrap import ask_trust_once, config_context, load_flag_settings, print_notes
-from vaka.cli.build_agent import apply_model_flags, load_agent, load_tools
+from vaka.cli.bootstrap import ask_trust_once, config_context, load_flag_settings
+from vaka.cli.build_agent import apply_model_flags
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.turn.input import read_attachments, read_prompt
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.cli.turn.session_record import (
     Continuation,
-    SessionRecord,
-    changed_files,
     continue_session,
     describe_run,
-    find_last_record,
-    find_record,
+    find_record_of_flags,
+    load_continued,
 )
-from vaka.config.settings import Settings, trust_root_of
-from vaka.core.types.errors import ConfigError
 
 _EXAMPLES = options.format_examples(
     'vaka run "Say hello." --model scripted:hello.jsonl',
@@ -100,7 +95,7 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
         settings = load_flag_settings(flags)
         report.set_format(settings["output"])
         target = _parse_target(words, flags)
-        continued = continue_session(_find_record(flags, settings), flags, settings, resume=flags["resume"])
+        continued = continue_session(find_record_of_flags(flags, settings), flags, settings, resume=flags["resume"])
         code = _run_continued(target, continued, report)
     except BaseException as error:
         report.write_failure(error)
@@ -108,32 +103,15 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     raise Quit(code)
 
 
-def _find_record(flags: dict[str, Any], settings: Settings) -> SessionRecord | None:
-    """Return the record of the session that the flags name, ``None`` for a new one."""
-    if flags["last"]:
-        return find_last_record(settings, None if flags["everywhere"] else trust_root_of(Path.cwd()))
-    reference = flags["fork"] or flags["session"]
-    return find_record(settings, reference) if reference and settings["store"] != "memory:" else None
-
-
 def _run_continued(target: RunTarget, continued: Continuation, report: Report) -> int:
-    flags, settings, record = continued.flags, continued.settings, continued.record
-    if continued.elsewhere and not flags["trust"]:
-        ask_trust_once(config_context())
-        settings = load_flag_settings(flags)
-        continued = msgspec.structs.replace(continued, settings=settings)
-    print_notes(settings.notes)
-    agent = _load_agent(flags, settings)
-    run_settings = describe_run(continued, agent)
-    for note in continued.notes:
-        report.print_note(note)
-    if record is not None:
-        changed = changed_files(record.run, run_settings)
-        print_notes(f"{file} has changed since session {record.id} was last run" for file in changed)
+    continued, agent = load_continued(continued, report.print_note)
+    flags, record = continued.flags, continued.record
     report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])
-    session = record.id if record is not None and not target.fork else target.session
-    target = msgspec.structs.replace(target, session=session, ask=continued.ask, run_settings=run_settings)
-    return run_turn(target, settings, agent, report)
+    target = msgspec.structs.replace(
+        target, session=record.id if record is not None and not target.fork else target.session, ask=continued.ask,
+        run_settings=describe_run(continued, agent),
+    )  # fmt: skip
+    return run_turn(target, continued.settings, agent, report)
 
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
@@ -157,23 +135,3 @@ def _check_flags(words: tuple[str, ...], flags: dict[str, Any]) -> None:
         raise UsageError("--ephemeral stores nothing, so there is nothing to resume, fork or suspend")
     if flags["file"] is not None and not flags["file"].parent.is_dir():
         raise UsageError(f"-o {flags['file']}: there is no folder {str(flags['file'].parent)!r}")
-
-
-def _load_agent(flags: dict[str, Any], settings: Settings) -> Agent:
-    agent = load_agent(flags["agent"], load_tools(flags["tools"]), settings, _read_instructions(flags["instructions"]))
-    script = hasattr(agent, "bind")  # an agent that is a script may need no model
-    if agent.model is None and not script and not settings["model"] and not flags["resume"]:
-        raise ConfigError(
-            "no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME` (local needs no key, "
-            "and `vaka models list` shows what there is)"
-        )
-    return agent
-
-
-def _read_instructions(text: str | None) -> str | None:
-    if text is None or not text.startswith("@"):
-        return text
-    try:
-        return options.expand_path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--instructions {text}: {error}") from error

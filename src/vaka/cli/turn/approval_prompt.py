@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
@@ -141,6 +141,7 @@ class ApprovalPrompter:
         event = None
         while event is None:
             answer = await dialog.ask_decision()
+            assert answer is not None  # noqa: S101  # at stdin every dialog ends with a decision
             self._resolving = id
             try:
                 event = await self.runtime.resolve(id, answer.pop("decision"), **answer, by=current_user())
@@ -173,11 +174,23 @@ class ApprovalPrompter:
         return sandbox.name
 
 
+def _echo(text: str) -> None:
+    click.echo(text, err=True)
+
+
 class ApprovalDialog:
     """The prompt for one approval, repeated until the answer is valid."""
 
-    def __init__(self, body: ApprovalRequested, *, child: bool = False) -> None:
-        self.body = body
+    def __init__(
+        self, body: ApprovalRequested, *, child: bool = False, echo: Callable[[str], None] = _echo,
+        ask: "Callable[[str], Awaitable[str | None]] | None" = None,
+    ) -> None:  # fmt: skip
+        """Show text with ``echo`` and ask for lines with ``ask``, whose ``None`` leaves the approval open.
+
+        Without ``ask`` lines are read from stdin, and its end is a refusal.
+        """
+        self.body, self._echo, self._ask = body, echo, ask or ask_line
+        self._may_leave = ask is not None
         self._reject_hint = "" if child else ", which ends the turn"
         self.rules = Grant(rule=body.grant).rules
         self._scopes_by_key: dict[str, ApprovalScope] = {
@@ -195,12 +208,20 @@ class ApprovalDialog:
             choices.append("[e] edit rule")
         return " · ".join([*choices, "[n] no, with feedback"])
 
-    async def ask_decision(self) -> dict[str, Any]:
-        """Prompt until the answer is valid, and return it as arguments of ``Runtime.resolve``."""
-        if self.rules:
-            click.echo(render_rules(self.rules), err=True)
+    @property
+    def keys(self) -> str:
+        """The keys that answer the prompt."""
+        scopes = "".join(self._scopes_by_key) if "approve" in self._allowed_decisions else ""
+        return f"{scopes}{'e' if self.rules else ''}{'a' if 'edit' in self._allowed_decisions else ''}n"
+
+    async def ask_decision(self) -> dict[str, Any] | None:
+        """Prompt until the answer is valid, and return it as arguments of ``Runtime.resolve``; ``None``: later."""
+        if self.rules and not self._may_leave:
+            self._echo(render_rules(self.rules))
         while True:
-            line = await ask_line(f"{self.choices} > ")
+            line = await self._ask(f"{self.choices} > ")
+            if line is None and self._may_leave:
+                return None
             key, _, rest = (line if line is not None else "n").strip().partition(" ")
             answer = await self._interpret(key.lower(), rest.strip())
             if answer is not None:
@@ -211,16 +232,16 @@ class ApprovalDialog:
             return self._parse_approval(self._scopes_by_key[key], rest)
         if key == "n":
             prompt = f"Reason for the model (Enter for none{self._reject_hint}) > "
-            return {"decision": "reject", "message": rest or (await ask_line(prompt) or "").strip()}
+            return {"decision": "reject", "message": rest or (await self._ask(prompt) or "").strip()}
         if key == "e" and self.rules:
             await self._edit_rules(rest)
             return None
         if key == "a" and "edit" in self._allowed_decisions:
-            edit = _parse_arguments(rest or await ask_line("Arguments as JSON > ") or "")
+            edit = self._parse_arguments(rest or await self._ask("Arguments as JSON > ") or "")
             return None if edit is None else {"decision": "approve", "edit": edit}
         keys = [*self._scopes_by_key, *("e" for _ in self.rules[:1])] if "approve" in self._allowed_decisions else []
         more = ", or a to edit the arguments" if "edit" in self._allowed_decisions else ""
-        click.echo(f"Answer {', '.join(keys)}{' or ' if keys else ''}n{more}.", err=True)
+        self._echo(f"Answer {', '.join(keys)}{' or ' if keys else ''}n{more}.")
         return None
 
     def _parse_approval(self, scope: ApprovalScope, rest: str) -> dict[str, Any] | None:
@@ -231,7 +252,7 @@ class ApprovalDialog:
                 raise ValueError(f"expected nothing after the key, not {rest!r}")
             ttl = parse_seconds(rest) if rest else None
         except ValueError as error:
-            click.echo(f"error: {as_printable(str(error), lines=False)}", err=True)
+            self._echo(f"error: {as_printable(str(error), lines=False)}")
             return None
         return {"decision": "approve", "scope": scope, "rule": rule, "ttl": ttl}
 
@@ -242,13 +263,20 @@ class ApprovalDialog:
         try:
             check_rule(self.body, rule, self.body.call)
         except (InvalidInput, ConfigError) as error:
-            click.echo(f"error: {describe_error(error).message}", err=True)
+            self._echo(f"error: {describe_error(error).message}")
             return
         self.rules = Grant(rule=rule).rules
-        click.echo(render_rules(self.rules), err=True)
+        self._echo(render_rules(self.rules))
+
+    def _parse_arguments(self, text: str) -> dict[str, Any] | None:
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            self._echo(f"error: expected a JSON object: {error}")
+            return None
 
     async def _ask_rule(self, rule: str) -> str:
-        line = await ask_line(f"Rule, now {as_printable(rule, lines=False)} (Enter keeps it, - drops it) > ")
+        line = await self._ask(f"Rule, now {as_printable(rule, lines=False)} (Enter keeps it, - drops it) > ")
         return (line or "").strip() or rule
 
 
@@ -259,14 +287,6 @@ def _saved_rule_note(body: ApprovalRequested, resolution: ApprovalResolved) -> s
     path, _ = settings_file_for_scope(resolution.scope, body.cwd, Path.home())
     trust = "; later runs apply it once you trust this folder: vaka trust" if resolution.scope == "project" else ""
     return f"stored in {as_printable(str(path), lines=False)}{trust}"
-
-
-def _parse_arguments(text: str) -> dict[str, Any] | None:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        click.echo(f"error: expected a JSON object: {error}", err=True)
-        return None
 
 
 async def _ask_question(body: QuestionAsked) -> Any:
@@ -400,10 +420,25 @@ def _change_lines(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str
         edits: list[Any] | None = {"Edit": [arguments], "MultiEdit": arguments.get("edits")}.get(tool)
         if not isinstance(edits, list) or not all(_is_edit(edit) for edit in edits):
             return None
-        pairs = [(edit["old_string"], edit["new_string"]) for edit in cast("list[dict[str, str]]", edits)]
+        pairs = _edit_pairs(cast("list[dict[str, str]]", edits), os.path.join(cwd, path))  # noqa: PTH118  # as above
         note = "everywhere in it" if tool == "Edit" and arguments.get("replace_all") else ""
     lines = [*_escaped_lines(f"{path}{f' ({note})' if note else ''}")]
     return lines + [line for before, after in pairs for line in _diff_lines(before, after)]
+
+
+def _edit_pairs(edits: list[dict[str, str]], file: str) -> list[tuple[str, str]]:
+    """Return the file before and after the edits; where they do not apply to it, each passage and its replacement."""
+    before, note = _read_current(file)
+    after = before
+    for edit in edits if not note else ():
+        count = after.count(edit["old_string"]) if edit["old_string"] else 0
+        if count != 1 and not (count and edit.get("replace_all")):
+            break
+        after = after.replace(edit["old_string"], edit["new_string"])
+    else:
+        if not note:
+            return [(before, after)]
+    return [(edit["old_string"], edit["new_string"]) for edit in edits]
 
 
 def _is_edit(edit: Any) -> bool:
@@ -413,8 +448,8 @@ def _is_edit(edit: Any) -> bool:
 
 
 def _diff_lines(before: str, after: str) -> Iterator[str]:
-    """Yield a unified diff with two lines of context, without its file headers."""
-    diff = difflib.unified_diff(before.split("\n") if before else [], after.split("\n"), lineterm="", n=2)
+    """Yield a unified diff with three lines of context, without its file headers."""
+    diff = difflib.unified_diff(before.split("\n") if before else [], after.split("\n"), lineterm="", n=3)
     for line in islice(diff, 2, None):
         colour = {"+": "green", "-": "red"}.get(line[:1])
         yield click.style(_escape_invisible(line, lines=False), fg=colour)

@@ -68,7 +68,7 @@ class TurnRunner:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         with SignalHandler(loop, self._request_stop, lambda: self.report.write_failure(KeyboardInterrupt())) as signals:
-            session = self._session = await self._open_session(target)
+            session = self._session = await open_session(self.runtime, target)
             info = await self.runtime.store.sessions.find(session.id)
             cursor = f"{info.epoch}.{info.head}" if info else "1.0"
             self._report_session(session, info, cursor)
@@ -114,13 +114,6 @@ class TurnRunner:
         if not self.report.recorder.turn_started:
             raise NotFound(f"session {session.id!r} has no turn to resume")
 
-    async def _open_session(self, target: RunTarget) -> Session:
-        id = target.session
-        if target.fork:
-            origin, at = await resolve_session_ref(self.runtime.store, target.fork)
-            id = await self.runtime.fork(origin, at=at, id=id)
-        return await self.runtime.open(id=id, run_settings=target.run_settings)
-
     def _report_session(self, session: Session, info: SessionInfo | None, cursor: str) -> None:
         self.report.recorder.session = session.id
         self.report.write_session(
@@ -157,3 +150,12 @@ class TurnRunner:
                 return
         if self._task is not None:
             self._task.cancel()
+
+
+async def open_session(runtime: Runtime, target: RunTarget) -> Session:
+    """Open the session of a run: a named or new one, or a copy."""
+    id = target.session
+    if target.fork:
+        origin, at = await resolve_session_ref(runtime.store, target.fork)
+        id = await runtime.fork(origin, at=at, id=id)
+    return await runtime.open(id=id, run_settings=target.run_settings)

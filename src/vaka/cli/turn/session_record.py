@@ -10,7 +10,15 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from vaka.agents.react import Agent
-from vaka.cli.bootstrap import has_terminal, load_flag_settings, run_loop
+from vaka.cli.bootstrap import (
+    ask_trust_once,
+    config_context,
+    has_terminal,
+    load_flag_settings,
+    print_notes,
+    run_loop,
+)
+from vaka.cli.build_agent import load_agent_of_flags
 from vaka.cli.options import expand_path
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
@@ -173,6 +181,30 @@ def continue_session(
         record=record, flags=restored, settings=load_flag_settings(restored),
         elsewhere=trust_root_of(Path.cwd()) != project, notes=tuple(notes),
     )  # fmt: skip
+
+
+def find_record_of_flags(flags: Mapping[str, Any], settings: Settings) -> SessionRecord | None:
+    """Return the record of the session that flags name, ``None`` for a new one."""
+    if flags["last"]:
+        return find_last_record(settings, None if flags["everywhere"] else trust_root_of(Path.cwd()))
+    reference = flags["fork"] or flags["session"]
+    return find_record(settings, reference) if reference and settings["store"] != "memory:" else None
+
+
+def load_continued(continued: Continuation, note: Callable[[str], None]) -> tuple[Continuation, Agent]:
+    """Return a continuation with the settings of its folder, and its agent; report what has changed since."""
+    flags, record = continued.flags, continued.record
+    if continued.elsewhere and not flags["trust"]:
+        ask_trust_once(config_context())
+        continued = msgspec.structs.replace(continued, settings=load_flag_settings(flags))
+    print_notes(continued.settings.notes)
+    agent = load_agent_of_flags(flags, continued.settings)
+    for text in continued.notes:
+        note(text)
+    if record is not None:
+        changed = changed_files(record.run, describe_run(continued, agent))
+        print_notes(f"{file} has changed since session {record.id} was last run" for file in changed)
+    return continued, agent
 
 
 def enter_folder(record: SessionRecord, flags: Mapping[str, Any], settings: Settings) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""``vaka chat``: a conversation at the terminal."""

@@ -1,0 +1,350 @@
+"""A conversation at the terminal: input goes to the session, and everything shown comes from its events."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+from prompt_toolkit.formatted_text import AnyFormattedText
+
+from vaka import __version__
+from vaka.cli.bootstrap import current_user
+from vaka.cli.chat.completion import ChatCompleter, attached_files
+from vaka.cli.chat.rendering import Renderer, format_cost, format_seconds, format_tokens
+from vaka.cli.chat.screen import ChatScreen
+from vaka.cli.chat.slash_commands import SlashCommands
+from vaka.cli.chat.view import SessionView, todo_lines
+from vaka.cli.errors import describe_error
+from vaka.cli.render import as_printable, shorten
+from vaka.cli.turn.approval_prompt import ApprovalDialog, render_approval, render_rules
+from vaka.cli.turn.input import read_attachments
+from vaka.core.ports.files import Files
+from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.errors import NotFound, VakaError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor, DecisionId, SessionId
+from vaka.core.types.message import Text, replace_surrogates
+from vaka.runtime.options import UserInput
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.session import Session
+from vaka.tools.builtin.search.glob import walk
+
+TAIL_EVENTS = 200
+"""Events of an existing session that are shown when it is opened."""
+MAX_FILES = 20_000
+"""Files that completion offers."""
+MODES = ("default", "acceptEdits", "plan")
+"""Permission modes that a key switches between."""
+TICK_SECONDS = 0.1
+SECOND_INTERRUPT_SECONDS = 2.0
+"""Seconds within which a second interrupt leaves the chat."""
+
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_ASCII_SPINNER = "|/-\\"
+
+
+class ChatSettings:
+    """How a chat looks and behaves."""
+
+    def __init__(
+        self, *, theme: str = "dark", unicode: bool = True, busy: str = "steer", mode: str = "default",
+        history: Path | None = None, set_mode: Callable[[str], None] = lambda mode: None,
+    ) -> None:  # fmt: skip
+        self.theme, self.unicode, self.mode, self.history = theme, unicode, mode, history
+        self.busy = busy
+        """What an input does while a turn runs: ``steer`` it or ``queue`` behind it."""
+        self.set_mode = set_mode
+        """Applies another permission mode."""
+
+
+class Chat:
+    """One session at the terminal."""
+
+    def __init__(self, runtime: Runtime, session: Session, settings: ChatSettings) -> None:
+        self.runtime, self.session, self.settings = runtime, session, settings
+        self.model = ""
+        """The model of the next turns, ``""`` for that of the agent."""
+        self.renderer = self._make_renderer()
+        self.view = SessionView(self.renderer)
+        self.commands = SlashCommands(self)
+        self._files: list[str] = []
+        self._follow_task: asyncio.Task[None] | None = None
+        self._prompt_task: tuple[DecisionId, asyncio.Task[None]] | None = None
+        self._dismissed: set[DecisionId] = set()
+        self._last_interrupt = -SECOND_INTERRUPT_SECONDS
+        self.screen = ChatScreen(
+            live_text=self._live_text, status=self._status, submit=self.submit, interrupt=self.interrupt,
+            keys=(("s-tab", self._next_mode), ("c-o", self._show_last_result)),
+            completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
+            color=settings.theme != "none", unicode=settings.unicode,
+        )  # fmt: skip
+
+    async def run(self, prompt: str = "") -> int:
+        """Converse until the user leaves; return the exit code."""
+        tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files())]
+        try:
+            self.print_note(f"vaka {__version__} · {_short_folder()} · /help lists commands and keys")
+            await self.show_session(self.session)
+            if prompt:
+                await self.submit(prompt)
+            await self.screen.run()
+        finally:
+            self._stop_prompt()
+            for task in (*tasks, *((self._follow_task,) if self._follow_task else ())):
+                task.cancel()
+            if self.view.busy and self.runtime.is_running(self.session.id):
+                with suppress(VakaError):
+                    await self.session.interrupt("the chat was left", by=current_user())
+        self._print_farewell()
+        return 0
+
+    def _print_farewell(self) -> None:
+        """Print how to go on, if there is anything to go on with."""
+        if self.view.turns:
+            facts = [f"{format_tokens(self.view.usage.total)} tokens", format_cost(self.view.usage.cost)]
+            self.print_note(" · ".join(fact for fact in facts if fact))
+            self.print_note(f"continue with: vaka chat --session {self.session.id}")
+            self.screen.flush()
+
+    async def show_session(self, session: Session) -> None:
+        """Show the last events of a session and follow it from there."""
+        if self._follow_task is not None:
+            self._follow_task.cancel()
+        self._stop_prompt()
+        self.session, self.view = session, SessionView(self.renderer)
+        self._dismissed.clear()
+        info = await self.runtime.store.sessions.find(session.id)
+        after = Cursor(0, 0)
+        if info is not None:
+            await self._show_tail(info.head)
+            after = Cursor(info.epoch, info.head)
+        self._follow_task = asyncio.create_task(self._follow(session.id, after))
+        if info is not None and (info.turn or info.inputs) and not info.live:
+            self.screen.print(self.renderer.note("this session has unfinished work; /resume continues it", "warning"))
+
+    async def _show_tail(self, head: int) -> None:
+        first = max(head - TAIL_EVENTS, 0)
+        if first:
+            self.screen.print(self.renderer.note(f"… {first} earlier events; /export writes all of them"))
+        async with aclosing(self.runtime.store.events.read(self.session.id, after=first, upto=head)) as events:
+            async for event in events:
+                self.screen.print(self.view.take(event))
+
+    async def submit(self, text: str) -> None:
+        """Take what the user entered: a slash command, a command for the shell, or a prompt."""
+        try:
+            if text.startswith("/") and not text.startswith("//"):
+                await self.commands.run(text[1:])
+            else:
+                await self._send(text)
+        except (VakaError, click.ClickException, OSError) as error:
+            self.print_error(describe_error(error).message)
+
+    async def _send(self, text: str) -> None:
+        files = attached_files(text, Path.cwd())
+        content: UserInput = text
+        if files:
+            content = (Text(text=replace_surrogates(text)), *read_attachments([str(file) for file in files]))
+        on_busy: Any = self.settings.busy if self.view.busy else "queue"
+        await self.session.send(content, on_busy=on_busy, model=self.model)
+
+    def interrupt(self) -> bool:
+        """Interrupt the running turn; return whether there was one. A second time soon after it, leave."""
+        now = time.monotonic()
+        twice, self._last_interrupt = now - self._last_interrupt < SECOND_INTERRUPT_SECONDS, now
+        if self.view.busy and not twice:
+            asyncio.ensure_future(self._interrupt_turn()).add_done_callback(lambda task: task.exception())
+            return True
+        return False
+
+    async def _interrupt_turn(self) -> None:
+        try:
+            await self.session.interrupt("interrupted at the terminal", by=current_user())
+        except VakaError as error:
+            self.print_error(describe_error(error).message)
+
+    def print_note(self, text: str) -> None:
+        self.screen.print(self.renderer.note(text))
+
+    def print_error(self, text: str) -> None:
+        self.screen.print(self.renderer.note(f"error: {text}", "failed"))
+
+    def set_theme(self, theme: str) -> None:
+        self.settings.theme = theme
+        self._resize(force=True)
+
+    async def _follow(self, session: SessionId, after: Cursor) -> None:
+        try:
+            async with aclosing(self.runtime.follow(session, after=after)) as events:
+                async for event in events:
+                    self._resize()
+                    self.screen.print(self.view.take(event))
+                    self._update_prompt()
+                    self.screen.redraw()
+        except VakaError as error:
+            self.print_error(describe_error(error).message)
+
+    def _update_prompt(self) -> None:
+        """Ask about the oldest open decision; end a question that was answered elsewhere."""
+        if self._prompt_task is not None and self._prompt_task[0] not in self.view.pending:
+            self._stop_prompt()
+        waiting = next((id for id in self.view.pending if id not in self._dismissed), None)
+        if self._prompt_task is None and waiting is not None:
+            task = asyncio.create_task(self._ask_decision(waiting, self.view.pending[waiting]))
+            self._prompt_task = (waiting, task)
+            task.add_done_callback(self._prompt_done)
+
+    def _prompt_done(self, task: "asyncio.Task[None]") -> None:
+        if self._prompt_task is not None and self._prompt_task[1] is task:
+            self._prompt_task = None
+            self._update_prompt()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.print_error(str(error))
+
+    def _stop_prompt(self) -> None:
+        prompt, self._prompt_task = self._prompt_task, None
+        if prompt is not None:
+            prompt[1].cancel()
+
+    def reopen_questions(self) -> None:
+        """Ask again about decisions that the user put off."""
+        self._dismissed.clear()
+        self._update_prompt()
+
+    async def _ask_decision(self, id: DecisionId, event: Event) -> None:
+        body = event.data
+        try:
+            if isinstance(body, ApprovalRequested):
+                await self._ask_approval(id, body, child=bool(event.path))
+            elif isinstance(body, QuestionAsked):
+                await self._ask_question(id, body)
+        except NotFound:  # it was decided elsewhere; its event follows
+            self._dismissed.add(id)
+        except VakaError as error:
+            self.print_error(describe_error(error).message)
+
+    async def _ask_approval(self, id: DecisionId, body: ApprovalRequested, *, child: bool) -> None:
+        position = list(self.view.pending).index(id) + 1
+        count = f" ({position} of {len(self.view.pending)})" if len(self.view.pending) > 1 else ""
+        shown = render_approval(body, count=count)
+
+        def ask(prompt: str) -> Awaitable[str | None]:
+            if not prompt.startswith(dialog.choices):
+                return self.screen.ask(prompt)
+            text = "\n".join([shown, *_lines_of(render_rules(dialog.rules)), prompt])
+            return self.screen.ask(self.renderer.panel(text), dialog.keys)
+
+        dialog = ApprovalDialog(body, child=child, echo=self._print_lines, ask=ask)
+        answer = await dialog.ask_decision()
+        if answer is None:
+            self._dismissed.add(id)
+            self.print_note("the question stays open; /approvals asks it again")
+            return
+        await self.runtime.resolve(id, answer.pop("decision"), **answer, by=current_user())
+
+    async def _ask_question(self, id: DecisionId, body: QuestionAsked) -> None:
+        lines = [as_printable(body.text), *(f"  [{n}] {as_printable(o)}" for n, o in enumerate(body.options, start=1))]
+        answer = await self.screen.ask(self.renderer.panel("\n".join(lines)))
+        if answer is None or not answer.strip():
+            self._dismissed.add(id)
+            return
+        text = answer.strip()
+        if text.isdigit() and 0 < int(text) <= len(body.options):
+            text = body.options[int(text) - 1]
+        await self.runtime.answer(id, {"outcome": text} if body.kind == "outcome" else text, by=current_user())
+
+    def _print_lines(self, text: str) -> None:
+        self.screen.print(f"{text}\n")
+
+    def _next_mode(self) -> None:
+        modes = MODES if self.settings.mode in MODES else (self.settings.mode, *MODES)
+        self.change_mode(modes[(modes.index(self.settings.mode) + 1) % len(modes)])
+
+    def change_mode(self, mode: str) -> None:
+        """Apply another permission mode from the next call on."""
+        self.settings.set_mode(mode)
+        self.settings.mode = mode
+        self.screen.redraw()
+
+    def _show_last_result(self) -> None:
+        if self.view.cards:
+            call, body = self.view.cards[-1]
+            self.screen.print(self.renderer.tool_call(call, body.result, full=True) + "\n")
+
+    def _make_renderer(self) -> Renderer:
+        width = os.get_terminal_size().columns if os.isatty(1) else 80
+        return Renderer(width, theme=self.settings.theme, unicode=self.settings.unicode)
+
+    def _resize(self, *, force: bool = False) -> None:
+        """Render for the present width of the terminal."""
+        if force or self.screen.app.output.get_size().columns != self.renderer.width:
+            self.renderer = self.view.renderer = self._make_renderer()
+
+    async def _tick(self) -> None:
+        """Redraw while a turn runs, for the spinner and the elapsed time."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            if self.view.busy:
+                self.screen.redraw()
+
+    async def _list_files(self) -> None:
+        """List the files that completion offers."""
+        files: Files | None = self.runtime.env.world.files
+        if files is None:
+            return
+        found: list[str] = []
+        with suppress(VakaError):
+            async with aclosing(walk(files, "")) as entries:
+                async for info in entries:
+                    found.append(info.path)
+                    if len(found) >= MAX_FILES:
+                        break
+        self._files = found
+
+    def _live_text(self) -> str:
+        view = self.view
+        parts: list[str] = []
+        if view.open_text:
+            parts.append(self.renderer.markdown(view.open_text[-4000:]).rstrip("\n"))
+        for running in islice(view.running.values(), 4):
+            parts.append(self.renderer.tool_call(running.call, None, depth=len(running.path)).rstrip("\n"))
+            parts += [self.renderer.note(f"  │ {line[: self.renderer.width - 6]}").rstrip() for line in running.tail()]
+        parts += [self.renderer.note(line).rstrip() for line in todo_lines(view.todos)] if view.busy else []
+        parts += [self.renderer.note(f"queued: {shorten(text, 60)}").rstrip() for text in view.queued.values()]
+        if view.turn_since is not None:
+            parts.append(self._activity_line(time.monotonic() - view.turn_since))
+        return "\n".join(parts)
+
+    def _activity_line(self, seconds: float) -> str:
+        frames = _SPINNER if self.settings.unicode else _ASCII_SPINNER
+        frame = frames[int(seconds / TICK_SECONDS) % len(frames)]
+        children = f" · agents {', '.join(self.view.children.values())}" if self.view.children else ""
+        tokens = f" · {format_tokens(self.view.usage.output)} tokens" if self.view.usage.output else ""
+        line = f"{frame} {self.view.activity} · {format_seconds(seconds)}{tokens}{children} · Esc interrupts"
+        return self.renderer.note(shorten(line, self.renderer.width - 1)).rstrip()
+
+    def _status(self) -> AnyFormattedText:
+        view, settings = self.view, self.settings
+        facts = [
+            _short_folder(), self.model or view.model or str(self.session.agent.model or ""),
+            f"context {format_tokens(view.context_tokens)}" if view.context_tokens else "",
+            format_cost(view.usage.cost), self.session.id,
+        ]  # fmt: skip
+        separator = " · " if settings.unicode else " - "
+        text = separator.join(as_printable(fact, lines=False) for fact in facts if fact)
+        badge = [] if settings.mode == "default" else [("class:badge", f" {settings.mode} "), ("", " ")]
+        return [*badge, ("class:status", text)]
+
+
+def _lines_of(text: str) -> list[str]:
+    return text.split("\n") if text else []
+
+
+def _short_folder() -> str:
+    folder, home = str(Path.cwd()), str(Path.home())
+    return f"~{folder[len(home) :]}" if folder == home or folder.startswith(f"{home}/") else folder

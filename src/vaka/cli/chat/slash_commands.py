@@ -1,0 +1,239 @@
+"""The slash commands of a chat."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vaka.cli.chat.completion import fuzzy_sort
+from vaka.cli.chat.rendering import THEMES, diff_of, format_cost, format_tokens
+from vaka.cli.chat.view import todo_lines
+from vaka.cli.errors import UsageError
+from vaka.cli.options import expand_path
+from vaka.cli.render import Transcript, as_printable, format_age, shorten
+from vaka.config.setting_keys import SETTING_KEYS
+from vaka.core.ports.store import SessionQuery
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.ids import parse_session_id
+from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
+
+if TYPE_CHECKING:
+    from vaka.cli.chat.conversation import Chat
+
+SESSIONS_SHOWN = 15
+_BAR_WIDTH = 30
+
+
+class SlashCommands:
+    """Runs slash commands; each writes to the screen of its conversation."""
+
+    def __init__(self, conversation: "Chat") -> None:
+        self._chat = conversation
+        self._commands: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {
+            "help": (self._help, "the commands and keys"),
+            "model": (self._model, "NAME: the model of the next turns; without a name, the present one"),
+            "tools": (self._tools, "the tools of the agent"),
+            "sessions": (self._sessions, "[TEXT]: sessions, the last changed first"),
+            "resume": (self._resume, "[ID]: go on with a session, or finish the unfinished turn of this one"),
+            "fork": (self._fork, "go on in a copy of this session"),
+            "undo": (self._undo, "take back the last turn and the changes it made to files"),
+            "rewind": (self._rewind, "SEQ: take back everything after an event; files stay"),
+            "diff": (self._diff, "the changes that the last turns made to files"),
+            "context": (self._context, "what fills the context window"),
+            "usage": (self._usage, "tokens by model"),
+            "cost": (self._usage, "tokens by model"),
+            "approvals": (self._approvals, "answer open approvals and questions"),
+            "permissions": (self._permissions, "[MODE]: the permission mode"),
+            "plan": (self._plan, "switch to the mode in which nothing is changed, and back"),
+            "todo": (self._todo, "the to-do list"),
+            "export": (self._export, "FILE: write the conversation as Markdown"),
+            "copy": (self._copy, "copy the last answer to the clipboard of the terminal"),
+            "clear": (self._clear, "begin a new session"),
+            "theme": (self._theme, "dark, light or none"),
+            "doctor": (self._doctor, "check the installation"),
+            "exit": (self._exit, "leave"),
+        }  # fmt: skip
+
+    @property
+    def help_texts(self) -> dict[str, str]:
+        """The description of each command, by name."""
+        return {name: text for name, (_, text) in self._commands.items()}
+
+    async def run(self, text: str) -> None:
+        """Run a command. Raises ``UsageError`` for an unknown one."""
+        name, _, argument = text.strip().partition(" ")
+        if name not in self._commands:
+            near = fuzzy_sort(name, self._commands)
+            raise UsageError(f"there is no command /{name}{f'; did you mean /{near[0]}?' if near else ''} See /help")
+        await self._commands[name][0](argument.strip())
+
+    def _show(self, *lines: str) -> None:
+        for line in lines:
+            self._chat.print_note(line)
+
+    async def _help(self, argument: str) -> None:
+        rows = [f"  /{name:<12}{text}" for name, text in self.help_texts.items()]
+        keys = (
+            "  Enter sends, Alt-Enter begins a new line, @ names a file, Tab or arrows choose a completion",
+            "  Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves",
+            "  Shift-Tab changes the permission mode, Ctrl-O shows the last result whole",
+        )
+        self._show("Commands", *rows, "Keys", *keys)
+
+    async def _model(self, argument: str) -> None:
+        chat = self._chat
+        if argument:
+            chat.runtime.models.find(argument)
+            chat.model = argument
+        self._show(f"model: {chat.model or chat.view.model or chat.session.agent.model or 'that of the settings'}")
+
+    async def _tools(self, argument: str) -> None:
+        names = [getattr(tool, "spec", tool) for tool in self._chat.session.agent.tools]
+        self._show(*(f"  {name if isinstance(name, str) else getattr(name, 'name', name)}" for name in names))
+
+    async def _sessions(self, argument: str) -> None:
+        page = await self._chat.runtime.store.sessions.list(SessionQuery(text=argument, limit=SESSIONS_SHOWN))
+        rows = [
+            f"  {info.id}  {format_age(info.updated):>4}  {shorten(info.title, 60)}"
+            for info in page.sessions if not info.id.startswith("_")
+        ]  # fmt: skip
+        self._show(*(rows or ["there are no sessions"]), "/resume ID goes on with one")
+
+    async def _resume(self, argument: str) -> None:
+        chat = self._chat
+        if argument:
+            id = parse_session_id(argument)
+            if await chat.runtime.store.sessions.find(id) is None:
+                raise NotFound(f"there is no session {argument!r}; /sessions lists them")
+            await chat.show_session(await chat.runtime.open(id=id))
+            return
+        async with aclosing(chat.session.resume()) as events:
+            async for _ in events:  # the chat shows the events as it follows the session
+                pass
+
+    async def _fork(self, argument: str) -> None:
+        chat = self._chat
+        fork = await chat.session.fork()
+        await chat.show_session(await chat.runtime.open(id=fork.id))
+
+    async def _undo(self, argument: str) -> None:
+        chat = self._chat
+        turn = await chat.session.last_turn()
+        if not turn:
+            raise NotFound("there is no turn to undo")
+        inputs = [event.seq for event in turn if isinstance(event.data, InputAdded)]
+        place = min([*inputs, turn[0].seq]) - 1
+        await chat.session.rewind(str(place), interrupt=True, files=True)
+        chat.print_note("the last turn and its changes to files are taken back")
+
+    async def _rewind(self, argument: str) -> None:
+        if not argument:
+            raise InvalidInput("/rewind needs the number of an event; `vaka sessions show ID --events` lists them")
+        await self._chat.session.rewind(argument, interrupt=True)
+
+    async def _diff(self, argument: str) -> None:
+        chat = self._chat
+        shown = False
+        for call, body in chat.view.cards:
+            if diff_of(body.result):
+                chat.screen.print(chat.renderer.tool_call(call, body.result, full=True) + "\n")
+                shown = True
+        if not shown:
+            self._show("no file was changed by a tool in what this terminal has shown")
+
+    async def _context(self, argument: str) -> None:
+        sizes: dict[str, int] = {}
+        for message in await self._chat.session.messages():
+            for name, size in _sizes_of(message):
+                sizes[name] = sizes.get(name, 0) + size
+        total = sum(sizes.values()) or 1
+        used = self._chat.view.context_tokens
+        self._show(f"tokens of the last request and its answer: {format_tokens(used)}" if used else "no request yet")
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
+            bar = "█" * max(round(_BAR_WIDTH * size / total), 1)
+            self._show(f"  {name:<14}{bar:<{_BAR_WIDTH}} {100 * size / total:3.0f}%  {format_tokens(size)} characters")
+
+    async def _usage(self, argument: str) -> None:
+        stats = await self._chat.runtime.stats(self._chat.session.id)
+        for name, used in stats.by_model.items():
+            usage = used.usage
+            cached = f", {format_tokens(usage.cache_read)} cached" if usage.cache_read else ""
+            cost = f"  {format_cost(usage.cost)}" if usage.cost else ""
+            self._show(
+                f"  {name}: {used.request_count} calls, {format_tokens(usage.input)} tokens in{cached}, "
+                f"{format_tokens(usage.output)} out{cost}"
+            )
+        self._show(f"total: {format_tokens(stats.total_tokens)} tokens {format_cost(stats.usage.cost)}".rstrip())
+
+    async def _approvals(self, argument: str) -> None:
+        if not self._chat.view.pending:
+            self._show("nothing waits for a decision")
+        self._chat.reopen_questions()
+
+    async def _permissions(self, argument: str) -> None:
+        modes = SETTING_KEYS["permission_mode"].choices
+        if argument and argument not in modes:
+            raise UsageError(f"there is no permission mode {argument!r}; there are {', '.join(modes)}")
+        if argument:
+            self._chat.change_mode(argument)
+        self._show(f"permission mode: {self._chat.settings.mode}")
+
+    async def _plan(self, argument: str) -> None:
+        self._chat.change_mode("default" if self._chat.settings.mode == "plan" else "plan")
+        self._show(f"permission mode: {self._chat.settings.mode}")
+
+    async def _todo(self, argument: str) -> None:
+        self._show(*(todo_lines(self._chat.view.todos) if self._chat.view.todos else ["the to-do list is empty"]))
+
+    async def _export(self, argument: str) -> None:
+        if not argument:
+            raise UsageError("/export needs the name of a file")
+        transcript, path = Transcript(markdown=True), expand_path(argument)
+        async with aclosing(self._chat.runtime.store.events.read(self._chat.session.id)) as events:
+            parts = [text async for event in events if (text := transcript.render_event(event))]
+        await asyncio.to_thread(path.write_text, "\n".join(parts), encoding="utf-8")
+        self._show(f"written to {as_printable(str(path), lines=False)}")
+
+    async def _copy(self, argument: str) -> None:
+        answers = [m for m in await self._chat.session.messages() if isinstance(m, AssistantMessage)]
+        text = next((shown for message in reversed(answers) if (shown := text_of(message.content))), "")
+        if not text:
+            raise NotFound("there is no answer yet")
+        data = base64.b64encode(text.encode("utf-8", "replace")).decode()
+        self._chat.screen.print(f"\x1b]52;c;{data}\x07")
+        self._show(f"{len(text)} characters copied, if this terminal allows it")
+
+    async def _clear(self, argument: str) -> None:
+        await self._chat.show_session(await self._chat.runtime.open())
+        self._show(f"a new session: {self._chat.session.id}")
+
+    async def _theme(self, argument: str) -> None:
+        if argument not in THEMES:
+            raise UsageError(f"/theme takes {', '.join(THEMES)}")
+        self._chat.set_theme(argument)
+
+    async def _doctor(self, argument: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            "vaka", "doctor", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        self._show(*output.decode("utf-8", "replace").rstrip().split("\n"))
+
+    async def _exit(self, argument: str) -> None:
+        self._chat.screen.exit()
+
+
+def _sizes_of(message: Any) -> list[tuple[str, int]]:
+    """Return the parts of a message by kind, with their characters."""
+    if isinstance(message, UserMessage):
+        return [("prompts", len(text_of(message.content)))]
+    if isinstance(message, AssistantMessage):
+        calls = sum(len(msgspec.json.encode(call.arguments)) for call in message.calls)
+        return [("answers", len(text_of(message.content))), ("tool calls", calls)]
+    if isinstance(message, ToolMessage):
+        return [("tool results", sum(len(result.text) for result in message.results))]
+    return []

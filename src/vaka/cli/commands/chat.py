@@ -1,0 +1,121 @@
+"""``vaka chat``: a conversation at the terminal."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vaka.cli import lazy, options
+from vaka.cli.bootstrap import (
+    ask_trust_once,
+    config_context,
+    load_flag_settings,
+    policy_from_settings,
+    run_loop,
+    runtime_from_settings,
+)
+from vaka.cli.build_agent import apply_model_flags
+from vaka.cli.errors import Quit, UsageError
+from vaka.cli.turn.run_turn import RunTarget, open_session
+from vaka.cli.turn.session_record import (
+    Continuation,
+    continue_session,
+    describe_run,
+    find_record_of_flags,
+    load_continued,
+)
+from vaka.config.settings import Settings, data_folder
+from vaka.runtime.runtime import Runtime
+
+if TYPE_CHECKING:
+    from vaka.cli.chat.conversation import ChatSettings
+
+_EXAMPLES = options.format_examples(
+    "vaka chat", "vaka chat --model local", "vaka chat -c", "vaka chat --session review"
+)
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[PROMPT]")
+@options.agent_options
+@click.option("--model", metavar="NAME", help="The model; `vaka models list` shows what there is.")
+@click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option, such as reasoning=high.")
+@click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions.")
+@click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
+@click.option("--last", "-c", is_flag=True, help="Continue the session of this project that changed last.")
+@click.option("--all", "everywhere", is_flag=True, help="With --last: of every project.")
+@click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and converse in the copy.")
+@click.option("--theme", type=click.Choice(["dark", "light", "none"]), help="Colours; none also with NO_COLOR.")
+@click.option(
+    "--while-busy", type=click.Choice(["steer", "queue"]), default="steer", show_default=True,
+    help="What an input does while a turn runs: join it, or wait behind it.",
+)  # fmt: skip
+@options.world_options
+@options.policy_options
+@click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls of one turn at most.")
+@click.option("--timeout", type=options.Duration(), help="How long one turn may take, such as 90 or 5m.")
+@click.option("--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars of one turn at most.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one turn at most.")
+@options.store_options
+def chat(words: tuple[str, ...], **flags: Any) -> None:
+    """Converse with an agent. /help lists the commands and keys.
+
+    Everything is kept in a session: leave at any time, and go on with `vaka chat -c`.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("vaka chat needs a terminal; without one use `vaka run`")
+    flags |= {"ask": "wait", "tool_choice": None, "output_schema": None}
+    if flags["last"] and (flags["session"] or flags["fork"]):
+        raise UsageError("--last selects a session; leave --session and --fork out")
+    if not flags["trust"]:
+        ask_trust_once(config_context())
+    settings = load_flag_settings(flags)
+    continued = continue_session(find_record_of_flags(flags, settings), flags, settings)
+    raise Quit(_converse(continued, " ".join(words)))
+
+
+def _converse(continued: Continuation, prompt: str) -> int:
+    continued, agent = load_continued(continued, lambda note: click.echo(note, err=True))
+    flags, record = continued.flags, continued.record
+    apply_model_flags(agent, flags["option"], None, None)
+    name = record.id if record is not None and not flags["fork"] else flags["session"] or ""
+    target = RunTarget(session=name, fork=flags["fork"] or "", run_settings=describe_run(continued, agent))
+
+    async def work() -> int:
+        async with runtime_from_settings(continued.settings, agent, quiet=True, ask="wait") as runtime:
+            session = await open_session(runtime, target)
+            chat_settings = _chat_settings(runtime, continued.settings, flags)
+            return await lazy.chat()(runtime, session, chat_settings).run(prompt)
+
+    return run_loop(work())
+
+
+def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+    def set_mode(mode: str) -> None:
+        runtime.env.policy = policy_from_settings(load_flag_settings({**flags, "permission_mode": mode}))
+
+    return lazy.chat_settings()(
+        theme="none" if plain else flags["theme"] or "dark", unicode=_has_unicode(), busy=flags["while_busy"],
+        mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode,
+    )  # fmt: skip
+
+
+def _has_unicode() -> bool:
+    """Whether the locale of the terminal can show more than ASCII."""
+    locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
+    return "utf" in locale.lower() or (not locale and sys.platform != "linux")
+
+
+def _history_file() -> Path:
+    """Return the file with the inputs of this project, readable only by its owner."""
+    folder = data_folder(os.environ, Path.home()) / "history"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / hashlib.sha256(str(Path.cwd()).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    file.touch(mode=0o600, exist_ok=True)
+    return file
