@@ -83,6 +83,17 @@ async def test_protected_paths_in_folders_below_cannot_be_changed(kind: Callable
     assert (tmp_path / "a/b/free").exists()
 
 
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_links_and_read_only_repositories_below_do_not_keep_commands_from_running(
+    kind: Callable[..., Sandbox], tmp_path: Path
+) -> None:
+    plant(tmp_path, ("sub/.git/config", "a/file"))
+    (tmp_path / "sub/.git").chmod(0o555)
+    (tmp_path / "a/.claude").symlink_to("../..")
+    (tmp_path / "a/.vscode").symlink_to("missing")
+    assert await run(kind(), "echo x > a/free && cat a/free", tmp_path, protected_paths(str(tmp_path))) == "x\n"
+
+
 def test_folders_of_dependencies_are_not_searched(tmp_path: Path) -> None:
     plant(tmp_path, ("node_modules/x/.npmrc", "src/a.py", "src/.vscode/x"))
     assert list(find_nested_paths(str(tmp_path))) == [f"{tmp_path}/src/.vscode"]

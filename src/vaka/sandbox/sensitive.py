@@ -166,10 +166,12 @@ def find_nested_paths(workspace: str) -> Iterator[str]:
         for name, is_folder in _list_folder(folder):
             count += 1
             path = f"{folder}/{name}"
-            if name == ".git":
+            if name == ".git" and os.access(path, os.W_OK):
                 yield from (f"{path}/{inner}" for inner in _IN_GIT_DIRECTORY)
             elif protected_part_of((*names[-2:], name)):
-                yield path
+                # A link to a folder around the workspace cannot be protected, and would make every command fail.
+                if not f"{folder}/".startswith(f"{os.path.realpath(path)}/"):
+                    yield path
             elif is_folder and name not in _NOT_SEARCHED:
                 pending.append(path)
 

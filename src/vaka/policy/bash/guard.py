@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from vaka.core.types.tool import Verdict
 from vaka.matching.sensitive_paths import holds_secrets, may_match_secrets
+from vaka.policy.bash.parse.hidden_programs import is_interpreter
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words
 from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
 from vaka.policy.bash.programs import read_set
@@ -142,14 +143,45 @@ def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Ite
         writes = True if name in _WRITING_PROGRAMS else None if name in _NEVER_WRITING_PROGRAMS else False
         if name == "git" and any(word.value in _READING_GIT_COMMANDS for word in words[1:3]):
             writes = None
+        folders = _folders_of(words)
+        for text in _names_in_code(simple, words):
+            yield text, False
         for word in words[1:]:
-            for text in _path_candidates(word):
+            for text in (path for base in _path_candidates(word) for path in (base, *_join_each(folders, base))):
                 if name in _WRITING_PROGRAMS or name in _READING_PROGRAMS:
                     yield from ((path, writes) for path in (text, *children_pattern_of(text)))
                 elif "/" in text or "." in text:  # not every operand is a path, as in "npm run build"
                     yield text, False
             for text in (*iter_likely_paths(word), *fill_with_values(word, values)):
                 yield text, writes
+
+
+_CODE_STRING = re.compile(r"""(["'])([^"'\n]{1,256})\1|\b[rRwW][ \t]+(\S{1,256})""")
+
+
+def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
+    """Yield the strings in the code of an interpreter, such as ``python3 -c "open('x')"``: they may be paths."""
+    if not is_interpreter(words):
+        return
+    bodies = (item.body for item in simple.redirections if item.body is not None)
+    for code in (*(word.placeholder_text for word in words[1:]), *bodies):
+        yield from (found[2] or found[3] for found in _CODE_STRING.finditer(code))
+
+
+_FOLDER_OPTION = re.compile(r"(?:-C|-D|--chdir|--directory|--cwd)=?(.*)", re.DOTALL)
+
+
+def _folders_of(words: Words) -> list[str]:
+    """Return the folders that options such as ``env -C x`` and ``tar -C x`` work in."""
+    folders: list[str] = []
+    for word, after in zip(words[1:], (*words[2:], None), strict=False):
+        if found := _FOLDER_OPTION.fullmatch(word.path or ""):
+            folders.append(found[1] or (after.path or "" if after is not None else ""))
+    return [folder for folder in folders if folder]
+
+
+def _join_each(folders: list[str], path: str) -> list[str]:
+    return [join_path(folder, path) for folder in folders]
 
 
 def children_pattern_of(path: str) -> tuple[str, ...]:
@@ -184,20 +216,25 @@ def _expansion_text(expansion: WordExpansion) -> str:
 
 def _path_candidates(word: Word) -> Iterator[str]:
     path = word.path
+    if path is not None and path.startswith("file://"):
+        path = path.removeprefix("file://").removeprefix("localhost")
     if path is None or path in {"", "-", "--"} or "://" in path or _LEFT_OUT.match(path):
         return
     if path.startswith("-"):
         attached = [path[2:]] if not path.startswith("--") and len(path) > 2 else []
         for text in (*attached, *path.partition("=")[2:]):
-            yield from filter(None, dict.fromkeys((text, text.rpartition("@")[2])))
+            yield from filter(None, dict.fromkeys((text, text.rpartition("@")[2], text.rpartition("<")[2])))
         return
     yield path
+    if "<" in path:
+        yield path.rpartition("<")[2]
     if "=" in path:
         yield path.partition("=")[2]
     if "@" in path and (rest := path.rpartition("@")[2]):
         yield rest
     if ":" in path and not path.startswith(":") and (rest := path.partition(":")[2]) and not rest.startswith("//"):
         yield rest
+        yield path.partition(":")[0]
 
 
 _LEFT_OUT = re.compile(r"--(?:exclude|exclude-dir|ignore|ignore-dir|include)=")

@@ -115,7 +115,8 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         if guard.changes_folder(simple.words):
             operands = [word for word in simple.words[1:] if word.value not in {"-P", "-L", "--"}]
             target = operands[0] if operands else literal_word("~")
-            self.folders.change_folder(target if simple.name == "cd" else None)
+            known = simple.name == "cd" or (simple.name == "pushd" and bool(operands))
+            self.folders.change_folder(target if known else None)
         return finding
 
     def _judge_undenied(self, simple: SimpleCommand, asked: Finding | None) -> Finding:
@@ -241,11 +242,9 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         if check is None or path is None:
             return
         possible = self.folders.resolve(path)
-        if possible is None:
-            if strict:
-                yield _syntax_question(f"the folder of {path} is not known after the last cd")
-            return
-        for resolved in possible:
+        if possible is None and strict:
+            yield _syntax_question(f"the folder of {path} is not known after the last cd")
+        for resolved in possible if possible is not None else (path,):
             finding = self.path_findings.get((kind, resolved))
             if finding is None:
                 finding = self.path_findings[kind, resolved] = Finding.from_verdict(check(resolved))
