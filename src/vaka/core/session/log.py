@@ -229,12 +229,9 @@ class Log:
         if attempt.events:
             self._attempts.append(attempt)
             try:
+                head = self._last.seq if self._last else 0
                 await self.store.events.append(
-                    self.session,
-                    attempt.events,
-                    head=self._last.seq if self._last else 0,
-                    term=self.term,
-                    release=attempt.release,
+                    self.session, attempt.events, head=head, term=self.term, release=attempt.release
                 )
             except Unavailable:
                 raise
@@ -282,6 +279,8 @@ class Log:
         # One attempt may be a prefix of another: the longest was committed.
         attempt = max(committed, key=lambda attempt: len(attempt.events), default=None)
         if attempt is not None:
+            if attempt.release:  # in the log the claim has ended, in the store handle it has not
+                await self.store.events.release(self.session, self.term)
             self._finish_attempt(attempt)
         rest = events[len(attempt.events) if attempt else 0 :]
         # Unknown: a later version may know more bodies that can be offered.

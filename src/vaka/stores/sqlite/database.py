@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from vaka.core.types.errors import Busy, Closed, StoreError, VakaError
+from vaka.core.types.errors import Busy, Closed, StoreError, Unavailable, VakaError
 from vaka.stores import common
 from vaka.stores.common import Durability
 from vaka.stores.sqlite.connection import (
@@ -286,6 +286,16 @@ class SqliteDatabase:
         self._pending.append(WriteJob(work, future, rows, size, appends=appends, done=on_commit))
         self._schedule(loop)
         return await future
+
+    async def write_again(
+        self, work: Callable[[sqlite3.Connection], T], *, rows: int = 1, size: int = 0, appends: bool = False,
+        on_commit: Callable[[T], None] | None = None,
+    ) -> T:  # fmt: skip
+        """Write as ``write`` does, and once more after a commit of unknown outcome: for work that may run twice."""
+        try:
+            return await self.write(work, rows=rows, size=size, appends=appends, on_commit=on_commit)
+        except Unavailable:
+            return await self.write(work, rows=rows, size=size, appends=appends, on_commit=on_commit)
 
     def append_now(self, work: Callable[[sqlite3.Connection], T], size: int) -> "T | FailedWork | None":
         """Commit an append of the handle's only writer at once; ``None`` means that the caller must use ``write``.

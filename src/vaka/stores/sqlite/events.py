@@ -8,7 +8,7 @@ from functools import partial
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import SelectedEvents, seal
 from vaka.core.session.index_rows import advance_row, replace_fields
-from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound
+from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound, Unavailable
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.common import check_batch, check_offer, split_seqs
@@ -71,7 +71,7 @@ class SqliteEvents(SqlitePort):
                 if row.owner not in {"", self._hub.writer_lock.name}:
                     self._hub.client.wake_writer(place, row.owner, seq)
 
-        seq, _ = await self._database.write(
+        seq, _ = await self._database.write_again(
             partial(_write_offer, place, event, key), rows=2, appends=True, on_commit=announce
         )
         return seq
@@ -120,9 +120,12 @@ class SqliteEvents(SqlitePort):
     async def _write_claim(self, key: SqliteKey) -> SessionInfo | None:
         committed: asyncio.Future[SessionInfo | None] = asyncio.get_running_loop().create_future()
         try:
-            return await self._database.write(partial(self._take_claim, key), on_commit=committed.set_result)
+            return await self._database.write_again(partial(self._take_claim, key), on_commit=committed.set_result)
         except asyncio.CancelledError:  # the transaction may be committed, now or later
             committed.add_done_callback(partial(self._hub.undo_claim, key))
+            raise
+        except Unavailable:
+            self._hub.end_claims({key: Term(0)})
             raise
 
     def _take_claim(self, key: SqliteKey, connection: sqlite3.Connection) -> SessionInfo | None:

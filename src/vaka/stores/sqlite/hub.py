@@ -138,8 +138,8 @@ class SqliteHub:
     def undo_claim(self, key: SqliteKey, committed: "asyncio.Future[SessionInfo | None]") -> None:
         """End a claim that was committed when its caller had been cancelled."""
         info = committed.result()
-        if info is not None and not self._closed:
-            _ = self.tasks.start(self._end_claims({key: Term(info.term)}))
+        if info is not None:
+            self.end_claims({key: Term(info.term)})
 
     async def _clear_owners(self, claims: Mapping[SqliteKey, Term]) -> None:
         if not claims:
@@ -165,6 +165,10 @@ class SqliteHub:
 
     def _release_again(self) -> None:
         claims, self._unreleased = self._unreleased, {}
+        self.end_claims(claims)
+
+    def end_claims(self, claims: Mapping[SqliteKey, Term]) -> None:
+        """End claims of which no caller knows, in the background; the term 0 stands for an unknown one."""
         if claims and not self._closed:
             _ = self.tasks.start(self._end_claims(claims))
 
@@ -201,7 +205,8 @@ class SqliteHub:
     def _clear_owner(self, claims: Sequence[tuple[SqliteKey, Term]], connection: sqlite3.Connection) -> None:
         for key, term in claims:
             row = rows.load_row(connection, key)
-            if row is not None and row.owner == self.writer_lock.name and row.info.term == term:
+            ended = row is not None and (row.info.term == term or not (term or key in self.claims))
+            if row is not None and row.owner == self.writer_lock.name and ended:
                 rows.update_row(connection, key, row.info, "", row)
 
     async def listen(self) -> None:
@@ -309,7 +314,7 @@ class SqlitePort:
     async def _write(self, statement: str, *parameters: object, size: int = 0) -> None:
         """Run a statement; its first parameter is the namespace."""
         values = (self._namespace, *parameters)
-        await self._database.write(lambda connection: connection.execute(statement, values).close(), size=size)
+        await self._database.write_again(lambda connection: connection.execute(statement, values).close(), size=size)
 
 
 class SqliteLive(SqlitePort):
