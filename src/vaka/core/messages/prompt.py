@@ -79,8 +79,12 @@ class Conversation:
         self._calls: list[ToolCall] = []
         self._results: dict[CallId, ToolResult] = {}
         self._turn_start = 0
-        for event in _since_compaction(list(events), path):
-            self.add(event)
+        handlers, started = _HANDLERS, Conversation.subagent_started
+        for event in _since_compaction(list(events), path):  # ``add`` is inlined: a session may have thousands
+            body = event.data
+            handler = handlers.get(type(body))
+            if handler is not None and (event.path == path or handler is started):
+                handler(self, event, body)
 
     def messages(self) -> tuple[Message, ...]:
         """Return all messages; large parts may still be in blobs."""
