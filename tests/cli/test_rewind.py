@@ -7,9 +7,6 @@ import pytest
 
 from tests.cli.shell import Shell
 from vaka.agents.react import Agent
-from vaka.core.ports.tool import World
-from vaka.files.snapshots import FileSnapshots
-from vaka.files.workspace import Workspace
 from vaka.runtime.runtime import Runtime
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -18,13 +15,12 @@ from vaka.tools.builtin import builtin_tools
 
 async def edit_files(folder: Path) -> None:
     """Let a session write two files, one of them twice."""
-    store, files = SqliteStore(folder / "vaka.db"), Workspace(folder)
+    store = SqliteStore(folder / "vaka.db")
     model = ScriptedModel(
         call("Write", file_path="a.txt", content="one"), say("1"),
         call("Write", file_path="a.txt", content="two"), call("Write", file_path="b.txt", content="new"), say("2"),
     )  # fmt: skip
-    async with Runtime(store=store, permission_mode="bypassPermissions") as runtime:
-        runtime.env.world = World(files=files, snapshots=FileSnapshots(files, store.blobs), cwd=str(folder))
+    async with Runtime(store=store, cwd=str(folder), permission_mode="bypassPermissions") as runtime:
         session = await runtime.open(Agent("writer", model=model, tools=builtin_tools(["Write"])), id="s")
         await session.run("One.")
         await session.checkpoint("before")

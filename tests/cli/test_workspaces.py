@@ -156,3 +156,13 @@ def test_secrets_are_not_part_of_the_record(shell: Shell) -> None:
     assert shell.run(*words, EXAMPLE_API_KEY="s3cret-0123456789").code == 0
     exported = shell.vaka("sessions", "export", "s").out
     assert ('"run":{' in exported, "s3cret" in exported) == (True, False)
+
+
+def test_files_are_restored_in_the_folder_of_the_session(a: Shell, b: Shell) -> None:
+    a.write_script(call_line("Write", file_path="note", content="a"), say_line("Written."))
+    words = ("Write.", "--session", "s", "--model", "scripted:script.jsonl", "--permission-mode", "acceptEdits")
+    assert a.vaka("run", *words).code == 0
+    b.write_file("note", "a")
+    done = b.vaka("sessions", "rewind", "s@2", "--files")
+    assert (done.code, done.out) == (0, "removed note\n")
+    assert ((a.folder / "note").exists(), (b.folder / "note").exists()) == (False, True)

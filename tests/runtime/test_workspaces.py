@@ -12,10 +12,18 @@ from vaka.core.session.hash_chain import seal_chain
 from vaka.core.types.control import SessionOpened, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import EventScope, SessionId
+from vaka.core.types.progress import ToolStarted, TurnCompleted
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import write_event
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.builtin import builtin_tools
+
+
+@vaka.tool
+def note(text: str) -> None:
+    """Write a text down."""
+
 
 CLEAN = call("Bash", command="rm -rf build && pwd > cleaned")
 
@@ -75,14 +83,15 @@ async def test_the_first_event_has_the_folder_of_a_session_whose_agent_works_in_
 ) -> None:
     child = vaka.Agent("child", model=ScriptedModel(), tools=["Read"])
     agents = {
-        "none": vaka.Agent("none"), "read": vaka.Agent("read", tools=["Read"]),
-        "child": vaka.Agent("parent", tools=[child]),
+        "none": vaka.Agent("none", tools=["WebSearch", "TodoWrite", note]), "read": vaka.Agent("read", tools=["Read"]),
+        "child": vaka.Agent("parent", tools=[child]), "object": vaka.Agent("object", tools=builtin_tools(["Bash"])),
     }  # fmt: skip
-    async with Runtime(store=store, model=ScriptedModel(*[say("Hi.")] * 3)) as runtime:
+    async with Runtime(store=store, model=ScriptedModel(say("Hi."))) as runtime:
         for id, agent in agents.items():
             await (await runtime.open(agent, id=id)).run("Hi.")
         assert {id: await runtime.workspace(id) for id in agents} == {
             "none": None, "read": workspace_of(Path.cwd()), "child": workspace_of(Path.cwd()),
+            "object": workspace_of(Path.cwd()),
         }  # fmt: skip
     async with open_runtime(store, tmp_path, ScriptedModel(say("Hi.")), add_dirs=[str(tmp_path)]) as runtime:
         await (await runtime.open(id="added")).run("Hi.")
@@ -186,3 +195,16 @@ async def copy_without_workspace(source: MemoryStore, target: MemoryStore) -> No
     term = await target.events.claim(session)
     sealed = seal_chain(session, None, entries, events[0].ts)
     await target.events.append(session, sealed, head=0, term=term, release=True)
+
+
+async def test_a_stream_can_begin_with_the_unfinished_turn(tmp_path: Path, store: MemoryStore) -> None:
+    model = ScriptedModel(CLEAN, say("Clean."), say("Hello."))
+    async with open_runtime(store, tmp_path, model) as runtime:
+        await runtime.resolve(await suspend(runtime), "approve")
+        session = await runtime.open(id="s")
+        async with session.stream("Hi.", earlier=True) as turn:
+            events = [event async for event in turn]
+    ends = [event.data.text for event in events if isinstance(event.data, TurnCompleted)]
+    assert ends == ["Clean.", "Hello."]
+    assert [event.data.call.name for event in events if isinstance(event.data, ToolStarted)] == ["Bash"]
+    assert (turn.response.text, turn.response.tool_calls) == ("Hello.", ())

@@ -9,7 +9,11 @@ from vaka.agents.react import Agent, AgentTool
 from vaka.core.types.control import SessionWorkspace
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import replace_surrogates
+from vaka.policy.tool_targets import targets_of
 from vaka.runtime.options import Options
+
+_FOLDER_TARGETS = ("read", "search", "edit", "command")
+"""The targets of tools that work in a folder."""
 
 
 def describe_workspace(options: Options) -> SessionWorkspace | None:
@@ -33,16 +37,16 @@ def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWork
     return SessionWorkspace(root=real, directories=added, device=found.st_dev, inode=found.st_ino, host=host)
 
 
-def works_in_folder(agent: Agent[Any], seen: frozenset[str] = frozenset()) -> bool:
-    """Return whether an agent or one of its child agents has built-in tools, which work in a folder."""
-    if agent.name in seen:
-        return False
-    below = seen | {agent.name}
+def works_in_folder(agent: Agent[Any], above: tuple[Agent[Any], ...] = ()) -> bool:
+    """Return whether an agent or one of its child agents has built-in tools that read, change or run files."""
     for tool in agent.tools:
         child: Any = tool.agent if isinstance(tool, AgentTool) else tool
-        if isinstance(child, str):
-            return True
-        if isinstance(child, Agent) and works_in_folder(child, below):  # pyright: ignore[reportUnknownArgumentType]  # its dependencies do not matter
+        if not isinstance(child, Agent):
+            spec = getattr(child, "spec", None) if not hasattr(child, "name") else child  # a name costs no schema
+            name = child if isinstance(child, str) else getattr(spec, "name", "")
+            if targets_of(name).target_kind in _FOLDER_TARGETS:
+                return True
+        elif child not in above and works_in_folder(child, (*above, agent)):  # pyright: ignore[reportUnknownArgumentType]  # its dependencies do not matter
             return True
     return False
 

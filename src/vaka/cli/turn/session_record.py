@@ -172,6 +172,11 @@ def continue_session(
     flags = enter_folder(record, flags, settings)
     if Path.cwd() != before:
         notes.append(f"session {record.id} belongs to {Path.cwd()} and works there")
+        if flags["trust"]:
+            notes.append(
+                f"--trust does not count: it is about the folder where it is typed, so type it in {Path.cwd()}"
+            )
+            flags["trust"] = False
     restored = apply_recorded_flags(flags, record.run, resume=resume)
     again = {name: value for name, value in restored.items() if value != flags.get(name)}
     again = {name: value for name, value in again.items() if flags["verbose"] or name in _WIDENING_FLAGS}
