@@ -22,6 +22,7 @@ from vaka.luau.program import INSTALL_PYLUAU
         ("ctx.invoke('t', {})", "", "a.luau:2: invoke is not available here"),
         ("local function f() return f() + 1 end f()", "seconds=60", "a.luau:2: stack overflow"),
         ("while true do end", "seconds=0.2", "a.luau: out of time: more than 0.2 seconds"),
+        ("pcall(ctx.sleep, 3600)", "seconds=0.2", "a.luau: out of time: it has slept for 0.2 seconds"),
         ("pcall(function() while true do end end)", "seconds=0.2", "a.luau: out of time"),
         ("string.find(string.rep('a', 3e5), string.rep('.-', 50) .. 'b')", "seconds=0.2", "a.luau: out of time"),
         ("for i = 1, 1e6 do end", "instructions=1000", "a.luau: out of instructions"),

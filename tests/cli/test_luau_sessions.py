@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +153,32 @@ def test_a_run_killed_inside_a_script_resumes_and_pays_once(shell: Shell) -> Non
         if event["type"] == "tool.completed" and event["data"]["result"]["call"] == "call_1"
     ]
     assert result == ["paid 1", "go", "paid 2"]
+
+
+PROBE = """
+function invoke(ctx)
+    return ctx.generate("scripted:other.jsonl", "Hi")
+end
+"""
+
+
+def test_scripts_of_other_projects_and_packages_and_those_of_untrusted_runs_are_confined(shell: Shell) -> None:
+    shell.write_script(*[say_line("trusted") | {"agent": name} for name in ("own", "elsewhere")], name="other.jsonl")
+    for name in ("own.luau", "luau_packages/p/1.0.0/packed.luau"):
+        shell.write_file(name, PROBE)
+    elsewhere = shell.folder.parent / "elsewhere.luau"
+    elsewhere.write_text(PROBE, "utf-8")
+
+    def call(*words: str) -> str:
+        tool = Path(words[0]).stem
+        return json.dumps(shell.vaka("tools", "call", tool, "--tools", *words, "-q").json["result"])
+
+    assert call("own.luau") == '"trusted"'
+    for words in (
+        ("own.luau", "--untrusted"), ("luau_packages/p/1.0.0/packed.luau",), (str(elsewhere),),
+    ):  # fmt: skip
+        assert "this script may ask the model 'default' only" in call(*words)
+    assert call(str(elsewhere), "--add-dir", str(elsewhere.parent)) == '"trusted"'
 
 
 BUYER = '''

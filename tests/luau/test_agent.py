@@ -116,8 +116,8 @@ async def test_a_script_that_has_ended_accepts_no_more_input() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        (" function run(ctx) ctx.recv() error('no luck') end", "script", "script.luau:1: no luck"),
-        (" function run(ctx) while true do end end", "script_limit", "script.luau"),
+        (" function run(ctx) ctx.recv() error('no luck') end", "script", "chat.luau:1: no luck"),
+        (" function run(ctx) while true do end end", "script_limit", "chat.luau"),
         (" function run(ctx) ctx.recv() ctx.emit(5) end", "script", "emit: expected table"),
         (" function run(ctx) ctx.recv() ctx.generate('default', 'x') end", "script", "has no model"),
         (" function run(ctx) ctx.recv() ctx.generate('silent/of', 'x') end", "script", "'silent/of' is not known"),
@@ -295,3 +295,17 @@ async def test_a_run_interrupted_after_any_event_gives_the_same_result() -> None
         answers = [(event.data.number, event.data.name) for event in after if event.type == "script.answered"]
         assert len(answers) == len(set(answers)), cut
     assert set(results_by_call(log)) == {"call_1", "call_2", "call_3", "call_4"}
+
+
+async def test_an_agent_without_run_and_on_input_is_an_error_unless_its_script_talks() -> None:
+    async with runtime() as rt:
+        with pytest.raises(TurnError, match=r"neither run\(ctx\) nor on_input\(ctx, input\)"):
+            await (await rt.open(make_agent(" local unused = 1"))).run("Hi.")
+        talks = make_agent(" ctx.emit({ text = `heard {ctx.recv().text}`, eof = true })")
+        assert (await (await rt.open(talks)).run("Hi.")).text == "heard Hi."
+
+
+async def test_the_errors_of_an_inline_script_name_its_agent_or_tool() -> None:
+    async with runtime() as rt:
+        with pytest.raises(TurnError, match=r"chat\.luau:2: no luck"):
+            await (await rt.open(make_agent(" function on_input()\nerror('no luck') end"))).run("Hi.")

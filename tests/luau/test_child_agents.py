@@ -192,5 +192,5 @@ async def test_a_child_that_fails_is_an_error_where_its_answer_is_read(read: str
         session = await rt.open(
             vaka.LuauAgent("chat", text, model=model, tools=[vaka.Agent("helper", model=model)]), id="s"
         )
-        with pytest.raises(TurnError, match=r"script\.luau:\d+: .*helper"):
+        with pytest.raises(TurnError, match=r"chat\.luau:\d+: .*helper"):
             await session.run("Go.")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ from vaka.cli import lazy
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.stdout import reserve_stdout
-from vaka.config.settings import Settings
+from vaka.config.settings import Settings, trust_root_of
 from vaka.core.ports.tool import BindableTool, Tool
 from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, ScriptError
 from vaka.core.types.tool import ToolSpec
@@ -42,14 +42,17 @@ LOCAL_MODEL = "local"
 MAX_SCHEMA_BYTES = 1024 * 1024
 
 T = TypeVar("T")
+TrustOfScript: TypeAlias = Callable[[Path], "bool | None"]
+"""Returns whether a script is trusted; ``None`` for the default of its kind."""
 
 
-def load_tools(files: Iterable[str]) -> list[ToolLike]:
+def load_tools(files: Iterable[str], settings: Settings, *, untrusted: bool = False) -> list[ToolLike]:
     """Return every tool at the top level of Python files, and each Luau script as a tool, in order."""
+    trust = _trust_of_scripts(settings, untrusted=untrusted)
     tools: list[ToolLike] = []
     file_of: dict[str, str] = {}
     for file in files:
-        added = [tool for tool in _load_tool_file(file) if tool not in tools]
+        added = [tool for tool in _load_tool_file(file, trust) if tool not in tools]
         for tool in added:
             if tool.spec.name in file_of:
                 raise ConfigError(f"{file_of[tool.spec.name]}, {file}: two tools are named {tool.spec.name!r}")
@@ -59,10 +62,11 @@ def load_tools(files: Iterable[str]) -> list[ToolLike]:
 
 
 def load_agent(
-    text: str | None, tools: Sequence[ToolLike], settings: Settings, instructions: str | None = None
-) -> Agent:
+    text: str | None, tools: Sequence[ToolLike], settings: Settings, instructions: str | None = None, *,
+    untrusted: bool = False,
+) -> Agent:  # fmt: skip
     """Return the agent of a name, ``FILE.py[:OBJECT]`` or ``FILE.luau``, with the tools and limits of the flags."""
-    agent = copy.copy(_resolve_agent(text or "assistant"))
+    agent = copy.copy(_resolve_agent(text or "assistant", _trust_of_scripts(settings, untrusted=untrusted)))
     limits = {LIMIT_SETTINGS[name]: settings[name] for name in LIMIT_SETTINGS if settings[name] is not None}
     flag = settings.values["model"]
     agent.model = flag.value if flag.layer == "flag" else agent.model
@@ -75,7 +79,9 @@ def load_agent(
 def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
     """Return the agent that flags describe. Raises ``ConfigError`` when it has no model and a turn needs one."""
     instructions = _read_instructions(flags.get("instructions"))
-    agent = load_agent(flags["agent"], load_tools(flags["tools"]), settings, instructions)
+    untrusted = bool(flags["untrusted"])
+    tools = load_tools(flags["tools"], settings, untrusted=untrusted)
+    agent = load_agent(flags["agent"], tools, settings, instructions, untrusted=untrusted)
     script = hasattr(agent, "bind")  # an agent that is a script may need no model
     if agent.model is None and not script and not settings["model"] and not flags.get("resume"):
         raise ConfigError(
@@ -113,6 +119,17 @@ def library_folders_of(script: Path) -> tuple[Path, ...]:
     return (folder,) if folder.is_dir() else ()
 
 
+def is_project_script(script: Path, folders: Iterable[str] = ()) -> bool:
+    """Return whether a script is in the repository of the working folder, or in one of ``folders``."""
+    own = [trust_root_of(Path.cwd()), *(Path(folder).expanduser().resolve() for folder in folders)]
+    return any(script.resolve().is_relative_to(folder) for folder in own)
+
+
+def _trust_of_scripts(settings: Settings, *, untrusted: bool) -> TrustOfScript:
+    """Return the function that decides about a script: ``False`` for others than the project's, else its default."""
+    return lambda script: None if not untrusted and is_project_script(script, settings["add_dir"]) else False
+
+
 def load_module(name: str) -> ModuleType:
     """Run a Python file and return it as a module; its folder is added to ``sys.path``. Raises ``ConfigError``."""
     path = expand_path(name).resolve()
@@ -138,15 +155,15 @@ def load_module(name: str) -> ModuleType:
     return module
 
 
-def _resolve_agent(text: str) -> Agent:
+def _resolve_agent(text: str, trust: TrustOfScript) -> Agent:
     if text.endswith(SCRIPT_SUFFIX):
-        return _load_script(text, lambda path, libs: lazy.luau_agent()(path.stem, path, libs=libs))
+        return _load_script(text, lambda path, libs: lazy.luau_agent()(path.stem, path, libs=libs, trusted=trust(path)))
     return _load_agent_file(text) if ".py" in text else Agent(text)
 
 
-def _load_tool_file(file: str) -> "Sequence[Tool | BindableTool]":
+def _load_tool_file(file: str, trust: TrustOfScript) -> "Sequence[Tool | BindableTool]":
     if file.endswith(SCRIPT_SUFFIX):
-        return [_load_script(file, lambda path, libs: lazy.luau_tool()(path, libs=libs))]
+        return [_load_script(file, lambda path, libs: lazy.luau_tool()(path, libs=libs, trusted=trust(path)))]
     tools = _find_tools(load_module(file))
     if not tools:
         raise ConfigError(f"{file}: no tools; mark functions with @vaka.tool")

@@ -88,6 +88,10 @@ agent_options = group_options(
         "--env", "script_env", multiple=True, metavar="NAME",
         help="A variable of the environment that scripts may see; may be repeated.",
     ),
+    click.option(
+        "--untrusted", is_flag=True, default=None,
+        help="Run Luau scripts in a separate, confined process; the default for packages and files of other projects.",
+    ),
 )  # fmt: skip
 """The options of the agent and its tools."""
 

@@ -22,7 +22,7 @@ from vaka.core.loop.children.script_journal import (
     mismatch_error,
 )  # fmt: skip
 from vaka.core.session.stop import TurnStopped
-from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, VakaError
+from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
 from vaka.core.types.message import ToolResult
 from vaka.luau.protocol import (
@@ -44,8 +44,8 @@ MAX_ANSWERS = 20_000
 
 _YIELD_INTERVAL = 64
 """Local or replayed answers after which the driver yields to other tasks."""
-_UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped)
-"""Errors that no script may catch: the log cannot be written, or belongs to another script."""
+_UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped, ScriptLimit)
+"""Errors that no script may catch: the log cannot be written or belongs to another script, or a limit is reached."""
 _CATCHABLE_ERRORS = (
     VakaError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, OSError, MemoryError,
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """What scripts run with: the engine, the runtime's services, and the services of one script's host functions."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import KeyValueStore
@@ -236,4 +236,4 @@ class HostServices:
     """Called with the usage of each model call."""
     log: Callable[[str, str], None] | None = None
     """Receives a level (``debug``, ``info``, ``warning``, ``error``) and a line."""
-    clock: Clock | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -209,7 +209,7 @@ def build_host_services(
 
     return HostServices(
         runtime=services, memory=LoggedMemory(journal, path, io.has_open_message), exit_stack=exit_stack, io=io,
-        journal=journal, storage=storage, agents=agents, log=write_log, clock=turn.env.clock,
+        journal=journal, storage=storage, agents=agents, log=write_log, sleep=turn.env.clock.sleep,
         record_usage=lambda usage: turn.log.defer(turn.scope, usage),
     )  # fmt: skip
 

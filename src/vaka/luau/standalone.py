@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vaka.core.loop.children.script_journal import ScriptRequest
-from vaka.core.types.errors import ScriptError
+from vaka.core.types.errors import ScriptError, ScriptLimit
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text
 from vaka.luau.host import surface_functions
@@ -209,14 +209,16 @@ class StandaloneScript:
     print_line: PrintLine | None = None
     log: Callable[[str, str], None] | None = None
     """Receives a level (``debug``, ``info``, ``warning``, ``error``) and a line."""
+    max_sleep: float | None = None
+    """Seconds that a run may sleep in total."""
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     async def run_plain(self, *arguments: JSON) -> Sequence[JSON]:
         """Run the script with ``...`` set to the arguments, and return its results."""
         return await self._drive_script("plain", ScriptIo(), arguments)
 
-    async def run_tool(self, arguments: JSON, ask_caller: AskCaller) -> JSON:
-        """Call the script as a tool and return its result; ``ask_caller`` answers each ``input``."""
+    async def run_tool(self, arguments: JSON, ask_caller: AskCaller) -> list[JSON]:
+        """Call the script as a tool and return its result, if it has one; ``ask_caller`` answers each ``input``."""
         outputs: list[JSON] = []
 
         async def output(value: JSON, error: str | None) -> None:
@@ -227,11 +229,9 @@ class StandaloneScript:
 
         values = await self._drive_script("tool", ScriptIo(input=input, output=output), [arguments])
         value, error, source = [*values, None, None, None][:3]
-        if source == "nothing":
-            raise ScriptError("tool did not call output")
         if error is not None:
             raise ScriptError(str(error))
-        return value
+        return [] if source == "nothing" else [value]
 
     async def run_agent(self, receive_input: ReceiveInput, emit_part: EmitPart) -> None:
         """Run the script as an agent until it has ended or has received the end of input."""
@@ -257,8 +257,9 @@ class StandaloneScript:
     ) -> Sequence[JSON]:
         async with AsyncExitStack() as exit_stack:
             services = HostServices(
-                runtime=self.services, memory=self._open_memory(), exit_stack=exit_stack, io=io, log=self.log
-            )
+                runtime=self.services, memory=self._open_memory(), exit_stack=exit_stack, io=io, log=self.log,
+                sleep=asyncio.sleep if self.max_sleep is None else _LimitedSleep(self.program, self.max_sleep).sleep,
+            )  # fmt: skip
             script = self.services.runner.open(self.program, self.print_line)
             startup_info = self._startup_info(mode, begin)
             return await drive(
@@ -274,6 +275,30 @@ class StandaloneScript:
             "state": self.program.uses_state or None, "request_id": self.id, "user_id": self.services.user,
             "trace_id": self.id,
         }  # fmt: skip
+
+
+class _LimitedSleep:
+    """Sleeps for a limited time in total; the time of concurrent sleeps counts once."""
+
+    def __init__(self, program: Program, limit: float) -> None:
+        self._program, self._limit = program, limit
+        self._slept, self._since, self._sleepers = 0.0, 0.0, 0
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep; raise ``ScriptLimit`` when the limit is reached."""
+        now = time.monotonic()
+        if not self._sleepers:
+            self._since = now
+        self._sleepers += 1
+        remaining = max(self._limit - self._slept - (now - self._since), 0.0)
+        try:
+            await asyncio.sleep(min(seconds, remaining))
+        finally:
+            self._sleepers -= 1
+            if not self._sleepers:
+                self._slept += time.monotonic() - self._since
+        if seconds > remaining:
+            raise ScriptLimit(f"{self._program.name}: out of time: it has slept for {self._limit:g} seconds")
 
 
 class _MessageWriter:

@@ -36,19 +36,21 @@ class ScriptSource:
 
     def __init__(
         self, script: "str | Path", libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
-        *, trusted: bool = True, owner: str = "", storage: StorageScope = "script",
+        *, trusted: bool | None = None, owner: str = "", storage: StorageScope = "script",
     ) -> None:  # fmt: skip
         """``script`` is a path, or the text of a script: a string that contains white space is text.
 
-        ``owner`` is the name of its tool or agent. Raises ``InvalidInput`` for an unknown ``storage``.
+        ``owner`` is the kind and name of its tool or agent. A script is trusted by default unless it belongs to a
+        package. Raises ``InvalidInput`` for an unknown ``storage``.
         """
         if storage not in _STORAGE_SCOPES:
             raise InvalidInput(f"storage must be one of {', '.join(_STORAGE_SCOPES)}, not {storage!r}")
         is_file = isinstance(script, Path) or not re.search(r"\s", script)
         self.path = Path(script) if is_file else None
         self.text = read_source(self.path) if self.path else str(script)
-        self.name = self.path.name if self.path else "script.luau"
-        self._libs, self._limits, self.trusted = tuple(libs), limits, trusted
+        self.name = self.path.name if self.path else f"{owner.partition(' ')[2] or 'script'}.luau"
+        self._libs, self._limits = tuple(libs), limits
+        self.trusted = trusted if trusted is not None else not (self.path and package_of(self.path))
         self._owner, self._storage = owner, storage
         self._program: Program | None = None
         BytecodeCache().compile(self.text, self.name, 2)
@@ -104,7 +106,8 @@ def _user_of(turn: Turn) -> str:
 class LuauTool:
     """A tool that is a script. Give it to an agent as any other tool; what it does is in the session's log.
 
-    ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker.
+    ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker;
+    by default those of packages and of definitions are not trusted.
     ``storage`` is who shares its ``kvs`` and ``cache``: all runs of this ``script``, those in one ``session``, or all
     scripts (``shared``).
     """
@@ -112,10 +115,11 @@ class LuauTool:
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self, script: "str | Path", *, name: str = "", description: str = "", params: dict[str, Any] | None = None,
-        libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, trusted: bool = True,
+        libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, trusted: bool | None = None,
         timeout: float | None = None, layer: str = "code", storage: StorageScope = "script",
     ) -> None:  # fmt: skip
         """Read and compile a script."""
+        trusted = False if trusted is None and layer != "code" else trusted
         self.source = ScriptSource(script, libs, limits, trusted=trusted, owner=f"tool {name}", storage=storage)
         self.name = name or (self.source.path.stem if self.source.path else "")
         if not _NAME.fullmatch(self.name):
@@ -170,9 +174,7 @@ class BoundLuauTool:
             script = self._services.runner.open(program, lambda line: context.emit(f"{line}\n"))
             startup_info = self._source.startup_info("tool", program, journal, context.path, self._services.user)
             values = await drive(script, surface_functions(host), journal, [startup_info, arguments])
-        value, error, source = [*values, None, None, None][:3]
-        if source == "nothing":
-            raise ScriptError("tool did not call output")
+        value, error = [*values, None, None][:2]
         return _value_or_raise(value, "" if error is None else str(error))
 
 

@@ -32,7 +32,7 @@ class LuauAgent(Agent):
 
     def __init__(
         self, name: str, script: "str | Path", *, libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
-        trusted: bool = True, storage: StorageScope = "script", **more: Any,
+        trusted: bool | None = None, storage: StorageScope = "script", **more: Any,
     ) -> None:  # fmt: skip
         """Read and compile a script. ``more`` are arguments of ``Agent``; ``turn_limits`` limit its turns.
 

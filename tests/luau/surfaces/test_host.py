@@ -122,7 +122,7 @@ def all_services() -> HostServices:
         values=DictValues(),
         cache=MemoryCache(),
         io=ScriptIo(input=answer, output=ignore, recv=answer, emit=ignore),
-        clock=FakeClock(auto=True),
+        sleep=FakeClock(auto=True).sleep,
     )
 
 

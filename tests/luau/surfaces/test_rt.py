@@ -27,7 +27,7 @@ OK = NetResponse(status=200, body=b"{}")
 
 def fake_clock_services() -> HostServices:
     """Return services whose clock does not wait."""
-    return make_services(clock=FakeClock(auto=True))
+    return make_services(sleep=FakeClock(auto=True).sleep)
 
 
 async def test_a_tool_has_an_input_and_an_output() -> None:
@@ -142,7 +142,7 @@ async def test_the_promise_of_an_invalid_request_is_ready_at_once() -> None:
 async def test_requests_run_concurrently() -> None:
     clock = FakeClock()
     source = "local a, b = rt:sleep(20), rt:sleep(20) a:await() b:await() return 'done'"
-    running = asyncio.create_task(run_for_result(source, services=make_services(clock=clock)))
+    running = asyncio.create_task(run_for_result(source, services=make_services(sleep=clock.sleep)))
     await clock.wait_for_sleeps(2)
     clock.advance(0.02)
     assert await running == "done"
@@ -390,7 +390,7 @@ async def test_replaying_any_prefix_gives_the_same_result() -> None:
         find_model=lambda _: ScriptedModel(say("Yes.")),
         network=FakeNetwork({"http://host/a": OK}),
         memory=memory,
-        clock=FakeClock(auto=True),
+        sleep=FakeClock(auto=True).sleep,
     )
     book = MemoryJournal()
     first = await run_script(source, services=services, journal=book)

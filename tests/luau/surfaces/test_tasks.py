@@ -22,7 +22,7 @@ async def test_tasks_run_concurrently_and_are_joined() -> None:
         local name, seconds = ctx.join(a)
         return before, name, seconds, b:join(), order
     """
-    running = asyncio.create_task(run_script(source, services=make_services(clock=clock)))
+    running = asyncio.create_task(run_script(source, services=make_services(sleep=clock.sleep)))
     await clock.wait_for_sleeps(2)
     clock.advance(1)
     clock.advance(1)
@@ -65,7 +65,7 @@ async def test_parallel_cancels_the_others_when_one_fails() -> None:
         ctx.sleep(200)
         return ok, why, done, inner
     """
-    running = asyncio.create_task(run_script(source, services=make_services(clock=clock)))
+    running = asyncio.create_task(run_script(source, services=make_services(sleep=clock.sleep)))
     await clock.wait_for_sleeps(3)
     clock.advance(1)
     for _ in range(20):
@@ -80,7 +80,7 @@ async def test_running_tasks_end_with_the_script() -> None:
     assert (
         await run_for_result(
             "ctx.spawn(function() ctx.sleep(1000) end) return 'over'",
-            services=make_services(clock=clock),
+            services=make_services(sleep=clock.sleep),
         )
         == "over"
     )

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from vaka.cli import options
 from vaka.cli.bootstrap import current_user, model_options, run_loop, settings_from_flags
-from vaka.cli.build_agent import library_folders_of
+from vaka.cli.build_agent import is_project_script, library_folders_of
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
 from vaka.cli.render import as_printable, compact_json, print_json
 from vaka.cli.turn.input import BadInput, StdinReader, decode_json
@@ -21,6 +21,7 @@ from vaka.core.ports.model import Model
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text
+from vaka.luau.packages.install import package_of
 from vaka.luau.program import ScriptLimits
 from vaka.luau.standalone import ProfilingRunner, ScriptProfile, StandaloneScript, load_program
 from vaka.net.connector import Connector
@@ -44,12 +45,22 @@ _SCRIPT_FILE: "click.Path[Path]" = click.Path(exists=True, dir_okay=False, path_
 _LIBRARY_FOLDER: "click.Path[Path]" = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-class _LimitsParam(click.ParamType[ScriptLimits]):
+class _RunLimits(NamedTuple):
+    """The limits of a run; time asleep is limited only if ``seconds`` was given."""
+
+    script: ScriptLimits
+    max_sleep: float | None
+
+
+class _LimitsParam(click.ParamType[_RunLimits]):
     name = "limits"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ScriptLimits:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _RunLimits:
+        if isinstance(value, _RunLimits):
+            return value
         try:
-            return value if isinstance(value, ScriptLimits) else ScriptLimits.parse(value)
+            limits = ScriptLimits.parse(value)
+            return _RunLimits(limits, limits.seconds if "seconds" in value else None)
         except InvalidInput as error:
             self.fail(str(error), param, ctx)
 
@@ -74,7 +85,7 @@ class _LimitsParam(click.ParamType[ScriptLimits]):
     help="The arguments of a tool, `...` of a plain script; for an agent the text of its one input.",
 )  # fmt: skip
 @click.option(
-    "--limits", type=_LimitsParam(), metavar="LIMITS",
+    "--limits", type=_LimitsParam(), metavar="LIMITS", default=_RunLimits(ScriptLimits(), None), show_default=False,
     help="memory=64M,seconds=5,coroutines=10K,depth=100 are the defaults; also instructions=10M; none lifts one.",
 )  # fmt: skip
 @click.option("--profile", is_flag=True, help="Print timings on stderr.")
@@ -83,7 +94,10 @@ class _LimitsParam(click.ParamType[ScriptLimits]):
     "--allow-host", "hosts", multiple=True, metavar="HOST[:PORT]",
     help="A host the script may reach though it is not public; may be repeated.",
 )  # fmt: skip
-@click.option("--untrusted", is_flag=True, help="Run it in a separate, confined process.")
+@click.option(
+    "--trusted/--untrusted", default=None,
+    help="Run it here, or in a separate, confined process: the default for packages and files of other projects.",
+)  # fmt: skip
 @click.option("--env", multiple=True, metavar="NAME", help="A variable of the environment it may see; may be repeated.")
 @options.verbose_option
 def luau(file: Path, **flags: Any) -> None:
@@ -110,10 +124,13 @@ def luau(file: Path, **flags: Any) -> None:
 
 
 async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, profile: ScriptProfile) -> None:
-    trusted = not flags["untrusted"]
+    trusted: bool | None = flags["trusted"]
+    limits: _RunLimits = flags["limits"]
+    if trusted is None:
+        trusted = is_project_script(file) and not package_of(file)
     began = time.perf_counter()
     program = await load_program(
-        file, libs=flags["libs"] or library_folders_of(file), limits=flags["limits"], trusted=trusted
+        file, libs=flags["libs"] or library_folders_of(file), limits=limits.script, trusted=trusted
     )
     compiled = time.perf_counter()
     profile.compile_seconds = compiled - began
@@ -132,6 +149,7 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
         script = StandaloneScript(
             program=program, services=replace(services, runner=runner), name=file.stem, model=settings["model"] or "",
             print_line=output.print_line, log=output.print_log,
+            max_sleep=limits.max_sleep,
         )  # fmt: skip
         try:
             await _MODES[flags["mode"]](script, flags["said"], output)
@@ -168,7 +186,8 @@ async def _run_tool(script: StandaloneScript, input_text: str | None, output: "_
             raise ScriptError("input: stdin has ended")
         return value[0]
 
-    print_json(await script.run_tool(arguments, read_more))
+    for result in await script.run_tool(arguments, read_more):
+        print_json(result)
 
 
 async def _run_agent(script: StandaloneScript, input_text: str | None, output: "_ScriptOutput") -> None:

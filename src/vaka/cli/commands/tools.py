@@ -153,7 +153,9 @@ def _is_same_value(text: str, value: Any) -> bool:
 
 
 def _load_agent(flags: dict[str, Any], settings: Settings) -> Agent:
-    return load_agent(flags["agent"], load_tools(flags["tools"]), settings)
+    untrusted = bool(flags["untrusted"])
+    tools = load_tools(flags["tools"], settings, untrusted=untrusted)
+    return load_agent(flags["agent"], tools, settings, untrusted=untrusted)
 
 
 def _tool_specs(agent: Agent) -> list[ToolSpec]:

@@ -34,7 +34,7 @@ _SETTING_FLAGS = ("permission_mode", "sandbox", "max_steps", "timeout", "max_bud
 """Flags that are recorded also when a variable of the environment has set them."""
 _SESSION_FLAGS = (
     *_SETTING_FLAGS, "instructions", "option", "settings", "allow", "confirm", "deny", "builtin_tools", "add_dir",
-    "command_host", "command_env", "allow_host", "script_env",
+    "command_host", "command_env", "allow_host", "script_env", "untrusted",
 )  # fmt: skip
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
@@ -330,5 +330,5 @@ def format_flags(flags: Mapping[str, Any]) -> str:
         flag = "--env" if name == "script_env" else f"--{name.replace('_', '-')}"
         values: list[Any] = [*value] if type(value) is tuple else [value]
         for one in values:
-            words += [flag, f"{one:g}" if isinstance(one, float) else str(one)]
+            words += [flag] if one is True else [flag, f"{one:g}" if isinstance(one, float) else str(one)]
     return shlex.join(words)

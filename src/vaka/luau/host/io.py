@@ -1,6 +1,5 @@
 """``input``, ``output``, ``recv``, ``emit`` and their chunks; ``log``, ``sleep``, ``uuid`` and ``env``."""
 
-import asyncio
 import base64
 import uuid
 from typing import NamedTuple
@@ -95,7 +94,6 @@ MAX_LOG_CHARS = 100_000
 
 def system_functions(services: HostServices) -> HostFunctions:
     """``log``, ``sleep``, ``uuid`` and ``env``. Logs are not recorded: a replayed script logs the same lines again."""
-    wait = asyncio.sleep if services.clock is None else services.clock.sleep
 
     async def log(level: JSON, line: JSON) -> None:
         if level not in LOG_LEVELS:
@@ -107,7 +105,7 @@ def system_functions(services: HostServices) -> HostFunctions:
     async def sleep(seconds: JSON) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise ScriptError(f"sleep: seconds must be a number, not {type_name(seconds)}")
-        await wait(max(float(seconds), 0.0))
+        await services.sleep(max(float(seconds), 0.0))
 
     async def new_uuid() -> JSON:
         return str(uuid.uuid4())
