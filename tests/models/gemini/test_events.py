@@ -22,6 +22,7 @@ from vaka.core.types.errors import (
     AuthenticationFailed,
     BadRequest,
     ModelError,
+    ModelRefused,
     ModelUnavailable,
     RateLimited,
     StreamCut,
@@ -231,8 +232,10 @@ def test_a_refusal_without_text_has_the_providers_reason() -> None:
 
 def test_a_blocked_prompt_is_a_refusal_with_its_reason() -> None:
     feedback = {"promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": "no"}, "usageMetadata": {}}
-    assert decode_events(feedback) == [TextChunk("The request was refused: SAFETY: no"), FREE, StopChunk("refusal")]
-    assert decode_events({"promptFeedback": {"blockReason": "OTHER"}})[0] == TextChunk("The request was refused: OTHER")
+    with pytest.raises(ModelRefused, match="^the prompt was blocked: SAFETY: no$"):
+        decode_events(feedback)
+    with pytest.raises(ModelRefused, match="^the prompt was blocked: OTHER$"):
+        decode_events({"promptFeedback": {"blockReason": "OTHER"}})
     assert decode_events({"promptFeedback": {"safetyRatings": []}}, event_of_part(text="a"), ending_event())[
         0
     ] == TextChunk("a")

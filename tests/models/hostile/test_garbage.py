@@ -173,6 +173,19 @@ class TestText:
         assert (join_chunks(chunks).text, join_chunks(chunks).stops, error) == (f"before{read}after", ["end"], None)
 
     @WIRES
+    @pytest.mark.parametrize(
+        ("written", "read"),
+        [
+            (rb"\ud83c", "\ufffd"), (rb"\uDF3A", "\ufffd"), (rb"\ud83c\ud83c", "\ufffd\ufffd"), (rb"\ud83c\udf3a", "🌺"),
+            (rb"\ud83c\n\udf3a", "\ufffd\n\ufffd"), (rb"\\ud83c", r"\ud83c"), (rb"\ud83c\ud83c\udf3a", "\ufffd🌺"),
+        ],
+    )  # fmt: skip
+    async def test_half_a_surrogate_pair_is_replaced(self, wire: str, written: bytes, read: str) -> None:
+        data = answer_body(wire, {"chunks": ["before", "MARK", "after"]}).replace(b"MARK", written)
+        chunks, error = await ask_once(wire, Fault(body=data))
+        assert (join_chunks(chunks).text, join_chunks(chunks).stops, error) == (f"before{read}after", ["end"], None)
+
+    @WIRES
     @pytest.mark.parametrize("written", UNREADABLE)
     async def test_invalid_text_is_an_error_or_is_replaced(self, wire: str, written: bytes) -> None:
         data = answer_body(wire, {"chunks": ["before", "MARK", "after"]}).replace(b"MARK", written)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.errors import BadRequest, ModelError, StreamCut
+from vaka.core.types.errors import BadRequest, ModelError, ModelRefused, StreamCut
 from vaka.core.types.message import Citation, Usage
 from vaka.models.compatibility import DECODE_ERRORS, MAX_TOKENS, as_object, count_of, json_text
 from vaka.models.transport import errors, sse
@@ -238,11 +238,10 @@ class GeminiStreamDecoder:
         return chunks
 
     def end(self) -> list[Chunk]:
-        """Return the last chunks, at the end of the stream. Raises ``StreamCut`` for an incomplete answer."""
+        """Return the last chunks, at the end of the stream. Raises ``StreamCut`` and ``ModelRefused``."""
         chunks: list[Chunk] = []
         if self._block_reason:
-            chunks.append(TextChunk(f"The request was refused: {self._block_reason}"))
-            return [*chunks, self._usage_chunk(), StopChunk("refusal")]
+            raise ModelRefused(f"the prompt was blocked: {self._block_reason}")
         if not self._finish_reason:
             raise StreamCut("the stream was cut: it ended before its finish reason")
         reason = f"{self._finish_reason}: {self._finish_message}" if self._finish_message else self._finish_reason

@@ -21,6 +21,10 @@ EXCERPT_CHARACTERS = 200
 _WHOLE_EVENT = re.compile(rb"(?:event: ([A-Za-z_.-]+)\n)?data: ([^\r\n]*+)\n\n")
 """An event of the usual form: one line of data, at most one name before it."""
 
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+"""An escape in JSON: a surrogate pair, half of one, or another."""
 _BODY_KINDS = (("{", "a JSON object"), ("[", "a JSON array"), ("<?xml", "an XML document"), ("<", "an HTML page"))
 _LABELLED_SECRET_PATTERN = r"""(?ix)
     \b(?:bearer|basic)\s+[^\s"',}<]+
@@ -137,6 +141,7 @@ class SSEParser:
             if found is None or found.end() - at > most:
                 break
             name, data = found.groups()
+            data = replace_lone_surrogates(data)
             items.append(ServerSentEvent(data, name.decode() if name else "message", self._id))
             at = found.end()
         return chunk[at:] if at else chunk
@@ -179,7 +184,7 @@ class SSEParser:
             else:
                 if self._data:
                     data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    items.append(ServerSentEvent(data, self._event or "message", self._id))
+                    items.append(ServerSentEvent(replace_lone_surrogates(data), self._event or "message", self._id))
                     self._data, self._data_bytes = [], 0
                 self._event, self._in_event = "", False
 
@@ -327,6 +332,15 @@ class _IdleTimeout:
         if self._total_limit_first:
             message = f"the model's answer took longer than the {limits.total_seconds:g} seconds it may"
         return self._parser.make_error(message)
+
+
+def replace_lone_surrogates(data: bytes) -> bytes:
+    """Return JSON with U+FFFD in place of escapes of half a surrogate pair, which are not text."""
+    return _ESCAPE.sub(_replace_surrogate, data) if b"\\ud" in data or b"\\uD" in data else data
+
+
+def _replace_surrogate(escape: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if escape["lone"] else escape[0]
 
 
 def describe_body(body: bytes) -> str:

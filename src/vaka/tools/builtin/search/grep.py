@@ -66,7 +66,7 @@ class PythonGrepWorker:
         exact = await asyncio.to_thread(query.pattern.exact_python)
         order = {
             "python": exact, "literal": query.pattern.literal, "ignore_case": query.ignore_case,
-            "multiline": query.multiline, "need": query.needed_results,
+            "multiline": query.multiline, "need": query.needed_results + 1,
         }  # fmt: skip
         try:
             stdin.write(msgspec.json.encode(order) + b"\n")
@@ -119,6 +119,8 @@ async def _batch_paths(paths: AsyncGenerator[str]) -> AsyncGenerator[list[str]]:
 
 TIMEOUT_SECONDS = 45.0
 """The time limit of a search; the tool itself may take a little longer."""
+_RENDER_SECONDS = 2.0
+"""The time limit for showing what a search found before it was stopped."""
 MAX_LINE_LENGTH = 500
 """Characters shown of one line."""
 GrepEngine = Literal["auto", "ripgrep", "python"]
@@ -142,23 +144,33 @@ async def run_grep(
     files: Files, given: dict[str, Any], *, engine: GrepEngine = "auto", seconds: float = TIMEOUT_SECONDS,
     may_read: Callable[[str], bool] | None = None,
 ) -> GrepResult:  # fmt: skip
-    """Search files for at most ``seconds``. Raises ``InvalidInput`` for a bad pattern and ``FileError`` on timeout."""
+    """Search files for at most ``seconds``; a search that takes longer returns what it has found, with a note.
+
+    Raises ``InvalidInput`` for a bad pattern, and ``FileError`` if there was no time to begin.
+    """
+    search: GrepSearch | None = None
+    try:
+        async with asyncio.timeout(seconds):
+            search = await _prepare_search(files, given, engine)
+            search.is_visible = visibility_check(files, may_read)
+            await search.find_files()
+            result = await search.make_result()
+    except TimeoutError:
+        if search is None:
+            raise FileError(f"there was no time to search: {given['pattern']!r} took {seconds:g} s to read") from None
+        result = await search.make_partial_result(seconds)
+    flags = {name: given[name] for name in ("glob", "type", "-i", "multiline") if name in given}
+    value = {"pattern": given["pattern"], "compiled_pattern": search.compiled_pattern, "path": given.get("path", "")}
+    return GrepResult(text=result.text, value={**value, **result.value, "flags": flags})
+
+
+async def _prepare_search(files: Files, given: dict[str, Any], engine: GrepEngine) -> "GrepSearch":
     pattern: str = given["pattern"]
     slow = "\\p" in pattern.lower()  # it goes through all of Unicode
     translate = grep_query.translate_pattern
     translated = await asyncio.to_thread(translate, pattern) if slow else translate(pattern)
     query = grep_query.parse_query(translated, given)
-    search = GrepSearch(files, query, await files.stat(given.get("path", "")), engine)
-    search.is_visible = visibility_check(files, may_read)
-    try:
-        async with asyncio.timeout(seconds):
-            await search.find_files()
-            result = await search.make_result()
-    except TimeoutError:
-        raise FileError(search.timeout_message(seconds)) from None
-    flags = {name: given[name] for name in ("glob", "type", "-i", "multiline") if name in given}
-    value = {"pattern": pattern, "compiled_pattern": translated.python, "path": given.get("path", ""), **result.value}
-    return GrepResult(text=result.text, value={**value, "flags": flags})
+    return GrepSearch(files, query, await files.stat(given.get("path", "")), engine)
 
 
 class GrepSearch:
@@ -166,6 +178,7 @@ class GrepSearch:
 
     def __init__(self, files: Files, query: GrepQuery, start: FileInfo, engine: GrepEngine = "auto") -> None:
         self._files, self._query, self._start = files, query, start
+        self.compiled_pattern = query.pattern.python
         self._filter = grep_query.FileFilter(query)
         self.is_visible: Callable[[str], bool] = lambda path: True
         """Returns whether the policy lets a file be shown."""
@@ -236,11 +249,25 @@ class GrepSearch:
             lines.append(f"[{self._problem}]")
         return GrepResult(text="\n".join(lines), value={"output_mode": mode, **value, **totals, "truncated": more})
 
-    def timeout_message(self, seconds: float) -> str:
+    async def make_partial_result(self, seconds: float) -> GrepResult:
+        """Return what was found before the search was stopped, with a note."""
+        note = self._timeout_note(seconds)
+        if self._ripgrep is not None:
+            self._match_counts = {}  # which lines match is not known without another search
+        try:
+            async with asyncio.timeout(_RENDER_SECONDS):
+                found = await self.make_result()
+        except TimeoutError:
+            self._match_counts = {}
+            found = await self.make_result()
+        value = {**found.value, "truncated": True, "timed_out": True}
+        return GrepResult(text=f"{found.text}\n[{note}]", value=value)
+
+    def _timeout_note(self, seconds: float) -> str:
         where = f" at {self._worker.current_path!r}" if self._worker is not None and self._worker.current_path else ""
         return (
-            f"the search was stopped{where} after {seconds:g} s: narrow it with path, glob or type, or use a simpler "
-            "pattern (nested repetitions can take for ever)"
+            f"the search was stopped{where} after {seconds:g} s, and files are missing: narrow it with path, glob or "
+            "type, or use a simpler pattern (nested repetitions can take for ever)"
         )
 
     def _record_file(self, path: str, count: int, hits: list[LineRange]) -> None:
