@@ -232,9 +232,9 @@ def test_a_refusal_without_text_has_the_providers_reason() -> None:
 
 def test_a_blocked_prompt_is_a_refusal_with_its_reason() -> None:
     feedback = {"promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": "no"}, "usageMetadata": {}}
-    with pytest.raises(ModelRefused, match="^the prompt was blocked: SAFETY: no$"):
+    with pytest.raises(ModelRefused, match=r"^the prompt was blocked: SAFETY: no$"):
         decode_events(feedback)
-    with pytest.raises(ModelRefused, match="^the prompt was blocked: OTHER$"):
+    with pytest.raises(ModelRefused, match=r"^the prompt was blocked: OTHER$"):
         decode_events({"promptFeedback": {"blockReason": "OTHER"}})
     assert decode_events({"promptFeedback": {"safetyRatings": []}}, event_of_part(text="a"), ending_event())[
         0

@@ -176,7 +176,8 @@ class TestText:
     @pytest.mark.parametrize(
         ("written", "read"),
         [
-            (rb"\ud83c", "\ufffd"), (rb"\uDF3A", "\ufffd"), (rb"\ud83c\ud83c", "\ufffd\ufffd"), (rb"\ud83c\udf3a", "🌺"),
+            (rb"\ud83c", "\ufffd"), (rb"\uDF3A", "\ufffd"), (rb"\ud83c\udf3a", "🌺"),
+            (rb"\ud83c\ud83c", "\ufffd\ufffd"),
             (rb"\ud83c\n\udf3a", "\ufffd\n\ufffd"), (rb"\\ud83c", r"\ud83c"), (rb"\ud83c\ud83c\udf3a", "\ufffd🌺"),
         ],
     )  # fmt: skip
