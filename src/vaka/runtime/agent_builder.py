@@ -64,7 +64,8 @@ class AgentBuilder:
             agent.model = self._models.find_requested(input_added.model) if input_added.model else agent.model
         except VakaError as error:
             agent.model = UnavailableModel(input_added.model, error)
-        return self._make_recipe(agent, None, frozenset(allowed) if isinstance(allowed, list) else None)
+        names = frozenset(cast("list[str]", allowed)) if isinstance(allowed, list) else None
+        return self._make_recipe(agent, None, names)
 
     def build_recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
         """Return the recipe of ``agent``; ``model`` is the model of the parent, for a subagent that sets none."""
