@@ -156,11 +156,32 @@ async def test_a_child_that_reaches_a_limit_is_a_failed_result_with_its_partial_
     assert result.text == (
         "the agent helper stopped before it was done, at the limit 'steps'\n\nIts answer up to then:\nSo far."
     )
-    done = next(n for n, event in enumerate(log) if isinstance(event.data, SubagentCompleted))
-    ended = log[done].data
+    ended = next(event.data for event in log if isinstance(event.data, SubagentCompleted))
     assert (ended.failed, ended.stop, ended.reason) == (True, "steps", "limit")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (say("helped"), ""), (say(""), "error"), (fail(500, "broken"), "error"), (say("no", stop="refusal"), "error"),
+        (call("look") | {"text": "So far."}, "limit"), (say("Wrong."), "error"), (say("rejected"), "denied"),
+    ],
+)  # fmt: skip
+async def test_the_result_of_a_child_that_had_ended_before_a_crash_is_the_same(answer: Any, reason: str) -> None:
+    async def guard(turn: Any, content: Any) -> Any:
+        return vaka.Reject("not that") if reason == "denied" else content
+
+    inner = helper_agent(
+        answer, limits=vaka.Limits(max_steps=1, output_retries=0), output=int if answer == say("Wrong.") else None,
+        middleware=[vaka.Middleware.from_functions("guard", before_agent=guard)],
+    )  # fmt: skip
+    who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner)
+    log = await run_agent(who)
+    result = results_by_call(log)["call_1"]
+    assert (result.failed, result.reason) == (bool(reason), reason)
+    done = next(n for n, event in enumerate(log, 1) if isinstance(event.data, SubagentCompleted))
     store = MemoryStore()
-    await log_writer(store, "s", log[: done + 1])()
+    await log_writer(store, "s", log[:done])()
     async with runtime(store) as rt:
         await collect((await rt.open(who, id="s")).resume())
     assert results_by_call(await read_log(store, "s"))["call_1"] == result

@@ -122,10 +122,11 @@ def _ending_of_completed(done: SubagentCompleted) -> Ending:
     """Return the ending of a child agent that the log has."""
     if done.stop != "end" and (done.reason == "limit" or not done.failed):
         return Ending(text=done.text, limit=done.stop)
-    if not done.failed:
+    message = done.stop if done.stop != "end" else ""
+    if not (done.failed and (done.text or message or done.reason != "error")):
         return Ending(text=done.text)
     kind = done.reason if done.reason in ("cancelled", "interrupted") else "failed"
-    return Ending(kind=kind, text=done.text, message=done.stop, withdrawn=done.reason == "denied")
+    return Ending(kind=kind, text=done.text, message=message, withdrawn=done.reason == "denied")
 
 
 def child_result(call: CallId, agent: str, ending: Ending) -> ToolResult:
