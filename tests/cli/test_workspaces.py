@@ -166,3 +166,10 @@ def test_files_are_restored_in_the_folder_of_the_session(a: Shell, b: Shell) -> 
     done = b.vaka("sessions", "rewind", "s@2", "--files")
     assert (done.code, done.out) == (0, "removed note\n")
     assert ((a.folder / "note").exists(), (b.folder / "note").exists()) == (False, True)
+
+
+def test_a_run_without_a_terminal_does_not_wait_because_an_earlier_one_did(shell: Shell) -> None:
+    shell.write_script(say_line("Hi."), call_line("pay", amount=5), say_line("Then not."))
+    assert shell.run("Hi.", "--session", "s", "--ask", "wait").code == 0
+    done = shell.vaka("run", "Pay.", "-c", "--output", "json")
+    assert (done.code, done.json["status"], done.json["decisions"]) == (5, "denied", [])

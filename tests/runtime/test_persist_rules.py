@@ -12,7 +12,7 @@ import pytest
 import vaka
 from tests.runtime.approval_project import ApprovalProject, bash_call
 from tests.runtime.runtime_fixtures import agent, runtime
-from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, Suspended
+from vaka.core.types.errors import ConfigError, InvalidInput, Suspended
 from vaka.policy.policy import LayeredPolicy
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -215,11 +215,10 @@ async def test_the_rule_of_an_answer_that_came_second_is_removed_again(project: 
     assert allow_rules_in(project.local_settings_file) == []
 
 
-async def test_a_second_answer_raises_not_found_and_stores_no_rule(project: ApprovalProject) -> None:
+async def test_a_second_answer_returns_the_first_and_stores_no_rule(project: ApprovalProject) -> None:
     [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
-    await project.resolve(asked, "reject", by="ana")
-    with pytest.raises(NotFound):
-        await project.resolve(asked, scope="project")
+    first = await project.resolve(asked, "reject", by="ana")
+    assert await project.resolve(asked, scope="project") == first
     assert not project.local_settings_file.exists()
 
 

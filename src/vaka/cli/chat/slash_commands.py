@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,8 +15,9 @@ from vaka.cli.chat.view import todo_lines
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.render import Transcript, as_printable, format_age, shorten
+from vaka.cli.turn.session_record import is_of_project, project_query
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.core.ports.store import SessionQuery
+from vaka.config.settings import trust_root_of
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import parse_session_id
@@ -37,7 +39,7 @@ class SlashCommands:
             "help": (self._help, "the commands and keys"),
             "model": (self._model, "NAME: the model of the next turns; without a name, the present one"),
             "tools": (self._tools, "the tools of the agent"),
-            "sessions": (self._sessions, "[TEXT]: sessions, the last changed first"),
+            "sessions": (self._sessions, "[TEXT]: sessions of this project, the last changed first"),
             "resume": (self._resume, "[ID]: go on with a session, or finish the unfinished turn of this one"),
             "fork": (self._fork, "go on in a copy of this session"),
             "undo": (self._undo, "take back the last turn and the changes it made to files"),
@@ -96,10 +98,12 @@ class SlashCommands:
         self._show(*(f"  {name if isinstance(name, str) else getattr(name, 'name', name)}" for name in names))
 
     async def _sessions(self, argument: str) -> None:
-        page = await self._chat.runtime.store.sessions.list(SessionQuery(text=argument, limit=SESSIONS_SHOWN))
+        project = trust_root_of(Path.cwd())
+        query = project_query(project, text=argument, limit=SESSIONS_SHOWN)
+        page = await self._chat.runtime.store.sessions.list(query)
         rows = [
             f"  {info.id}  {format_age(info.updated):>4}  {shorten(info.title, 60)}"
-            for info in page.sessions if not info.id.startswith("_")
+            for info in page.sessions if not info.id.startswith("_") and is_of_project(info, project)
         ]  # fmt: skip
         self._show(*(rows or ["there are no sessions"]), "/resume ID goes on with one")
 

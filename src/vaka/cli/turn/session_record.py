@@ -290,7 +290,8 @@ def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
         if settings.values[name].layer == "environment":
             kept[name] = settings[name]
     recorded = before.run.flags.get("ask") if before is not None and before.run is not None else None
-    if ask := flags["ask"] or recorded:
+    ask = flags["ask"] or recorded
+    if ask and ask != "wait":  # a later run without a terminal must not wait because this one did
         kept["ask"] = ask
     model = flags["model"] or (settings["model"] if agent.model is None else "")
     files = [file for file in (agent_file_of(flags["agent"] or ""), *flags["tools"]) if file]
