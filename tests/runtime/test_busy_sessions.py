@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -448,3 +449,13 @@ async def test_a_run_cancelled_while_it_opens_a_session_holds_no_claim(read: int
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert (await opened.run("Third.")).text == "two"
+
+
+async def test_two_first_prompts_of_two_processes_are_both_answered(tmp_path: Path) -> None:
+    assistant, store = agent(ScriptedModel(say("one"), say("two"))), f"sqlite:///{tmp_path}/vaka.db"
+    async with vaka.Runtime(store=store) as here, vaka.Runtime(store=store) as there:
+        sessions = [await rt.open(assistant, id="s") for rt in (here, there)]
+        answers = await asyncio.gather(*(session.run("Hello.") for session in sessions))
+        assert sorted(answer.text for answer in answers) == ["one", "two"]
+        assert len({answer.turn_id for answer in answers}) == 2
+        check_log(await collect(here.store.events.read(SessionId("s"))))

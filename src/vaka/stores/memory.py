@@ -210,6 +210,9 @@ class MemoryEvents(_MemoryPort):
         claim = self._hub.shared.claims.get((self._namespace, session))
         return claim is not None and claim.hub is self._hub and claim.term == term
 
+    def predecessor_died(self, session: SessionId, term: Term) -> bool:
+        return False  # all handles on one memory are in one process
+
 
 class MemorySessions(_MemoryPort):
     async def find(self, session: SessionId) -> SessionInfo | None:

@@ -160,6 +160,9 @@ class FlakyEventStore:
     def is_held(self, session: SessionId, term: Term) -> bool:
         return self.inner.is_held(session, term)
 
+    def predecessor_died(self, session: SessionId, term: Term) -> bool:
+        return self.inner.predecessor_died(session, term)
+
 
 def flaky_harness(*faults: Fault) -> tuple[LogHarness, FlakyEventStore]:
     """Return a harness whose store fails in these ways, one append after the other."""

@@ -29,6 +29,7 @@ async def test_a_claim_ends_with_its_process(store: SqliteStore, spawn: Spawn) -
     assert found.live
     await child.kill()
     assert await store.events.claim(S) == 2
+    assert store.events.predecessor_died(S, Term(2))
     log = await EventSealer("s").catch_up(store)
     assert await log.append_to(store, await _stored_term(store), input_added("on", "k2")) == 2
 

@@ -31,8 +31,9 @@ async def resolve_lost_call(waits: DecisionWaits, open_call: OpenCall, tool: Too
     Raises ``DecisionPending`` while the outcome is unknown and the turn is to suspend.
     """
     log, id = waits.log, DecisionId(f"qst_{waits.scope.turn}_{open_call.call.id}_outcome")
-    await _wait_for_deadline(waits, open_call, tool)
     if id not in log.state.decisions:
+        if not log.store.events.predecessor_died(log.session, log.term):
+            await _wait_for_deadline(waits, open_call, tool)
         if waits.env.ask == "deny":
             return open_call.sealed_result("outcome_unknown", _LOST_TEXT)
         await log.append(waits.scope, _outcome_question(id, open_call))

@@ -137,6 +137,10 @@ class EventStore(Protocol):
         """Whether the claim certainly still holds, by the monotonic clock; without I/O."""
         ...
 
+    def predecessor_died(self, session: SessionId, term: Term) -> bool:
+        """Whether the process of the claim before this one certainly died while it held the claim; without I/O."""
+        ...
+
 
 class SessionIndex(Protocol):
     """The index of sessions and open decisions."""

@@ -226,6 +226,9 @@ class PostgresEvents(PostgresPort):
         claim = self._leases.get(session)
         return claim is not None and claim.term == term and self._is_valid(claim)
 
+    def predecessor_died(self, session: SessionId, term: Term) -> bool:
+        return False  # a lease expires also when its process only cannot reach the server
+
     async def close(self) -> None:
         try:
             while self._leases:

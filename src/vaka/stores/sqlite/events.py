@@ -26,10 +26,12 @@ class SqliteEvents(SqlitePort):
         self._hub.claiming.add(key)
         try:
             row = await database.read(partial(rows.load_row, key=key))
+            died = row is not None and self._hub.has_died(row.owner)
             await self._hub.start_owning()
             info = await self._write_claim(key) if row is not None else None
             info = info or SessionInfo(id=session, term=1)  # a new session has no row until its first append
-            self._hub.claims[key] = SqliteClaim(Term(info.term), info, self._store)
+            claim = self._hub.claims[key] = SqliteClaim(Term(info.term), info, self._store)
+            claim.predecessor_died = died and row is not None and info.term == row.info.term + 1
             return Term(info.term)
         finally:
             self._hub.claiming.discard(key)
@@ -116,6 +118,10 @@ class SqliteEvents(SqlitePort):
     def is_held(self, session: SessionId, term: Term) -> bool:
         claim = self._hub.claims.get(self._key(session))
         return claim is not None and claim.term == term
+
+    def predecessor_died(self, session: SessionId, term: Term) -> bool:
+        claim = self._hub.claims.get(self._key(session))
+        return claim is not None and claim.term == term and claim.predecessor_died
 
     async def _write_claim(self, key: SqliteKey) -> SessionInfo | None:
         committed: asyncio.Future[SessionInfo | None] = asyncio.get_running_loop().create_future()

@@ -32,11 +32,12 @@ _log = logging.getLogger(__name__)
 class SqliteClaim:
     """A session this handle writes. ``info`` caches its row; ``by`` is the store that claimed it."""
 
-    __slots__ = ("_known", "by", "info", "news", "term")
+    __slots__ = ("_known", "by", "info", "news", "predecessor_died", "term")
 
     def __init__(self, term: Term, info: SessionInfo, by: object) -> None:
         self.term, self.info, self.by = term, info, by
         self.news = 0
+        self.predecessor_died = False
         self._known = -1 if info.head else 0
 
     def mark_stale(self) -> None:
@@ -121,6 +122,10 @@ class SqliteHub:
     def is_written_by(self, key: SqliteKey, owner: str) -> bool:
         """Whether ``owner``, from a session's row, is alive and writes the session."""
         return key in self.claims if owner == self.writer_lock.name else self.writer_lock.is_alive(owner)
+
+    def has_died(self, owner: str) -> bool:
+        """Whether the handle that a row names is one of a process that died with its claim."""
+        return bool(owner) and owner != self.writer_lock.name and not self.writer_lock.is_alive(owner)
 
     async def release(self, claims: Sequence[SqliteKey]) -> None:
         """End claims, all in one transaction, even if the caller is cancelled or the write fails."""

@@ -346,6 +346,7 @@ class ClaimsContract:
         await log.append_to(store, term, input_added("bye", "k2"), release=True)
         assert not store.events.is_held(SESSION, term)
         assert await other.events.claim(SESSION) == term + 1
+        assert not other.events.predecessor_died(SESSION, Term(term + 1))
         assert await read_log(other, "s") == log.stored
 
     async def test_releasing_a_claim_that_is_over_does_nothing(self, store: Store, other: Store) -> None:
