@@ -286,7 +286,10 @@ def _rules_for(low: str, rules_by_word: "dict[str, list[_Rule]]") -> "dict[_Rule
     return found
 
 
-_special = re.compile(r"[:=>/|%~$_\\\x1b}-]|\.(?!\s)")
+_SPECIAL_CHARS = r":=>/|%~$_\\\x1b}-"
+_special = re.compile(rf"[{_SPECIAL_CHARS}]|\.(?!\s)")
+_special_or_dot = re.compile(rf"[.{_SPECIAL_CHARS}]")
+"""A set of characters alone is searched twice as fast."""
 _separator = re.compile(f"[{_SEPARATORS}]")
 _word = re.compile(f"{_EDGE}(?:{'|'.join(map(re.escape, _BY_WORD))})")
 _not_word = re.compile("[^A-Za-z0-9_]")
@@ -311,6 +314,13 @@ def _partial_prefix(text: str, start: int) -> int:
         if text[at:] in _PARTIAL_PREFIXES and text[at:] not in _NOT_WITHHELD:
             return max(at, start)
     return size
+
+
+def _has_plain_token(text: str, near: str, low: str, start: int) -> bool:
+    """Return what ``_has_token`` does for a text without special characters; few tokens have no capitals either."""
+    if len(text) - start < _SHORTEST:
+        return False
+    return "dapi" in near or "prv" in near if near == low else _has_token(near)
 
 
 def _has_near_word(low: str) -> bool:
@@ -356,10 +366,10 @@ class SecretFormats:
         A size counts characters at the end of the text, on which later matches may depend.
         """
         near = text[start - _NEAR if start > _NEAR else 0 :]
-        if _special.search(near) is None and not _has_near_word(near.lower()):
-            if _may_be_word(text) or (len(text) - start >= _SHORTEST and _has_token(near)):
-                return -1
-            return _KEPT
+        if _special_or_dot.search(near) is None or _special.search(near) is None:
+            low = near.lower()
+            if not _has_near_word(low):
+                return -1 if _may_be_word(text) or _has_plain_token(text, near, low, start) else _KEPT
         if "\x1b" in text or text.endswith("\\"):
             return -1
         if "\\" in text:

@@ -1,6 +1,6 @@
 """Redaction of secrets in the live events of a session."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -22,8 +22,6 @@ class _BlockRedactor:
 
     def as_delta(self, body: progress.Delta, text: str) -> Body:
         offset, self.offset = self.offset, self.offset + len(text)
-        if text is body.text and offset == body.offset:  # nothing was withheld or replaced so far
-            return body
         return msgspec.structs.replace(body, offset=offset, text=text)
 
 
@@ -34,20 +32,27 @@ class LiveRedactor:
         self.blocks: dict[tuple[MessageId, int], _BlockRedactor] = {}
         """The open blocks."""
 
-    def redact(self, secrets: Secrets, scope: EventScope, body: Body) -> Iterator[tuple[EventScope, Body]]:
-        """Yield the bodies to publish for ``body``."""
+    def redact(self, secrets: Secrets, scope: EventScope, body: Body) -> Sequence[tuple[EventScope, Body]]:
+        """Return the bodies to publish for ``body``."""
         if not isinstance(body, progress.DELTAS):
-            yield scope, secrets.redact_struct(body) if has_text(body) else body
-            return
-        key = (body.message_id, body.block)
-        block = self.blocks.get(key)
-        is_new = block is None
+            return ((scope, secrets.redact_struct(body) if has_text(body) else body),)
+        block = self.blocks.get((body.message_id, body.block))
         if block is None:
-            yield from self._flush([key for key, old in self.blocks.items() if _is_finished_by(old.body, body)])
-            block = self.blocks[key] = _BlockRedactor(secrets, scope, body)
+            return self._open_block(secrets, scope, body)
         text = block.feed(body.text)
-        if text or is_new or not body.text:
-            yield scope, block.as_delta(body, text)
+        if text is body.text and block.offset == body.offset:  # nothing was withheld or replaced so far
+            block.offset += len(text)
+            return ((scope, body),)
+        return ((scope, block.as_delta(body, text)),) if text or not body.text else ()
+
+    def _open_block(
+        self, secrets: Secrets, scope: EventScope, body: progress.Delta
+    ) -> Sequence[tuple[EventScope, Body]]:
+        """Return the first delta of a block, after the withheld text of the blocks that it completes."""
+        finished = [key for key, old in self.blocks.items() if _is_finished_by(old.body, body)]
+        withheld = list(self._flush(finished))
+        block = self.blocks[body.message_id, body.block] = _BlockRedactor(secrets, scope, body)
+        return [*withheld, (scope, block.as_delta(body, block.feed(body.text)))]
 
     def flush_closed(self, events: Iterable[Event]) -> list[tuple[EventScope, Body]]:
         """Return the withheld text of the blocks that these events complete; drop blocks that are discarded."""
