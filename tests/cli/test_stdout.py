@@ -66,3 +66,12 @@ def test_prints_do_no_harm_when_stderr_is_closed(noisy: Shell) -> None:
     line = "python -m vaka run Go. --tools noisy.py --model scripted:script.jsonl --output json 2>&-"
     done = noisy.bash(line)
     assert (done.code, done.json["status"]) == (0, "completed")
+
+
+def test_a_module_that_closes_stdout_does_not_lose_the_result(noisy: Shell) -> None:
+    noisy.write_file(
+        "closing.py", NOISY_FILE.replace("atexit.register", "sys.stdout.close(); sys.stdout = None; print")
+    )
+    noisy.write_script(say_line("Done."))
+    done = noisy.vaka("run", "Go.", "--tools", "closing.py", "--model", "scripted:script.jsonl", "--output", "json")
+    assert (done.code, done.json["status"]) == (0, "completed")

@@ -1,5 +1,6 @@
 """The standard output of a command: its own result alone, whatever the modules and tools that it runs print."""
 
+import contextlib
 import os
 import sys
 from typing import Any, TextIO
@@ -41,13 +42,19 @@ def reserve_stdout() -> None:
 
 
 def flush_stdout() -> None:
-    """Write what is buffered. Raises ``OSError``, and once only: the interpreter does not report it again."""
-    for stream in (sys.stdout, own_stdout()):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            raise
+    """Write what is buffered. Raises ``OSError`` when the result cannot be written, and once only."""
+    if _reserved is not None and sys.stdout is not None:
+        with contextlib.suppress(OSError, ValueError):  # other code may have closed it
+            _flush(sys.stdout)
+    _flush(own_stdout())
+
+
+def _flush(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except OSError:  # the interpreter flushes it once more when it exits, and would report that as well
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise
 
 
 def _descriptor_of(stream: TextIO) -> int | None:
