@@ -24,7 +24,7 @@ DECLARATION_SUFFIX = ".d.luau"
 MAX_LIBRARY_FILES = 5_000
 MAX_LIBRARY_BYTES = 32 << 20
 
-_PACKAGE_REQUIRE = re.compile(r"""\brequire\s*[(,]?\s*["'](@[^"'\n]*[^"'\n/])["']""")
+_PACKAGE_REQUIRE = re.compile(r"""\brequire\s*[(,]?\s*["']([@a-z][^"'\n]*[^"'\n/]|[a-z])["']""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class PackageModules:
 
 
 FindPackage: TypeAlias = Callable[[str], Awaitable[PackageModules]]
-"""Finds the package of a name that starts with ``@``; raises a ``VakaError`` if there is none."""
+"""Finds the package of a name; raises a ``VakaError`` if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Library:
                 raise ScriptError(f"require: {name!r}: the name of a package must be a literal string in the source")
             key = self.aliases[key]
         in_package = f"{requiring.package}/{key}" if requiring is not None and requiring.package else key
-        module = self.modules.get(in_package) or self.modules.get(key)
+        module = self.modules.get(in_package) or self.modules.get(key) or self.modules.get(self.aliases.get(key, ""))
         if module is None:
             raise self._not_found_error(name, key)
         return module
@@ -113,7 +113,7 @@ async def read_library(
 
 
 def find_package_names(source: str) -> list[str]:
-    """Return the packages that a source requires by literal names, in order."""
+    """Return the literal names that a source requires and that can name a package, in order."""
     return list(dict.fromkeys(_PACKAGE_REQUIRE.findall(source)))
 
 
@@ -215,15 +215,18 @@ async def _add_packages(
     find_package: FindPackage, source: str, modules: dict[str, Module], refused: dict[str, str], aliases: dict[str, str]
 ) -> None:
     wanted = find_package_names(source)
+    folder_modules = set(modules)
     for module in list(modules.values()):
         wanted += find_package_names(module.source)
     while wanted:
         name = wanted.pop()
-        if name in aliases or name in refused:
+        if name in aliases or name in refused or name.removesuffix("/init") in folder_modules:
             continue
         try:
             package = await find_package(name)
         except VakaError as error:
+            if "@" not in name:
+                continue  # the name of a module, which may be missing or belong to the package that requires it
             refused[name] = str(error)
             continue
         for path, text in package.files.items():

@@ -15,7 +15,8 @@ from vaka.core.loop.context import Turn
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError, suggest_keywords
 from vaka.core.types.ids import JSON, AgentPath
-from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.luau.header import read_header
 from vaka.luau.host import surface_functions
 from vaka.luau.packages.install import package_finder, package_of
 from vaka.luau.program import BytecodeCache, Program, ScriptLimits, build_program, read_source
@@ -107,7 +108,8 @@ class LuauTool:
     """A tool that is a script. Give it to an agent as any other tool; what it does is in the session's log.
 
     ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker;
-    by default those of packages and of definitions are not trusted.
+    by default those of packages and of definitions are not trusted. ``effect`` is what a second run would do; default:
+    ``resume``, the script continues from the log. A script can declare ``description``, ``params`` and ``effect``.
     ``storage`` is who shares its ``kvs`` and ``cache``: all runs of this ``script``, those in one ``session``, or all
     scripts (``shared``).
     """
@@ -117,6 +119,7 @@ class LuauTool:
         self, script: "str | Path", *, name: str = "", description: str = "", params: dict[str, Any] | None = None,
         libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, trusted: bool | None = None,
         timeout: float | None = None, layer: str = "code", storage: StorageScope = "script",
+        effect: Effect | None = None,
     ) -> None:  # fmt: skip
         """Read and compile a script."""
         trusted = False if trusted is None and layer != "code" else trusted
@@ -124,9 +127,12 @@ class LuauTool:
         self.name = name or (self.source.path.stem if self.source.path else "")
         if not _NAME.fullmatch(self.name):
             raise InvalidInput(f"a Luau tool needs a name of letters, digits, - and _, got {self.name!r}")
+        header = read_header(self.source.text, self.source.name, trusted=self.source.trusted)
+        description = description or header.description or self.source.leading_comment or f"Run {self.source.name}."
         self.spec = ToolSpec(
-            name=self.name, description=description or self.source.leading_comment or f"Run {self.source.name}.",
-            parameters=_parameter_schema(params), effect="resume", timeout=timeout, layer=layer,
+            name=self.name, description=description, timeout=timeout, layer=layer,
+            parameters=_parameter_schema(params if params is not None else header.params),
+            effect=effect or header.effect or "resume",
         )  # fmt: skip
 
     def bind(self, services: ScriptServices) -> "BoundLuauTool":

@@ -244,6 +244,7 @@ async def test_packages_are_found_by_literal_names_in_the_sources() -> None:
         "@acme/json@^1.0.0/codec",
         "@acme/none",
         "@acme/util",
+        "codec",
     ]
     with pytest.raises(ScriptError, match="require: '@acme/none': package '@acme/none' is not installed"):
         library.find("@acme/none")
