@@ -22,6 +22,8 @@ class _BlockRedactor:
 
     def as_delta(self, body: progress.Delta, text: str) -> Body:
         offset, self.offset = self.offset, self.offset + len(text)
+        if text is body.text and offset == body.offset:  # nothing was withheld or replaced so far
+            return body
         return msgspec.structs.replace(body, offset=offset, text=text)
 
 
@@ -40,9 +42,6 @@ class LiveRedactor:
         if block is None:
             return self._open_block(secrets, scope, body)
         text = block.feed(body.text)
-        if text is body.text and block.offset == body.offset:  # nothing was withheld or replaced so far
-            block.offset += len(text)
-            return ((scope, body),)
         return ((scope, block.as_delta(body, text)),) if text or not body.text else ()
 
     def _open_block(
