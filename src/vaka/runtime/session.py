@@ -109,7 +109,10 @@ class Session(Generic[Deps]):
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str]:  # fmt: skip
-        """Run one turn and yield the text of its answers as it arrives; parameters as for ``run``."""
+        """Run one turn and yield the text of its answers as it arrives; parameters as for ``run``.
+
+        Raises ``TurnError`` at the end of a turn that has no answer.
+        """
         return self.stream(prompt, on_busy=on_busy, key=key, model=model, options=options).text()
 
     def resume(self) -> TurnStream:

@@ -196,7 +196,10 @@ class TurnStream:
         return self.response
 
     async def text(self) -> AsyncGenerator[str]:
-        """Yield the text of the root agent's answers as it arrives; nothing else of the turn."""
+        """Yield the text of the root agent's answers as it arrives; nothing else of the turn.
+
+        Raises ``TurnError`` at the end as ``response`` does.
+        """
         streamed: set[str] = set()
         async for event in self._events:
             body = event.data
@@ -209,7 +212,8 @@ class TurnStream:
                 text = text_of(body.content)
                 if text:  # an answer of a middleware, or one that was written before this reader began
                     yield text
-        _ = self.response  # raises the error of a turn that has no answer
+        if self._collector is not None and self._collector.ended:
+            _ = self.response  # raises the error of a turn that has no answer
 
     async def _read_events(self) -> AsyncGenerator[Event]:
         reader, collector = await self._open_reader()
