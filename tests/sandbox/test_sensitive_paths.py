@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from vaka.core.ports.sandbox import Sandbox
-from vaka.matching.sensitive_paths import HOME_PATHS, SECRETS_IN_HOMES
+from vaka.matching.sensitive_paths import HOME_PATHS, SECRETS_IN_HOMES, protected_part_of
 from vaka.sandbox.linux import Bubblewrap, Landlock
-from vaka.sandbox.sensitive import find_nested_paths, protected_paths, secret_paths
+from vaka.sandbox.sensitive import PROTECTED_NAMES, find_nested_paths, protected_paths, secret_paths
 from vaka.testing.sandboxes import run_to_end, shell_command
 
 SANDBOXES: list[Callable[..., Sandbox]] = [Bubblewrap, Landlock]
@@ -111,6 +111,11 @@ async def test_no_credential_file_of_a_home_folder_can_be_read(
     # /tmp is empty in the sandbox, so that only the workspace shows what is below it
     listed = await run(sandbox, f"grep -rl secret {tmp_path} 2>/dev/null", folder, ())
     assert listed == ""
+
+
+def test_rules_protect_what_the_sandbox_protects() -> None:
+    names = (*PROTECTED_NAMES, *(name for name in HOME_PATHS if name != "bin"))
+    assert [name for name in names if not protected_part_of(("home", "kim", *name.split("/")))] == []
 
 
 def test_each_secret_path_is_relative_and_listed_once() -> None:

@@ -447,6 +447,7 @@ def test_an_unknown_subcommand_that_may_be_denied_is_asked_about() -> None:
 def test_no_number_of_commands_hides_a_denied_one() -> None:
     many = "; ".join(["ls"] * 5000) + "; curl x"
     assert judge_command(many, allow=[None], deny=["curl:*"]).decision == "deny"
+    assert judge_command("git " + "grep " * 20_000 + "; curl x", allow=[None], deny=["curl:*"]).decision == "deny"
     nested = "echo $(" * 30 + "curl x" + ")" * 30
     assert judge_command(nested, allow=[None], deny=["curl:*"]).decision == "deny"
 

@@ -40,6 +40,9 @@ _INTERPRETERS = {name: msgspec.convert(entry, Interpreter) for name, entry in re
 
 _PROCESS_WORDS: str = read_table("process_words")["any"]
 
+_MAX_TEXT = 10_000
+"""Characters that patterns are searched in, which takes quadratic time; a longer command is always asked about."""
+
 _HIDDEN_RUNS: Mapping[str, list[str]] = read_table("hidden_runs")
 
 
@@ -58,7 +61,7 @@ def find_hidden_program(words: Words) -> str:
                 return reason
     patterns = _HIDDEN_RUNS.get(name, ())
     arguments = "\n".join(word.render(_argument_text) for word in words[1:]) if patterns else ""
-    for pattern in patterns:
+    for pattern in patterns if len(arguments) <= _MAX_TEXT else ():
         if found := re.search(pattern, arguments, re.MULTILINE):
             return f"{name} {' '.join(found[0].split())} may run programs" if found[0] else f"{name} runs programs"
     return ""
@@ -119,6 +122,8 @@ def _describe_code(name: str, interpreter: Interpreter, word: Word) -> str:
 
 
 def _may_run(name: str, interpreter: Interpreter, text: str) -> bool:
+    if len(text) > _MAX_TEXT:
+        return True
     if name in {"sed", "gsed"}:
         return may_sed_run(text)
     if name.endswith("awk"):

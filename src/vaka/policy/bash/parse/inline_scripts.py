@@ -354,12 +354,13 @@ _GIT_OPTIONS = {
 
 
 def _find_git_commands(values: list[str]) -> Iterator[str]:
-    for index, value in enumerate(values):
+    for value in values:
         key, equals, setting = value.partition("=")
         if equals and _GIT_SETTINGS.fullmatch(key):
             yield setting
-        if value in _GIT_OPTIONS:
-            yield from filter(None, _find_option_values(values[index + 1 :], _GIT_OPTIONS[value]))
+    for subcommand, options in _GIT_OPTIONS.items():
+        if subcommand in values:
+            yield from filter(None, _find_option_values(values[values.index(subcommand) + 1 :], options))
     if "config" in values:
         yield from (after for key, after in pairwise(values) if _GIT_SETTINGS.fullmatch(key))
     if "filter-branch" in values:
