@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import msgspec
 
 import vaka.tools
+from vaka.agents.coding_prompt import coding_instructions
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.cli import lazy
 from vaka.cli.errors import UsageError
@@ -78,10 +79,10 @@ def load_agent(
 
 def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
     """Return the agent that flags describe. Raises ``ConfigError`` when it has no model and a turn needs one."""
-    instructions = _read_instructions(flags.get("instructions"))
     untrusted = bool(flags["untrusted"])
     tools = load_tools(flags["tools"], settings, untrusted=untrusted)
-    agent = load_agent(flags["agent"], tools, settings, instructions, untrusted=untrusted)
+    agent = load_agent(flags["agent"], tools, settings, _read_text_flag(flags, "instructions"), untrusted=untrusted)
+    _apply_system_prompt(agent, flags)
     script = hasattr(agent, "bind")  # an agent that is a script may need no model
     if agent.model is None and not script and not settings["model"] and not flags.get("resume"):
         raise ConfigError(
@@ -91,13 +92,37 @@ def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
     return agent
 
 
-def _read_instructions(text: str | None) -> str | None:
+def _apply_system_prompt(agent: Agent, flags: Mapping[str, Any]) -> None:
+    """Give the coding agent its base prompt, and any agent the prompts of the flags."""
+    replaced, appended = _read_text_flag(flags, "system_prompt"), _read_text_flag(flags, "append_system_prompt") or ""
+    own, text = agent.instructions, flags["agent"] or ""
+    if flags["no_base_prompt"] and replaced is not None:
+        raise UsageError("--no-base-prompt and --system-prompt both replace the base prompt; leave one of them out")
+    is_file = ".py" in text or text.endswith(SCRIPT_SUFFIX)
+    if isinstance(own, str) and not is_file and not flags["no_base_prompt"] and _has_builtin_tools(agent):
+        added = "\n\n".join(part for part in (own, appended) if part)
+        agent.instructions = coding_instructions(Path.cwd(), base=replaced, instructions=added)
+    elif replaced is not None:
+        agent.instructions = "\n\n".join(part for part in (replaced, appended) if part)
+    elif appended and isinstance(own, str):
+        agent.instructions = "\n\n".join(part for part in (own, appended) if part)
+    elif appended:
+        raise UsageError("--append-system-prompt: the instructions of this agent are a function; add the text there")
+
+
+def _has_builtin_tools(agent: Agent) -> bool:
+    return any(isinstance(tool, str) for tool in agent.tools)
+
+
+def _read_text_flag(flags: Mapping[str, Any], name: str) -> str | None:
+    """Return the text of a flag that takes ``TEXT|@FILE``."""
+    text: str | None = flags[name]
     if text is None or not text.startswith("@"):
         return text
     try:
         return expand_path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--instructions {text}: {error}") from error
+        raise UsageError(f"--{name.replace('_', '-')} {text}: {error}") from error
 
 
 def _select_builtin_tools(text: str, tools: Sequence[ToolLike], agent: Agent, settings: Settings) -> tuple[str, ...]:

@@ -95,6 +95,19 @@ agent_options = group_options(
 )  # fmt: skip
 """The options of the agent and its tools."""
 
+prompt_options = group_options(
+    click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions."),
+    click.option(
+        "--system-prompt", metavar="TEXT|@FILE",
+        help="Replaces the base prompt of the coding agent, or the instructions of another one.",
+    ),
+    click.option("--append-system-prompt", metavar="TEXT|@FILE", help="Text at the end of the system prompt."),
+    click.option(
+        "--no-base-prompt", is_flag=True, default=None, help="No base prompt: the model gets only instructions, if any."
+    ),
+)  # fmt: skip
+"""The options of the system prompt."""
+
 world_options = group_options(
     click.option(
         "--builtin-tools", multiple=True, metavar="NAME",

@@ -44,7 +44,7 @@ _EXAMPLES = options.format_examples(
 @options.agent_options
 @click.option("--model", metavar="NAME", help="The model; `vaka models list` shows what there is.")
 @click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option, such as reasoning=high.")
-@click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions.")
+@options.prompt_options
 @click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
 @click.option("--last", "-c", is_flag=True, help="Continue the session of this project that changed last.")
 @click.option("--all", "everywhere", is_flag=True, help="With --last: of every project.")

@@ -63,7 +63,7 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
     "--output-schema", metavar="FILE",
     help="A JSON Schema that the answer must match; exit code 6 when it does not.",
 )  # fmt: skip
-@click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions.")
+@options.prompt_options
 @click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
 @click.option("--last", "-c", is_flag=True, help="Continue the session of this project that changed last.")
 @click.option("--all", "everywhere", is_flag=True, help="With --last: of every project.")

@@ -32,9 +32,11 @@ from vaka.runtime.workspace import require_folder
 
 _SETTING_FLAGS = ("permission_mode", "sandbox", "max_steps", "timeout", "max_budget_usd", "max_tokens")
 """Flags that are recorded also when a variable of the environment has set them."""
+_TEXT_FLAGS = ("instructions", "system_prompt", "append_system_prompt")
+"""Flags with a text, or with ``@`` and the name of a file."""
 _SESSION_FLAGS = (
-    *_SETTING_FLAGS, "instructions", "option", "settings", "allow", "confirm", "deny", "builtin_tools", "add_dir",
-    "command_host", "command_env", "allow_host", "script_env", "untrusted",
+    *_SETTING_FLAGS, *_TEXT_FLAGS, "no_base_prompt", "option", "settings", "allow", "confirm", "deny", "builtin_tools",
+    "add_dir", "command_host", "command_env", "allow_host", "script_env", "untrusted",
 )  # fmt: skip
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
@@ -239,9 +241,10 @@ def absolute_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags.get("agent"):
         changed["agent"] = _absolute_agent(flags["agent"])
     changed["tools"] = tuple(_absolute_path(file) for file in flags.get("tools") or ())
-    instructions, model = flags.get("instructions") or "", flags.get("model") or ""
-    if instructions.startswith("@"):
-        changed["instructions"] = f"@{_absolute_path(instructions[1:])}"
+    for name in _TEXT_FLAGS:
+        if (flags.get(name) or "").startswith("@"):
+            changed[name] = f"@{_absolute_path(flags[name][1:])}"
+    model = flags.get("model") or ""
     if model.startswith(_SCRIPTED):
         changed["model"] = f"{_SCRIPTED}{_absolute_path(model.removeprefix(_SCRIPTED))}"
     return changed
