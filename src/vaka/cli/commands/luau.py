@@ -13,6 +13,7 @@ import click
 from vaka.cli import options
 from vaka.cli.bootstrap import current_user, model_options, run_loop, settings_from_flags
 from vaka.cli.build_agent import is_project_script, library_folders_of
+from vaka.cli.commands.luau_packages import ScriptCommand
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
 from vaka.cli.render import as_printable, compact_json, print_json
 from vaka.cli.turn.input import BadInput, StdinReader, decode_json
@@ -65,7 +66,7 @@ class _LimitsParam(click.ParamType[_RunLimits]):
             self.fail(str(error), param, ctx)
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(cls=ScriptCommand, epilog=_EXAMPLES)
 @click.argument("file", type=_SCRIPT_FILE)
 @click.option(
     "--mode", type=click.Choice(["plain", "tool", "agent"]), default="plain",
@@ -108,6 +109,8 @@ def luau(file: Path, **flags: Any) -> None:
     is something it hears, what it says goes to stdout; without any line it hears one empty text.
 
     A script that fails says `script error: file:line: message` on stderr, and the exit code is 1.
+
+    In the place of FILE, pack, publish, install and list manage packages; `vaka luau install --help` describes one.
     """
     profile = ScriptProfile()
     try:
