@@ -153,11 +153,13 @@ class Interleaving:
         async with asyncio.timeout(PATIENCE):
             if self._rng.random() < 0.7:
                 await self._run(sessions[0])
-            await self._run_callers(sessions)
+            await asyncio.gather(self._run_callers(sessions), self._shut_down(runtimes[1]))
+            if "shutdown" in self._operations:
+                del sessions[1]
             for session in (*sessions, *sessions):  # nothing keeps the next turn from running, wherever it runs
                 await self._run(session)
             events = await self._check_stored(self._stores[0])
-            for follower in followers:
+            for follower in followers[: len(sessions)]:
                 await follower.check(len(events))
             for rt in runtimes:
                 await rt.close()
@@ -166,6 +168,12 @@ class Interleaving:
         info = await self._stores[0].sessions.find(SESSION)
         assert info is not None
         assert not info.live
+
+    async def _shut_down(self, rt: vaka.Runtime) -> None:
+        """Close a runtime while its callers wait, if the round has it."""
+        if "shutdown" in self._operations:
+            await sleep_ticks(self._rng.randrange(30))
+            await rt.close(cancel=self._rng.random() < 0.5)
 
     async def _run_callers(self, sessions: Sequence[vaka.Session[Any]]) -> None:
         callers = [
@@ -185,9 +193,12 @@ class Interleaving:
     async def _act(self, session: vaka.Session[Any], operation: str) -> None:
         await sleep_ticks(self._rng.randrange(12))
         action: Callable[[vaka.Session[Any]], Awaitable[None]] = getattr(self, f"_{operation}", self._run)
-        # A turn may be interrupted, and an input that waits is dropped by a rewind.
-        with suppress(Interrupted, Cancelled):
+        try:
             await action(session)
+        except (Interrupted, Cancelled):
+            pass  # a turn may be interrupted
+        except Closed:
+            assert "shutdown" in self._operations
 
     def _next_text(self) -> str:
         self._texts += 1
@@ -198,7 +209,7 @@ class Interleaving:
         try:
             await session.run(text)
         except Closed:
-            assert "rewind" in self._operations, "a caller was left without its answer"
+            assert {"rewind", "shutdown"} & {*self._operations}, "a caller was left without its answer"
         else:
             self._answered.add(text)
 
@@ -209,13 +220,13 @@ class Interleaving:
                 async for _ in turn:
                     await sleep_ticks(self._rng.randrange(3))
         except Closed:
-            assert "rewind" in self._operations, "a caller was left without its answer"
+            assert {"rewind", "shutdown"} & {*self._operations}, "a caller was left without its answer"
         else:
             self._answered.add(text)
 
     async def _leave(self, session: vaka.Session[Any]) -> None:
-        async with session.stream(self._next_text()) as turn:
-            with suppress(Closed):
+        with suppress(Closed):
+            async with session.stream(self._next_text()) as turn:
                 await anext(turn)
 
     async def _reject(self, session: vaka.Session[Any]) -> None:

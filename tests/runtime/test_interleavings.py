@@ -16,13 +16,16 @@ TALK = ("run", "stream", "steer", "interrupt", "send")
 EVERYTHING = (
     *TALK, "cancel", "leave", "reject", "replace", "resume", "checkpoint", "rewind", "fork", "close",
 )  # fmt: skip
-FAILED_SEEDS = (0, 1, 2, 3, 6, 10, 14, 18, 22, 24, 26, 33, 41, 93, 104, 110, 170, 171)
+SETS = pytest.mark.parametrize(
+    "operations", [TALK, EVERYTHING, (*EVERYTHING, "shutdown")], ids=["talk", "everything", "shutdown"]
+)
+FAILED_SEEDS = (0, 1, 2, 3, 6, 10, 14, 18, 22, 24, 26, 33, 41, 93, 104, 110, 170, 171, 2021)
 """Seeds that have found a fault before."""
-ROUNDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "exhaustive" else 20
+ROUNDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "exhaustive" else 10
 SEEDS = sorted({*FAILED_SEEDS, *range(1000, 1000 + ROUNDS)})
 
 
-@pytest.mark.parametrize("operations", [TALK, EVERYTHING], ids=["talk", "everything"])
+@SETS
 def test_callers_interleave_on_a_memory_store(operations: tuple[str, ...]) -> None:
     for seed in SEEDS:
 
@@ -36,7 +39,7 @@ def test_callers_interleave_on_a_memory_store(operations: tuple[str, ...]) -> No
         run_skipping(run_round)
 
 
-@pytest.mark.parametrize("operations", [TALK, EVERYTHING], ids=["talk", "everything"])
+@SETS
 def test_callers_interleave_on_a_sqlite_store(operations: tuple[str, ...], tmp_path: Path) -> None:
     for seed in SEEDS:
 
@@ -47,9 +50,9 @@ def test_callers_interleave_on_a_sqlite_store(operations: tuple[str, ...], tmp_p
         run_skipping(run_round)
 
 
-@pytest.mark.parametrize("operations", [TALK, EVERYTHING], ids=["talk", "everything"])
+@SETS
 def test_callers_interleave_on_a_postgres_store(operations: tuple[str, ...], postgres_dsn: str) -> None:
-    for seed in SEEDS[:: max(1, len(SEEDS) // 8)]:
+    for seed in SEEDS[:: max(1, len(SEEDS) // 6)]:
 
         async def run_round(seed: int = seed) -> None:
             stores = [PostgresStore(postgres_dsn, namespace=f"{seed}") for _ in range(2)]

@@ -167,6 +167,8 @@ class SessionDrivers:
                 driver = await self._claim_session(session)
                 driver.start(self._remove_driver)
             if await driver.wait_started() and not driver.ending:
+                if driver.waiting_for_claim:
+                    raise Busy(f"session {session.id!r} is run by another process")
                 break
             await driver.wait()
             await asyncio.sleep(0)

@@ -127,11 +127,13 @@ class Session(Generic[Deps]):
                 after, collector = await self._drivers.wake(self, follower)
                 if collector is not None:
                     return TurnReader(self._drivers.hub, collector, after, follower), collector
-                events, last = await self.last_turn(), TurnCollector(self.id)
-                for event in events:
+                last = TurnCollector(self.id)
+                for event in await self.last_turn():
                     last.record(event)
-                if last.ended or not events:  # otherwise a turn has begun since
+                info = None if last.ended else await self._runtime.store.sessions.find(self.id)
+                if info is None or not info.turn:  # otherwise a turn has begun since
                     return None, last
+                await asyncio.sleep(0)
 
         return TurnStream(open_reader, self._with_output)
 
