@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import force_setattr
 
-from vaka.core.session.redaction import Secrets
+from vaka.core.session.redaction import Secrets, texts_of
 from vaka.core.types.errors import Corrupt, LogError
 from vaka.core.types.event import (
     VERSION,
@@ -84,7 +84,8 @@ def seal_chain(
     caller. Bytes that could not be decoded are an error.
     """
     events: list[Event] = []
-    may_redact = secrets is not None and secrets.is_active
+    secrets = secrets if secrets is not None and secrets.is_active else None
+    any_body = secrets is not None and bool(secrets.value_forms)
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
         seq += 1
@@ -101,7 +102,8 @@ def seal_chain(
             stored = encode_json(event)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
-        if may_redact and secrets is not None and secrets.may_contain(data, stored):
+        has_text = any_body or (secrets is not None and texts_of[type(data)] is not None)
+        if has_text and secrets is not None and secrets.may_contain(data, stored):
             before = Position(seq - 1, epoch, prev)
             event = seal_chain(session, before, [(scope, secrets.redact_struct(data))], ts, v=v)[0]
         else:

@@ -9,6 +9,12 @@ from vaka.core.types import progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, MessageId
 
+_CLOSING_TYPES = frozenset[type]({
+    progress.MessageCompleted, progress.ToolCompleted, progress.ToolFailed, progress.MessageDiscarded,
+    *progress.TURN_ENDS,
+})  # fmt: skip
+"""Events that complete or discard open blocks."""
+
 
 class _BlockRedactor:
     def __init__(self, secrets: Secrets, scope: EventScope, body: progress.Delta) -> None:
@@ -58,6 +64,8 @@ class LiveRedactor:
         withheld: list[tuple[EventScope, Body]] = []
         for event in events:
             body = event.data
+            if type(body) not in _CLOSING_TYPES:
+                continue  # most events: the checks below are slower
             if isinstance(body, progress.MessageCompleted):
                 withheld += self._flush([key for key in self.blocks if key[0] == body.message_id])
             elif isinstance(body, progress.ToolCompleted | progress.ToolFailed):

@@ -20,7 +20,7 @@ MIN_SECRET_LENGTH = 8
 MIN_FORMAT_LENGTH = 8
 """Characters of the shortest text that can be recognized as a secret."""
 
-_CONTAINERS = (tuple, list, dict)
+_SEQUENCES = (tuple, list)
 _PREFIX_LENGTH, _FEW_PREFIXES = 3, 12
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -112,6 +112,8 @@ class Secrets:
         self._values = registered if registered is not None else SecretValues()
         self.finders: tuple[SecretFinder, ...] = tuple(finders)
         self.all_finders: tuple[SecretFinder, ...] = (self._values, *self.finders)
+        self.value_forms = self._values.json_forms
+        """The registered values as JSON encodes them."""
         self.is_active = bool(self.finders or self._values.values)
         """Whether there is anything to redact."""
         self.clean_digests: set[Digest | None] = {None}
@@ -143,26 +145,20 @@ class Secrets:
 
     def may_contain(self, body: Body, stored: bytes) -> bool:
         """Whether a body, which is stored as these bytes, may contain a secret: False is certain."""
-        if self._values.json_forms and self._values.occur_in(stored):
+        if self.value_forms and self._values.occur_in(stored):
             return True
-        text_of = _texts_of[type(body)] if self.finders else None
-        return text_of is not None and self._may_match(text_of(body))
-
-    def _may_match(self, value: Any) -> bool:
-        """Whether a finder may find something in the texts of a value, other than names."""
-        if type(value) is not str and type(value) not in _CONTAINERS:
-            text_of = _texts_of[type(value)]
-            value = () if text_of is None else text_of(value)
-        if type(value) is str:
-            return bool(value[MIN_FORMAT_LENGTH - 1 :]) and self._text_may_match(value)
-        if type(value) is dict:
-            value = [f'{key}="{item}' if type(item) is str else item for key, item in cast("Any", value).items()]
-        for item in value:
-            if type(item) is str:
+        items: list[Any] = [body] if self.finders else []
+        for item in items:  # it grows: a call for each value would cost more than the check
+            kind = type(item)
+            if kind is str:
                 if item[MIN_FORMAT_LENGTH - 1 :] and self._text_may_match(item):
                     return True
-            elif item and self._may_match(item):
-                return True
+            elif kind is dict:
+                items += [f'{key}="{value}' if type(value) is str else value for key, value in item.items()]
+            elif kind in _SEQUENCES:
+                items += item
+            elif (text_of := texts_of[kind]) is not None:
+                items += (text_of(item),)
         return False
 
     def _text_may_match(self, text: str) -> bool:
@@ -234,12 +230,13 @@ class _TextGetters(dict[type, "Callable[[Any], Any] | None"]):
         return getter
 
 
-_texts_of = _TextGetters()
+texts_of = _TextGetters()
+"""The getter of each type, ``None`` for a type without such fields."""
 
 
 def has_text(body: Body) -> bool:
     """Whether a body may hold text of users, models or tools."""
-    return _texts_of[type(body)] is not None
+    return texts_of[type(body)] is not None
 
 
 def _can_hold_text(kind: Any) -> bool:
