@@ -128,8 +128,7 @@ def test_a_session_whose_folder_is_gone_is_refused_until_it_is_moved(shell: Shel
     assert (replaced.code, "another folder has that name now" in replaced.err) == (2, True)
     assert not (a.folder / "cleaned").exists()
     assert shell.vaka("sessions", "move", "sa", "moved").code == 0
-    model = f"scripted:{moved}/script.jsonl"
-    asked = shell.vaka("run", "--session", "sa", "--resume", "--model", model)
+    asked = shell.vaka("run", "--session", "sa", "--resume")
     assert asked.code == 5  # the approval was for the old folder
     shell.vaka("approvals", "resolve", shell.pending_decisions()[-1]["id"], "--approve")
     done = shell.vaka("run", "--session", "sa", "--resume")

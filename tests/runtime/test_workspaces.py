@@ -9,7 +9,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import read_log
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.types.control import SessionOpened, SessionUpdated, SessionWorkspace
+from vaka.core.types.control import RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.progress import ToolStarted, TurnCompleted
@@ -208,3 +208,18 @@ async def test_a_stream_can_begin_with_the_unfinished_turn(tmp_path: Path, store
     assert ends == ["Clean.", "Hello."]
     assert [event.data.call.name for event in events if isinstance(event.data, ToolStarted)] == ["Bash"]
     assert (turn.response.text, turn.response.tool_calls) == ("Hello.", ())
+
+
+async def test_paths_of_the_last_run_move_with_the_session(tmp_path: Path, store: MemoryStore) -> None:
+    a, b = make_folders(tmp_path)
+    other = f"/mnt{a}/tools.py"
+    run = RunSettings(
+        agent=f"{a}/x.py:agent", model=f"scripted:{a}/s", tools=(other,), flags={"deny": [f"Read(/{a}/k)"]}
+    )
+    async with open_runtime(store, a, ScriptedModel(say("Hi."))) as runtime:
+        await (await runtime.open(id="s", run_settings=run)).run("Hi.")
+        event = await runtime.move("s", str(b))
+    assert isinstance(event.data, SessionUpdated)
+    assert event.data.run == RunSettings(
+        agent=f"{b}/x.py:agent", model=f"scripted:{b}/s", tools=(other,), flags={"deny": [f"Read(/{b}/k)"]}
+    )

@@ -40,7 +40,7 @@ from vaka.runtime.session import Session
 from vaka.runtime.session_edits import fork, rewind
 from vaka.runtime.stats import SessionStats, read_session_stats, read_total_stats
 from vaka.runtime.turn_stream import TurnStream
-from vaka.runtime.workspace import describe_folder, require_same_folder
+from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -315,12 +315,16 @@ class Runtime:
     async def move(self, session: str, folder: str = "", *, add_dirs: Sequence[str] = ()) -> Event:
         """Bind a session to another folder, by default that of this runtime. Raises ``Busy`` while a turn runs.
 
-        Grants for the session end, and approvals that were given for the old folder do not hold in the new one.
+        Grants for the session end, and approvals that were given for the old folder do not hold in the new one. Paths
+        below the old folder in the flags of its last run become paths below the new one.
         """
         workspace = describe_folder(folder or self.options.working_folder, tuple(add_dirs))
         if workspace is None or not workspace.inode:
             raise InvalidInput(f"there is no folder {folder!r}, or its name is not valid UTF-8")
-        return await self._drivers.write(parse_session_id(session), SessionUpdated(workspace=workspace))
+        id = parse_session_id(session)
+        state = (await reopen(self.store, id)).state
+        run = relocate_run(state.run, state.workspace, workspace) if state.run and state.workspace else None
+        return await self._drivers.write(id, SessionUpdated(workspace=workspace, run=run))
 
     async def _require_folder(self, session: SessionId) -> None:
         """Raise ``InvalidInput`` if the files of a session are in another folder than those of this runtime."""

@@ -1,12 +1,15 @@
 """The folder that a session belongs to: described for its log, and compared before a turn runs."""
 
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from vaka.agents.react import Agent, AgentTool
-from vaka.core.types.control import SessionWorkspace
+from vaka.core.types.control import RunSettings, SessionWorkspace
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import replace_surrogates
 from vaka.policy.tool_targets import targets_of
@@ -77,3 +80,11 @@ def _folder_error(session: str, recorded: SessionWorkspace, problem: str) -> Inv
         f"session {session!r} belongs to the folder {recorded.root!r}, {problem}; if its files were moved, bind it to "
         f"their folder: vaka sessions move {session} FOLDER"
     )
+
+
+def relocate_run(run: RunSettings, old: SessionWorkspace, new: SessionWorkspace) -> RunSettings:
+    """Return how a session was run with the paths below its old folder below its new one."""
+    before, after = (msgspec.json.encode(f"{workspace.root}/")[1:-1] for workspace in (old, new))
+    # A path begins a text, or follows the sign before it in a flag or a rule; elsewhere it is part of a longer path.
+    path = re.compile(rb'(?<=["@:=( /])' + re.escape(before))
+    return msgspec.json.decode(path.sub(lambda _: after, msgspec.json.encode(run)), type=RunSettings)
