@@ -22,11 +22,13 @@ from tests.runtime.runtime_fixtures import (
     runtime,
     wait_until,
 )
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware, Outcome
 from vaka.core.types.errors import Busy, Cancelled, Closed, Interrupted
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.core.types.message import UserMessage
-from vaka.core.types.progress import TurnCancelled, TurnStarted
+from vaka.core.types.message import UserMessage, text_of
+from vaka.core.types.progress import StepStarted, TurnCancelled, TurnStarted
 from vaka.runtime.session import Session
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, call, say, stall
@@ -459,3 +461,24 @@ async def test_two_first_prompts_of_two_processes_are_both_answered(tmp_path: Pa
         assert sorted(answer.text for answer in answers) == ["one", "two"]
         assert len({answer.turn_id for answer in answers}) == 2
         check_log(await collect(here.store.events.read(SessionId("s"))))
+
+
+async def test_an_input_steered_in_after_the_last_answer_is_in_the_next_prompt_once() -> None:
+    model = ScriptedModel(say("one"), say("two"))
+    late = ["late"]
+
+    async def steer(turn: Turn, outcome: Outcome) -> Outcome:
+        if late:
+            await session.steer(late.pop())
+        return outcome
+
+    async with runtime() as rt:
+        session = await rt.open(
+            agent(model, middleware=[Middleware.from_functions("steer", after_agent=steer)]), id="s"
+        )
+        await session.run("First.")
+        await session.resume().wait()
+        said = [message for message in model.prompts[1].messages if isinstance(message, UserMessage)]
+        assert [text_of(message.content) for message in said] == ["First.", "late"]
+        inputs = [e.data.inputs for e in await session.last_turn() if isinstance(e.data, TurnStarted | StepStarted)]
+        assert len([key for keys in inputs for key in keys]) == 1

@@ -33,8 +33,9 @@ from vaka.core.session.fanout import (
     Follower,
 )
 from vaka.core.session.follow import READ_BATCH, Subscription
+from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.log import Log
-from vaka.core.types import progress
+from vaka.core.types import control, progress
 from vaka.core.types.errors import Closed, Unavailable
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, EventScope, MessageId, SessionId
@@ -374,6 +375,19 @@ class TestTwoProcesses:
         fanout.publish_remote_block(event)
         assert fanout.snapshots() == []
         assert list(follower.queue) == [event]
+
+    async def test_recent_events_with_a_gap_are_not_used(self) -> None:
+        fanout = Fanout(S)
+        entries = [(EventScope(), control.CheckpointSaved(label=f"{number}")) for number in range(1, 7)]
+        events = seal_chain(S, None, entries, "2026-01-01T00:00:00.000Z")
+        fanout.publish_durable(events[:2])
+        assert fanout.recent_between(0, 2) == events[:2]
+        fanout.advance_head(3)  # written by another process
+        assert fanout.recent_between(1, 3) == []
+        fanout.publish_durable(events[3:])
+        assert fanout.recent_between(0, 6) == fanout.recent_between(2, 6) == []
+        assert fanout.recent_between(3, 6) == events[3:]
+        assert fanout.recent_between(4, 5) == events[4:5]
 
     async def test_a_resumed_turn_closes_the_open_blocks_of_a_dead_writer(self) -> None:
         fanout = Fanout(S)
