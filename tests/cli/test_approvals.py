@@ -113,7 +113,7 @@ def test_a_new_file_and_an_edit_are_shown_as_diffs_too(shell: Shell) -> None:
     screen = run_at_terminal(shell, NO_COLOR="1")
     for tool, lines in (
         ("Write", "  │ b.txt (a new file)\r\n  │ @@ -0,0 +1,2 @@\r\n  │ +new\\u001b[31m\r\n"),
-        ("Edit", "  │ a.txt (everywhere in it)\r\n  │ @@ -1 +1 @@\r\n  │ -one\r\n  │ +1\r\n"),
+        ("Edit", "  │ a.txt (everywhere in it)\r\n  │ @@ -1,2 +1,2 @@\r\n  │ -one two\r\n  │ +1 two\r\n"),
     ):
         screen.expect(f"Approve {tool}?")
         assert lines in screen.expect("  Why: ")
