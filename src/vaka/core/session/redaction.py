@@ -149,7 +149,7 @@ class Secrets:
             return True
         items: list[Any] = [body] if self.finders else []
         for item in items:  # it grows: a call for each value would cost more than the check
-            kind = type(item)
+            kind: type[Any] = item.__class__
             if kind is str:
                 if item[MIN_FORMAT_LENGTH - 1 :] and self._text_may_match(item):
                     return True
