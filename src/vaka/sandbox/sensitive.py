@@ -152,7 +152,7 @@ def protected_paths(workspace: str, homes: Iterable[Path] | None = None) -> tupl
     # A trailing "//" asks for a socket as placeholder: git neither adds nor reads it, and Python would import a folder.
     more = _IN_GIT_DIRECTORY if is_bare else ("commondir//",)
     if os.path.realpath(folder) in map(os.path.realpath, _list_homes() if homes is None else homes):
-        more = (*more, *HOME_PATHS)
+        more = (*more, *(name for name in HOME_PATHS if not name.startswith("Library/")))  # that is for macOS
     names = dict.fromkeys((*PROTECTED_NAMES, *more))
     return (*(f"{folder}/{name}" for name in names), *find_nested_paths(folder))
 
