@@ -21,7 +21,7 @@ from vaka.luau.vm import VmRunner
 from vaka.luau.worker import WorkerPool
 from vaka.testing.models import ScriptedModel, call, say
 
-CALL_US, HOST_US, OVERHEAD_US, WORKER_US = 2.0, 3.0, 30.0, 150.0
+CALL_US, HOST_US, OVERHEAD_US, WORKER_US = 2.0, 3.0, 20.0, 150.0
 FIRST_MS, SUSPENDED_MB, OWN_MB = 1.0, 400.0, 250.0
 
 TOOL = "function invoke(ctx, args) return { sum = args.a + args.b } end"

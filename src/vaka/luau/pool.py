@@ -16,6 +16,9 @@ MAX_VMS = 256
 MAX_IDLE_VMS = 16
 MAX_COMPILED_PROGRAMS = 1024
 MAX_PRELUDES = 16
+MAX_CACHED_SCRIPTS = 16
+"""Scripts that a VM keeps loaded, each of at most ``MAX_CACHED_SCRIPT_BYTES`` of bytecode."""
+MAX_CACHED_SCRIPT_BYTES = 16 << 10
 MAX_PRINTED_CHARS = 256 << 10
 MAX_LOOP_SECONDS = 0.002
 """Total running time of a script in the event loop; most tools need less than a tenth of a millisecond."""
@@ -60,6 +63,7 @@ class PooledVm:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Locked while a script of this VM makes a step."""
     _preludes: "dict[bytes, Function]" = field(default_factory=dict[bytes, "Function"])
+    _scripts: "dict[tuple[bytes, str], Function]" = field(default_factory=dict[tuple[bytes, str], "Function"])
 
     def load_prelude(self, code: bytes) -> "Function":
         """Return a prelude, loaded once for all scripts; its globals are those of the VM, which are read-only."""
@@ -68,6 +72,18 @@ class PooledVm:
             if len(self._preludes) >= MAX_PRELUDES:
                 self._preludes.clear()
             function = self._preludes[code] = self.state.load(code, "=prelude", self.state.globals)
+        return function
+
+    def load_script(self, code: bytes, name: str) -> "Function":
+        """Return a script, loaded once; ``Function.with_env`` gives each run its own globals."""
+        key = (code, name)
+        function = self._scripts.get(key)
+        if function is None:
+            function = self.state.load(code, f"={name}")
+            if len(code) <= MAX_CACHED_SCRIPT_BYTES:
+                if len(self._scripts) >= MAX_CACHED_SCRIPTS:
+                    self._scripts.clear()
+                self._scripts[key] = function
         return function
 
 
@@ -108,7 +124,7 @@ class VmPool:
         key = program.cache_key
         compiled = self._compiled_programs.get(key)
         if compiled is None:
-            sources = [*program.preludes, require.REQUIRE_PRELUDE]
+            sources = [*program.preludes, *([require.REQUIRE_PRELUDE] if "require" in program.source else [])]
             compiled = self._compiled_programs[key] = CompiledProgram(
                 self.bytecode.compile(program.source, program.name, program.opt),
                 self.bytecode.compile(program.main, "main", program.opt) if program.main else None,
@@ -143,11 +159,12 @@ class VmPool:
         if vm.script_count:
             return
         self._busy[vm.limits_key].remove(vm)
-        is_full = sum(map(len, self._idle.values())) >= self.max_idle
-        if self.closed or vm.out_of_memory or is_full or not _is_reusable(vm):
+        idle = self._idle.setdefault(vm.limits_key, [])
+        idle_count = len(idle) if len(self._idle) == 1 else sum(map(len, self._idle.values()))
+        if self.closed or vm.out_of_memory or idle_count >= self.max_idle or not _is_reusable(vm):
             vm.state.close()
         else:
-            self._idle.setdefault(vm.limits_key, []).append(vm)
+            idle.append(vm)
 
     def close(self) -> None:
         """Free the idle VMs; those in use are freed when their scripts end."""
@@ -170,8 +187,9 @@ def native_limits(limits: ScriptLimits) -> "Limits":
 
 def _is_reusable(vm: PooledVm) -> bool:
     """Return whether a VM is close to its initial size, after a garbage collection if necessary."""
-    if vm.state.memory_used - vm.initial_bytes > MAX_RESIDUAL_BYTES:
-        vm.state.collect()
+    if vm.state.memory_used - vm.initial_bytes <= MAX_RESIDUAL_BYTES:
+        return True
+    vm.state.collect()
     return vm.state.memory_used - vm.initial_bytes <= MAX_RESIDUAL_BYTES
 
 

@@ -11,9 +11,10 @@ strings (as pairs), ``$several`` for several results. A script's own table that 
 
 import base64
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite, isnan
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
+
+import msgspec
 
 from vaka.core.loop.children.script_journal import ScriptAnswer, ScriptRequest
 from vaka.core.types.errors import ScriptError
@@ -74,8 +75,7 @@ class MultipleResults(tuple[JSON, ...]):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HostFunction:
+class HostFunction(msgspec.Struct, frozen=True):
     """An async function that scripts can call. It raises ``ScriptError`` for errors that the script may catch.
 
     If it returns a ``ToolResult``, the script receives ``value_of_result``.

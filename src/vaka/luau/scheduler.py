@@ -42,6 +42,7 @@ from vaka.luau.protocol import (
 MAX_ANSWERS = 20_000
 """Answers after which a script is stopped: replaying more would take too long."""
 
+_START_REQUEST = ScriptRequest(0, SCRIPT_START, Digest(""))
 _YIELD_INTERVAL = 64
 """Local or replayed answers after which the driver yields to other tasks."""
 _UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped, ScriptLimit)
@@ -57,7 +58,7 @@ class NullJournal:
     replaying = False
 
     def record_start(self, detail: JSON) -> ScriptAnswer:
-        return ScriptAnswer(ScriptRequest(0, SCRIPT_START, Digest("")), detail, "", self._now_ms())
+        return ScriptAnswer(_START_REQUEST, detail, "", self._now_ms())
 
     async def replay(self) -> AsyncGenerator[ScriptAnswer]:
         for answer in list[ScriptAnswer]():

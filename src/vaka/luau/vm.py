@@ -63,22 +63,25 @@ class ScriptExecution:
         compiled = self.pool.compile_program(self.program)
         vm = self.vm = self.pool.acquire(self.program.limits)
         self._print_buffer = vm.print_buffer
-        state, name = vm.state, f"={self.program.name}"
 
         def start() -> Any:
-            environment = state.environment()
-            values = list(arguments)
+            environment = vm.state.environment()
+            function = vm.load_script(compiled.script, self.program.name)
+            values = arguments
             if compiled.main is not None:
-                values.insert(0, state.load(compiled.script, name, environment))
-            self._stepper = state.stepper(
-                compiled.main or compiled.script, env=environment, seed=seed,
+                values = [function.with_env(environment), *arguments]
+                function = vm.load_script(compiled.main, "main")
+            self._stepper = vm.state.stepper(
+                function, env=environment, seed=seed, clock=self._clock,
                 limits=compiled.loop_limits if self.in_loop else compiled.limits,
                 prelude=[vm.load_prelude(code) for code in compiled.preludes],
-                chunkname="=main" if compiled.main else name, clock=lambda: self._clock_ms / 1000,
             )  # fmt: skip
             return self._stepper.start(values)
 
         return start
+
+    def _clock(self) -> float:
+        return self._clock_ms / 1000
 
     def prepare_answer(self, call: int, values: Sequence[JSON], at: int) -> StepAction:
         """Return the action that answers a call."""
@@ -209,20 +212,17 @@ class LocalScript:
         action, steps = prepare(self._execution), self._loop_steps
         if steps is None:
             return await self._run_in_thread(partial(self._execution.try_step, action))
-        outcome = await self._run_in_loop(action)
+        vm = self._open_vm()
+        if vm.lock.locked():
+            async with vm.lock:
+                outcome, printed = self._execution.try_step(action), self._execution.take_printed()
+        else:  # what does not wait needs no lock
+            outcome, printed = self._execution.try_step(action), self._execution.take_printed()
         if self._execution.exceeds_loop_time(outcome):
             return await self._run_in_thread(self._restart([*steps, prepare]))
+        self._print(printed)
         steps.append(prepare)
         return self._execution.finish_step(outcome)
-
-    async def _run_in_loop(self, action: StepAction) -> Any:
-        execution, vm = self._execution, self._open_vm()
-        async with vm.lock:
-            outcome = execution.try_step(action)
-            printed = execution.take_printed()
-        if not execution.exceeds_loop_time(outcome):
-            self._print(printed)
-        return outcome
 
     def _restart(self, steps: Sequence[PrepareStep]) -> Callable[[], Any]:
         """Return the function that makes these steps from the start, in a new VM."""

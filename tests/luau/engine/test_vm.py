@@ -237,3 +237,56 @@ async def test_untrusted_scripts_run_in_workers() -> None:
         assert await script.start([], seed=1, at=0) == Finished([1])
     assert opened == ["here", "worker"]
     await engine.close()
+
+
+async def test_runs_of_one_script_in_one_vm_share_no_globals_and_no_functions() -> None:
+    vms = VmRunner(VmPool(max_vms=1))
+    source = """
+        count = (count or 0) + 1
+        seen = seen or {}
+        local function mark() seen.marked = true return seen end
+        helper = function() return count, seen.marked, _G.late end
+        local before = { helper() }
+        mark()
+        late = math.max(1, 2)
+        return before, count
+    """
+    program = Program(source, main="local script = ... return script()")
+    for _ in range(3):
+        assert await drive(vms.open(program), {}, NullJournal()) == [[1], 1]
+    plain = replace(program, main="")
+    for _ in range(2):
+        assert await drive(vms.open(plain), {}, NullJournal()) == [[1], 1]
+    await vms.close()
+
+
+async def test_scripts_with_equal_sources_keep_their_names() -> None:
+    vms = VmRunner(VmPool(max_vms=1))
+    for name in ("first.luau", "second.luau", "first.luau"):
+        with pytest.raises(ScriptError, match=f"^{name}:1: no$"):
+            await drive(vms.open(Program("error('no')", name)), {}, NullJournal())
+    await vms.close()
+
+
+async def test_a_vm_keeps_few_scripts_loaded() -> None:
+    pool = VmPool(max_vms=1)
+    vms = VmRunner(pool)
+    limits = ScriptLimits()
+    sizes: list[int] = []
+    for number in range(400):
+        source = f"local t = {{{', '.join(f'k{number}_{key} = {key}' for key in range(200))}}} return t.k{number}_7"
+        assert await drive(vms.open(Program(source, limits=limits)), {}, NullJournal()) == [7]
+        vm = pool.acquire(limits)
+        vm.state.collect()
+        sizes.append(vm.state.memory_used)
+        pool.release(vm)
+    assert pool.vm_count == 1
+    assert max(sizes[100:]) < 2 * max(sizes[:50])
+    await vms.close()
+
+
+async def test_require_is_there_for_scripts_that_name_it() -> None:
+    vms = VmRunner()
+    assert await drive(vms.open(Program("return type(require)")), {}, NullJournal()) == ["function"]
+    assert await drive(vms.open(Program("local name = 're' .. 'quire' return _G[name]")), {}, NullJournal()) == [None]
+    await vms.close()
