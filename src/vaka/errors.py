@@ -4,6 +4,7 @@ from vaka.core.types.errors import AuthenticationFailed as AuthenticationFailed
 from vaka.core.types.errors import BadRequest as BadRequest
 from vaka.core.types.errors import Busy as Busy
 from vaka.core.types.errors import Cancelled as Cancelled
+from vaka.core.types.errors import CannotOpen as CannotOpen
 from vaka.core.types.errors import Closed as Closed
 from vaka.core.types.errors import ConfigError as ConfigError
 from vaka.core.types.errors import ConflictError as ConflictError
@@ -26,6 +27,7 @@ from vaka.core.types.errors import NetworkRefused as NetworkRefused
 from vaka.core.types.errors import NetworkTimeout as NetworkTimeout
 from vaka.core.types.errors import NetworkTooLarge as NetworkTooLarge
 from vaka.core.types.errors import NetworkUnreachable as NetworkUnreachable
+from vaka.core.types.errors import NotADatabase as NotADatabase
 from vaka.core.types.errors import NotFound as NotFound
 from vaka.core.types.errors import RateLimited as RateLimited
 from vaka.core.types.errors import Rejected as Rejected
@@ -47,6 +49,7 @@ __all__ = [
     "BadRequest",
     "Busy",
     "Cancelled",
+    "CannotOpen",
     "Closed",
     "ConfigError",
     "ConflictError",
@@ -69,6 +72,7 @@ __all__ = [
     "NetworkTimeout",
     "NetworkTooLarge",
     "NetworkUnreachable",
+    "NotADatabase",
     "NotFound",
     "RateLimited",
     "Rejected",

@@ -97,6 +97,16 @@ async def test_a_model_that_answers_and_calls_passes_its_test(shell: Shell) -> N
     assert asked["tool_choice"] == {"type": "function", "name": "report_temperature"}
 
 
+async def test_a_model_that_cannot_be_forced_is_asked_for_a_call_in_words(shell: Shell) -> None:
+    report: Any = {"tool_calls": [{"name": "report_temperature", "arguments": {"celsius": 21}}]}
+    async with FakeProvider(answer("ready"), report) as provider:
+        done = await run_vaka(shell, provider, "models", "test", "anthropic/claude-sonnet-5-5", "--tools")
+    assert (done.code, "calls tools: report_temperature" in done.out) == (0, True), done.err
+    asked = provider.requests[1].body
+    assert asked.get("tool_choice", {"type": "auto"})["type"] == "auto"
+    assert "Call report_temperature" in json.dumps(asked["messages"])
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "expected"),
     [

@@ -21,12 +21,12 @@ from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.render import StatusLine, as_printable
 from vaka.config.claude_settings import load_permissions, project_settings_files
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.settings import ConfigContext, Settings, load_settings, trust_root_of
+from vaka.config.settings import ConfigContext, Settings, data_folder, load_settings, trust_root_of
 from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
-from vaka.core.types.errors import NotFound
+from vaka.core.types.errors import ConfigError, NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.policy.policy import LayeredPolicy
 from vaka.runtime.options import ModeContext, Options
@@ -41,6 +41,11 @@ FORCE_QUIT_SECONDS = 2.0
 
 
 def config_context() -> ConfigContext:
+    """Return where settings are read from. Raises ``ConfigError`` when there is no home directory."""
+    home = os.environ.get("HOME")
+    if sys.platform != "win32" and home is not None and not Path(home).is_absolute():
+        problem = f"is {home!r}, which is not an absolute path" if home else "is empty"
+        raise ConfigError(f"the variable HOME {problem}; set it to your home directory, or unset it")
     return ConfigContext(cwd=Path.cwd(), home=Path.home(), environ=os.environ)
 
 
@@ -108,10 +113,22 @@ def ask_trust_once(context: ConfigContext) -> None:
     context.trust.record(root, click.confirm("Trust this folder?", default=False, err=True))
 
 
+def create_default_store_folder(settings: Settings) -> None:
+    """Create the folder of the default store; that of a store which the user names must exist."""
+    if settings.values["store"].layer != "default":
+        return
+    folder = data_folder(os.environ, config_context().home)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {str(folder)!r} of the store cannot be created: {error.strerror}") from error
+
+
 def runtime_from_settings(
     settings: Settings, agent: Agent | None = None, *, quiet: bool = False, ask: str = ""
 ) -> Runtime:
     """Return the runtime the settings describe; the caller closes it. ``ask`` replaces their mode of asking."""
+    create_default_store_folder(settings)
     return Runtime(
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent,

@@ -12,7 +12,7 @@ import msgspec
 
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
+from vaka.core.types.errors import AuthenticationFailed, ConfigError, ModelError, ModelRefused, ModelUnavailable
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
 from vaka.models.tokens import estimate_text_tokens
 
@@ -275,8 +275,10 @@ def _error_of(failure: _Failure) -> ModelError:
         return ModelUnavailable(
             f"{failure.message} (status {failure.status})", retry_after=failure.retry_after, status=failure.status
         )
-    prefix = "authentication failed: " if failure.status in {401, 403} else ""
-    return ModelRefused(f"{prefix}{failure.message} (status {failure.status})")
+    message = f"{failure.message} (status {failure.status})"
+    if failure.status in {401, 403}:
+        return AuthenticationFailed(f"authentication failed: {message}", status=failure.status)
+    return ModelRefused(message, status=failure.status)
 
 
 def _usage_of(line: _Line, prompt: Prompt) -> Usage:

@@ -16,7 +16,7 @@ from vaka.config.model_tables import hide_userinfo, is_base_url, is_loopback_url
 from vaka.config.settings import Settings, redact_setting
 from vaka.core.messages.assemble import MessageAssembly, RawToolCall
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
-from vaka.core.types.errors import ConfigError, ModelError, VakaError
+from vaka.core.types.errors import BadRequest, ConfigError, ModelError, VakaError
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import Text, Usage, UserMessage, as_content
 from vaka.core.types.tool import ToolSpec
@@ -100,7 +100,7 @@ def list_(as_json: bool, **flags: Any) -> None:
     epilog=options.format_examples("vaka models test openai/gpt-5-mini", "vaka models test local --tools --json")
 )
 @click.argument("name")
-@click.option("--tools", is_flag=True, help="Also force one tool call.")
+@click.option("--tools", is_flag=True, help="Also ask for one tool call.")
 @options.json_option
 @options.store_options
 def test(name: str, tools: bool, as_json: bool, **flags: Any) -> None:
@@ -235,15 +235,27 @@ async def _run_trials(name: str, settings: Settings, checks: tuple[TrialKind, ..
     return trials
 
 
+async def _ask(models: ModelRegistry, name: str, prompt: Prompt, began: float) -> tuple[MessageAssembly, float | None]:
+    """Return the answer to a prompt, and the milliseconds until its first chunk."""
+    answer, first_ms = MessageAssembly(MessageId("")), None
+    async with aclosing(models.find(name).stream(prompt)) as chunks:
+        async for chunk in chunks:
+            if first_ms is None and not isinstance(chunk, NoticeChunk | RetryChunk):
+                first_ms = _milliseconds_since(began)
+            answer.feed(chunk)
+    return answer, first_ms
+
+
 async def _run_trial(models: ModelRegistry, name: str, check: TrialKind) -> Trial:
-    began, answer = time.monotonic(), MessageAssembly(MessageId(""))
-    first_ms: float | None = None
+    began = time.monotonic()
     try:
-        async with aclosing(models.find(name).stream(_trial_prompt(check))) as chunks:
-            async for chunk in chunks:
-                if first_ms is None and not isinstance(chunk, NoticeChunk | RetryChunk):
-                    first_ms = _milliseconds_since(began)
-                answer.feed(chunk)
+        try:
+            answer, first_ms = await _ask(models, name, _trial_prompt(check), began)
+        except BadRequest:
+            if check != "tools":
+                raise
+            unforced = msgspec.structs.replace(_trial_prompt(check), tool_choice="auto")  # some models cannot be forced
+            answer, first_ms = await _ask(models, name, unforced, began)
     except VakaError as error:
         failure = describe_error(error)
         return Trial(
@@ -264,7 +276,8 @@ async def _run_trial(models: ModelRegistry, name: str, check: TrialKind) -> Tria
 
 def _trial_prompt(check: TrialKind) -> Prompt:
     forced = check == "tools"
-    text = "It is 21 degrees Celsius outside. Report it." if forced else "Answer with the one word: ready."
+    order = f"It is 21 degrees Celsius outside. Call {_TRIAL_TOOL.name} to report it."
+    text = order if forced else "Answer with the one word: ready."
     return Prompt(
         messages=(UserMessage(content=as_content(text)),), tools=(_TRIAL_TOOL,) if forced else (),
         tool_choice=_TRIAL_TOOL.name if forced else "auto", options={"max_tokens": MAX_TRIAL_TOKENS}, agent="test",

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import codecs
 import mimetypes
 import os
 import re
@@ -35,7 +36,7 @@ def read_prompt(words: tuple[str, ...]) -> str:
     """Return the prompt for ``[PROMPT] [-]``. Raises ``UsageError`` when there is none."""
     prompt, forced = _split_words(words)
     piped = _read_all() if forced or prompt is None else _read_available()
-    text = piped.decode("utf-8", "replace").removeprefix("\ufeff")
+    text = decode_stdin(piped)
     if prompt is None:
         if not text.strip():
             raise UsageError("the prompt is empty: stdin had no text")
@@ -43,6 +44,21 @@ def read_prompt(words: tuple[str, ...]) -> str:
     if not prompt.strip():
         raise UsageError("the prompt is empty; write what to do")
     return append_stdin(prompt, text) if text.strip() else prompt
+
+
+def decode_stdin(data: bytes) -> str:
+    """Return stdin as text; a note says how many bytes are not UTF-8. Raises ``UsageError`` for binary data."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not len(data) % 2:
+        return data.decode("utf-16", "replace")
+    if b"\0" in data:
+        raise UsageError("stdin is binary data, not text; put it in a file and attach that with --attach")
+    text = data.decode("utf-8", "surrogateescape")
+    bad = [char for char in text if "\udc80" <= char <= "\udcff"]
+    if bad:
+        byte = ord(bad[0]) - 0xDC00
+        note = f"stdin is not UTF-8: U+FFFD replaces {len(bad)} bytes of it, the first is 0x{byte:02x}"
+        click.echo(f"note: {note}; convert it with iconv", err=True)
+    return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
 
 def append_stdin(prompt: str, data: str) -> str:

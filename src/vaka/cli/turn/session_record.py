@@ -13,6 +13,7 @@ from vaka.agents.react import Agent
 from vaka.cli.bootstrap import (
     ask_trust_once,
     config_context,
+    create_default_store_folder,
     has_terminal,
     load_flag_settings,
     print_notes,
@@ -104,6 +105,7 @@ def find_last_record(settings: Settings, project: Path | None) -> SessionRecord 
 
 def _with_store(settings: Settings, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
     async def run_work() -> T:
+        create_default_store_folder(settings)
         store = open_store(settings["store"], durability=settings["durability"])
         try:
             return await work(store)

@@ -12,6 +12,8 @@
     │   ├── Busy  exit 75
     │   ├── Unavailable  exit 75
     │   ├── Corrupt
+    │   │   └── NotADatabase  exit 3
+    │   ├── CannotOpen  exit 3
     │   └── TooNew  exit 3
     ├── LogError
     ├── ModelError  exit 6
@@ -109,6 +111,14 @@ class Corrupt(StoreError, code="corrupt"):
 
 class TooNew(StoreError, code="too_new", exit_code=3):
     """The log holds events that only a newer vaka may act on."""
+
+
+class CannotOpen(StoreError, code="cannot_open", exit_code=3):
+    """The file of a store cannot be opened; the message names it."""
+
+
+class NotADatabase(Corrupt, code="not_a_database", exit_code=3):
+    """The file of a store is damaged or is not a database; the message names it."""
 
 
 class LogError(VakaError, code="log"):

@@ -1,6 +1,7 @@
 """Open the database file: create it, configure it, migrate its schema; and translate SQLite's errors into vaka's."""
 
 import os
+import shlex
 import sqlite3
 import threading
 import time
@@ -9,7 +10,17 @@ from functools import cache
 from pathlib import Path
 
 from vaka.core.ports.files import POSIX_LOCKED_FILES
-from vaka.core.types.errors import Busy, ConfigError, Corrupt, InvalidInput, StoreError, Unavailable, VakaError
+from vaka.core.types.errors import (
+    Busy,
+    CannotOpen,
+    ConfigError,
+    Corrupt,
+    InvalidInput,
+    NotADatabase,
+    StoreError,
+    Unavailable,
+    VakaError,
+)
 from vaka.stores.common import Durability
 
 _CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_CONSTRAINT}
@@ -130,10 +141,17 @@ def connect(path: Path, durability: Durability, *, wait: bool) -> sqlite3.Connec
             return _open_connection(path, durability, timeout)
         except SQLITE_ERRORS as error:
             if not is_locked(error):
-                raise translate_error(error) from error
+                raise _opening_error(path, translate_error(error)) from error
             if time.monotonic() >= until:
                 raise
         time.sleep(0.01)
+
+
+def _opening_error(path: Path, error: VakaError) -> VakaError:
+    """Return the error for a file that cannot be opened; it names the file."""
+    if isinstance(error, Corrupt):
+        return NotADatabase(f"the store {str(path)!r} cannot be opened: {error}")
+    return CannotOpen(f"the store {str(path)!r} cannot be opened: {error}") if type(error) is StoreError else error
 
 
 def _open_connection(path: Path, durability: Durability, timeout: float) -> sqlite3.Connection:
@@ -161,20 +179,22 @@ def _count_locked_files(locked: list[tuple[int, int]], by: int) -> None:
 
 
 def _create_file(path: Path) -> None:
-    """Create the file and its folder, readable by this user only; an existing file is not even opened.
+    """Create the file, readable by this user only; an existing file is not even opened.
 
     Closing its descriptor would drop the POSIX locks of every connection this process has to it: another process that
     ends would believe itself the last one and remove the write-ahead log while this one still writes to it.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _open_lock:  # no other thread registers locks of the file before it is closed
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
     except FileExistsError:
         if path.is_dir():
-            raise StoreError(f"the database {str(path)!r} cannot be opened: it is a folder") from None
+            raise CannotOpen(f"the database {str(path)!r} cannot be opened: it is a folder") from None
     except OSError as error:
-        raise StoreError(f"the database {str(path)!r} cannot be opened: {error.strerror}") from error
+        problem = error.strerror
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
+            problem = f"its folder does not exist; create it with: mkdir -p {shlex.quote(str(path.parent))}"
+        raise CannotOpen(f"the database {str(path)!r} cannot be opened: {problem}") from error
 
 
 def _contains_casefold(title: str, text: str) -> bool:

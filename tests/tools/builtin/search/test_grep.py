@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.tools.builtin.harness import ToolHarness, child_processes, value_of
+from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileRefused, InvalidInput
 from vaka.core.types.ids import Digest
@@ -331,49 +331,6 @@ async def test_a_configuration_file_of_ripgrep_is_ignored(
     bench.write("a/b/c.txt", "hit")
     bench.write("d.txt", "no")
     assert (await grep(bench, "ripgrep", "hit")).text == "a/b/c.txt"
-
-
-async def test_a_timeout_kills_the_python_worker(bench: ToolHarness) -> None:
-    bench.write("a.txt", "a" * 60 + "b\n")
-    result = await run_grep(bench.files, {"pattern": "(a+)+$"}, engine="python", seconds=0.5)
-    assert "stopped at 'a.txt' after 0.5 s, and files are missing" in result.text
-    assert (result.value["truncated"], result.value["timed_out"]) == (True, True)
-    assert [command for command in child_processes() if "regex_worker.py" in command or "/rg\0" in command] == []
-
-
-async def test_a_search_that_is_stopped_returns_what_it_has_found(bench: ToolHarness) -> None:
-    bench.write("a.txt", "aaa\naaa\n")
-    bench.write("b.txt", "a" * 60 + "b\n")
-    given = {"pattern": "(a+)+$", "output_mode": "content"}
-    result = await run_grep(bench.files, given, engine="python", seconds=4.0)
-    lines = result.text.splitlines()
-    assert lines[:2] == ["a.txt:1: aaa", "a.txt:2: aaa"]
-    assert "stopped at 'b.txt'" in lines[2]
-    assert (result.value["total_matches"], result.value["truncated"]) == (2, True)
-
-
-async def test_the_time_limit_includes_reading_the_pattern(bench: ToolHarness) -> None:
-    bench.write("a.txt", "x\n")
-    with pytest.raises(FileError, match="no time to search"):
-        await run_grep(bench.files, {"pattern": r"(?=x)\p{L}{3}"}, engine="python", seconds=0.0)
-
-
-async def test_results_beyond_the_limit_are_announced(bench: ToolHarness, engine: GrepEngine) -> None:
-    bench.write("a.txt", "hit\n" * 300)
-    result = await grep(bench, engine, "hit", output_mode="content")
-    assert (len(result.value["matches"]), result.value["total_matches"], result.value["truncated"]) == (100, 300, True)
-    last = await grep(bench, engine, "hit", output_mode="content", offset=200)
-    assert (len(last.value["matches"]), last.value["truncated"]) == (100, False)
-
-
-@needs_ripgrep
-async def test_a_timeout_kills_ripgrep(bench: ToolHarness) -> None:
-    os.mkfifo(bench.root / "fifo")
-    bench.write("a.txt", "hit")
-    assert (await grep(bench, "ripgrep", "hit")).text == "a.txt"  # a pipe is not opened
-    with pytest.raises(FileError, match="there was no time to search: 'hit'"):
-        await run_grep(bench.files, {"pattern": "hit"}, engine="ripgrep", seconds=0.0)
-    assert [command for command in child_processes() if "regex_worker.py" in command or "/rg\0" in command] == []
 
 
 async def test_look_around_is_left_to_python(bench: ToolHarness) -> None:
