@@ -13,8 +13,9 @@ from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.loop.children.subagent import open_script_journal, record_script_end
 from vaka.core.loop.context import Turn
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.errors import InvalidInput, ScriptError, suggest_keywords
+from vaka.core.types.errors import InvalidInput, ScriptError
 from vaka.core.types.ids import JSON, AgentPath
+from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.header import read_header
 from vaka.luau.host import surface_functions

@@ -19,9 +19,10 @@ from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.values import SharedValues
 from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdated, SessionWorkspace
-from vaka.core.types.errors import InvalidInput, NotFound, suggest_keywords
+from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
+from vaka.core.types.keywords import suggest_keywords
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.clock import RandomIds, SystemClock

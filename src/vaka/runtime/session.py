@@ -19,9 +19,10 @@ from vaka.core.types.control import (
     RunSettings,
     SessionClosed,
 )
-from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError, suggest_keywords
+from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
+from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.message import Message, Text, as_content
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput

@@ -20,8 +20,9 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeGuard, TypeVar, get_a
 import msgspec
 
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.types.errors import InvalidInput, unknown_keyword_error
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId
+from vaka.core.types.keywords import unknown_keyword_error
 from vaka.core.types.message import FailureReason, Part, Text, ToolResult, replace_surrogates
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.tools.arguments import ArgumentReader

@@ -33,8 +33,9 @@ S = SessionId("s")
 
 async def test_files_are_created_on_first_use_and_private(tmp_path: Path) -> None:
     path = tmp_path / "new" / "vaka.db"
+    path.parent.mkdir(mode=0o700)
     store = SqliteStore(path)
-    assert not path.parent.exists()
+    assert not list(path.parent.iterdir())
     await begin_session(store, "s")
     modes = {file.name.removeprefix("vaka.db"): stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert modes == {"": 0o600, "-wal": 0o600, "-shm": 0o600, "-live": 0o700}
@@ -111,7 +112,7 @@ async def test_a_path_without_write_permission_is_a_store_error(path: Path, spaw
         place.chmod(0o555)
     try:
         child = await spawn("locked_out")
-        assert await child.read_to_end() == ["StoreError True"] * 3
+        assert await child.read_to_end() == ["CannotOpen True"] * 3
     finally:
         path.parent.chmod(0o755)
 

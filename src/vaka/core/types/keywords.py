@@ -1,0 +1,31 @@
+"""Unknown keyword arguments, reported with the name that was probably meant."""
+
+import functools
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def unknown_keyword_error(function: str, name: str, known: Iterable[str]) -> TypeError:
+    """Return the error for a keyword argument that a function does not take."""
+    near = get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+
+
+def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function whose unknown keyword arguments are reported with a suggestion."""
+    code: Any = getattr(function, "__code__")  # noqa: B009  # a Python function has one, a Callable need not
+    known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+    @functools.wraps(function)
+    def call_checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs and not known.issuperset(kwargs):
+            unknown = next(name for name in kwargs if name not in known)
+            raise unknown_keyword_error(function.__qualname__.removesuffix(".__init__"), unknown, known)
+        return function(*args, **kwargs)
+
+    return call_checked
