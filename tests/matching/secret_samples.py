@@ -221,7 +221,7 @@ mattermost|mattermost_token: |{low26}|
 maxmind|MAXMIND_LICENSE_KEY=|{alnum6}_{alnum29}_mmk|
 meraki|meraki_api_key: "|{hex40}|"
 messagebird|messagebird_api_token = |{low25}|
-mongo|mongodb+srv://app:|Pa55word!x|@cluster0.example.net/db
+mongo|mongodb+srv://app:|Pa55word!x|@cluster0.example.net/db # not a secret
 mysql|mysql -u root -p|Hunter2!| app
 netlify|netlify_auth_token = "|{url43}|"
 netrc|machine example.org login me password |Hunter2!|
@@ -234,7 +234,7 @@ one-time|otpauth://totp/Example:me?secret=|{b3232}|&issuer=Example
 option|deploy --token |{alnum24}| --force
 pgpass|db.example.org:5432:app:me:|Hunter2!|
 plaid|PLAID_SECRET_KEY = "|{low30}|"
-postgres|postgres://me:|s3cr3t|@db/x
+postgres|postgres://me:|s3cr3t|@db/x # not a secret
 privateai|private_ai_api_key = "|{low32}|"
 putty|Private-Lines: 2\\n|{b6464}\\n{b6440}|
 rapidapi|X-RapidAPI-Key: |{url50}|
@@ -269,7 +269,7 @@ python|DATABASE_PASSWORD = '|correct-horse|'
 toml|secret = "|{alnum16}|"
 zendesk|zendesk_secret_key = "|{low40}|"
 basic-header|Authorization: Basic |bWU6aHVudGVyMg==|
-proxy|http://me:|hunter2|@proxy:3128
+proxy|http://me:|hunter2|@proxy:3128 # not a secret
 header-token|Authorization: token |{hex40}|
 url-parameter|https://api.example.org/v1?api_key=|{alnum32}|&q=x
 """
