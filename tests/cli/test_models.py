@@ -177,7 +177,8 @@ async def test_a_session_changes_its_model_from_run_to_run_and_usage_has_both(sh
         await run_vaka(shell, provider, "run", "First.", "--model", "anthropic/claude-sonnet-5", "--session", "s")
         await run_vaka(shell, provider, "run", "Second.", "--model", "openai-chat/gpt-5-mini", "--session", "s")
     texts = [message["content"] for message in provider.requests[1].body["messages"]]
-    assert texts == ["First.", "One.", "Second."]
+    assert texts[0].startswith("You are vaka")
+    assert texts[1:] == ["First.", "One.", "Second."]
     usage = shell.vaka("sessions", "show", "s", "--usage")
     assert re.findall(r"^(\S+) +(\d+) ", usage.out, re.MULTILINE) == [
         ("claude-sonnet-5", "1"), ("gpt-5-mini", "1"), ("all", "2"),

@@ -98,6 +98,7 @@ def test_git_does_not_see_the_mounts_of_protected_paths(repository: Shell) -> No
 
 def test_a_log_that_lies_in_the_workspace_can_neither_be_replaced_nor_given_a_journal(repository: Shell) -> None:
     store = ("--store", "sqlite:///kept/log.db")
+    (repository.folder / "kept").mkdir()
     attack = (
         "echo x > kept/log.db-journal || mv kept other || mv kept/log.db-journal x || echo x > kept/log.db || ls kept"
     )

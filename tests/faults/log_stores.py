@@ -47,6 +47,7 @@ class SqliteLogStore(LogStore):
 
     def _store_fields(self, number: int) -> dict[str, str]:
         path = self.folder / f"log-{number}" / "vaka.db"
+        path.parent.mkdir(exist_ok=True)
         return {"store": f"sqlite:///{path}", "session": "voyage", "durability": self._durability}
 
 

@@ -46,7 +46,7 @@ def test_doctor_shows_what_cannot_be_enforced(tmp_path: Path) -> None:
 
 
 def test_on_another_system_doctor_shows_no_sandbox(tmp_path: Path) -> None:
-    found = run_doctor(tmp_path, "import sys; sys.platform = 'darwin'")
+    found = run_doctor(tmp_path, "import sys, urllib.request; sys.platform = 'darwin'")
     assert found["sandbox"][0] == "note"
     assert "none, which enforces nothing; commands run WITHOUT a sandbox" in found["sandbox"][1]
     assert "bubblewrap" not in found

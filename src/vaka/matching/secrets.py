@@ -216,6 +216,8 @@ _MAX_NAME = 72
 """Characters of the longest name with what separates it from its value."""
 _SHORT_CONTEXT = 24
 """Characters to keep while there is no keyword: a part of one, or the number before a token of Facebook."""
+_SHORTEST_DOTTED = len("pat") + 14 + len(".")
+"""Characters of the shortest beginning of a token with dots in it."""
 
 
 def _starts_with(words: Iterable[str]) -> str:
@@ -346,7 +348,7 @@ def _may_be_token(run: str) -> bool:
     return (
         "1//0" in run
         or _partial_prefix(run, 0) < len(run)
-        or (len(run) > _SHORT_CONTEXT and bool(_open_dotted.search(run)))
+        or (len(run) >= _SHORTEST_DOTTED and bool(_open_dotted.search(run)))
     )
 
 

@@ -148,6 +148,7 @@ async def test_a_writer_that_sends_nonsense_is_disconnected(store: SqliteStore, 
 
 async def test_a_socket_works_under_a_long_path(tmp_path: Path) -> None:
     path = tmp_path / ("deep" * 20) / ("deeper" * 20) / "vaka.db"
+    path.parent.mkdir(parents=True)
     store, other = SqliteStore(path), SqliteStore(path)
     await begin_session(store, "s")
     block = GrowingBlock()
