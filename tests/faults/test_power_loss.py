@@ -76,7 +76,7 @@ class RecordedRun:
         """Return a plan for a session with these files."""
         plan = msgspec.structs.replace(self.home.new_plan(), ahead=60.0, how="resume")
         path = Path(plan.store.removeprefix("sqlite:///"))
-        path.parent.mkdir()
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(database)
         path.with_name("vaka.db-wal").write_bytes(wal)
         if commit.ledger:
