@@ -95,6 +95,16 @@ agent_options = group_options(
 )  # fmt: skip
 """The options of the agent and its tools."""
 
+limit_options = group_options(
+    click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls of a turn at most."),
+    click.option("--timeout", type=Duration(), help="How long a turn may take, such as 90 or 5m."),
+    click.option(
+        "--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars of a turn at most."
+    ),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a turn at most."),
+)  # fmt: skip
+"""The limits of a turn."""
+
 prompt_options = group_options(
     click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions."),
     click.option(

@@ -56,10 +56,7 @@ _EXAMPLES = options.format_examples(
 )  # fmt: skip
 @options.world_options
 @options.policy_options
-@click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls of one turn at most.")
-@click.option("--timeout", type=options.Duration(), help="How long one turn may take, such as 90 or 5m.")
-@click.option("--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars of one turn at most.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one turn at most.")
+@options.limit_options
 @options.store_options
 def chat(words: tuple[str, ...], **flags: Any) -> None:
     """Converse with an agent. /help lists the commands and keys.

@@ -71,10 +71,7 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and run the prompt in the copy.")
 @options.world_options
 @options.policy_options
-@click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls at most.")
-@click.option("--timeout", type=options.Duration(), help="How long at most, such as 90 or 5m.")
-@click.option("--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars at most.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens at most.")
+@options.limit_options
 @options.store_options
 @click.option("-o", "file", type=_OUTPUT_FILE, metavar="FILE", help="Also write the answer to this file.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
