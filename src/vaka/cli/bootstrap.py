@@ -19,6 +19,7 @@ import click
 from vaka.agents.react import Agent
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.render import StatusLine, as_printable
+from vaka.cli.strings import translate, use_language
 from vaka.config.claude_settings import load_permissions, project_settings_files
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import ConfigContext, Settings, data_folder, load_settings, trust_root_of
@@ -65,6 +66,7 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
         known["store"] = "memory:"
     settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
     settings.claude_file = flags.get("settings") or ""
+    use_language(settings["lang"])
     return settings
 
 
@@ -106,11 +108,14 @@ def ask_trust_once(context: ConfigContext) -> None:
     inside = [file for file in files if file is not None and file.resolve().is_relative_to(root)]
     if not inside:
         return
-    click.echo(f"{as_printable(str(root))} has settings of its own:", err=True)
+    click.echo(translate("{folder} has settings of its own:", folder=as_printable(str(root))), err=True)
     for path in inside:
         click.echo(f"  {as_printable(str(path))}", err=True)
-    click.echo("Until you trust it they can only tighten what is allowed. `vaka trust` changes your answer.", err=True)
-    context.trust.record(root, click.confirm("Trust this folder?", default=False, err=True))
+    click.echo(
+        translate("Until you trust it they can only tighten what is allowed. `vaka trust` changes your answer."),
+        err=True,
+    )
+    context.trust.record(root, click.confirm(translate("Trust this folder?"), default=False, err=True))
 
 
 def create_default_store_folder(settings: Settings) -> None:
