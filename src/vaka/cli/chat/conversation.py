@@ -15,10 +15,11 @@ from prompt_toolkit.formatted_text import AnyFormattedText
 from vaka import __version__
 from vaka.cli.bootstrap import current_user
 from vaka.cli.chat.completion import ChatCompleter, attached_files
-from vaka.cli.chat.rendering import Renderer, format_cost, format_seconds, format_tokens
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
-from vaka.cli.chat.view import SessionView, todo_lines
+from vaka.cli.display.plain_renderer import format_cost, format_seconds, format_tokens
+from vaka.cli.display.rich_renderer import Renderer
+from vaka.cli.display.view import SessionView, todo_lines
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable, shorten
 from vaka.cli.turn.approval_prompt import ApprovalDialog, render_approval, render_rules

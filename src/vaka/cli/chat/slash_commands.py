@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vaka.cli.chat.completion import fuzzy_sort
-from vaka.cli.chat.rendering import THEMES, diff_of, format_cost, format_tokens
-from vaka.cli.chat.view import todo_lines
+from vaka.cli.display.plain_renderer import diff_of, format_cost, format_tokens
+from vaka.cli.display.rich_renderer import THEMES
+from vaka.cli.display.view import todo_lines
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.render import Transcript, as_printable, format_age, shorten

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vaka.cli.chat.markdown import MAX_CODE_LINES, MarkdownStream
+from vaka.cli.display.markdown import MAX_CODE_LINES, MarkdownStream
 
 
 def blocks_of(*pieces: str) -> list[str]:

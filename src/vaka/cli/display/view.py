@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from vaka.cli.chat.markdown import MarkdownStream
-from vaka.cli.chat.rendering import Renderer, format_seconds, summary_of
+from vaka.cli.display.markdown import MarkdownStream
+from vaka.cli.display.plain_renderer import format_seconds, summary_of
+from vaka.cli.display.rich_renderer import Renderer
 from vaka.cli.render import as_printable, author_of, shorten
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Event

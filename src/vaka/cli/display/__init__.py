@@ -1,0 +1,1 @@
+"""What a terminal shows of a session, in `vaka run` and in `vaka chat`."""
