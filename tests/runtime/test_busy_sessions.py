@@ -23,7 +23,8 @@ from tests.runtime.runtime_fixtures import (
     wait_until,
 )
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Middleware, Outcome
+from vaka.core.loop.middleware import Middleware
+from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import Busy, Cancelled, Closed, Interrupted
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId

@@ -15,11 +15,11 @@ from vaka.core.loop.children.script_journal import (
     unfinished_script,
 )  # fmt: skip
 from vaka.core.loop.context import Turn
-from vaka.core.loop.turn import Ending
 from vaka.core.messages.blobs import offload, restore_content
 from vaka.core.messages.prompt import turn_input_content
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.stop import TurnStopped
+from vaka.core.types.ending import Ending
 from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Digest, MessageId

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Middleware, Outcome
+from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
+from vaka.core.types.ending import Outcome
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult, text_of
 
 LOGGER_NAME = "vaka.turn"

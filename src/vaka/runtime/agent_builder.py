@@ -14,10 +14,10 @@ from vaka.core.loop.context import ModelSettings, Recipe, Turn
 from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
 from vaka.core.loop.dmail import DMailDelivery
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.turn import Ending
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import BindableTool, Tool, ToolContext
 from vaka.core.types.control import InputAdded
+from vaka.core.types.ending import Ending
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import ToolResult, as_content

@@ -6,11 +6,11 @@ from typing import Any
 
 from vaka.agents.react import Agent
 from vaka.core.loop.context import Turn
-from vaka.core.loop.turn import Ending
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool
+from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.luau.agent import ScriptBody

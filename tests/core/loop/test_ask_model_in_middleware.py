@@ -10,8 +10,8 @@ from tests.core.messages.test_ask_model import (
 )
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Outcome
 from vaka.core.ports.model import Prompt
+from vaka.core.types.ending import Outcome
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolResult, Usage
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say

@@ -18,8 +18,8 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
-from vaka.core.loop.middleware import Outcome
 from vaka.core.ports.model import Prompt
+from vaka.core.types.ending import Outcome
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, CallRef, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.core.types.progress import MessageCompleted, StepStarted

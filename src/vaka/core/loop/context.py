@@ -3,7 +3,7 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -21,14 +21,12 @@ from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log
 from vaka.core.session.state import AgentProgress, SessionState, agent_key
 from vaka.core.session.stop import StopSignal, Timer
+from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, EventScope
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
 from vaka.core.types.tool import ToolChoice, ToolSpec
-
-if TYPE_CHECKING:
-    from vaka.core.loop.turn import Ending
 
 Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
 """A system prompt: a text, or a function that makes one at the start of each turn."""

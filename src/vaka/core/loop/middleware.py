@@ -16,6 +16,7 @@ import msgspec
 from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
+from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
 from vaka.core.types.event import Body
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
@@ -37,15 +38,6 @@ class Reject(msgspec.Struct, frozen=True):
     """Returned by ``before_agent``: rejects the input, which does not become part of the conversation."""
 
     reason: str
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How the run of an agent ended, as ``after_agent`` sees it; only a change of ``text`` has an effect."""
-
-    text: str
-    stop: str = "end"
-    limit: str = ""
-    error: str = ""
 
 
 class Middleware:

@@ -6,12 +6,10 @@ A turn ends in an event, not in an exception. Only ``StoreError`` and ``Suspende
 written, or the turn waits for a person.
 """
 
-from typing import Literal
-
 import msgspec
 
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Answer, Outcome, Reject
+from vaka.core.loop.middleware import Answer, Reject
 from vaka.core.loop.step import begin_step, call_model, steered_inputs
 from vaka.core.loop.tools.calls import run_calls
 from vaka.core.messages.blobs import offload, restore_content
@@ -21,12 +19,10 @@ from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
+from vaka.core.types.ending import Ending, Outcome
 from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
-from vaka.core.types.event import Body
 from vaka.core.types.ids import EventScope, MessageId
-from vaka.core.types.message import Content, FailureReason, Text
-
-_SEAL_REASONS: dict[str, FailureReason] = {"cancelled": "cancelled", "interrupted": "interrupted"}
+from vaka.core.types.message import Content, Text
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,24 +35,13 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
     """The event that starts a child agent, without its content; ``None`` for the root agent."""
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run of the loop ended."""
-
-    kind: Literal["completed", "failed", "cancelled", "interrupted"] = "completed"
-    text: str = ""
-    limit: str = ""
-    code: str = ""
-    message: str = ""
-    withdrawn: bool = False
-
-
 async def run_turn(turn: Turn, turn_input: TurnInput | None) -> Ending:
     """Run a turn to its end: a new one, or without ``turn_input`` the one the log says is unfinished."""
     ending = await run_agent(turn, turn_input)
     if turn.state.turn is None and not turn.log.pending.turn_started:
         raise TurnError(ending.message, code=ending.code)  # the input could not be stored: no turn has started
     await seal_open_calls(turn, ending, "The turn ended before this call did.")
-    await turn.log.append(turn.scope, _closing_event(turn, ending), release=not turn.state.inputs)
+    await turn.log.append(turn.scope, ending.closing_event(turn.budget.used), release=not turn.state.inputs)
     return ending
 
 
@@ -198,22 +183,6 @@ async def seal_open_calls(turn: Turn, ending: Ending, text: str) -> None:
     if turn.log.pending.open_calls:
         await turn.log.append(turn.scope)  # ``tool.called`` must be in the log before the result that seals it
         answered.clear()
-    reason = _SEAL_REASONS.get(ending.kind, "sealed")
-    for path, step, result in results_for_open_calls(turn.state, reason, text, turn.path):
+    for path, step, result in results_for_open_calls(turn.state, ending.seal_reason, text, turn.path):
         if result.call not in answered:
             turn.log.defer(EventScope(turn.id, step, path), progress.ToolFailed(result=result))
-
-
-def _closing_event(turn: Turn, ending: Ending) -> Body:
-    """Return the event that ends a turn."""
-    usage = turn.budget.used
-    if ending.kind == "failed":
-        return progress.TurnFailed(
-            code=ending.code, message=ending.message, text=ending.text, withdrawn=ending.withdrawn, usage=usage
-        )
-    if ending.kind == "cancelled":
-        return progress.TurnCancelled(note=ending.message, text=ending.text, usage=usage)
-    if ending.kind == "interrupted":
-        return progress.TurnInterrupted(note=ending.message, text=ending.text, usage=usage, code=ending.code)
-    stop: Literal["end", "limit"] = "limit" if ending.limit else "end"
-    return progress.TurnCompleted(text=ending.text, stop=stop, limit=ending.limit, usage=usage)

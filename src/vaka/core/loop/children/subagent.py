@@ -10,13 +10,14 @@ from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.children.script_journal import ScriptJournal
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.tools.context import CallContext
-from vaka.core.loop.turn import Ending, TurnInput, run_agent, seal_open_calls
+from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
 from vaka.core.messages.blobs import BLOB_THRESHOLD
 from vaka.core.messages.tool_result import failed_result
 from vaka.core.ports.store import BlobStore
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import StopSignal
+from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, EventScope
 from vaka.core.types.message import Content, FailureReason, Text, ToolResult

@@ -1,0 +1,49 @@
+"""How the run of an agent ended, for the loop and for middleware, and the event that closes its turn."""
+
+from typing import Literal
+
+import msgspec
+
+from vaka.core.types import progress
+from vaka.core.types.event import Body
+from vaka.core.types.message import FailureReason, Usage
+
+_SEAL_REASONS: dict[str, FailureReason] = {"cancelled": "cancelled", "interrupted": "interrupted"}
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How the run of an agent ended, as ``after_agent`` sees it; only a change of ``text`` has an effect."""
+
+    text: str
+    stop: str = "end"
+    limit: str = ""
+    error: str = ""
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of the loop ended."""
+
+    kind: Literal["completed", "failed", "cancelled", "interrupted"] = "completed"
+    text: str = ""
+    limit: str = ""
+    code: str = ""
+    message: str = ""
+    withdrawn: bool = False
+
+    @property
+    def seal_reason(self) -> FailureReason:
+        """The reason of the failed results that calls without a result get."""
+        return _SEAL_REASONS.get(self.kind, "sealed")
+
+    def closing_event(self, usage: Usage) -> Body:
+        """Return the event that ends a turn."""
+        if self.kind == "failed":
+            return progress.TurnFailed(
+                code=self.code, message=self.message, text=self.text, withdrawn=self.withdrawn, usage=usage
+            )
+        if self.kind == "cancelled":
+            return progress.TurnCancelled(note=self.message, text=self.text, usage=usage)
+        if self.kind == "interrupted":
+            return progress.TurnInterrupted(note=self.message, text=self.text, usage=usage, code=self.code)
+        stop: Literal["end", "limit"] = "limit" if self.limit else "end"
+        return progress.TurnCompleted(text=self.text, stop=stop, limit=self.limit, usage=usage)
