@@ -9,6 +9,7 @@ import vaka
 from tests.runtime.runtime_fixtures import agent, collect, log_writer, read_log, results_by_call, runtime
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import SessionId
 from vaka.runtime.options import ModeContext
 from vaka.stores.memory import MemoryStore, SharedMemory
 from vaka.testing.models import ScriptedModel, call, say
@@ -66,6 +67,15 @@ class TestStoredValues:
             assert await call_tools(rt, *shared) == ["1 1", "2 2"]
         with pytest.raises(InvalidInput, match="storage must be one of script, session, shared, not 'all'"):
             vaka.LuauTool(COUNTER, name="wrong", storage="all")  # type: ignore[arg-type]  # the fault of this test
+
+    async def test_values_of_a_session_are_deleted_with_it(self) -> None:
+        tool = vaka.LuauTool(COUNTER, name="mine", storage="session")
+        async with runtime() as rt:
+            for name in ("x", "x/y"):
+                assert await call_tools(rt, tool, session=name) == ["1 1"]
+            await rt.store.sessions.delete(SessionId("x"))
+            assert [key.partition("/script/")[0] for key in await rt.store.values.keys()] == ["session/3/x/y"]
+            assert await call_tools(rt, tool, session="x") == ["1 1"]
 
     async def test_trusted_and_untrusted_scripts_share_nothing(self) -> None:
         async with runtime() as rt:

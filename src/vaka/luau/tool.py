@@ -12,6 +12,7 @@ import msgspec
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.loop.children.subagent import open_script_journal, record_script_end
 from vaka.core.loop.context import Turn
+from vaka.core.ports.store import session_values_prefix
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError
 from vaka.core.types.ids import JSON, AgentPath
@@ -94,8 +95,8 @@ class ScriptSource:
             return f"script/{trust}/shared/"
         package = package_of(self.path) if self.path else ""
         identity = f"package {package}" if package else str(self.path.resolve()) if self.path else self._owner
-        scope = quote(identity, safe="")
-        return f"script/{trust}/{scope}/" if self._storage == "script" else f"script/{trust}/{scope}/{session}/"
+        prefix = f"script/{trust}/{quote(identity, safe='')}/"
+        return prefix if self._storage == "script" else session_values_prefix(session) + prefix
 
 
 def _user_of(turn: Turn) -> str:

@@ -4,13 +4,21 @@ No other program can change its bytes, so reading does not verify hashes.
 """
 
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 
 import msgspec
 
 from vaka.core.ports import store
-from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
+from vaka.core.ports.store import (
+    GcResult,
+    PendingDecision,
+    Retention,
+    SessionInfo,
+    SessionPage,
+    SessionQuery,
+    session_values_prefix,
+)
 from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import advance_row, blobs_of, replace_fields, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
@@ -88,6 +96,15 @@ class SharedMemory:
         self.claims: dict[MemoryKey, MemoryClaim] = {}
         self.blobs: dict[tuple[str, Digest], tuple[bytes, str]] = {}
         self.values: dict[tuple[str, str], bytes] = {}
+
+    def delete_session_values(self, keys: Iterable[MemoryKey]) -> None:
+        """Delete the values that belong to sessions."""
+        prefixes = {(namespace, session_values_prefix(session)) for namespace, session in keys}
+        self.values = {
+            key: value
+            for key, value in self.values.items()
+            if not any(key[0] == namespace and key[1].startswith(prefix) for namespace, prefix in prefixes)
+        }
 
     def wake(self, key: MemoryKey, head: int) -> None:
         """Wake the waits for a session in all handles."""
@@ -234,6 +251,7 @@ class MemorySessions(_MemoryPort):
         if key in self._shared.claims:
             raise Busy(f"session {session!r} has a writer")
         del self._shared.logs[key]
+        self._shared.delete_session_values({key})
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
         logs = self._shared.logs.items()
@@ -343,6 +361,7 @@ class MemoryStore:
         if not retention.dry_run:
             shared.logs = {key: log for key, log in shared.logs.items() if key not in removed}
             shared.blobs = {key: blob for key, blob in shared.blobs.items() if key not in loose}
+            shared.delete_session_values(removed)
         size = sum(removed.values()) + sum(loose.values())
         return GcResult(sessions=tuple(sorted(session for _, session in removed)), blobs=len(loose), bytes=size)
 

@@ -152,7 +152,7 @@ class SessionIndex(Protocol):
     async def list(self, query: SessionQuery) -> SessionPage: ...
 
     async def delete(self, session: SessionId) -> None:
-        """Delete a session and its data. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
+        """Delete a session, its data and values. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
         ...
 
     async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
@@ -184,8 +184,16 @@ class BlobStore(Protocol):
         ...
 
 
+def session_values_prefix(session: str) -> str:
+    """Return the prefix of the keys of values that belong to a session: they are deleted with it.
+
+    The length makes prefixes unique: no session's prefix begins with that of another one.
+    """
+    return f"session/{len(session.encode('utf-8', 'surrogatepass'))}/{session}/"
+
+
 class KeyValueStore(Protocol):
-    """Small JSON values by name."""
+    """Small JSON values by name; see ``session_values_prefix`` for those of one session."""
 
     async def get(self, key: str) -> JSON:
         """Return the value, ``None`` when there is none."""

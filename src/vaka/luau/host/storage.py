@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from vaka.core.loop.children.script_journal import ScriptRequest
-from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.store import KeyValueStore, session_values_prefix
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.luau.protocol import HostFunction, HostFunctions, as_count, as_string, as_table, pack, unpack
@@ -140,16 +140,24 @@ def store_functions(services: HostServices) -> HostFunctions:
     async def remove(key: JSON) -> None:
         await values.put(storage_key(key), None)
 
+    async def cache_key(key: JSON) -> str:
+        """Return a key of the cache; a session that is created again under its old id does not find the old values."""
+        turn = services.journal.turn if services.journal is not None else None
+        if turn is None or not services.storage.startswith(session_values_prefix(turn.session)):
+            return storage_key(key)
+        info = await turn.log.store.sessions.find(turn.session)
+        return f"{info.created if info is not None else ''} {storage_key(key)}"
+
     async def get_cached(key: JSON) -> JSON:
-        return cache.get(storage_key(key))
+        return cache.get(await cache_key(key))
 
     async def put_cached(key: JSON, value: JSON = None, ttl: JSON = None) -> None:
         if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float)):
             raise ScriptError(f"cache_set: the time to live must be a number of seconds, not {ttl!r}")
-        cache.set(storage_key(key), value, ttl)
+        cache.set(await cache_key(key), value, ttl)
 
     async def remove_cached(key: JSON) -> None:
-        cache.set(storage_key(key), None)
+        cache.set(await cache_key(key), None)
 
     return {
         "kvs.get": HostFunction(get),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.store import SessionInfo, session_values_prefix
 from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
@@ -224,9 +224,12 @@ def check_body(key: SqliteKey, seq: int, body: object) -> bytes:
 
 
 def delete_session(connection: sqlite3.Connection, key: SqliteKey) -> None:
-    """Delete all rows of a session."""
+    """Delete all rows of a session, and its values."""
     for table in SESSION_TABLES:
         connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
+    prefix = session_values_prefix(key[1])
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    connection.execute("delete from pairs where namespace = ? and key >= ? and key < ?", (key[0], prefix, end))
 
 
 class LogRead(NamedTuple):

@@ -16,7 +16,8 @@ A store whose bytes other programs can change also takes ``ChainContract``, with
 from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
 from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
 from vaka.testing.stores.sealed_events import EventSealer
-from vaka.testing.stores.tables import BlobsContract, KeyValueContract, SessionsContract, SnapshotsContract
+from vaka.testing.stores.tables import BlobsContract, SessionsContract, SnapshotsContract
+from vaka.testing.stores.values import KeyValueContract
 
 
 class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContract):
