@@ -10,6 +10,7 @@ import msgspec
 
 from vaka.config.documents import suggest
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.progress import GIVEN_CALLS
 
 EXPECTED_BASE_URL = (
     "expected an address such as https://api.example.com/v1, without a query ('?…') or a fragment ('#…')"
@@ -50,7 +51,7 @@ Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
 TIERS = ("low", "mid", "high")
 
-RESERVED = frozenset({*TIERS, "haiku", "sonnet", "opus", "local", "scripted", "default"})
+RESERVED = frozenset({*TIERS, "haiku", "sonnet", "opus", "local", "scripted", "default", GIVEN_CALLS})
 """Names of tiers, aliases and built-in models; a model of the settings cannot have them."""
 
 MAX_FALLBACK_CHAIN = 16

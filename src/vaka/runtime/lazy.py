@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
     from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
+    from vaka.models.given_calls import GivenCalls
     from vaka.models.local.model import LocalModel
     from vaka.models.openai_embeddings import OpenAIEmbedder
     from vaka.models.scripted import Scripted
@@ -124,6 +125,12 @@ def scripted_model() -> "type[Scripted]":
     from vaka.models.scripted import Scripted
 
     return Scripted
+
+
+def given_calls_model() -> "type[GivenCalls]":
+    from vaka.models.given_calls import GivenCalls
+
+    return GivenCalls
 
 
 def local_model() -> "type[LocalModel]":

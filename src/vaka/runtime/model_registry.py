@@ -11,6 +11,7 @@ from vaka.core.ports.model import Chunk, Closeable, Embedder, Model, Prompt, Sto
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.core.types.monitor import ModelSelected
+from vaka.core.types.progress import GIVEN_CALLS
 from vaka.runtime import lazy
 from vaka.runtime.stats import EmbedderUsage
 
@@ -83,7 +84,7 @@ class ModelRegistry:
         try:
             if tier:
                 return self.choose(tier=tier)
-            self._models[name] = self._load_scripted(name) or self.factory.make(name)
+            self._models[name] = self._load_without_provider(name) or self.factory.make(name)
         finally:
             self._resolving.pop()
         return self._models[name]
@@ -153,7 +154,9 @@ class ModelRegistry:
             if factory is not None:
                 await factory.close()
 
-    def _load_scripted(self, name: str) -> Model | None:
+    def _load_without_provider(self, name: str) -> Model | None:
+        if name == GIVEN_CALLS:
+            return lazy.given_calls_model()()
         if name in self.config.models or not name.startswith(SCRIPTED_PREFIX):
             return None
         return lazy.scripted_model()(name.removeprefix(SCRIPTED_PREFIX))

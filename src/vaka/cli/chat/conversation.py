@@ -1,22 +1,22 @@
 """A conversation at the terminal: input goes to the session, and everything shown comes from its events."""
 
 import asyncio
-import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 from prompt_toolkit.formatted_text import AnyFormattedText
 
 from vaka import __version__
+from vaka.agents.react import tool_name_of
 from vaka.cli.bootstrap import current_user
 from vaka.cli.chat.completion import ChatCompleter, attached_files
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
+from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
 from vaka.cli.display.plain_renderer import format_cost, format_seconds, format_tokens
 from vaka.cli.display.rich_renderer import Renderer
 from vaka.cli.display.view import SessionView, todo_lines
@@ -26,10 +26,11 @@ from vaka.cli.turn.approval_prompt import ApprovalDialog, render_approval, rende
 from vaka.cli.turn.input import read_attachments
 from vaka.core.ports.files import Files
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
-from vaka.core.types.errors import NotFound, VakaError
+from vaka.core.types.errors import InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, DecisionId, SessionId
 from vaka.core.types.message import Text, replace_surrogates
+from vaka.core.types.progress import GIVEN_CALLS
 from vaka.runtime.options import UserInput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -70,13 +71,13 @@ class Chat:
         self.runtime, self.session, self.settings = runtime, session, settings
         self.model = ""
         """The model of the next turns, ``""`` for that of the agent."""
-        self.renderer = self._make_renderer()
-        self.view = SessionView(self.renderer)
         self.commands = SlashCommands(self)
         self._files: list[str] = []
         self._follow_task: asyncio.Task[None] | None = None
         self._prompt_task: tuple[DecisionId, asyncio.Task[None]] | None = None
         self._dismissed: set[DecisionId] = set()
+        self._typed_inputs: set[str] = set()
+        """The keys of inputs whose tool calls were typed here."""
         self._last_interrupt = -SECOND_INTERRUPT_SECONDS
         self.screen = ChatScreen(
             live_text=self._live_text, status=self._status, submit=self.submit, interrupt=self.interrupt,
@@ -84,6 +85,8 @@ class Chat:
             completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
             color=settings.theme != "none", unicode=settings.unicode,
         )  # fmt: skip
+        self.renderer = self._make_renderer()
+        self.view = SessionView(self.renderer)
 
     async def run(self, prompt: str = "") -> int:
         """Converse until the user leaves; return the exit code."""
@@ -137,10 +140,14 @@ class Chat:
                 self.screen.print(self.view.take(event))
 
     async def submit(self, text: str) -> None:
-        """Take what the user entered: a slash command, a command for the shell, or a prompt."""
+        """Take what the user entered: a slash command, a command for the shell, a note, or a prompt."""
         try:
             if text.startswith("/") and not text.startswith("//"):
                 await self.commands.run(text[1:])
+            elif text.startswith("!"):
+                await self._call_tools(text, command_calls(text))
+            elif text.startswith("#") and not text.startswith("##"):
+                await self._add_note(text)
             else:
                 await self._send(text)
         except (VakaError, click.ClickException, OSError) as error:
@@ -151,8 +158,31 @@ class Chat:
         content: UserInput = text
         if files:
             content = (Text(text=replace_surrogates(text)), *read_attachments([str(file) for file in files]))
-        on_busy: Any = self.settings.busy if self.view.busy else "queue"
-        await self.session.send(content, on_busy=on_busy, model=self.model)
+        steers = self.view.busy and not self.view.runs_typed_calls and self.settings.busy == "steer"
+        await self.session.send(content, on_busy="steer" if steers else "queue", model=self.model)
+
+    async def _call_tools(self, text: str, calls: Sequence[TypedCall]) -> None:
+        """Make tool calls that the user typed, in a turn of their own: under the rules, in the sandbox, in the log."""
+        names = {tool_name_of(tool) for tool in self.session.agent.tools}
+        missing = next((call["name"] for call in calls if call["name"] not in names), None)
+        if missing is not None or hasattr(self.session.agent, "bind"):
+            raise InvalidInput(f"the agent {self.session.agent.name!r} has no tool {missing or calls[0]['name']}")
+        key = self.runtime.env.ids.new_id("inp")
+        self._typed_inputs.add(key)
+        await self.session.send(text, key=key, model=GIVEN_CALLS, options={"calls": list(calls)})
+
+    async def _add_note(self, text: str) -> None:
+        """Add a note to the memory file of the project; ask which one if there are both, or none."""
+        files = memory_files(Path.cwd())
+        name = files[0] if len(files) == 1 else await self._choose_memory_file(bool(files))
+        if name:
+            await self._call_tools(text, note_calls(text, Path(name)))
+
+    async def _choose_memory_file(self, exists: bool) -> str:
+        names = " · ".join(f"[{name[0].lower()}] {name}" for name in MEMORY_FILES)
+        question = "Add the note to" if exists else "There is no memory file yet; create"
+        key = await self.screen.ask(self.renderer.panel(f"{question}: {names} · Esc leaves"), "ac")
+        return next((name for name in MEMORY_FILES if key and name[0].lower() == key.lower()), "")
 
     def interrupt(self) -> bool:
         """Interrupt the running turn; return whether there was one. A second time soon after it, leave."""
@@ -220,7 +250,9 @@ class Chat:
     async def _ask_decision(self, id: DecisionId, event: Event) -> None:
         body = event.data
         try:
-            if isinstance(body, ApprovalRequested):
+            if isinstance(body, ApprovalRequested) and not event.path and self._is_typed():
+                await self.runtime.resolve(id, "approve", by=current_user())
+            elif isinstance(body, ApprovalRequested):
                 await self._ask_approval(id, body, child=bool(event.path))
             elif isinstance(body, QuestionAsked):
                 await self._ask_question(id, body)
@@ -228,6 +260,10 @@ class Chat:
             self._dismissed.add(id)
         except VakaError as error:
             self.print_error(describe_error(error).message)
+
+    def _is_typed(self) -> bool:
+        """Whether the running turn makes calls that were typed here: typing a call is the decision to run it."""
+        return not self._typed_inputs.isdisjoint(self.view.turn_inputs)
 
     async def _ask_approval(self, id: DecisionId, body: ApprovalRequested, *, child: bool) -> None:
         position = list(self.view.pending).index(id) + 1
@@ -278,12 +314,11 @@ class Chat:
             self.screen.print(self.renderer.tool_call(call, body.result, full=True) + "\n")
 
     def _make_renderer(self) -> Renderer:
-        width = os.get_terminal_size().columns if os.isatty(1) else 80
-        return Renderer(width, theme=self.settings.theme, unicode=self.settings.unicode)
+        return Renderer(self.screen.columns, theme=self.settings.theme, unicode=self.settings.unicode)
 
     def _resize(self, *, force: bool = False) -> None:
         """Render for the present width of the terminal."""
-        if force or self.screen.app.output.get_size().columns != self.renderer.width:
+        if force or self.screen.columns != self.renderer.width:
             self.renderer = self.view.renderer = self._make_renderer()
 
     async def _tick(self) -> None:

@@ -139,6 +139,11 @@ class ChatScreen:
             self.redraw()
 
     @property
+    def columns(self) -> int:
+        """The width of the terminal."""
+        return self.app.output.get_size().columns
+
+    @property
     def asking(self) -> bool:
         return self._question is not None
 

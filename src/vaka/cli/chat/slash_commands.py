@@ -23,6 +23,7 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
+from vaka.core.types.progress import GIVEN_CALLS
 
 if TYPE_CHECKING:
     from vaka.cli.chat.conversation import Chat
@@ -81,6 +82,7 @@ class SlashCommands:
     async def _help(self, argument: str) -> None:
         rows = [f"  /{name:<12}{text}" for name, text in self.help_texts.items()]
         keys = (
+            "  !command runs a command, #note adds a note to the memory file of the project",
             "  Enter sends, Alt-Enter begins a new line, @ names a file, Tab or arrows choose a completion",
             "  Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves",
             "  Shift-Tab changes the permission mode, Ctrl-O shows the last result whole",
@@ -166,6 +168,8 @@ class SlashCommands:
         stats = await self._chat.runtime.stats(self._chat.session.id)
         for name, used in stats.by_model.items():
             usage = used.usage
+            if name == GIVEN_CALLS:
+                continue
             cached = f", {format_tokens(usage.cache_read)} cached" if usage.cache_read else ""
             cost = f"  {format_cost(usage.cost)}" if usage.cost else ""
             self._show(

@@ -1,6 +1,5 @@
 """``vaka tools``: list tools, and make one call under the permission rules."""
 
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,11 +16,11 @@ from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.cli.turn.session_record import continue_session, find_record
 from vaka.config.documents import suggest
 from vaka.config.settings import Settings
-from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk
 from vaka.core.types import progress
 from vaka.core.types.event import Event
-from vaka.core.types.message import ToolMessage, ToolResult
+from vaka.core.types.message import ToolResult
 from vaka.core.types.tool import ToolSpec
+from vaka.models.given_calls import GivenCall, GivenCalls
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import Options
@@ -83,7 +82,7 @@ def call(name: str, arguments: str, **flags: Any) -> None:
     names = [spec.name for spec in _tool_specs(agent)]
     if name not in names:
         raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NO_TOOLS)
-    agent.model = _SingleCallModel(name, _check_json_object(arguments))
+    agent.model = GivenCalls([GivenCall(name=name, arguments=_check_json_object(arguments))])
     report = _CallReport(quiet=flags["quiet"])
     for note in continued.notes:
         report.print_note(note)
@@ -91,22 +90,6 @@ def call(name: str, arguments: str, **flags: Any) -> None:
     code = run_turn(target, settings, agent, report)
     print_json(report.result_fields(name))
     raise Quit(report.exit_code(code))
-
-
-class _SingleCallModel:
-    """A model that makes one call and then ends the turn."""
-
-    name = "tools-call"
-
-    def __init__(self, tool: str, arguments: str) -> None:
-        self.tool, self.arguments = tool, arguments
-
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
-        if isinstance(prompt.messages[-1], ToolMessage):
-            yield StopChunk("end")
-        else:
-            yield CallChunk(index=0, name=self.tool, arguments=self.arguments)
-            yield StopChunk("calls")
 
 
 class _CallReport(Report):
@@ -162,7 +145,7 @@ def _tool_specs(agent: Agent) -> list[ToolSpec]:
     def make_script_host() -> "ScriptHost":  # for the specs of scripts; none is run
         return lazy.script_host()(Options(), lazy.open_store("memory:"))
 
-    recipe = AgentBuilder(_SingleCallModel("", ""), make_script_host).build_recipe(agent)
+    recipe = AgentBuilder(GivenCalls(), make_script_host).build_recipe(agent)
     return [tool.spec for tool in recipe.tools.values()]
 
 

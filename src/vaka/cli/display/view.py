@@ -22,6 +22,8 @@ MAX_OUTPUT_LINES = 5
 """Lines of the output of a running command that are shown."""
 MAX_CARDS = 200
 """Tool calls whose whole result can still be shown."""
+COMMAND_TOOL = "Bash"
+"""The tool of typed commands, whose output is shown whole."""
 TODO_KEY = "todos"
 """The session value of the to-do list."""
 
@@ -89,6 +91,10 @@ class SessionView:
         self.context_tokens = 0
         """Tokens of the last request and its answer."""
         self.model = ""
+        self.turn_inputs: tuple[str, ...] = ()
+        """The keys of the inputs with which the running turn began."""
+        self.runs_typed_calls = False
+        """Whether the running turn makes calls that a person typed."""
         self.turn_since: float | None = None
         self.turns = 0
         self.activity = ""
@@ -161,6 +167,7 @@ class SessionView:
             return ""
         self.turn_since = self._clock()
         self.turns += 1
+        self.turn_inputs = body.inputs
         self.activity = "thinking"
         return "".join(self._show_input(key, self.queued[key]) for key in body.inputs if key in self.queued)
 
@@ -173,6 +180,7 @@ class SessionView:
             return ""
         text = self._close_answer()
         self.turn_since, self.activity = None, ""
+        self.turn_inputs, self.runs_typed_calls = (), False
         self.running.clear()
         self.children.clear()
         match body:
@@ -197,7 +205,7 @@ class SessionView:
         return ""
 
     def _add_text(self, event: Event, message: MessageId, block: int, offset: int, text: str) -> str:
-        if event.path:
+        if event.path or self.runs_typed_calls:
             return ""
         shown = self._end_reasoning()
         if message != self._answer_id:
@@ -217,7 +225,7 @@ class SessionView:
         return self.renderer.note(f"reasoned for {format_seconds(self._clock() - since)}") if since is not None else ""
 
     def _on_message_completed(self, event: Event, body: progress.MessageCompleted) -> str:
-        if event.path:
+        if event.path or body.model == progress.GIVEN_CALLS:
             return ""
         shown, text = self._end_reasoning(), text_of(body.content)
         if self._answer is None or self._answer_id != body.message_id or self._answer.length > len(text):
@@ -262,7 +270,8 @@ class SessionView:
             return ""
         self.cards.append((running.call, body))
         shown = self._close_answer() if not event.path else ""
-        return shown + self.renderer.tool_call(running.call, body.result, depth=len(event.path)) + "\n"
+        full = self.runs_typed_calls and running.call.name == COMMAND_TOOL
+        return shown + self.renderer.tool_call(running.call, body.result, depth=len(event.path), full=full) + "\n"
 
     def _on_child_started(self, event: Event, body: progress.SubagentStarted) -> str:
         self.children[body.child] = body.agent
@@ -295,14 +304,16 @@ class SessionView:
 
     def _on_usage(self, event: Event, body: monitor.UsageRecorded) -> str:
         self.usage += body.usage
-        if not event.path and body.call is None:
+        if not event.path and body.call is None and body.usage.total:
             self.context_tokens = body.usage.total
         return ""
 
     def _on_step_started(self, event: Event, body: progress.StepStarted) -> str:
         if event.path:
             return ""
-        self.model, self.activity = body.model or self.model, "thinking"
+        self.runs_typed_calls = body.model == progress.GIVEN_CALLS
+        if not self.runs_typed_calls:
+            self.model, self.activity = body.model or self.model, "thinking"
         return "".join(self._show_input(key, self.queued[key]) for key in body.inputs if key in self.queued)
 
     def _on_model_failed(self, event: Event, body: monitor.ModelFailed) -> str:

@@ -67,7 +67,8 @@ def _turn_ended(state: SessionState, event: Event, body: object) -> None:
 def _step_started(state: SessionState, event: Event, body: progress.StepStarted) -> None:
     lane = _agent_progress(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
-    lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
+    if body.model != progress.GIVEN_CALLS:
+        lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
     if state.turn and not event.path:
         state.turn.rejected = ""  # in older logs a turn goes on after a rejection without a message
     _take_inputs(state, event.seq, body.inputs)

@@ -68,6 +68,10 @@ class TurnInterrupted(Progress, tag="turn.interrupted"):
 TURN_ENDS = (TurnCompleted, TurnFailed, TurnCancelled, TurnInterrupted)
 
 
+GIVEN_CALLS = "given-calls"
+"""The model of steps whose tool calls a person has given. They are not counted as model calls."""
+
+
 class StepStarted(Progress, tag="step.started"):
     """A model call begins. The digests name what the model saw; the texts are blobs."""
 

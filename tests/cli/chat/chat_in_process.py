@@ -1,0 +1,107 @@
+"""A chat in the process of the test: keys come from a pipe, and the screen is emulated by pyte."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pyte
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from tests.cli.chat.chat_terminal import CTRL_D, ENTER
+from tests.cli.shell import TIMEOUT
+from vaka.cli.chat.conversation import Chat, ChatSettings
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.session import Session
+
+
+class EmulatedScreen:
+    """The stdout of a chat: what is written is drawn, and wakes the test that waits for it."""
+
+    encoding = "utf-8"
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.screen: Any = pyte.HistoryScreen(columns, rows, history=5000)
+        self._stream: Any = pyte.Stream(self.screen)
+        self.written = ""
+        """Everything that was written, escape sequences included."""
+        self.changed = asyncio.Event()
+
+    def write(self, text: str) -> None:
+        self.written += text
+        self._stream.feed(text)
+        self.changed.set()
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1
+
+
+class InProcessChat:
+    """A running chat. ``expect`` waits for text on the screen or in the scroll-back."""
+
+    def __init__(self, chat: Chat, keys: PipeInput, output: EmulatedScreen) -> None:
+        self.chat, self._keys, self.output = chat, keys, output
+        self.screen = output.screen
+
+    def send(self, text: str) -> None:
+        self._keys.send_text(text)
+
+    async def say(self, text: str) -> None:
+        """Enter a line, once the chat shows it in its input."""
+        self.send(text)
+        await self.expect(text)
+        self.send(ENTER)
+
+    async def expect(self, text: str, *, gone: bool = False) -> None:
+        """Wait until a text is shown, or with ``gone`` until it is on the screen no more."""
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                while (text in self.visible) if gone else (text not in self.text):
+                    self.output.changed.clear()
+                    await self.output.changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"{text!r} {'stayed' if gone else 'did not appear'}:\n{self.text}") from None
+
+    @property
+    def visible(self) -> str:
+        """The lines of the screen."""
+        return "\n".join(line.rstrip() for line in self.screen.display).rstrip("\n")
+
+    @property
+    def text(self) -> str:
+        """The scroll-back and the lines of the screen."""
+        columns = range(self.screen.columns)
+        above = ["".join(line[column].data for column in columns).rstrip() for line in self.screen.history.top]
+        return "\n".join([*above, self.visible])
+
+
+@asynccontextmanager
+async def chat_in_process(
+    runtime: Runtime, session: Session[Any] | None = None, *, columns: int = 80, rows: int = 30, **settings: Any
+) -> AsyncGenerator[InProcessChat]:
+    """Run a chat, and leave it at the end."""
+    output = EmulatedScreen(columns, rows)
+    size = Size(rows=rows, columns=columns)
+    terminal = Vt100_Output(output, lambda: size, term="xterm", enable_cpr=False)  # type: ignore[arg-type]  # it has what is used of a stream
+    with create_pipe_input() as keys, create_app_session(input=keys, output=terminal):
+        chat = Chat(runtime, session or await runtime.open(), ChatSettings(**settings))
+        task = asyncio.create_task(chat.run())
+        shown = InProcessChat(chat, keys, output)
+        try:
+            await shown.expect("❯")
+            yield shown
+            shown.send("\x1b" if chat.screen.asking else "")
+            chat.screen.buffer.reset()
+            shown.send(CTRL_D)
+            await task
+        finally:
+            task.cancel()
