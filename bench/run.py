@@ -42,6 +42,7 @@ PARTS = {
     "luau": "bench.luau_scripts:measure_scripts",
     "luau-pooled": "bench.luau_scripts:measure_pooled",
     "luau-own": "bench.luau_scripts:measure_own_vms",
+    "chat": "bench.chat:measure_chat",
 }
 
 
