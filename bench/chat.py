@@ -23,7 +23,9 @@ DELTAS_PER_SECOND = 200
 MESSAGES = 10_000
 SIGN = "❯".encode()
 """The sign before the input."""
-_WORDS = "the answer streams in words, some *emphasised*, some `quoted`, and they are wrapped at the edge of the screen "
+_WORDS = (
+    "the answer streams in words, some *emphasised*, some `quoted`, and they are wrapped at the edge of the screen "
+)
 _CODE = "def speed(knots: int) -> str:\n    return f'{knots} knots'\n"
 _ANSWER = f"## A heading\n\n{_WORDS * 5}\n\n- one point\n- another point\n\n```py\n{_CODE * 10}```\n\n"
 
@@ -156,7 +158,13 @@ def measure_chat(quick: bool) -> list[Row]:
         Row(name="start: vaka chat, session of 10,000 messages", value=min(longs), unit="ms", target=400.0, note=note),
         Row(name="chat: key to echo, p50", value=percentile(echoes, 0.5) * 1e3, unit="ms", note=streaming),
         Row(name="chat: key to echo, p95", value=percentile(echoes, 0.95) * 1e3, unit="ms", target=16.0),
-        Row(name="chat: share of a core", value=share * 100, unit="%", target=15.0, note="the whole process, with the turn"),
+        Row(
+            name="chat: share of a core",
+            value=share * 100,
+            unit="%",
+            target=15.0,
+            note="the whole process, with the turn",
+        ),
     ]
 
 

@@ -4,14 +4,17 @@ Everything above is ordinary scroll-back: text is printed there once and never d
 """
 
 import asyncio
+import os
+import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from prompt_toolkit.application import Application, in_terminal
+from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
 from prompt_toolkit.filters import Condition, FilterOrBool, has_completions
-from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -20,8 +23,6 @@ from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
     Dimension,
-    Float,
-    FloatContainer,
     FormattedTextControl,
     HSplit,
     Layout,
@@ -29,14 +30,18 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import BeforeInput
-from prompt_toolkit.output import Output
+from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 MAX_LIVE_LINES = 16
 """Lines that show what is running."""
 MAX_INPUT_LINES = 10
-REDRAW_INTERVAL = 0.03
-"""Seconds between two redraws at least."""
+MAX_MENU_LINES = 8
+REFRESH_INTERVAL = 0.05
+"""Seconds between two refreshes of what is running, at least. Keys are drawn at once."""
+REFRESH_COST = 12
+"""How many times the duration of a refresh passes before the next one."""
 ESCAPE_SECONDS = 0.05
 """Seconds after which a lone escape byte is the Escape key, not the beginning of a sequence."""
 
@@ -44,6 +49,24 @@ _STYLES = Style.from_dict({
     "rule": "ansibrightblack", "status": "ansibrightblack", "prompt": "ansicyan bold", "badge": "reverse",
     "completion-menu": "noinherit", "completion-menu.completion.current": "reverse", "question": "bold",
 })  # fmt: skip
+
+
+class FrameOutput(Vt100_Output):
+    """A terminal that gets each frame in one piece, so that it never shows half of one.
+
+    It is not asked for the position of its cursor: the answer would arrive among the keys.
+    """
+
+    held = False
+    """Whether text is collected instead of written."""
+
+    def flush(self) -> None:
+        if not self.held:
+            super().flush()
+
+    @property
+    def responds_to_cpr(self) -> bool:
+        return False
 
 
 class ScreenQuestion:
@@ -78,7 +101,10 @@ class ChatScreen:
     ) -> None:
         self._live_text, self._submit, self._interrupt = live_text, submit, interrupt
         self._printed: list[str] = []
-        self._print_task: asyncio.Task[None] | None = None
+        self._live: AnyFormattedText = ""
+        self._live_height = 0
+        self._refresh_timer: asyncio.TimerHandle | None = None
+        self._next_refresh = self._frame_start = self._frame_seconds = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._question: ScreenQuestion | None = None
         self._draft = ""
@@ -90,9 +116,11 @@ class ChatScreen:
         self._sign = "❯ " if unicode else "> "
         self.app: Application[None] = Application(
             layout=self._layout(status), key_bindings=self._bindings(keys), style=_STYLES if color else None,
-            min_redraw_interval=REDRAW_INTERVAL, mouse_support=False, full_screen=False, erase_when_done=True,
-            input=input, output=output,
+            max_render_postpone_time=None, mouse_support=False, full_screen=False, erase_when_done=True,
+            input=input, output=output or _open_output(),
         )  # fmt: skip
+        self.app.before_render += self._begin_frame
+        self.app.after_render += self._end_frame
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self.app.timeoutlen = ESCAPE_SECONDS * 4
 
@@ -104,6 +132,8 @@ class ChatScreen:
         finally:
             for task in self._tasks:
                 task.cancel()
+            if self._refresh_timer is not None:
+                self._refresh_timer.cancel()
             self.flush()
 
     def exit(self) -> None:
@@ -112,18 +142,50 @@ class ChatScreen:
 
     def print(self, text: str) -> None:
         """Print text above; it may be several lines and ends with a line end."""
-        if not text:
-            return
-        self._printed.append(text)
-        if self._print_task is None or self._print_task.done():
-            self._print_task = asyncio.get_running_loop().create_task(self._print_above())
+        if text:
+            self._printed.append(text)
+            self.redraw()
 
     def flush(self) -> None:
         """Print what is waiting to be printed, after ``run``."""
         self._write_printed()
 
     def redraw(self) -> None:
+        """Draw what is running soon: many calls make one refresh, and refreshes take a bounded share of the time."""
+        if self._refresh_timer is None and self.app.is_running:
+            wait = max(self._next_refresh - time.monotonic(), 0)
+            self._refresh_timer = asyncio.get_running_loop().call_later(wait, self._refresh)
+
+    def _refresh(self) -> None:
+        self._refresh_timer = None
+        begun = time.monotonic()
+        self._update_live()
+        taken = time.monotonic() - begun + self._frame_seconds
+        self._next_refresh = begun + max(REFRESH_INTERVAL, REFRESH_COST * taken)
         self.app.invalidate()
+
+    def _update_live(self) -> None:
+        lines = self._live_text().rstrip("\n").split("\n")
+        room = max(min(MAX_LIVE_LINES, self.app.output.get_size().rows - 8), 1)
+        self._live_height = len(lines[-room:]) if lines != [""] else 0
+        self._live = to_formatted_text(ANSI("\n".join(lines[-room:])))
+
+    def _begin_frame(self, app: Application[None]) -> None:
+        """Print above what is drawn now; the frame that follows is drawn below it."""
+        self._frame_start = time.monotonic()
+        if not self._printed:
+            return
+        if isinstance(app.output, FrameOutput):
+            app.output.held = True
+        app.renderer.erase()
+        self._write_printed()
+        self._update_live()  # it may show what is printed now
+
+    def _end_frame(self, app: Application[None]) -> None:
+        if isinstance(app.output, FrameOutput) and app.output.held:
+            app.output.held = False
+            app.output.flush()
+        self._frame_seconds = time.monotonic() - self._frame_start
 
     async def ask(self, prompt: str, keys: str = "") -> str | None:
         """Ask in place of the input; ``None`` when the user leaves the question with Escape."""
@@ -147,11 +209,6 @@ class ChatScreen:
     def asking(self) -> bool:
         return self._question is not None
 
-    async def _print_above(self) -> None:
-        while self._printed and self.app.is_running:
-            async with in_terminal():
-                self._write_printed()
-
     def _write_printed(self) -> None:
         text, self._printed = "".join(self._printed), []
         if text:
@@ -163,8 +220,8 @@ class ChatScreen:
 
     def _layout(self, status: Callable[[], AnyFormattedText]) -> Layout:
         live = ConditionalContainer(
-            Window(FormattedTextControl(self._limited_live), dont_extend_height=True, wrap_lines=False),
-            filter=Condition(lambda: bool(self._live_text())),
+            Window(FormattedTextControl(lambda: self._live), height=lambda: self._live_height, wrap_lines=False),
+            filter=Condition(lambda: self._live_height > 0),
         )
         question = ConditionalContainer(
             Window(FormattedTextControl(self._question_text), dont_extend_height=True, wrap_lines=True),
@@ -176,20 +233,14 @@ class ChatScreen:
         )  # fmt: skip
         bottom = Window(FormattedTextControl(status), height=1, style="class:status")
         rule = Window(height=1, char=self._rule, style="class:rule")
-        body = HSplit([live, rule, question, entry, bottom])
-        menu = Float(xcursor=True, ycursor=True, content=CompletionsMenu(max_height=8, scroll_offset=1))
-        return Layout(FloatContainer(body, floats=[menu]), focused_element=entry)
+        menu = CompletionsMenu(max_height=MAX_MENU_LINES, scroll_offset=1)
+        return Layout(HSplit([live, rule, question, entry, menu, bottom]), focused_element=entry)
 
     def _sign_text(self) -> AnyFormattedText:
         return [("class:prompt", self._sign)]
 
     def _question_text(self) -> AnyFormattedText:
         return ANSI(self._question.prompt) if self._question is not None else ""
-
-    def _limited_live(self) -> AnyFormattedText:
-        lines = self._live_text().rstrip("\n").split("\n")
-        room = max(min(MAX_LIVE_LINES, self.app.output.get_size().rows - 8), 1)
-        return ANSI("\n".join(lines[-room:]))
 
     def _bindings(self, more: Sequence[tuple[str, Callable[[], None]]]) -> KeyBindings:
         bindings = KeyBindings()
@@ -274,6 +325,12 @@ def _ignore_event(action: Callable[[], object]) -> Callable[[KeyPressEvent], Non
         action()
 
     return call
+
+
+def _open_output() -> Output:
+    if sys.platform == "win32" or not sys.stdout.isatty():
+        return create_output()
+    return FrameOutput.from_pty(sys.stdout, term=os.environ.get("TERM"))
 
 
 def _open_history(file: Path | None) -> History:
