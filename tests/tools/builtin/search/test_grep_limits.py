@@ -1,5 +1,6 @@
 """Grep: the limits of results and of time."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -7,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.runtime_fixtures import advance_loop_time
 from tests.tools.builtin.harness import ToolHarness, child_processes
 from vaka.core.types.errors import FileError
-from vaka.tools.builtin.search.grep import GrepEngine, GrepResult, run_grep
+from vaka.tools.builtin.search.grep import TIMEOUT_SECONDS, GrepEngine, GrepResult, run_grep
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 
@@ -60,6 +62,40 @@ async def test_results_beyond_the_limit_are_announced(bench: ToolHarness, engine
     assert (len(result.value["matches"]), result.value["total_matches"], result.value["truncated"]) == (100, 300, True)
     last = await grep(bench, engine, "hit", output_mode="content", offset=200)
     assert (len(last.value["matches"]), last.value["truncated"]) == (100, False)
+
+
+@needs_ripgrep
+@pytest.mark.parametrize(("mode", "multiline"), [("content", False), ("content", True), ("count", False)])
+async def test_a_search_with_ripgrep_that_is_stopped_returns_what_it_has_found(
+    bench: ToolHarness, monkeypatch: pytest.MonkeyPatch, mode: str, multiline: bool
+) -> None:
+    bench.write("a.txt", "one hit\nno\nanother hit\n")
+    bench.write("b.txt", os.urandom(1 << 22).translate(bytes(97 + number % 2 for number in range(256))))
+    given = {"pattern": "hit|[ab]*a[ab]{90}c[ab]{3}", "output_mode": mode, "multiline": multiline}
+    search = asyncio.create_task(run_grep(bench.files, given, engine="ripgrep"))
+    await asyncio.to_thread(wait_for_output, "/rg\0")
+    advance_loop_time(monkeypatch, TIMEOUT_SECONDS)
+    result = await search
+    found = {"content": ["a.txt:1: one hit", "a.txt:3: another hit"], "count": ["a.txt: 2"]}
+    assert result.text.splitlines()[:-1] == found[mode]
+    assert "the search was stopped after 45 s, and files are missing" in result.text
+    assert (result.value["total_matches"], result.value["truncated"], result.value["timed_out"]) == (2, True, True)
+    assert [command for command in child_processes() if "/rg\0" in command] == []
+
+
+def wait_for_output(program: str) -> None:
+    """Wait until a child process has written to its standard output, which is a file."""
+    while not any(has_printed(folder, program) for folder in Path("/proc").iterdir()):
+        os.sched_yield()
+
+
+def has_printed(folder: Path, program: str) -> bool:
+    try:
+        if program not in (folder / "cmdline").read_text() or not (folder / "fd/1").stat().st_size:
+            return False
+        return f"\nPPid:\t{os.getpid()}\n" in (folder / "status").read_text()
+    except OSError:
+        return False
 
 
 @needs_ripgrep

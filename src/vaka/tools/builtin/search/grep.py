@@ -215,8 +215,12 @@ class GrepSearch:
         counts = await self._ripgrep.find_matches(start, self._start.kind) if self._query.mode == "content" else None
         if counts is None:
             counts = await self._ripgrep.count_matches(start)
-        named = not folder or self._query.filters_by_name  # then ripgrep has filtered by name
-        self._match_counts = {
+        self._match_counts = self._select_counts(counts)
+
+    def _select_counts(self, counts: ripgrep.MatchCounts) -> ripgrep.MatchCounts:
+        start = self._start.path
+        named = self._start.kind != "folder" or self._query.filters_by_name  # then ripgrep has filtered by name
+        return {
             path: count
             for path, count in counts.items()
             if (self.is_visible(path) if named else self._accepts(path, relative_path(start, path)))
@@ -252,8 +256,8 @@ class GrepSearch:
     async def make_partial_result(self, seconds: float) -> GrepResult:
         """Return what was found before the search was stopped, with a note."""
         note = self._timeout_note(seconds)
-        if self._ripgrep is not None:
-            self._match_counts = {}  # which lines match is not known without another search
+        if self._ripgrep is not None and not self._match_counts:
+            self._match_counts = self._select_counts(self._ripgrep.partial_matches())
         try:
             async with asyncio.timeout(_RENDER_SECONDS):
                 found = await self.make_result()

@@ -14,7 +14,7 @@ import resource
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -121,6 +121,8 @@ _LINE_NUMBER = re.compile(rb"\d+:")
 MatchCounts: TypeAlias = dict[str, int]
 """The number of matches in each file."""
 
+OutputParser: TypeAlias = Callable[[bytes], MatchCounts]
+
 
 class OutputTooLarge(FileError):
     """The output of ripgrep exceeds its limit."""
@@ -144,41 +146,47 @@ class Ripgrep:
         """The output about each file, parsed only for files that are shown."""
         self._numbers_only = False
         """Whether the blocks hold only line numbers."""
+        self._parse: OutputParser = lambda printed: {}
+        """Parses the output of the search that runs, or was stopped."""
+        self._partial_output = b""
 
     async def count_matches(self, start: str) -> MatchCounts:
         """Return the number of matches in each file of a folder, or in one file."""
         flags = ["--count-matches" if self._query.multiline else "--count", "--null", "--with-filename"]
-        base, printed = await self._run_search(start, flags, _MAX_OUTPUT_BYTES)
-        return await asyncio.to_thread(_parse_counts, printed, "/" if base == "/" else "")
+        self._parse = functools.partial(_parse_counts, top=_top_of(start))
+        return await asyncio.to_thread(self._parse, await self._run_search(start, flags, _MAX_OUTPUT_BYTES))
+
+    def partial_matches(self) -> MatchCounts:
+        """Return the matches that a search had printed when it was cancelled."""
+        return self._parse(self._partial_output[: self._partial_output.rfind(b"\n") + 1])
 
     async def find_matches(self, start: str, kind: FileKind) -> MatchCounts | None:
         """Return the same and remember all matching lines; ``None`` when the output is too large."""
         self._numbers_only = kind == "folder" and not self._query.multiline
+        read = self._read_numbered_blocks if self._numbers_only else self._read_json_blocks
+        self._parse = functools.partial(read, top=_top_of(start), kind=kind)
         try:
             if self._numbers_only:
-                base, printed = await self._run_search(start, [*_LINE_NUMBER_FLAGS], _LARGE_OUTPUT_BYTES)
+                printed = await self._run_search(start, [*_LINE_NUMBER_FLAGS], _LARGE_OUTPUT_BYTES)
             else:
-                base, printed = await self._run_search(start, ["--json"], _SMALL_OUTPUT_BYTES)
+                printed = await self._run_search(start, ["--json"], _SMALL_OUTPUT_BYTES)
         except OutputTooLarge:
             return None
-        top = "/" if base == "/" else ""
-        if not self._numbers_only:
-            return self._read_json_blocks(printed, top, kind)  # quick: matches are parsed later
-        if len(printed) < _SMALL_OUTPUT_BYTES:
-            return self._read_numbered_blocks(printed, top)
-        return await asyncio.to_thread(self._read_numbered_blocks, printed, top)
+        if len(printed) <= _SMALL_OUTPUT_BYTES:
+            return self._parse(printed)  # quick: the lines of matches are parsed later
+        return await asyncio.to_thread(self._parse, printed)
 
-    async def _run_search(self, start: str, flags: list[str], most: int) -> tuple[str, bytes]:
+    async def _run_search(self, start: str, flags: list[str], most: int) -> bytes:
         base, target = self._split_base(start)
         if names := [f"--type-add=vaka:{name}" for name in name_patterns_of(self._query)]:
             flags = [*flags, *names, "--type=vaka"]
         rules = await ignore_rules_above(self._files, start)
         if not rules:
-            return base, await self._run(base, flags, [target], most=most)
+            return await self._run(base, flags, [target], most=most)
         with tempfile.NamedTemporaryFile(prefix="vaka-ignore-") as file:
             file.write(rules)
             file.flush()
-            return base, await self._run(base, [*flags, f"--ignore-file={file.name}"], [target], [file.name], most=most)
+            return await self._run(base, [*flags, f"--ignore-file={file.name}"], [target], [file.name], most=most)
 
     async def locate(self, paths: Sequence[str], need: int) -> dict[str, list[LineRange]]:
         """Return the lines of the first matches in each file."""
@@ -204,7 +212,7 @@ class Ripgrep:
                 counts[path] = end["stats"]["matches" if self._query.multiline else "matched_lines"]
         return counts
 
-    def _read_numbered_blocks(self, printed: bytes, top: str) -> MatchCounts:
+    def _read_numbered_blocks(self, printed: bytes, top: str, kind: FileKind) -> MatchCounts:
         """Parse ``name NUL lines`` blocks, separated by empty lines."""
         counts: MatchCounts = {}
         start = 0
@@ -241,7 +249,12 @@ class Ripgrep:
         argv = [self._program, *_COMMON_FLAGS, *modes, *flags, f"--regexp={query.pattern.rust}", "--", *targets]
         readable = [self._files.root, *getattr(self._files, "roots", ()), *extra]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            code = await run_confined(argv, readable, cwd=base, output=output, errors=errors, max_output=most + 1)
+            try:
+                code = await run_confined(argv, readable, cwd=base, output=output, errors=errors, max_output=most + 1)
+            except asyncio.CancelledError:
+                output.seek(0)
+                self._partial_output = output.read(most)
+                raise
             if output.seek(0, os.SEEK_END) > most:
                 raise OutputTooLarge("there are too many matches; use a narrower pattern, path, glob or type")
             errors.seek(0)
@@ -250,6 +263,11 @@ class Ripgrep:
                 raise InvalidInput(f"ripgrep cannot search for this: {message}")
             output.seek(0)
             return output.read()
+
+
+def _top_of(start: str) -> str:
+    """Return what precedes the paths that ripgrep prints."""
+    return "/" if start.startswith("/") else ""
 
 
 def _numbered_hits(block: bytes) -> list[LineRange]:
