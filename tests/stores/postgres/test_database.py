@@ -8,7 +8,7 @@ import pytest
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres.conftest import claim_when_free
 from vaka.core.ports.store import Store
-from vaka.core.types.errors import Closed, ConfigError, StoreError, Unavailable
+from vaka.core.types.errors import CannotOpen, Closed, ConfigError, StoreError
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres import PostgresStore
 from vaka.stores.postgres.database import migration_files
@@ -77,17 +77,18 @@ async def test_an_unknown_dsn_option_is_a_config_error(postgres_dsn: str) -> Non
     await store.close()
 
 
-async def test_an_unknown_host_is_a_config_error_or_unavailable() -> None:
+async def test_an_unknown_host_is_an_error_that_names_it() -> None:
     store = PostgresStore("postgresql://unknown.invalid/x", patience=0.1)
-    with pytest.raises((ConfigError, Unavailable), match=r"unknown\.invalid"):
+    with pytest.raises((ConfigError, CannotOpen), match=r"unknown\.invalid"):
         await store.sessions.find(S)
     await store.close()
 
 
-async def test_an_absent_server_is_unavailable_after_retries(tmp_path: object) -> None:
+async def test_a_server_that_was_never_reached_is_a_store_that_cannot_be_opened(tmp_path: object) -> None:
     store = PostgresStore(f"postgresql:///x?host={tmp_path}", patience=0.1)
-    with pytest.raises(Unavailable, match="is unreachable"):
+    with pytest.raises(CannotOpen, match=r"the store cannot be opened: PostgreSQL at .* is unreachable") as caught:
         await store.events.claim(S)
+    assert caught.value.exit_code == 3
     await store.close()
 
 

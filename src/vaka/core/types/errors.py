@@ -109,7 +109,7 @@ class TooNew(StoreError, code="too_new", exit_code=3):
 
 
 class CannotOpen(StoreError, code="cannot_open", exit_code=3):
-    """The file of a store cannot be opened; the message names it."""
+    """The store cannot be opened; the message names its file or the address of its server."""
 
 
 class NotADatabase(Corrupt, code="not_a_database", exit_code=3):

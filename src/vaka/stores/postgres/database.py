@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
-from vaka.core.types.errors import Closed, ConfigError, InvalidInput, StoreError, Unavailable
+from vaka.core.types.errors import CannotOpen, Closed, ConfigError, InvalidInput, StoreError, Unavailable
 from vaka.stores.common import Durability, check_durability
 
 if sys.platform == "linux":
@@ -216,7 +216,8 @@ class PostgresDatabase:
     async def run(self, work: Callable[[PostgresConnection], Awaitable[T]], *, retry: bool = True) -> T:
         """Run ``work`` with a connection. With ``retry`` it may run twice, as the connection may break half-way.
 
-        Raises ``Unavailable`` when the server cannot be reached, and, without ``retry``, when the outcome is unknown.
+        Raises ``CannotOpen`` when the server cannot be reached and never was, ``Unavailable`` when it cannot be reached
+        any more, and, without ``retry``, when the outcome is unknown.
         """
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self.retry_seconds, 0.02
@@ -263,8 +264,9 @@ class PostgresDatabase:
         except UNREACHABLE_ERRORS:
             pool.terminate()
 
-    def unreachable_error(self, error: Exception) -> Unavailable:
-        return Unavailable(f"PostgreSQL at {self.url} is unreachable ({type(error).__name__}: {error})")
+    def unreachable_error(self, error: Exception) -> CannotOpen | Unavailable:
+        message = f"PostgreSQL at {self.url} is unreachable ({type(error).__name__}: {error})"
+        return Unavailable(message) if self._pool is not None else CannotOpen(f"the store cannot be opened: {message}")
 
     def server_error(self, error: asyncpg.PostgresError) -> StoreError | ConfigError:
         if isinstance(error, _ACCESS_ERRORS):

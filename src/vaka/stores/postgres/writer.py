@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.types.errors import Closed, Unavailable, VakaError
+from vaka.core.types.errors import CannotOpen, Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
 from vaka.stores import common
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
@@ -100,7 +100,7 @@ class GroupWriter:
         try:
             answers = await self._database.run(send, retry=False)
         except VakaError as error:
-            if len(batch) == 1 or isinstance(error, Unavailable | Closed):
+            if len(batch) == 1 or isinstance(error, CannotOpen | Unavailable | Closed):
                 self._fail_batch(batch, error)
             else:  # nothing was written: one bad write must not fail the others
                 for write in batch:
