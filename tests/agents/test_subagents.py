@@ -198,7 +198,7 @@ async def test_a_child_whose_model_refuses_is_a_failed_result() -> None:
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner))
     result = results_by_call(log)["call_1"]
     assert (result.reason, result.text) == (
-        "error", "the model of helper refused\n\nIts answer up to then:\nI cannot help with that.",
+        "error", "the model of helper refused to answer\n\nIts answer up to then:\nI cannot help with that.",
     )  # fmt: skip
 
 

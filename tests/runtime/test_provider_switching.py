@@ -14,6 +14,7 @@ import vaka
 from tests.models.oracles.history_rules import check_history
 from tests.models.oracles.vendor_clients import check_request
 from tests.runtime.runtime_fixtures import check_log, runtime
+from vaka.core.types.errors import TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.message import AssistantMessage, Reasoning, ToolMessage
 from vaka.core.types.monitor import UsageRecorded
@@ -236,3 +237,14 @@ async def test_the_command_fails_as_it_should_when_a_stream_is_cut(wire: str, tm
         )
     assert (code, out) == (75, b""), err
     assert b"weather" not in err
+
+
+@pytest.mark.parametrize("name", NAMES.values())
+async def test_a_refusal_of_any_provider_fails_the_turn_with_its_code(name: str) -> None:
+    for words in ("I cannot help with that.", ""):
+        async with FakeProvider(say(words, stop="refusal")) as server, runtime(environ=environ_for(server.url)) as rt:
+            session = await rt.open(vaka.Agent("clerk", model=name))
+            with pytest.raises(TurnError, match=r"^the model of clerk refused to answer$") as caught:
+                await session.run("Go on.")
+        assert (caught.value.code, caught.value.exit_code) == ("model_refused", 6)
+        assert words in caught.value.result.text

@@ -15,7 +15,7 @@ from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import AgentProgress, OpenCall, call_id, count_repeats
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import monitor, progress
-from vaka.core.types.errors import StreamCut, describe_failure
+from vaka.core.types.errors import ModelRefused, StreamCut, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest, MessageId
 from vaka.core.types.message import AssistantMessage, Usage
@@ -82,6 +82,8 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     calls = await _record_answer(turn, planned, reservation.prompt, message, assembly.usage)
     if assembly.stop == "length" and not calls:
         raise TurnStopped("limit", "length")
+    if message.stop == "refusal" and not calls:
+        raise ModelRefused(f"the model of {turn.agent} refused to answer")
     return calls
 
 
@@ -114,8 +116,7 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
                         case NoticeChunk():
                             turn.log.defer(turn.scope, chunk.event)
                         case _:
-                            delta = assembly.feed(chunk)
-                            if delta is not None:
+                            if (delta := assembly.feed(chunk)) is not None:
                                 turn.log.publish_live(turn.scope, delta)
         if assembly.stop is None:
             raise StreamCut(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
@@ -175,8 +176,7 @@ def _record_usage(turn: Turn, assembly: MessageAssembly, reservation: Reservatio
 
 def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reservation) -> None:
     """Record the text of a message that a stop has cut, without its tool calls."""
-    text = assembly.text_parts()
-    if text:
+    if text := assembly.text_parts():
         body = progress.MessageCompleted(
             message_id=assembly.message_id, content=text, model=turn.recipe.model.name, stop="cut", cut=True
         )

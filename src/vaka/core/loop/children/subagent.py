@@ -21,7 +21,7 @@ from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, EventScope
 from vaka.core.types.message import Content, FailureReason, Text, ToolResult
-from vaka.core.types.progress import MessageCompleted, SubagentCompleted, SubagentStarted
+from vaka.core.types.progress import SubagentCompleted, SubagentStarted
 
 MAX_DEPTH = 16
 """The deepest nesting of agents and scripts."""
@@ -70,18 +70,8 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
         return suspended
     finally:
         stop.close()
-    if ending.kind == "completed" and _last_stop(turn) == "refusal":
-        ending = Ending(kind="failed", text=ending.text, code="refusal", message=f"the model of {turn.agent} refused")
     await _write_completion(context, turn, ending, kept=after is not None)
     return ending
-
-
-def _last_stop(turn: Turn) -> str:
-    """Return why the last answer of an agent has ended."""
-    pending = [body for scope, body in turn.log.deferred if scope.path == turn.path]
-    stored = [event.data for event in turn.log.window.events_at(turn.path)]
-    bodies = [body for body in (*stored, *pending) if isinstance(body, MessageCompleted)]
-    return bodies[-1].stop if bodies else ""
 
 
 def _check_child_limits(parent: Turn, name: str) -> Ending | None:
