@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from prompt_toolkit.output import Output
+
     from vaka.cli.chat.conversation import Chat, ChatSettings
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
@@ -112,18 +114,24 @@ def add_completers(command: click.Command, path: tuple[str, ...]) -> None:
 
 
 def chat() -> "type[Chat]":
-    from vaka.runtime.lazy import explain_missing_extra
-
-    with explain_missing_extra():
-        from vaka.cli.chat.conversation import Chat
+    from vaka.cli.chat.conversation import Chat
 
     return Chat
 
 
 def chat_settings() -> "type[ChatSettings]":
-    from vaka.cli.chat.conversation import ChatSettings
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.chat.conversation import ChatSettings
 
     return ChatSettings
+
+
+def chat_output() -> "Output":
+    from vaka.cli.chat.screen import open_output
+
+    return open_output()
 
 
 def luau_tool() -> "type[LuauTool]":

@@ -9,11 +9,11 @@ import pyte
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
-from prompt_toolkit.output.vt100 import Vt100_Output
 
 from tests.cli.chat.chat_terminal import CTRL_D, ENTER
 from tests.cli.shell import TIMEOUT
 from vaka.cli.chat.conversation import Chat, ChatSettings
+from vaka.cli.chat.screen import FrameOutput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 
@@ -91,7 +91,7 @@ async def chat_in_process(
     """Run a chat, and leave it at the end."""
     output = EmulatedScreen(columns, rows)
     size = Size(rows=rows, columns=columns)
-    terminal = Vt100_Output(output, lambda: size, term="xterm", enable_cpr=False)  # type: ignore[arg-type]  # it has what is used of a stream
+    terminal = FrameOutput(output, lambda: size, term="xterm")  # type: ignore[arg-type]  # it has what is used of a stream
     with create_pipe_input() as keys, create_app_session(input=keys, output=terminal):
         chat = Chat(runtime, session or await runtime.open(), ChatSettings(**settings))
         task = asyncio.create_task(chat.run())

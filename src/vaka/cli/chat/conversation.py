@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 from prompt_toolkit.formatted_text import AnyFormattedText
+from prompt_toolkit.output import Output
 
 from vaka import __version__
 from vaka.agents.react import tool_name_of
@@ -56,12 +57,15 @@ class ChatSettings:
     def __init__(
         self, *, theme: str = "dark", unicode: bool = True, busy: str = "steer", mode: str = "default",
         history: Path | None = None, set_mode: Callable[[str], None] = lambda mode: None,
+        output: Output | None = None,
     ) -> None:  # fmt: skip
         self.theme, self.unicode, self.mode, self.history = theme, unicode, mode, history
         self.busy = busy
         """What an input does while a turn runs: ``steer`` it or ``queue`` behind it."""
         self.set_mode = set_mode
         """Applies another permission mode."""
+        self.output = output
+        """The terminal, ``None`` for that of the session of prompt_toolkit."""
 
 
 class Chat:
@@ -83,7 +87,7 @@ class Chat:
             live_text=self._live_text, status=self._status, submit=self.submit, interrupt=self.interrupt,
             keys=(("s-tab", self._next_mode), ("c-o", self._show_last_result)),
             completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
-            color=settings.theme != "none", unicode=settings.unicode,
+            color=settings.theme != "none", unicode=settings.unicode, output=settings.output,
         )  # fmt: skip
         self.renderer = self._make_renderer()
         self.view = SessionView(self.renderer)

@@ -117,7 +117,7 @@ class ChatScreen:
         self.app: Application[None] = Application(
             layout=self._layout(status), key_bindings=self._bindings(keys), style=_STYLES if color else None,
             max_render_postpone_time=None, mouse_support=False, full_screen=False, erase_when_done=True,
-            input=input, output=output or _open_output(),
+            input=input, output=output,
         )  # fmt: skip
         self.app.before_render += self._begin_frame
         self.app.after_render += self._end_frame
@@ -327,8 +327,9 @@ def _ignore_event(action: Callable[[], object]) -> Callable[[KeyPressEvent], Non
     return call
 
 
-def _open_output() -> Output:
-    if sys.platform == "win32" or not sys.stdout.isatty():
+def open_output() -> Output:
+    """Return the terminal of this process."""
+    if sys.platform == "win32":
         return create_output()
     return FrameOutput.from_pty(sys.stdout, term=os.environ.get("TERM"))
 

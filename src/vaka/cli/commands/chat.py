@@ -99,7 +99,7 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
 
     return lazy.chat_settings()(
         theme="none" if plain else flags["theme"] or "dark", unicode=_has_unicode(), busy=flags["while_busy"],
-        mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode,
+        mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
     )  # fmt: skip
 
 
