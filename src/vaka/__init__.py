@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
     from vaka.core.loop.context import Turn as Turn
-    from vaka.core.loop.middleware import Answer as Answer
     from vaka.core.loop.middleware import Middleware as Middleware
-    from vaka.core.loop.middleware import Reject as Reject
     from vaka.core.ports.model import Prompt as Prompt
     from vaka.core.ports.tool import ToolContext as ToolContext
+    from vaka.core.types.ending import Answer as Answer
+    from vaka.core.types.ending import Reject as Reject
     from vaka.core.types.errors import Busy as Busy
     from vaka.core.types.errors import ScriptError as ScriptError
     from vaka.core.types.errors import Suspended as Suspended
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "Agent": "vaka.agents.react",
     "Allow": "vaka.core.types.tool",
-    "Answer": "vaka.core.loop.middleware",
+    "Answer": "vaka.core.types.ending",
     "Ask": "vaka.core.types.tool",
     "Busy": "vaka.core.types.errors",
     "Cursor": "vaka.core.types.ids",
@@ -64,7 +64,7 @@ _NAMES = {
     "Options": "vaka.runtime.options",
     "PermissionRequest": "vaka.runtime.options",
     "Prompt": "vaka.core.ports.model",
-    "Reject": "vaka.core.loop.middleware",
+    "Reject": "vaka.core.types.ending",
     "Request": "vaka.runtime.options",
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",

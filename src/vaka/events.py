@@ -36,6 +36,7 @@ from vaka.core.types.monitor import ModelSelected as ModelSelected
 from vaka.core.types.monitor import ScriptAnswered as ScriptAnswered
 from vaka.core.types.monitor import ScriptCalled as ScriptCalled
 from vaka.core.types.monitor import UsageRecorded as UsageRecorded
+from vaka.core.types.progress import AgentContinued as AgentContinued
 from vaka.core.types.progress import MessageCompleted as MessageCompleted
 from vaka.core.types.progress import MessageDiscarded as MessageDiscarded
 from vaka.core.types.progress import MessageSnapshot as MessageSnapshot
@@ -63,6 +64,7 @@ from vaka.core.types.progress import TurnResumed as TurnResumed
 from vaka.core.types.progress import TurnStarted as TurnStarted
 
 __all__ = [
+    "AgentContinued",
     "ApprovalExpired",
     "ApprovalRequested",
     "ApprovalResolved",

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Middleware, Reject
-from vaka.core.types.ending import Outcome
+from vaka.core.loop.middleware import Middleware
+from vaka.core.types.ending import Outcome, Reject
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Content
 

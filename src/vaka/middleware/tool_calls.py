@@ -6,14 +6,18 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from vaka.core.decisions.permission import PermittedCall
+from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.run import rerun_read_call
+from vaka.core.loop.tools.context import CallContext
+from vaka.core.loop.tools.run import run_in_context
 from vaka.core.messages.tool_result import failed_result
 from vaka.core.ports.model import Prompt
+from vaka.core.session.state import OpenCall
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.ids import AgentPath, CallId, SessionId
+from vaka.core.types.ids import AgentPath, CallId, MessageId, SessionId
 from vaka.core.types.message import AssistantMessage, CallRef, FailureReason, Message, ToolCall, ToolMessage, ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.core.types.tool import Ask
@@ -178,8 +182,23 @@ class ToolRetry(Middleware):
                     await turn.env.clock.sleep(min(self._pause * 2 ** (number - 1), MAX_PAUSE))
             except TurnStopped:
                 break
-            result = await rerun_read_call(turn, call, number) or result
+            result = await _rerun_read_call(turn, call, number) or result
         return result
+
+
+async def _rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> ToolResult | None:
+    """Run a ``read`` call once more and return its result, ``None`` when it waits for a person.
+
+    The log gets no events of the rerun, only the result that the middleware returns.
+    """
+    tool, open = turn.tools[call.name], turn.state.open.get(call.id)
+    known = open or OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.scope.step, number=0)
+    known = msgspec.structs.replace(known, asked=())  # the rerun makes model calls of its own
+    permitted = PermittedCall(tool, call)
+    try:
+        return await run_in_context(permitted, CallContext(turn, known, permitted, block=retry_number))
+    except DecisionPending:
+        return None
 
 
 class InvalidCallLimit(Middleware):

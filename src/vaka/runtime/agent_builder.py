@@ -10,10 +10,11 @@ import msgspec
 import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike
 from vaka.core.loop.children.subagent import child_result, run_subagent
-from vaka.core.loop.context import ModelSettings, Recipe, Turn
+from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
 from vaka.core.loop.dmail import DMailDelivery
 from vaka.core.loop.middleware import Middleware
+from vaka.core.messages.prompt_parts import ModelSettings
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import BindableTool, Tool, ToolContext
 from vaka.core.types.control import InputAdded
@@ -108,6 +109,7 @@ class AgentBuilder:
         recipe.run_override = bind(self._make_services(agent, model, allowed)) if bind is not None else None
         _check_tool_choice(agent, recipe)
         if allowed is not None:
+            recipe.allowed = allowed
             recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
         return recipe
 

@@ -13,7 +13,7 @@ STORED: dict[Channel, str] = {
     "progress": """
         turn.queued turn.started turn.resumed turn.completed turn.failed turn.cancelled turn.interrupted
         step.started step.completed message.completed message.discarded tool.called tool.started tool.returned
-        tool.completed tool.failed subagent.started subagent.completed output.rejected
+        tool.completed tool.failed subagent.started subagent.completed output.rejected agent.continued
     """,
     "control": """
         input.added interrupt.requested approval.requested approval.resolved approval.expired question.asked

@@ -56,6 +56,7 @@ EXAMPLES: list[Body] = [
     progress.SubagentStarted(call=CALL.id, agent="a", child="c", content=CONTENT, session=SessionId("x")),
     progress.SubagentCompleted(call=CALL.id, agent="a", child="c", text="t", failed=True, stop="s", value=[1]),
     progress.OutputRejected(number=1, feedback="f"),
+    progress.AgentContinued(number=1, text="t", by="b"),
     monitor.ScriptCalled(number=1, name="invoke", digest=Digest("d"), call=CALL.id, model=2),
     monitor.ScriptAnswered(
         number=1, name="invoke", digest=Digest("d"), answer={"a": [1]}, error="e", call=CALL.id, blob=Digest("b"), at=5

@@ -19,11 +19,12 @@ from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, Inval
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
-    """A call that passed validation and middleware; ``middleware_ask`` is an approval that a middleware requires."""
+    """A call that passed validation and middleware."""
 
     tool: Tool
     call: ToolCall
-    middleware_ask: Ask | None = None
+    middleware_verdict: Ask | Allow | None = None
+    """An approval that a middleware requires, or its answer to the questions of rules."""
 
 
 class PermittedCall(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Permissions:
 
         ``earlier`` is the last decision the call has waited for. What must be written first is appended to ``events``.
         """
-        if not self.log.state.decisions and prepared.middleware_ask is None:
+        if not self.log.state.decisions and prepared.middleware_verdict is None:
             spec = prepared.tool.spec
             verdict = self._policy_for(spec).judge(prepared.call, spec, self.path)
             if isinstance(verdict, Allow):
@@ -75,6 +76,14 @@ class Permissions:
         events.append(permission)
         return permission.approval
 
+    def find_request(self, prepared: PreparedCall, earlier: DecisionId | None) -> ApprovalRequested | None:
+        """Return the request that ``decide`` would make for a call, ``None`` when it would make none."""
+        known = self.log.state.decisions.get(earlier) if earlier else None
+        request = None if self.asking_disabled else self._judge(prepared)
+        if not isinstance(request, ApprovalRequested):
+            return None
+        return None if known and known.waiting and _is_same_request(known.approval, request) else request
+
     @property
     def asking_disabled(self) -> bool:
         """Whether no more approvals are requested: a rejection without a message ends the turn."""
@@ -94,8 +103,11 @@ class Permissions:
         verdict = self._policy_for(spec).judge(call, spec, self.path)
         if isinstance(verdict, Deny):
             return failed_result(call.id, "denied", verdict.reason or f"{call.name} is not allowed here")
-        for ask in (verdict, edited.middleware_ask):
+        allowed = isinstance(edited.middleware_verdict, Allow)
+        for ask in (verdict, edited.middleware_verdict):
             if not isinstance(ask, Ask) or self._is_approved(edited, ask, decisions):
+                continue
+            if allowed and ask.layer != PROTECTED_LAYER:
                 continue
             if ask is not verdict and self._is_granted(edited, ask):
                 continue
@@ -219,7 +231,7 @@ def _apply_edit(prepared: PreparedCall, edit: dict[str, Any] | None) -> Prepared
     if edit is None:
         return prepared
     call = msgspec.structs.replace(prepared.call, arguments=edit, raw="", repaired="")
-    return PreparedCall(prepared.tool, call, prepared.middleware_ask)
+    return PreparedCall(prepared.tool, call, prepared.middleware_verdict)
 
 
 def _rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResult | None:

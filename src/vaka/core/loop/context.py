@@ -5,8 +5,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import msgspec
-
 from vaka.core.budget import Budget
 from vaka.core.decisions.permission import Permissions
 from vaka.core.decisions.wait import DecisionWaits
@@ -14,9 +12,9 @@ from vaka.core.loop.middleware import Middleware, MiddlewareChain
 from vaka.core.messages.ask_model import ask_model
 from vaka.core.messages.blobs import DigestedText
 from vaka.core.messages.output import OutputCheck
+from vaka.core.messages.prompt_parts import ModelSettings, PromptParts, ToolMenu
 from vaka.core.ports.env import Env
 from vaka.core.ports.model import Model, Prompt
-from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log
 from vaka.core.session.state import AgentProgress, SessionState, agent_key
@@ -26,25 +24,9 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, EventScope
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
-from vaka.core.types.tool import ToolChoice, ToolSpec
 
 Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
 """A system prompt: a text, or a function that makes one at the start of each turn."""
-
-
-class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool choice and the provider options of every prompt."""
-
-    tool_choice: ToolChoice = "auto"
-    options: Mapping[str, Any] = {}
-
-
-class ToolMenu:
-    """The tools that a prompt offers to the model, and the digested text of that list."""
-
-    def __init__(self, specs: tuple[ToolSpec, ...]) -> None:
-        self.specs = specs
-        self.digested_text = DigestedText(msgspec.json.encode(specs).decode())
 
 
 class Recipe:
@@ -63,7 +45,9 @@ class Recipe:
         self.make_instructions = None if isinstance(instructions, str) else instructions
         self.system_text = DigestedText(instructions if isinstance(instructions, str) else "")
         self.tools = _tools_by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])
-        self._tool_menu: tuple[Policy, ToolMenu] | None = None
+        self.allowed: frozenset[str] | None = None
+        """The names of the tools that middleware may add; ``None`` for all."""
+        self.prompt_parts = PromptParts()
 
     async def system_text_for(self, turn: "Turn") -> DigestedText:
         """Return the system prompt of a turn. Raises ``InvalidInput`` when ``make_instructions`` returns no str."""
@@ -71,13 +55,6 @@ class Recipe:
             return self.system_text
         made = self.make_instructions(turn)
         return DigestedText(_require_text(self.name, await made if inspect.isawaitable(made) else made))
-
-    def tool_menu(self, policy: Policy) -> ToolMenu:
-        """Return the tools that are visible under ``policy``; computed once per policy."""
-        if self._tool_menu is None or self._tool_menu[0] is not policy:
-            specs = tuple(tool.spec for tool in self.tools.values() if policy.visible(tool.spec))
-            self._tool_menu = (policy, ToolMenu(specs))
-        return self._tool_menu[1]
 
 
 def _require_text(agent: str, instructions: object) -> str:
@@ -130,8 +107,26 @@ class Turn:
         self.metadata: Mapping[str, Any] = parent.metadata if parent is not None else {}
         self.conversations: dict[CallId, str] | None = None
         """The calls of a script whose children keep their conversation: the child that each continues, or ``""``."""
-        self.system = recipe.system_text
-        """The system prompt, with its digest."""
+        self.instructions = self.system = recipe.system_text
+        """The instructions and the whole system prompt, with their digests."""
+        self._added_tools: tuple[Tool, ...] = ()
+
+    @property
+    def tool_menu(self) -> ToolMenu:
+        """The tools that the next model call offers."""
+        return self.recipe.prompt_parts.tool_menu(self.env.policy, self.tools)
+
+    async def load_sources(self) -> None:
+        """Ask the middlewares for the tools and the text of the system prompt that they add to the next model call."""
+        added, allowed = await self.middleware.tools_for_step(self), self.recipe.allowed
+        if added != self._added_tools:
+            self._added_tools, self.tools = added, dict(self.recipe.tools)
+            for tool in added:
+                if allowed is None or tool.spec.name in allowed:
+                    self.tools.setdefault(tool.spec.name, tool)
+        if self.middleware.handles("prompt_for_step"):
+            text = await self.middleware.prompt_for_step(self)
+            self.system = self.recipe.prompt_parts.system(self.instructions, text)
 
     @property
     def agent_progress(self) -> AgentProgress:

@@ -1,14 +1,15 @@
-"""Middleware: functions that see and may replace values at eight points, before and after agent, step, model and tool.
+"""Middleware: functions that see and may replace values at fixed points of a turn, such as before and after a tool.
 
 At every point middlewares run in the order of registration. A value of another type is a short circuit: an answer
 instead of a model call, a result instead of a tool call. An error ends the turn, except in ``before_tool``, where it
 becomes the result of the call: a tool does not run after a middleware has failed. A stop cancels ``before_agent``,
-``before_model``, ``after_model`` and ``before_tool``; the other points always run to their end.
+``before_model``, ``after_model``, ``before_tool``, ``before_approval`` and ``before_stop``; the others run on.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -16,11 +17,12 @@ import msgspec
 from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
-from vaka.core.types.ending import Outcome
+from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.ending import Answer, Outcome, Reject
 from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
 from vaka.core.types.event import Body
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
-from vaka.core.types.tool import Ask, Deny
+from vaka.core.types.tool import Allow, Ask, Deny
 
 if TYPE_CHECKING:
     from vaka.core.loop.context import Turn
@@ -28,22 +30,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Returned by ``before_agent``: ends the turn with this answer, without a model call."""
-
-    text: str
-
-
-class Reject(msgspec.Struct, frozen=True):
-    """Returned by ``before_agent``: rejects the input, which does not become part of the conversation."""
-
-    reason: str
-
-
 class Middleware:
     """Base class; override only the points you need. Share values between middlewares of one run in ``turn.values``."""
 
-    inherited: tuple[str, ...] = ("before_tool", "after_tool")
+    inherited: tuple[str, ...] = ("before_tool", "before_approval", "after_tool")
     """The points that also run for the child agents of its agent, before their own middleware."""
 
     @staticmethod
@@ -80,6 +70,17 @@ class Middleware:
         """See a step whose calls all have results; a returned text ends the turn, with that text as the limit."""
         return ""
 
+    async def tools_for_step(self, turn: "Turn") -> Sequence[Tool]:
+        """Return tools that the agent has from its next model call on, besides its own; the same ones if none changed.
+
+        Of two tools with one name, the agent's own wins, then the first.
+        """
+        return ()
+
+    async def prompt_for_step(self, turn: "Turn") -> str:
+        """Return a text that follows the instructions in the system prompt of the next model call."""
+        return ""
+
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         """See and change the prompt; a message returned instead is the answer, and ``after_model`` does not run."""
         return prompt
@@ -88,16 +89,25 @@ class Middleware:
         """See and change a complete answer, before any of its calls runs."""
         return message
 
-    async def before_tool(self, turn: "Turn", call: ToolCall) -> ToolCall | ToolResult | Ask | Deny:
-        """See a call with valid arguments; change it, answer it, ask a person, or refuse it.
+    async def before_tool(self, turn: "Turn", call: ToolCall) -> ToolCall | ToolResult | Allow | Ask | Deny:
+        """See a call with valid arguments; change it, answer it, allow it, ask a person, or refuse it.
 
+        ``Allow`` answers the questions of rules, but not those about protected paths, and no ``Ask`` of middleware.
         Runs again for a call that is resumed. A call that had started keeps the arguments it started with.
         """
         return call
 
+    async def before_approval(self, turn: "Turn", request: ApprovalRequested) -> Allow | Deny | None:
+        """Decide about a call instead of a person who would be asked, or return ``None`` to have the person asked."""
+        return None
+
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
         """See and change the result of a call, before the model sees it."""
         return result
+
+    async def before_stop(self, turn: "Turn", text: str) -> str:
+        """See the final answer; the model reads a returned text and goes on, ``Limits.max_continuations`` times."""
+        return ""
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> Outcome:
         """See how the agent ended. Always runs, also after an error or a stop.
@@ -108,8 +118,8 @@ class Middleware:
 
 
 _POINTS = (
-    "before_agent", "before_step", "before_model", "after_model", "before_tool", "after_tool",
-    "after_step", "after_agent",
+    "before_agent", "before_step", "tools_for_step", "prompt_for_step", "before_model", "after_model", "before_tool",
+    "before_approval", "after_tool", "after_step", "before_stop", "after_agent",
 )  # fmt: skip
 
 
@@ -130,6 +140,11 @@ class MiddlewareChain:
             above = [m for m in parent._by_point[point] if point in m.inherited]  # noqa: SLF001
             chain._by_point[point] = [*above, *(m for m in own if m not in above)]
         return chain
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether a middleware adds tools or text to the next model call."""
+        return bool(self._by_point["tools_for_step"] or self._by_point["prompt_for_step"])
 
     def handles(self, point: str) -> bool:
         """Whether a middleware overrides ``point``."""
@@ -157,6 +172,19 @@ class MiddlewareChain:
             limit = limit or await self._run_one(m, None, m.after_step(turn), str)
         return limit
 
+    async def tools_for_step(self, turn: "Turn") -> tuple[Tool, ...]:
+        """Return the tools of all middlewares."""
+        tools: list[Tool] = []
+        for m in self._by_point["tools_for_step"]:
+            tools += await self._run_one(m, turn, m.tools_for_step(turn), tuple, list)
+        return tuple(tools)
+
+    async def prompt_for_step(self, turn: "Turn") -> str:
+        """Return the texts of all middlewares, in their order."""
+        work = [(m, m.prompt_for_step(turn)) for m in self._by_point["prompt_for_step"]]
+        texts = [await self._run_one(m, turn, text, str) for m, text in work]
+        return "\n\n".join(text for text in texts if text)
+
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         for m in self._by_point["before_model"]:
             value = await self._run_one(m, turn, m.before_model(turn, prompt), Prompt, AssistantMessage)
@@ -170,26 +198,47 @@ class MiddlewareChain:
             message = await self._run_one(m, turn, m.after_model(turn, message), AssistantMessage)
         return message
 
-    async def before_tool(self, turn: "Turn", call: ToolCall) -> tuple[ToolCall, ToolResult | Deny | None, Ask | None]:
-        """Return the call with all changes, the value that ends it, and the first ``Ask``."""
-        asked: Ask | None = None
+    async def before_tool(
+        self, turn: "Turn", call: ToolCall
+    ) -> tuple[ToolCall, ToolResult | Deny | None, Ask | Allow | None]:
+        """Return the call with all changes, the value that ends it, and the first ``Ask``, or else an ``Allow``."""
+        verdict: Ask | Allow | None = None
         for m in self._by_point["before_tool"]:
-            value = await self._run_one(m, turn, m.before_tool(turn, call), ToolCall, ToolResult, Deny, Ask)
+            value = await self._run_one(m, turn, m.before_tool(turn, call), ToolCall, ToolResult, Deny, Ask, Allow)
             if isinstance(value, ToolResult | Deny):
                 return call, value, None
-            if isinstance(value, Ask):
-                asked = asked or msgspec.structs.replace(value, rule=value.rule or f"middleware:{m.name}")
+            if isinstance(value, Ask | Allow):
+                call = call if value.arguments is None else msgspec.structs.replace(call, arguments=value.arguments)
+                if not isinstance(verdict, Ask):
+                    verdict = msgspec.structs.replace(value, rule=value.rule or f"middleware:{m.name}", arguments=None)
             elif value.name != call.name:
                 raise MiddlewareError(f"middleware {m.name!r} may not turn {call.name!r} into {value.name!r}")
             else:
                 call = msgspec.structs.replace(value, id=call.id, provider_id=call.provider_id)
-        return call, None, asked
+        return call, None, verdict
+
+    async def before_approval(self, turn: "Turn", request: ApprovalRequested) -> Allow | Deny | None:
+        """Ask all middlewares; a ``Deny`` wins over an ``Allow``."""
+        found: Allow | None = None
+        for m in self._by_point["before_approval"]:
+            value = await self._run_one(m, turn, m.before_approval(turn, request), Allow, Deny, NoneType)
+            if isinstance(value, Deny):
+                return value
+            found = value or found
+        return found
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
         for m in self._by_point["after_tool"]:
             value = await self._run_one(m, None, m.after_tool(turn, call, result), ToolResult)
             result = as_result(call.id, value)
         return result
+
+    async def before_stop(self, turn: "Turn", text: str) -> tuple[str, str]:
+        """Return the first text that continues the agent, and the name of its middleware."""
+        for m in self._by_point["before_stop"]:
+            if more := await self._run_one(m, turn, m.before_stop(turn, text), str):
+                return more, m.name
+        return "", ""
 
     async def after_agent(self, turn: "Turn", outcome: Outcome) -> tuple[Outcome, BaseException | None]:
         """Run all middlewares, also after one has failed; return the first error."""

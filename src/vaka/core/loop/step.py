@@ -7,19 +7,19 @@ from functools import partial
 import msgspec
 
 from vaka.core.budget import Reservation, estimate_partial_usage
-from vaka.core.loop.context import ToolMenu, Turn
+from vaka.core.loop.context import Turn
 from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_refs
 from vaka.core.messages.blobs import DigestedText, offload, store_prompt_text
 from vaka.core.messages.prompt import Conversation
+from vaka.core.messages.prompt_parts import ToolMenu
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
-from vaka.core.session.state import AgentProgress, OpenCall, call_id, count_repeats
+from vaka.core.session.state import OpenCall, call_id, count_repeats
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import ModelRefused, StreamCut, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest, MessageId
 from vaka.core.types.message import AssistantMessage, Usage
-from vaka.core.types.tool import ToolChoice
 
 
 def steered_inputs(turn: Turn) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
     """Write ``step.started`` with the digests of system prompt and tools, and the steered inputs that join the step."""
     number = turn.agent_progress.step + 1
     turn.start_step(number)
-    joining, menu, secrets = steered_inputs(turn), turn.recipe.tool_menu(turn.env.policy), turn.log.secrets
+    joining, menu, secrets = steered_inputs(turn), turn.tool_menu, turn.log.secrets
     stored = secrets.clean_digests if secrets.is_active else turn.env.stored_digests
     system, tools = turn.system.digest, menu.digested_text.digest
     if system not in stored or tools not in stored:
@@ -88,19 +88,14 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
 
 
 async def _build_prompt(turn: Turn) -> Prompt:
-    recipe, settings, agent_progress = turn.recipe, turn.recipe.settings, turn.agent_progress
+    settings, agent_progress = turn.recipe.settings, turn.agent_progress
     conversation = turn.log.window.view(turn.path, partial(Conversation, turn.path))
     return Prompt(
         messages=await conversation.load_messages(turn.log.store.blobs), system=turn.system.text,
-        tools=recipe.tool_menu(turn.env.policy).specs,
-        tool_choice=_effective_tool_choice(settings.tool_choice, agent_progress), options=dict(settings.options),
+        tools=turn.tool_menu.specs,
+        tool_choice=settings.tool_choice_after(agent_progress.tools), options=dict(settings.options),
         agent=turn.agent, path=turn.path, number=agent_progress.number, session=turn.session,
     )  # fmt: skip
-
-
-def _effective_tool_choice(choice: ToolChoice, agent_progress: AgentProgress) -> ToolChoice:
-    """Return the tool choice of the next call: a required call is required until one was made."""
-    return choice if choice == "none" or not agent_progress.tools else "auto"
 
 
 async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssembly:

@@ -9,7 +9,6 @@ written, or the turn waits for a person.
 import msgspec
 
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Answer, Reject
 from vaka.core.loop.step import begin_step, call_model, steered_inputs
 from vaka.core.loop.tools.calls import run_calls
 from vaka.core.messages.blobs import offload, restore_content
@@ -19,7 +18,7 @@ from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
-from vaka.core.types.ending import Ending, Outcome
+from vaka.core.types.ending import Answer, Ending, Outcome, Reject
 from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
 from vaka.core.types.ids import EventScope, MessageId
 from vaka.core.types.message import Content, Text
@@ -117,13 +116,15 @@ async def _run_steps(turn: Turn) -> Ending:
     """Repeat model call and tool calls, beginning at the phase that the log has of this agent."""
     known = turn.agent_progress
     calls, called = turn.state.open_calls_of(turn.path), known.calls > 0
-    if known.step and known.phase == "idle" and not (called or steered_inputs(turn) or _ask_again(turn)):
+    if known.step and known.phase == "idle" and not (called or await _must_go_on(turn)):
         return Ending(text=turn.last_text)  # the last answer is in the log, only the closing event is missing
     answered, asking = known.phase == "answered", known.phase == "asking"
     if turn.recipe.make_instructions is not None:
-        turn.system = await turn.recipe.system_text_for(turn)
+        turn.system = turn.instructions = await turn.recipe.system_text_for(turn)
     while True:
         turn.stop.check()
+        if turn.middleware.has_sources:
+            await turn.load_sources()
         if not answered:
             if (ending := _ending_of_rejection(turn)) is not None:
                 return ending
@@ -138,14 +139,25 @@ async def _run_steps(turn: Turn) -> Ending:
         limit = await run_calls(turn, calls) if calls else ""
         limit = limit or (await turn.middleware.after_step(turn) if called else "")
         turn.log.defer(turn.scope, progress.StepCompleted(number=turn.scope.step))
-        if limit or not (called or steered_inputs(turn) or _ask_again(turn)):
+        if limit or not (called or await _must_go_on(turn)):
             return Ending(text=turn.last_text, limit=limit)
         answered = asking = False
 
 
-def _ask_again(turn: Turn) -> bool:
+async def _must_go_on(turn: Turn) -> bool:
+    """Return whether an answer without calls is not the end: an input waits, it does not fit, or middleware objects."""
+    if steered_inputs(turn):
+        return True
     check = turn.recipe.check_output
-    return check is not None and ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries)
+    if check is not None and ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries):
+        return True
+    number = turn.agent_progress.continued + 1
+    if number > turn.limits.max_continuations or not turn.middleware.handles("before_stop"):
+        return False
+    text, by = await turn.middleware.before_stop(turn, turn.last_text)
+    if text:
+        turn.log.defer(turn.scope, progress.AgentContinued(number=number, text=text, by=by))
+    return bool(text)
 
 
 async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:

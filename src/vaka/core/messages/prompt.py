@@ -151,6 +151,11 @@ class Conversation:
         self._finish_answer()
         self._add_user_message((Text(text=body.feedback),))
 
+    def agent_continued(self, event: Event, body: progress.AgentContinued) -> None:
+        """Add the text with which a middleware continues the agent."""
+        self._finish_answer()
+        self._add_user_message((Text(text=body.text),))
+
     def subagent_started(self, event: Event, body: progress.SubagentStarted) -> None:
         """Add the input that the parent has given to this agent."""
         if (*event.path, body.child) == self.path:
@@ -237,4 +242,5 @@ _HANDLERS: dict[type[Body], Callable[[Conversation, Event, Any], None]] = {
     progress.StepStarted: Conversation.step_started,
     progress.SubagentStarted: Conversation.subagent_started,
     progress.OutputRejected: Conversation.output_rejected,
+    progress.AgentContinued: Conversation.agent_continued,
 }

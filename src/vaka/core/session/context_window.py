@@ -22,6 +22,7 @@ _VISIBLE_BODIES = _SCRIPT_BODIES | {
     control.InputAdded, control.ContextCompacted, control.CheckpointSaved, progress.TurnStarted, progress.TurnFailed,
     progress.StepStarted, progress.MessageCompleted, progress.ToolCalled, progress.ToolCompleted, progress.ToolFailed,
     progress.SubagentStarted, progress.SubagentCompleted, progress.OutputRejected,
+    progress.AgentContinued,
 }  # fmt: skip
 
 

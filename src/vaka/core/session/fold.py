@@ -87,6 +87,11 @@ def _output_rejected(state: SessionState, event: Event, body: progress.OutputRej
     lane.phase, lane.rejected = "rejected", body.number
 
 
+def _agent_continued(state: SessionState, event: Event, body: progress.AgentContinued) -> None:
+    lane = _agent_progress(state, event.path)
+    lane.phase, lane.continued = "rejected", body.number
+
+
 def _model_failed(state: SessionState, event: Event, body: monitor.ModelFailed) -> None:
     if body.number:
         state.count_model_call(body.agent, body.number, body.call)
@@ -263,6 +268,7 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
     **dict.fromkeys(progress.TURN_ENDS, _turn_ended),
     progress.StepStarted: _step_started, progress.StepCompleted: _step_completed,
     progress.MessageCompleted: _message_completed, progress.OutputRejected: _output_rejected,
+    progress.AgentContinued: _agent_continued,
     progress.ToolCalled: _tool_called, progress.ToolStarted: _tool_started, progress.ToolReturned: _tool_returned,
     progress.ToolCompleted: _tool_ended, progress.ToolFailed: _tool_ended,
     progress.SubagentStarted: _subagent_started, progress.SubagentCompleted: _subagent_completed,

@@ -103,6 +103,8 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
     done: SubagentCompleted | None = None
     rejected: int = 0
     """The number of answers that did not fit the output type."""
+    continued: int = 0
+    """The number of times that middleware continued the agent after its answer."""
 
 
 class RunningTurn(msgspec.Struct, omit_defaults=True):

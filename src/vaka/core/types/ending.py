@@ -11,6 +11,18 @@ from vaka.core.types.message import FailureReason, Usage
 _SEAL_REASONS: dict[str, FailureReason] = {"cancelled": "cancelled", "interrupted": "interrupted"}
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """Returned by ``before_agent``: ends the turn with this answer, without a model call."""
+
+    text: str
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """Returned by ``before_agent``: rejects the input, which does not become part of the conversation."""
+
+    reason: str
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How the run of an agent ended, as ``after_agent`` sees it; only a change of ``text`` has an effect."""
 

@@ -19,6 +19,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How often the agent may rewind its conversation by D-Mail in one turn."""
     output_retries: int = 2
     """How often an answer that does not fit the output type is shown to the model with its errors and asked again."""
+    max_continuations: int = 8
+    """How often middleware may continue the agent after its final answer (``before_stop``) in one turn."""
     max_tool_concurrency: int = 8
     max_depth: int = 5
     """How deep child agents may be nested: 1 for children without children of their own, 0 for no child agents."""

@@ -179,6 +179,16 @@ class OutputRejected(Progress, tag="output.rejected"):
     feedback: str
 
 
+class AgentContinued(Progress, tag="agent.continued"):
+    """A middleware did not let the agent end; the model reads ``text`` and goes on."""
+
+    number: int
+    """How often the agent was continued in this turn, this time included."""
+    text: str
+    by: str = ""
+    """The name of the middleware."""
+
+
 class ToolCalled(Progress, tag="tool.called"):
     """A model asked for a tool."""
 

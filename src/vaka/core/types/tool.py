@@ -82,6 +82,8 @@ class Allow(msgspec.Struct, frozen=True):
     layer: str = ""
     folder: str | None = None
     """The folder in which a command was judged, ``""`` for the working folder; ``None``: it does not matter."""
+    arguments: dict[str, Any] | None = None
+    """Other arguments for the call; only middleware sets them."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -101,6 +103,8 @@ class Ask(msgspec.Struct, frozen=True):
     """The names of all rules that ask, when there are more than ``rule``."""
     folder: str | None = None
     """The folder in which a command was judged, as in ``Allow``: the approval holds for that folder only."""
+    arguments: dict[str, Any] | None = None
+    """Other arguments for the call; only middleware sets them."""
 
     @property
     def rule_names(self) -> frozenset[str]:

@@ -1,13 +1,13 @@
 """The journal of a script: its numbered requests and their answers in the log, replayed after a crash."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from vaka.core.loop.context import Turn
-from vaka.core.loop.tools.calls import run_script_call
+from vaka.core.loop.tools.calls import CallBatch, CallJob, result_event
 from vaka.core.messages.blobs import BLOB_THRESHOLD
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.state import OpenCall, call_id, child_name
@@ -171,7 +171,7 @@ class ScriptJournal:
             open = open or self._open_call(request, tool, arguments)
             if after is not None:
                 self.turn.conversations = {**(self.turn.conversations or {}), open.call.id: after}
-            end = await run_script_call(self.turn, open, lambda id: self._call_event(request, id))
+            end = await _run_script_call(self.turn, open, lambda id: self._call_event(request, id))
         if not repeatable:
             await self.commit()
         return secrets.redact_struct(end) if secrets.is_active else end
@@ -273,3 +273,17 @@ def unfinished_script(events: Iterable[Event]) -> tuple[list[Event], JSON]:
         elif current:
             current.append(event)
     return current, previous_outcome
+
+
+async def _run_script_call(turn: Turn, open_call: OpenCall, rename_event: Callable[[CallId], Body]) -> ToolResult:
+    """Run one call of a script to its result, which is deferred to the next write. Raises ``DecisionPending``.
+
+    A ``read`` call need not be in the log before it runs: it has no effect that could be lost. ``rename_event`` returns
+    the event that gives the call another id.
+    """
+    batch = CallBatch(turn, rename_event)
+    job = CallJob(msgspec.structs.replace(open_call, streak=1))  # the limit of repeated calls is for models only
+    first: list[Body] = []
+    result = await batch.admit(job, first) or await batch.run_one(job, first)
+    turn.log.defer(turn.scope, result_event(result))
+    return result

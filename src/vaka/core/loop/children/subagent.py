@@ -152,7 +152,7 @@ async def open_script_journal(
     turn = Turn(parent.log, parent.recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
     turn.agent, turn.depth = agent, parent.depth
     turn.budget.agent = agent
-    turn.tools = {**turn.tools, **tools}
+    turn.tools = {**parent.tools, **tools}
     if progress is None:
         parent.log.defer(parent.scope, SubagentStarted(call=context.call, agent=agent, child=child))
     try:

@@ -9,7 +9,7 @@ from vaka.core.decisions.lost_calls import may_rerun, resolve_lost_call, restart
 from vaka.core.decisions.permission import PermittedCall, PreparedCall
 from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
-from vaka.core.loop.tools.prepare import prepare_call
+from vaka.core.loop.tools.prepare import prepare_call, validate_changed
 from vaka.core.loop.tools.run import run_after_tool, run_tool, tool_started_event
 from vaka.core.messages.tool_result import failed_result
 from vaka.core.session.state import OpenCall
@@ -19,9 +19,10 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolFailed
+from vaka.core.types.tool import Deny
 
 
-class _CallJob:
+class CallJob:
     """The state of one call until it has its result."""
 
     def __init__(self, open_call: OpenCall) -> None:
@@ -43,34 +44,20 @@ async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
     batch = CallBatch(turn)
     first: list[Body] = []
     last: list[Body] = []
-    jobs: list[_CallJob] = []
+    jobs: list[CallJob] = []
     for open_call in calls:
-        job = _CallJob(msgspec.structs.replace(open_call))  # the fold changes the open calls of the state
+        job = CallJob(msgspec.structs.replace(open_call))  # the fold changes the open calls of the state
         end = await batch.admit(job, first)
         if end is None:
             jobs.append(job)
         else:
-            (last if batch.limit else first).append(_result_event(end))
+            (last if batch.limit else first).append(result_event(end))
     await batch.run(jobs, first)
     turn.stop.check()
     if batch.awaited_decisions:
         raise Suspended(batch.awaited_decisions)
     turn.log.defer(turn.scope, *last)
     return batch.limit
-
-
-async def run_script_call(turn: Turn, open_call: OpenCall, rename_event: Callable[[CallId], Body]) -> ToolResult:
-    """Run one call of a script to its result, which is deferred to the next write. Raises ``DecisionPending``.
-
-    A ``read`` call need not be in the log before it runs: it has no effect that could be lost. ``rename_event`` returns
-    the event that gives the call another id.
-    """
-    batch = CallBatch(turn, rename_event)
-    job = _CallJob(msgspec.structs.replace(open_call, streak=1))  # the limit of repeated calls is for models only
-    first: list[Body] = []
-    result = await batch.admit(job, first) or await batch.run_one(job, first)
-    turn.log.defer(turn.scope, _result_event(result))
-    return result
 
 
 class CallBatch:
@@ -85,7 +72,7 @@ class CallBatch:
         self._unfinished_count = 0
         self._number_lock = asyncio.Lock()
 
-    async def admit(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
+    async def admit(self, job: CallJob, events: list[Body]) -> ToolResult | None:
         """Prepare and judge a call; append to ``events`` what must be written first. A result ends the call."""
         open_call = job.open_call
         if open_call.phase == "returned" and open_call.result is not None:
@@ -94,9 +81,9 @@ class CallBatch:
             job.outcome_unknown = True
             return None
         repeated = self._check_repeats(open_call) if open_call.phase == "called" else None
-        return repeated or await self._prepare(job) or self._decide(job, events)
+        return repeated or await self._prepare(job) or await self._ask_middleware(job) or self._decide(job, events)
 
-    async def run(self, jobs: list[_CallJob], events: list[Body]) -> None:
+    async def run(self, jobs: list[CallJob], events: list[Body]) -> None:
         """Write the start of as many calls as may run at once in one append, then run all to their results."""
         turn, most = self.turn, self.turn.limits.max_tool_concurrency
         self._slots = asyncio.Semaphore(most) if len(jobs) > most else None
@@ -122,7 +109,7 @@ class CallBatch:
             if error is not None:
                 raise error
 
-    async def run_one(self, job: _CallJob, events: list[Body]) -> ToolResult:
+    async def run_one(self, job: CallJob, events: list[Body]) -> ToolResult:
         """Write the start of one call, run it, and return its result, which is not written."""
         turn = self.turn
         self._start(job, events)
@@ -132,12 +119,12 @@ class CallBatch:
             await turn.log.append(turn.scope, *events)
         return await self._result_of(job)
 
-    def _start(self, job: _CallJob, events: list[Body]) -> None:
+    def _start(self, job: CallJob, events: list[Body]) -> None:
         if job.permitted_call is not None:
             events.append(tool_started_event(self.turn, job.permitted_call, job.open_call))
             job.has_started = True
 
-    async def _finish_job(self, job: _CallJob) -> None:
+    async def _finish_job(self, job: CallJob) -> None:
         try:
             result = await self._result_of(job)
         except DecisionPending as pending:
@@ -146,11 +133,11 @@ class CallBatch:
             return
         self._unfinished_count -= 1
         if self._unfinished_count == 0:
-            self.turn.log.defer(self.turn.scope, _result_event(result))
+            self.turn.log.defer(self.turn.scope, result_event(result))
         else:
-            await self.turn.log.append(self.turn.scope, _result_event(result))
+            await self.turn.log.append(self.turn.scope, result_event(result))
 
-    async def _result_of(self, job: _CallJob) -> ToolResult:
+    async def _result_of(self, job: CallJob) -> ToolResult:
         try:
             if job.open_call.phase == "returned" and job.open_call.result is not None:
                 return await run_after_tool(self.turn, job.open_call.call, job.open_call.result)
@@ -163,7 +150,7 @@ class CallBatch:
                 "interrupted" if stopped.kind == "interrupted" else "cancelled", f"Stopped: {stopped}."
             )
 
-    async def _run_when_permitted(self, job: _CallJob) -> ToolResult:
+    async def _run_when_permitted(self, job: CallJob) -> ToolResult:
         while job.permitted_call is None:
             end = await self._await_person(job)
             if end is not None:
@@ -173,13 +160,13 @@ class CallBatch:
         async with self._slots:
             return await self._start_tool(job, job.permitted_call)
 
-    async def _start_tool(self, job: _CallJob, permitted: PermittedCall) -> ToolResult:
+    async def _start_tool(self, job: CallJob, permitted: PermittedCall) -> ToolResult:
         if not job.has_started:
             self.turn.stop.check()
             await self.turn.log.append(self.turn.scope, tool_started_event(self.turn, permitted, job.open_call))
         return await run_tool(self.turn, permitted, job.open_call)
 
-    async def _prepare(self, job: _CallJob) -> ToolResult | None:
+    async def _prepare(self, job: CallJob) -> ToolResult | None:
         """Parse, validate, run ``before_tool``. The error of a middleware becomes the result of the call."""
         if self.turn.middleware.handles("before_tool"):
             found = (await asyncio.gather(prepare_call(self.turn, job.open_call), return_exceptions=True))[0]
@@ -194,7 +181,25 @@ class CallBatch:
         job.prepared_call = found
         return None
 
-    def _decide(self, job: _CallJob, events: list[Body]) -> ToolResult | None:
+    async def _ask_middleware(self, job: CallJob) -> ToolResult | None:
+        """Let middlewares decide about a call that a person would be asked about; a result ends the call."""
+        turn, prepared = self.turn, job.prepared_call
+        if prepared is None or not turn.middleware.handles("before_approval"):
+            return None
+        request = self.permissions.find_request(prepared, job.decision_id)
+        verdict = await turn.middleware.before_approval(turn, request) if request is not None else None
+        if isinstance(verdict, Deny):
+            return failed_result(prepared.call.id, "denied", verdict.reason or "a middleware refused this call")
+        if verdict is not None:
+            arguments = prepared.call.arguments if verdict.arguments is None else verdict.arguments
+            changed = msgspec.structs.replace(prepared.call, arguments=arguments)
+            found = validate_changed(prepared.tool, changed, msgspec.structs.replace(verdict, arguments=None))
+            if isinstance(found, ToolResult):
+                return found
+            job.prepared_call = found
+        return None
+
+    def _decide(self, job: CallJob, events: list[Body]) -> ToolResult | None:
         """Ask the policy and earlier decisions; without a result the call is permitted, or waits for a decision."""
         assert job.prepared_call is not None  # noqa: S101  # set by _prepare
         found = self.permissions.decide(job.prepared_call, job.decision_id, events)
@@ -206,7 +211,7 @@ class CallBatch:
             job.decision_id = found
         return None
 
-    async def _await_person(self, job: _CallJob) -> ToolResult | None:
+    async def _await_person(self, job: CallJob) -> ToolResult | None:
         """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
         turn, permissions = self.turn, self.permissions
         assert job.decision_id is not None  # noqa: S101  # only such jobs come here
@@ -216,14 +221,14 @@ class CallBatch:
         )
         return await self._decide_again(job)
 
-    async def _decide_again(self, job: _CallJob) -> ToolResult | None:
+    async def _decide_again(self, job: CallJob) -> ToolResult | None:
         asked: list[Body] = []
-        end = self._decide(job, asked)
+        end = await self._ask_middleware(job) or self._decide(job, asked)
         if asked:
             await self.turn.log.append(self.turn.scope, *asked)
         return end
 
-    async def _resolve_lost(self, job: _CallJob) -> ToolResult | None:
+    async def _resolve_lost(self, job: CallJob) -> ToolResult | None:
         """Ask a person for the outcome of a lost ``once`` call; ``None`` when it is to run as a new call."""
         turn, tool = self.turn, self.turn.tools.get(job.open_call.call.name)
         found = await resolve_lost_call(turn.decision_waits, job.open_call, tool)
@@ -249,5 +254,6 @@ class CallBatch:
         return failed_result(open_call.call.id, "repeated", text)
 
 
-def _result_event(result: ToolResult) -> Body:
+def result_event(result: ToolResult) -> Body:
+    """Return the event with the result of a call."""
     return ToolFailed(result=result) if result.failed else ToolCompleted(result=result)

@@ -8,7 +8,7 @@ from vaka.core.messages.tool_result import as_result, failed_result
 from vaka.core.ports.tool import Tool
 from vaka.core.session.state import OpenCall
 from vaka.core.types.message import ToolCall, ToolResult
-from vaka.core.types.tool import Ask, Deny, InvalidArguments
+from vaka.core.types.tool import Allow, Ask, Deny, InvalidArguments
 
 TRUNCATED_TEXT = (
     "This call was not run: the answer ended before it was whole, so part of the call may be missing. "
@@ -33,22 +33,23 @@ async def prepare_call(turn: Turn, open_call: OpenCall) -> PreparedCall | ToolRe
         if unread:
             raw = call.raw if parsed.repaired else ""
             call = msgspec.structs.replace(call, arguments=parsed.value, raw=raw, repaired=parsed.repaired)
-    changed, end, asked = await turn.middleware.before_tool(turn, call)
+    changed, end, verdict = await turn.middleware.before_tool(turn, call)
     if isinstance(end, Deny):
         return failed_result(call.id, "denied", end.reason or "a middleware refused this call")
     if isinstance(end, ToolResult):
         return as_result(call.id, end)
     turn.admitted_calls[call.name] += 1
     if open_call.phase == "started" or changed.arguments == call.arguments:
-        return PreparedCall(tool, call, asked)  # a started call runs again with the same arguments
-    return _validate_changed(tool, changed, asked)
+        return PreparedCall(tool, call, verdict)  # a started call runs again with the same arguments
+    return validate_changed(tool, changed, verdict)
 
 
-def _validate_changed(tool: Tool, call: ToolCall, asked: Ask | None) -> PreparedCall | ToolResult:
+def validate_changed(tool: Tool, call: ToolCall, verdict: Ask | Allow | None) -> PreparedCall | ToolResult:
+    """Return the prepared call with arguments that a middleware has changed, or the result that refuses them."""
     parsed = tool.parse(call.arguments)
     if isinstance(parsed, InvalidArguments):
         return failed_result(call.id, "invalid_arguments", parsed.message)
-    return PreparedCall(tool, msgspec.structs.replace(call, arguments=parsed.value), asked)
+    return PreparedCall(tool, msgspec.structs.replace(call, arguments=parsed.value), verdict)
 
 
 def _unknown_tool_text(turn: Turn, name: str) -> str:

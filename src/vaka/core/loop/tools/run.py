@@ -16,8 +16,7 @@ from vaka.core.messages.tool_result import as_result, failed_result
 from vaka.core.ports.env import format_timestamp
 from vaka.core.session.state import OpenCall
 from vaka.core.session.stop import TurnStopped, measure_steps
-from vaka.core.types.errors import MiddlewareError
-from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.ids import CallId
 from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolReturned, ToolStarted
@@ -38,7 +37,7 @@ async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) ->
 
     Raises ``DecisionPending`` when the tool waits for a person; the call stays open.
     """
-    result = await _run_in_context(permitted, CallContext(turn, open_call, permitted))
+    result = await run_in_context(permitted, CallContext(turn, open_call, permitted))
     if turn.middleware.handles("after_tool"):
         await turn.log.append(turn.scope, ToolReturned(result=result))
         return await run_after_tool(turn, permitted.call, result)
@@ -50,24 +49,8 @@ async def run_after_tool(turn: Turn, call: ToolCall, result: ToolResult) -> Tool
     return await offload_result(turn.log, await turn.middleware.after_tool(turn, call, result))
 
 
-async def rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> ToolResult | None:
-    """Run a ``read`` call once more and return its result, ``None`` when it waits for a person.
-
-    For use in ``after_tool``: the log gets no events of the rerun, only the result that the middleware returns.
-    """
-    tool, open = turn.tools[call.name], turn.state.open.get(call.id)
-    if tool.spec.effect != "read":
-        raise MiddlewareError(f"{call.name!r} may not run twice: its effect is {tool.spec.effect!r}, not 'read'")
-    known = open or OpenCall(call=call, path=turn.path, message=MessageId(""), step=turn.scope.step, number=0)
-    known = msgspec.structs.replace(known, asked=())  # the rerun makes model calls of its own
-    permitted = PermittedCall(tool, call)
-    try:
-        return await _run_in_context(permitted, CallContext(turn, known, permitted, block=retry_number))
-    except DecisionPending:
-        return None
-
-
-async def _run_in_context(permitted: PermittedCall, context: CallContext) -> ToolResult:
+async def run_in_context(permitted: PermittedCall, context: CallContext) -> ToolResult:
+    """Run a tool and return its result, without a look at ``after_tool``."""
     turn = context.owner_turn
     turn.log.require_writer()
     try:
