@@ -128,6 +128,22 @@ class TestOneProcess:
         assert "message.snapshot" not in after.types
         await after.stop()
 
+    async def test_a_follower_that_joins_late_gets_the_deltas_that_none_has_read_redacted(
+        self, harness: LogHarness
+    ) -> None:
+        log = await harness.open()
+        log.secrets.add("hunter2-hunter2")
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        text = "hunter2-hunter2 " * 2 * MAX_QUEUED
+        for offset in range(0, len(text), 5):
+            log.publish_live(T1, text_delta(text[offset : offset + 5], offset))
+        reader = EventReader(harness, Cursor(1, log.head))
+        await run_event_loop()
+        assert reader.types == ["message.snapshot"]
+        await publish_text(log, "hunter2-hunter2.", len(text))
+        assert visible_texts(reader.events) == ["[redacted] " * 2 * MAX_QUEUED + "[redacted]."]
+        await reader.stop()
+
     async def test_a_discarded_message_is_not_open_any_more(self, harness: LogHarness) -> None:
         log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from vaka.core.types import progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import MessageId, SessionId
+from vaka.core.types.ids import EventScope, MessageId, SessionId
 
 MAX_QUEUED = 256
 """Queued live events above which a follower gets snapshots instead."""
@@ -22,6 +22,9 @@ MAX_OUTPUT_CHARS = 64 * 1024
 """Characters held of a running tool's output; a message is held whole."""
 REMEMBERED_CLOSED = 64
 """Closed messages remembered, to ignore late snapshots from another process."""
+
+UnreadDelta: TypeAlias = tuple[Callable[[EventScope, Body], None], EventScope, progress.Delta]
+"""A delta that is not published yet, and the function that publishes it."""
 
 _BLOCK_ENDS = frozenset[type](
     {
@@ -148,6 +151,8 @@ class Fanout:
         self.remote_blocks: dict[tuple[MessageId, int], Event] = {}
         """The open blocks of a writer in another process, as last received."""
         self.followers: set[Follower] = set()
+        self._unread: list[UnreadDelta] = []
+        """The last deltas, while no follower reads deltas; they are published when one needs the open blocks."""
         self._closed: deque[MessageId] = deque(maxlen=REMEMBERED_CLOSED)
 
     def publish_durable(self, events: Sequence[Event]) -> None:
@@ -165,20 +170,23 @@ class Fanout:
         for follower in self.followers:
             follower.advance_head(self.head, turn_ended=turn_ended)
 
-    def extend_block(self, body: Body) -> bool:
-        """Take a live body without an event when no follower wants one; return whether that was possible.
-
-        It is not for the first delta of a block, whose event is part of the snapshots.
-        """
+    def defer_live(self, publish: Callable[[EventScope, Body], None], scope: EventScope, body: Body) -> bool:
+        """Defer a live event that no follower reads now; return false if it must be published."""
         for follower in self.followers:
             if not follower.turn_ends_only:
+                self.publish_unread()
                 return False
         if isinstance(body, progress.DELTAS):
-            block = self.blocks.get((body.message_id, body.block))
-            if block is None:
-                return False
-            block.add(body.text)
+            self._unread.append((publish, scope, body))
+            if len(self._unread) >= MAX_QUEUED:
+                self.publish_unread()
         return True
+
+    def publish_unread(self) -> None:
+        if self._unread:
+            unread, self._unread = self._unread, []
+            for publish, scope, body in unread:
+                publish(scope, body)
 
     def publish_live(self, event: Event) -> None:
         body = event.data
@@ -200,6 +208,7 @@ class Fanout:
 
     def snapshots(self) -> list[Event]:
         """Return a snapshot of every open block."""
+        self.publish_unread()
         return [*(block.snapshot() for block in self.blocks.values()), *self.remote_blocks.values()]
 
     def recent_between(self, after: int, upto: int) -> list[Event]:
@@ -212,7 +221,7 @@ class Fanout:
 
     def clear_open_blocks(self) -> None:
         """Forget open blocks and recent events: the writer has changed."""
-        self.blocks, self.remote_blocks = {}, {}
+        self.blocks, self.remote_blocks, self._unread = {}, {}, []
         self.recent_events.clear()
 
     def close_blocks(self, events: Iterable[Event]) -> bool:
@@ -229,12 +238,15 @@ class Fanout:
                 self._drop_message(MessageId(body.result.call))
             else:
                 turn_ended, remote = True, self.remote_blocks
+                self._unread = [delta for delta in self._unread if delta[1].turn != event.turn]
                 self.blocks = {key: block for key, block in self.blocks.items() if block.first_event.turn != event.turn}
                 self.remote_blocks = {key: block for key, block in remote.items() if block.turn != event.turn}
         return turn_ended
 
     def _drop_message(self, message: MessageId) -> None:
         self._closed.append(message)
+        if self._unread:
+            self._unread = [delta for delta in self._unread if delta[2].message_id != message]
         for blocks in (self.blocks, self.remote_blocks):
             for key in [key for key in blocks if key[0] == message] if blocks else ():
                 del blocks[key]

@@ -182,9 +182,10 @@ class Subscription:
             if events:
                 return events
         # No await from here on: the snapshots and the emptied queue must be of the same moment.
+        snapshots = fanout.snapshots()
         follower.queue = deque([fanout.head] if self._seq < fanout.head else [])
         follower.live_count, follower.needs_snapshot = 0, False
-        return fanout.snapshots()
+        return snapshots
 
     async def _take_queued(self) -> list[Event]:
         """Take queued events, up to the next head whose events must be read first."""

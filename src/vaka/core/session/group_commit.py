@@ -103,29 +103,26 @@ class WriteAttempt(msgspec.Struct, frozen=True, eq=False):
         """Whether ``tail``, the stored events after the old head, begins with these."""
         return [event.stored for event in self.events] == [event.stored for event in tail[: len(self.events)]]
 
-    def deliver_events(self) -> None:
-        for group, events in self.group_events:
-            group.events, group.waiting = events, False
-
 
 def seal_groups(
     state: SessionState,
-    groups: Sequence[AppendGroup],
-    seal: Callable[[Sequence[Entry], Sequence[Event]], Sequence[Event]],
+    groups: list[AppendGroup],
+    last: Event | None,
+    seal: Callable[[Event | None, Sequence[Entry]], Sequence[Event]],
 ) -> WriteAttempt:
-    """Return the groups that keep the invariants, with their events; reject the others.
+    """Return the events of the groups that keep the invariants; reject the others and remove them from ``groups``.
 
-    ``seal`` takes entries and the events before them.
+    ``last`` is the event before them; ``seal`` takes such an event and the entries that follow it.
     """
-    checker = InvariantChecker(state)
     if len(groups) == 1:
         [group] = groups
         try:
-            checker.check(group.entries)
-            events = seal(group.entries, ())
+            InvariantChecker(state).check(group.entries)
+            events = seal(last, group.entries)
             return WriteAttempt([(group, events)], events, group.release)
         except LogError:
-            checker = InvariantChecker(state)
+            pass  # it is rejected below
+    checker = InvariantChecker(state)
     accepted: list[tuple[AppendGroup, Sequence[Event]]] = []
     sealed_events: list[Event] = []
     release, queue = False, list(groups)
@@ -133,7 +130,7 @@ def seal_groups(
         group = queue.pop(0)
         try:
             checker.check(group.entries)
-            sealed = seal(group.entries, sealed_events)
+            sealed = seal(sealed_events[-1] if sealed_events else last, group.entries)
         except LogError as error:
             rest = group.reject(error)
             queue[:0] = [rest] if rest else []
@@ -144,6 +141,7 @@ def seal_groups(
             accepted.append((group, sealed))
             sealed_events += sealed
             release = release or group.release
+    groups[:] = [group for group, _ in accepted]
     return WriteAttempt(accepted, sealed_events, release)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import force_setattr
 
-from vaka.core.session.redaction import Secrets, texts_of
+from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import Corrupt, LogError
 from vaka.core.types.event import (
     VERSION,
@@ -83,9 +83,21 @@ def seal_chain(
     The body of an event is decoded from its bytes, so it is what a reader gets and shares no mutable value with the
     caller. Bytes that could not be decoded are an error.
     """
+    events = _seal_entries(session, last, entries, ts, v)
+    if secrets is None or not secrets.is_active or not secrets.may_contain(events):
+        return events
+    clean = [
+        (scope, secrets.redact_struct(event.data) if secrets.may_contain([event]) else body)
+        for event, (scope, body) in zip(events, entries, strict=True)
+    ]
+    return _seal_entries(session, last, clean, ts, v)
+
+
+def _seal_entries(
+    session: SessionId, last: Event | Position | None, entries: Sequence[tuple[EventScope | Event, Body]], ts: str,
+    v: int,
+) -> list[Event]:  # fmt: skip
     events: list[Event] = []
-    secrets = secrets if secrets is not None and secrets.is_active else None
-    any_body = secrets is not None and bool(secrets.value_forms)
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
         seq += 1
@@ -102,17 +114,12 @@ def seal_chain(
             stored = encode_json(event)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             raise LogError(f"{kind[:80]} cannot be encoded: {error}") from error
-        has_text = any_body or (secrets is not None and texts_of[type(data)] is not None)
-        if has_text and secrets is not None and secrets.may_contain(data, stored):
-            before = Position(seq - 1, epoch, prev)
-            event = seal_chain(session, before, [(scope, secrets.redact_struct(data))], ts, v=v)[0]
-        else:
-            if raw is not data:
-                force_setattr(event, "data", data)
-            force_setattr(event, "stored", stored)
-            force_setattr(event, "hash", sha256(stored).hexdigest())
+        if raw is not data:
+            force_setattr(event, "data", data)
+        force_setattr(event, "stored", stored)
+        prev = sha256(stored).hexdigest()
+        force_setattr(event, "hash", prev)
         events.append(event)
-        prev = event.hash
     return events
 
 

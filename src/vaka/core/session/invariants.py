@@ -1,6 +1,6 @@
 """The invariants of a log that every append is checked against: pairing of calls and results, order of turns."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from vaka.core.session.state import SessionState, call_id
@@ -32,7 +32,7 @@ class InvariantChecker:
 
     def check_tool_called(self, path: AgentPath, body: progress.ToolCalled) -> None:
         """A call has the next id of its agent."""
-        self._require_turn(body)
+        self.check_in_turn(path, body)
         id, number = body.call.id, self.calls_made.get(path, self.state.calls_made_by(path)) + 1
         if id != call_id(path, number):
             raise LogError(f"call id {id!r} is known or out of order, expected {call_id(path, number)!r}")
@@ -40,23 +40,27 @@ class InvariantChecker:
         self.open_calls[id] = path
 
     def check_tool_started(self, path: AgentPath, body: progress.ToolStarted) -> None:
-        self._require_open(body.call.id, body)
+        if body.call.id not in self.open_calls:
+            raise _unknown_call(body, body.call.id)
 
     def check_tool_returned(self, path: AgentPath, body: progress.ToolReturned) -> None:
-        self._require_open(body.result.call, body)
+        if body.result.call not in self.open_calls:
+            raise _unknown_call(body, body.result.call)
 
     def check_tool_ended(self, path: AgentPath, body: progress.ToolCompleted | progress.ToolFailed) -> None:
         """A call has one result."""
-        self._require_open(body.result.call, body)
-        del self.open_calls[body.result.call]
+        if self.open_calls.pop(body.result.call, None) is None:
+            raise _unknown_call(body, body.result.call)
 
     def check_step_started(self, path: AgentPath, body: progress.StepStarted) -> None:
         """A step of an agent begins when all calls of the one before have results."""
-        self._require_turn(body)
-        self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner == path])
+        self.check_in_turn(path, body)
+        if self.open_calls:
+            self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner == path])
 
-    def check_script_event(self, path: AgentPath, body: monitor.ScriptCalled | monitor.ScriptAnswered) -> None:
-        self._require_turn(body)
+    def check_in_turn(self, path: AgentPath, body: Body) -> None:
+        if not self.turn_running:
+            raise LogError(f"{body.type} without a turn")
 
     def check_compacted(self, path: AgentPath, body: control.ContextCompacted) -> None:
         """Compaction happens between steps, and the window only moves forward."""
@@ -68,33 +72,29 @@ class InvariantChecker:
         """A writer appends only the rewind of a turn by itself, without open calls; others need the log reopened."""
         if body.onward is None:
             raise LogError(f"{body.type} cannot be appended by the writer: its state must be read from the store")
-        self._require_turn(body)
-        self._require_none_open(body, list(self.open_calls))
+        self.check_in_turn(path, body)
+        self._require_none_open(body, self.open_calls)
         if not 0 < body.to < self.seq:
             raise LogError(f"{body.type} to {body.to}, expected 1 to {self.seq - 1}")
 
     def check_turn_started(self, path: AgentPath, body: progress.TurnStarted) -> None:
         if self.turn_running:
             raise LogError("turn.started while a turn is running")
-        self._require_none_open(body, list(self.open_calls))
+        self._require_none_open(body, self.open_calls)
         self.turn_running = True
 
     def check_turn_ended(self, path: AgentPath, body: Body) -> None:
-        self._require_none_open(body, list(self.open_calls))
-        self._require_turn(body)
+        self._require_none_open(body, self.open_calls)
+        self.check_in_turn(path, body)
         self.turn_running = False
 
-    def _require_turn(self, body: Body) -> None:
-        if not self.turn_running:
-            raise LogError(f"{body.type} without a turn")
-
-    def _require_open(self, call: CallId, body: Body) -> None:
-        if call not in self.open_calls:
-            raise LogError(f"{body.type} for call {call!r}, which is unknown or already has its result")
-
-    def _require_none_open(self, body: Body, open_calls: list[CallId]) -> None:
+    def _require_none_open(self, body: Body, open_calls: Collection[CallId]) -> None:
         if open_calls:
             raise LogError(f"{body.type} while {', '.join(open_calls)} has no result")
+
+
+def _unknown_call(body: Body, call: CallId) -> LogError:
+    return LogError(f"{body.type} for call {call!r}, which is unknown or already has its result")
 
 
 _CHECKS: dict[type[Body], Callable[[InvariantChecker, AgentPath, Any], None]] = {
@@ -103,7 +103,7 @@ _CHECKS: dict[type[Body], Callable[[InvariantChecker, AgentPath, Any], None]] = 
     progress.ToolReturned: InvariantChecker.check_tool_returned,
     **dict.fromkeys((progress.ToolCompleted, progress.ToolFailed), InvariantChecker.check_tool_ended),
     progress.StepStarted: InvariantChecker.check_step_started,
-    **dict.fromkeys((monitor.ScriptCalled, monitor.ScriptAnswered), InvariantChecker.check_script_event),
+    **dict.fromkeys((monitor.ScriptCalled, monitor.ScriptAnswered), InvariantChecker.check_in_turn),
     progress.TurnStarted: InvariantChecker.check_turn_started,
     **dict.fromkeys(progress.TURN_ENDS, InvariantChecker.check_turn_ended),
     control.ContextCompacted: InvariantChecker.check_compacted,

@@ -42,6 +42,8 @@ class LiveRedactor:
 
     def redact(self, secrets: Secrets, scope: EventScope, body: Body) -> Sequence[tuple[EventScope, Body]]:
         """Return the bodies to publish for ``body``."""
+        if not secrets.is_active:
+            return ((scope, body),)
         if not isinstance(body, progress.DELTAS):
             return ((scope, secrets.redact_struct(body) if has_text(body) else body),)
         block = self.blocks.get((body.message_id, body.block))

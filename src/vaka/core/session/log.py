@@ -5,8 +5,9 @@ invariants, sealed, stored, and only then folded and published. Appends made at 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 from vaka.core.ports.env import Clock, format_milliseconds
@@ -173,15 +174,18 @@ class Log:
 
     def publish_live(self, scope: EventScope, body: Body) -> None:
         """Publish an event that is not stored, with secrets redacted."""
-        live = self._live_redactor.redact(self.secrets, scope, body) if self.secrets.is_active else ((scope, body),)
-        for redacted_scope, redacted in live:
-            self._publish(redacted_scope, redacted)
-
-    def _publish(self, scope: EventScope, body: Body) -> None:
-        if not self.fanout.extend_block(body):
-            now, turn, step, path = self._timestamp(), scope.turn, scope.step, scope.path
-            self.fanout.publish_live(Event(data=body, session=self.session, ts=now, turn=turn, step=step, path=path))
+        if not self.fanout.defer_live(self._redact_and_publish, scope, body):
+            self._redact_and_publish(scope, body)
         self.store.live.touch(self.session)
+
+    def _redact_and_publish(self, scope: EventScope, body: Body) -> None:
+        self._publish(self._live_redactor.redact(self.secrets, scope, body))
+
+    def _publish(self, live: Iterable[Entry]) -> None:
+        session, publish = self.session, self.fanout.publish_live
+        for at, body in live:
+            now = format_milliseconds(int(self.clock.time() * 1000))
+            publish(Event(data=body, session=session, ts=now, turn=at.turn, step=at.step, path=at.path))
 
     async def sync(self, head: int | None = None) -> None:
         """Read the events that other processes have offered; with ``head`` only while this log is below it.
@@ -201,9 +205,9 @@ class Log:
 
     def wake_waiters(self) -> None:
         """Wake all callers of ``wait_for_change``."""
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
     async def _flush(self, group: AppendGroup) -> None:
         """Write every waiting group, ``group`` among them."""
@@ -224,15 +228,14 @@ class Log:
                 await self._tail.save_if_due(self.store, self.session, self.state, self._last.hash)
 
     async def _write(self) -> None:
-        attempt = seal_groups(self.state, self._groups, self._seal)
-        self._groups, self._pending = [group for group, _ in attempt.group_events], None
+        now = format_milliseconds(int(self.clock.time() * 1000))
+        seal = partial(seal_chain, self.session, ts=now, secrets=self.secrets)
+        attempt, self._pending = seal_groups(self.state, self._groups, self._last, seal), None
         if attempt.events:
             self._attempts.append(attempt)
             try:
-                head = self._last.seq if self._last else 0
-                await self.store.events.append(
-                    self.session, attempt.events, head=head, term=self.term, release=attempt.release
-                )
+                head, events, release = self._last.seq if self._last else 0, attempt.events, attempt.release
+                await self.store.events.append(self.session, events, head=head, term=self.term, release=release)
             except Unavailable:
                 raise
             except StoreError:
@@ -242,14 +245,9 @@ class Log:
             await self.store.events.release(self.session, self.term)
         self._finish_attempt(attempt)
 
-    def _seal(self, entries: Sequence[Entry], before: Sequence[Event]) -> list[Event]:
-        return seal_chain(self.session, before[-1] if before else self._last, entries, self._timestamp(), self.secrets)
-
-    def _timestamp(self) -> str:
-        return format_milliseconds(int(self.clock.time() * 1000))
-
     def _finish_attempt(self, attempt: WriteAttempt) -> None:
-        attempt.deliver_events()
+        for group, events in attempt.group_events:
+            group.events, group.waiting = events, False
         self._attempts.clear()
         self._groups, self._pending = [group for group in self._groups if group.waiting], None
         if attempt.release:
@@ -264,12 +262,13 @@ class Log:
         self._attempts.clear()
         self._last = events[-1]
         self._tail.add(events)
-        for scope, body in self._live_redactor.flush_closed(events) if self._live_redactor.blocks else ():
-            self._publish(scope, body)
+        if self._live_redactor.blocks:
+            self._publish(self._live_redactor.flush_closed(events))
         for listener in self.listeners:
             listener(events)
         self.fanout.publish_durable(events)
-        self.wake_waiters()
+        if self._changed is not None:
+            self.wake_waiters()
 
     async def _catch_up(self) -> bool:
         """Read the new events of the log: offered ones, and those of an attempt that was committed unnoticed."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast, get_args
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.event import Body
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Digest
 
 REDACTED = "[redacted]"
@@ -143,18 +143,19 @@ class Secrets:
     def __bool__(self) -> bool:
         return self.is_active
 
-    def may_contain(self, body: Body, stored: bytes) -> bool:
-        """Whether a body, which is stored as these bytes, may contain a secret: False is certain."""
-        if self.value_forms and self._values.occur_in(stored):
+    def may_contain(self, events: Sequence[Event]) -> bool:
+        """Whether one of the events may contain a secret: False is certain."""
+        if self.value_forms and self._values.occur_in(b"".join([event.stored for event in events])):
             return True
-        items: list[Any] = [body] if self.finders else []
+        items: list[Any] = [event.data for event in events] if self.finders else []
         for item in items:  # it grows: a call for each value would cost more than the check
             kind: type[Any] = item.__class__
             if kind is str:
                 if item[MIN_FORMAT_LENGTH - 1 :] and self._text_may_match(item):
                     return True
             elif kind is dict:
-                items += [f'{key}="{value}' if type(value) is str else value for key, value in item.items()]
+                if item:
+                    items += [f'{key}="{value}' if type(value) is str else value for key, value in item.items()]
             elif kind in _SEQUENCES:
                 items += item
             elif (text_of := texts_of[kind]) is not None:
