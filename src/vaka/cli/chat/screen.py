@@ -7,12 +7,15 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, FilterOrBool, has_completions
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -42,6 +45,8 @@ REFRESH_INTERVAL = 0.05
 """Seconds between two refreshes of what is running, at least. Keys are drawn at once."""
 REFRESH_COST = 12
 """How many times the duration of a refresh passes before the next one."""
+ACTION_KEYS = ("up", "down", "pageup", "pagedown", "tab", "delete", "c-x")
+"""Keys that a question may give a meaning of its own."""
 ESCAPE_SECONDS = 0.05
 """Seconds after which a lone escape byte is the Escape key, not the beginning of a sequence."""
 
@@ -69,11 +74,15 @@ class FrameOutput(Vt100_Output):
         return False
 
 
-class ScreenQuestion:
-    """A question in place of the input; single keys in ``keys`` answer it at once."""
+QuestionActions: TypeAlias = Mapping[str, Callable[[], None]]
+"""What keys of ``ACTION_KEYS`` do while a question is open."""
 
-    def __init__(self, prompt: str, keys: str) -> None:
-        self.prompt, self.keys = prompt, keys
+
+class ScreenQuestion:
+    """A question in place of the input; single keys in ``keys`` answer it at once, those of ``actions`` act."""
+
+    def __init__(self, prompt: Callable[[], str], keys: str, actions: QuestionActions) -> None:
+        self.prompt, self.keys, self.actions = prompt, keys, actions
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     def resolve(self, text: str | None) -> None:
@@ -107,7 +116,7 @@ class ChatScreen:
         self._next_refresh = self._frame_start = self._frame_seconds = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._question: ScreenQuestion | None = None
-        self._draft = ""
+        self._question_lock = asyncio.Lock()
         self.buffer = Buffer(
             multiline=True, history=_open_history(history), complete_while_typing=Condition(self._is_completing),
             completer=ThreadedCompleter(completer) if completer is not None else None,
@@ -187,23 +196,55 @@ class ChatScreen:
             app.output.flush()
         self._frame_seconds = time.monotonic() - self._frame_start
 
-    async def ask(self, prompt: str, keys: str = "") -> str | None:
-        """Ask in place of the input; ``None`` when the user leaves the question with Escape."""
-        question = self._question = ScreenQuestion(prompt, keys)
-        self._draft, self.buffer.text = self.buffer.text, ""
+    async def ask(
+        self, prompt: str | Callable[[], str], keys: str = "", *, actions: QuestionActions | None = None,
+        on_text: Callable[[str], None] | None = None, text: str = "",
+    ) -> str | None:  # fmt: skip
+        """Ask in place of the input, one question at a time; ``None`` when the user leaves it with Escape.
+
+        Args:
+            prompt: The question, or a function that returns it each time it is drawn.
+            keys: Keys that are the answer by themselves, in an empty input.
+            actions: What keys of ``ACTION_KEYS`` do while the question is open.
+            on_text: Called with the input after each change.
+            text: The input at the beginning.
+        """
+        async with self._question_lock:
+            shown = prompt if callable(prompt) else lambda: prompt
+            return await self._ask(ScreenQuestion(shown, keys, actions or {}), on_text, text)
+
+    async def _ask(self, question: ScreenQuestion, on_text: Callable[[str], None] | None, text: str) -> str | None:
+        draft, self._question = self.buffer.document, question
+        self.buffer.document = Document(text)
+
+        def notify(buffer: Buffer) -> None:
+            if on_text is not None:
+                on_text(buffer.text)
+
+        self.buffer.on_text_changed += notify
         self.redraw()
         try:
             return await question.answer
         finally:
             self._question = None
-            self.buffer.text, self._draft = self._draft, ""
-            self.buffer.cursor_position = len(self.buffer.text)
+            self.buffer.on_text_changed -= notify
+            self.buffer.document = draft
             self.redraw()
+
+    def answer(self, text: str) -> None:
+        """Answer the open question, for an action of it."""
+        if self._question is not None:
+            self._question.resolve(text)
 
     @property
     def columns(self) -> int:
         """The width of the terminal."""
         return self.app.output.get_size().columns
+
+    @property
+    def rows(self) -> int:
+        """The height of the terminal."""
+        return self.app.output.get_size().rows
 
     @property
     def asking(self) -> bool:
@@ -240,7 +281,7 @@ class ChatScreen:
         return [("class:prompt", self._sign)]
 
     def _question_text(self) -> AnyFormattedText:
-        return ANSI(self._question.prompt) if self._question is not None else ""
+        return ANSI(self._question.prompt()) if self._question is not None else ""
 
     def _bindings(self, more: Sequence[tuple[str, Callable[[], None]]]) -> KeyBindings:
         bindings = KeyBindings()
@@ -258,6 +299,10 @@ class ChatScreen:
             (("c-z",), lambda: self.app.suspend_to_background(), True),
             *(((key,), action, True) for key, action in more),
         ]  # fmt: skip
+        for key in ACTION_KEYS:
+            bindings.add(key, filter=Condition(partial(self._has_action, key)), eager=True)(
+                partial(self._on_action, key)
+            )
         for keys, action, condition in actions:
             bindings.add(*keys, filter=condition)(_ignore_event(action))
         return bindings
@@ -283,6 +328,13 @@ class ChatScreen:
             return
         self.buffer.cancel_completion()
         self._on_enter(event)
+
+    def _has_action(self, key: str) -> bool:
+        return self._question is not None and key in self._question.actions
+
+    def _on_action(self, key: str, event: KeyPressEvent) -> None:
+        if self._question is not None:
+            self._question.actions[key]()
 
     def _on_answer(self, event: KeyPressEvent) -> None:
         if self._question is not None:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vaka.cli.chat.completion import fuzzy_sort
+from vaka.cli.chat.session_picker import SessionPicker
 from vaka.cli.display.plain_renderer import diff_of, format_cost, format_tokens
 from vaka.cli.display.rich_renderer import THEMES
 from vaka.cli.display.view import todo_lines
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
-from vaka.cli.render import Transcript, as_printable, format_age, shorten
-from vaka.cli.turn.session_record import is_of_project, project_query
+from vaka.cli.render import Transcript, as_printable
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.settings import trust_root_of
+from vaka.core.ports.store import SessionInfo
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import parse_session_id
@@ -28,7 +28,6 @@ from vaka.core.types.progress import GIVEN_CALLS
 if TYPE_CHECKING:
     from vaka.cli.chat.conversation import Chat
 
-SESSIONS_SHOWN = 15
 _BAR_WIDTH = 30
 
 
@@ -41,8 +40,8 @@ class SlashCommands:
             "help": (self._help, "the commands and keys"),
             "model": (self._model, "NAME: the model of the next turns; without a name, the present one"),
             "tools": (self._tools, "the tools of the agent"),
-            "sessions": (self._sessions, "[TEXT]: sessions of this project, the last changed first"),
-            "resume": (self._resume, "[ID]: go on with a session, or finish the unfinished turn of this one"),
+            "sessions": (self._sessions, "[TEXT]: choose a session, of this project first"),
+            "resume": (self._resume, "[ID]: finish the unfinished turn, or go on with another session"),
             "fork": (self._fork, "go on in a copy of this session"),
             "undo": (self._undo, "take back the last turn and the changes it made to files"),
             "rewind": (self._rewind, "SEQ: take back everything after an event; files stay"),
@@ -101,26 +100,33 @@ class SlashCommands:
         self._show(*(f"  {name if isinstance(name, str) else getattr(name, 'name', name)}" for name in names))
 
     async def _sessions(self, argument: str) -> None:
-        project = trust_root_of(Path.cwd())
-        query = project_query(project, text=argument, limit=SESSIONS_SHOWN)
-        page = await self._chat.runtime.store.sessions.list(query)
-        rows = [
-            f"  {info.id}  {format_age(info.updated):>4}  {shorten(info.title, 60)}"
-            for info in page.sessions if not info.id.startswith("_") and is_of_project(info, project)
-        ]  # fmt: skip
-        self._show(*(rows or ["there are no sessions"]), "/resume ID goes on with one")
+        chat = self._chat
+        picker = SessionPicker(chat.runtime.store, chat.screen, current=chat.session.id, unicode=chat.settings.unicode)
+        info = await picker.choose(argument)
+        if info is not None:
+            await self._open(info)
 
     async def _resume(self, argument: str) -> None:
         chat = self._chat
         if argument:
-            id = parse_session_id(argument)
-            if await chat.runtime.store.sessions.find(id) is None:
+            info = await chat.runtime.store.sessions.find(parse_session_id(argument))
+            if info is None:
                 raise NotFound(f"there is no session {argument!r}; /sessions lists them")
-            await chat.show_session(await chat.runtime.open(id=id))
+            await self._open(info)
+            return
+        info = await chat.runtime.store.sessions.find(chat.session.id)
+        if info is None or not (info.turn or info.inputs):
+            await self._sessions("")
             return
         async with aclosing(chat.session.resume()) as events:
             async for _ in events:  # the chat shows the events as it follows the session
                 pass
+
+    async def _open(self, info: SessionInfo) -> None:
+        """Go on with a session of this folder."""
+        if info.folder and Path(info.folder) != Path.cwd().resolve():
+            raise InvalidInput(f"session {info.id} belongs to {info.folder}; run `vaka chat --session {info.id}`")
+        await self._chat.show_session(await self._chat.runtime.open(id=info.id))
 
     async def _fork(self, argument: str) -> None:
         chat = self._chat

@@ -1,0 +1,251 @@
+"""The list of sessions from which a person chooses one: filtered by what is typed, read page by page."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+from rich.cells import cell_len, set_cell_size
+
+from vaka.cli.chat.screen import ChatScreen
+from vaka.cli.display.plain_renderer import format_cost
+from vaka.cli.errors import describe_error
+from vaka.cli.render import as_printable, format_age, shorten
+from vaka.cli.turn.session_record import is_of_project, project_query
+from vaka.config.settings import trust_root_of
+from vaka.core.ports.store import SessionInfo, Store
+from vaka.core.types.errors import VakaError
+from vaka.core.types.ids import SessionId
+from vaka.core.types.message import text_of
+from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.progress import MessageCompleted, TurnStarted
+
+PAGE_SIZE = 50
+MAX_ROWS = 12
+"""Sessions that are shown at once."""
+MAX_READ_EVENTS = 2000
+"""Events of a session that are read for its turns, cost and preview: the last ones."""
+DELETE = "delete"
+"""The answer of the key that deletes a session."""
+
+
+class SessionDetails(msgspec.Struct, frozen=True):
+    """What the log of a session says; ``complete`` unless only its last events were read."""
+
+    turns: int = 0
+    cost: float = 0.0
+    preview: str = ""
+    complete: bool = True
+
+    @property
+    def facts(self) -> str:
+        more = "" if self.complete else "+"
+        turns = f"{self.turns}{more} turn{'' if self.turns == 1 and not more else 's'}"
+        return " · ".join(fact for fact in (turns, f"{format_cost(self.cost)}{more}" if self.cost else "") if fact)
+
+
+async def read_details(store: Store, info: SessionInfo) -> SessionDetails:
+    """Return the turns, the cost and the last answer of a session."""
+    turns, cost, preview = 0, 0.0, ""
+    first = max(info.head - MAX_READ_EVENTS, 0)
+    async with aclosing(store.events.read(info.id, after=first, upto=info.head)) as events:
+        async for event in events:
+            match event.data:
+                case TurnStarted() if not event.path:
+                    turns += 1
+                case UsageRecorded(usage=usage):
+                    cost += usage.cost
+                case MessageCompleted(content=content) if not event.path:
+                    preview = text_of(content) or preview
+                case _:
+                    pass
+    return SessionDetails(turns, cost, shorten(preview, 400), not first)
+
+
+class SessionPicker:
+    """Lists the sessions of a project, or of all, the last changed first; a page is read when it is needed."""
+
+    def __init__(self, store: Store, screen: ChatScreen, *, current: str = "", unicode: bool = True) -> None:
+        self._store, self._screen, self._current, self._unicode = store, screen, current, unicode
+        self._project: Path | None = trust_root_of(Path.cwd())
+        self._is_of_project = lru_cache(maxsize=1000)(self._check_project)
+        self._text = ""
+        self._rows: list[SessionInfo] = []
+        self._details: dict[tuple[SessionId, int], SessionDetails] = {}
+        self._selected = self._first = 0
+        self._next: str | None = ""
+        """The cursor of the next page, ``None`` after the last one."""
+        self._loading: asyncio.Task[None] | None = None
+        self._message = ""
+
+    async def choose(self, text: str = "") -> SessionInfo | None:
+        """Let the user choose a session; ``None`` when they leave the list."""
+        self._text = text
+        self._restart()
+        actions: dict[str, Callable[[], None]] = {
+            "up": lambda: self._move(-1), "down": lambda: self._move(1), "pageup": lambda: self._move(-MAX_ROWS),
+            "pagedown": lambda: self._move(MAX_ROWS), "tab": self._toggle_project,
+            "delete": lambda: self._screen.answer(DELETE), "c-x": lambda: self._screen.answer(DELETE),
+        }  # fmt: skip
+        try:
+            while True:
+                answer = await self._screen.ask(self._render, actions=actions, on_text=self._filter, text=self._text)
+                if answer is None:
+                    return None
+                if answer == DELETE:
+                    await self._delete()
+                elif self._rows:
+                    return self._rows[self._selected]
+        finally:
+            self._stop_loading()
+
+    async def _delete(self) -> None:
+        """Delete the selected session once the user confirms it."""
+        if not self._rows:
+            return
+        info = self._rows[self._selected]
+        if info.id == self._current:
+            self._message = "this session is open; /clear begins another one"
+            return
+        question = f"Delete {_title_of(info)!r} ({info.id}) for good? [y] yes · [n] no > "
+        if await self._screen.ask(question, "yn") != "y":
+            return
+        try:
+            await self._store.sessions.delete(info.id)
+        except VakaError as error:
+            self._message = describe_error(error).message
+            return
+        self._rows.remove(info)
+        self._message = f"{info.id} is deleted"
+        self._move(0)
+
+    def _filter(self, text: str) -> None:
+        if text != self._text:
+            self._text = text
+            self._restart()
+
+    def _toggle_project(self) -> None:
+        self._project = trust_root_of(Path.cwd()) if self._project is None else None
+        self._is_of_project.cache_clear()
+        self._restart()
+
+    def _restart(self) -> None:
+        self._stop_loading()
+        self._rows, self._selected, self._first, self._next, self._message = [], 0, 0, "", ""
+        self._load()
+
+    def _move(self, count: int) -> None:
+        self._selected = max(min(self._selected + count, len(self._rows) - 1), 0)
+        self._load()
+        self._screen.redraw()
+
+    def _load(self) -> None:
+        """Read the next page if the list comes to its end, and the details of the sessions that are shown."""
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self._read())
+            self._loading.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+
+    def _stop_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                if self._next is not None and self._selected + 2 * MAX_ROWS >= len(self._rows):
+                    await self._read_page(self._next)
+                elif (info := self._without_details()) is not None:
+                    self._details[info.id, info.head] = await read_details(self._store, info)
+                else:
+                    return
+                self._screen.redraw()
+        except VakaError as error:
+            self._message = describe_error(error).message
+            self._screen.redraw()
+
+    async def _read_page(self, after: str) -> None:
+        query = project_query(self._project, text=self._text, limit=PAGE_SIZE, after=after)
+        page = await self._store.sessions.list(query)
+        self._rows += [info for info in page.sessions if not info.id.startswith("_") and self._is_listed(info)]
+        self._next = page.next or None
+
+    def _is_listed(self, info: SessionInfo) -> bool:
+        return self._project is None or self._is_of_project(info.folder)
+
+    def _check_project(self, folder: str) -> bool:
+        return is_of_project(SessionInfo(id=SessionId(""), folder=folder), self._project)
+
+    def _without_details(self) -> SessionInfo | None:
+        shown = self._rows[self._first : self._first + MAX_ROWS]
+        selected = self._rows[self._selected : self._selected + 1]
+        return next((info for info in (*selected, *shown) if (info.id, info.head) not in self._details), None)
+
+    def _render(self) -> str:
+        width = max(self._screen.columns - 1, 10)
+        rows = max(min(MAX_ROWS, self._screen.rows - 9), 1)
+        self._first = min(max(self._first, self._selected - rows + 1), self._selected)
+        where = "all projects" if self._project is None else "this project"
+        lines = [f"Sessions of {where}{f' with {self._text!r}' if self._text else ''}"]
+        for number, info in enumerate(self._rows[self._first : self._first + rows], start=self._first):
+            lines.append(self._row(info, width, selected=number == self._selected))
+            details = self._details.get((info.id, info.head))
+            if number == self._selected and details is not None and details.preview:
+                lines.append(f"    {details.preview}")
+        if not self._rows:
+            lines.append("  …" if self._next is not None else "  there are no sessions")
+        more = self._next is not None or len(self._rows) > self._first + rows
+        lines.append("  …" if more and self._rows else "")
+        other = "this project" if self._project is None else "all projects"
+        lines += [self._message] if self._message else []
+        lines.append(f"type to filter · Enter opens · Tab {other} · Del deletes · Esc leaves")
+        text = "\n".join(_fit(as_printable(line, lines=False), width) for line in lines if line)
+        return text if self._unicode else text.translate(_ASCII)
+
+    def _row(self, info: SessionInfo, width: int, *, selected: bool) -> str:
+        details = self._details.get((info.id, info.head))
+        facts = [format_age(info.updated), *([details.facts] if details is not None else [])]
+        if self._project is None and info.folder:
+            facts.append(shorten(Path(info.folder).name, 20))
+        right = " · ".join(facts)
+        sign = "❯ " if selected else "  "
+        room = width - len(sign) - cell_len(right) - 2
+        if room < 12:
+            return f"{sign}{_title_of(info)}"
+        return f"{sign}{set_cell_size(_title_of(info), room)}  {right}"
+
+
+_ASCII = str.maketrans("❯·…", ">-~")
+
+
+def _title_of(info: SessionInfo) -> str:
+    return shorten(info.title, 200) or "(no title)"
+
+
+def _fit(line: str, width: int) -> str:
+    return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
+
+
+async def pick_session(store: Store, *, color: bool, unicode: bool) -> SessionInfo | None:
+    """Show the list alone on the terminal and return the session that the user chooses."""
+
+    async def ignore(text: str) -> None:
+        pass
+
+    screen = ChatScreen(live_text=str, status=str, submit=ignore, interrupt=lambda: False, color=color, unicode=unicode)
+    picker = SessionPicker(store, screen, unicode=unicode)
+
+    async def choose() -> SessionInfo | None:
+        try:
+            return await picker.choose()
+        finally:
+            screen.exit()
+
+    task = asyncio.create_task(choose())
+    try:
+        await screen.run()
+        return await task if task.done() else None
+    finally:
+        task.cancel()
