@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from prompt_toolkit.output import Output
 
     from vaka.cli.chat.conversation import Chat, ChatSettings
+    from vaka.core.ports.store import SessionInfo
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
@@ -111,6 +114,15 @@ def add_completers(command: click.Command, path: tuple[str, ...]) -> None:
     from vaka.cli.completion import add_completers as add
 
     add(command, path)
+
+
+def pick_session() -> "Callable[..., Awaitable[SessionInfo | None]]":
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.chat.session_picker import pick_session as pick
+
+    return pick
 
 
 def chat() -> "type[Chat]":

@@ -248,13 +248,16 @@ def test_without_a_terminal_there_is_an_error_that_names_the_other_command(shell
     assert "vaka run" in result.err
 
 
-def test_inputs_are_remembered_for_the_project_only(shell: Shell, tmp_path: Path) -> None:
+def test_a_session_is_chosen_from_a_list_and_the_inputs_of_its_project_are_remembered(shell: Shell, tmp_path: Path) -> None:
     shell.write_script(say_line("One."), say_line("Two."))
     with open_chat(shell) as chat:
         chat.say("A first question.")
         chat.expect("One.")
-    with open_chat(shell) as chat:
-        chat.send("\x1b[A")
+    with open_chat(shell, "--resume") as chat:
         chat.expect("❯ A first question.")
+        chat.send(ENTER)
+        chat.expect("\n\nOne.")
+        chat.send("\x1b[A")
+        chat.expect("\n❯ A first question.\n")
     (file,) = (tmp_path / "data" / "vaka" / "history").iterdir()
     assert file.stat().st_mode & 0o077 == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.cells import cell_len, set_cell_size
 
-from vaka.cli.chat.screen import ChatScreen
+from vaka.cli.chat.screen import ChatScreen, open_output
 from vaka.cli.display.plain_renderer import format_cost
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable, format_age, shorten
@@ -67,9 +67,11 @@ async def read_details(store: Store, info: SessionInfo) -> SessionDetails:
 class SessionPicker:
     """Lists the sessions of a project, or of all, the last changed first; a page is read when it is needed."""
 
-    def __init__(self, store: Store, screen: ChatScreen, *, current: str = "", unicode: bool = True) -> None:
+    def __init__(
+        self, store: Store, screen: ChatScreen, *, current: str = "", everywhere: bool = False, unicode: bool = True
+    ) -> None:
         self._store, self._screen, self._current, self._unicode = store, screen, current, unicode
-        self._project: Path | None = trust_root_of(Path.cwd())
+        self._project: Path | None = None if everywhere else trust_root_of(Path.cwd())
         self._is_of_project = lru_cache(maxsize=1000)(self._check_project)
         self._text = ""
         self._rows: list[SessionInfo] = []
@@ -228,14 +230,14 @@ def _fit(line: str, width: int) -> str:
     return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
 
 
-async def pick_session(store: Store, *, color: bool, unicode: bool) -> SessionInfo | None:
+async def pick_session(store: Store, *, everywhere: bool, color: bool, unicode: bool) -> SessionInfo | None:
     """Show the list alone on the terminal and return the session that the user chooses."""
 
     async def ignore(text: str) -> None:
         pass
 
     screen = ChatScreen(live_text=str, status=str, submit=ignore, interrupt=lambda: False, color=color, unicode=unicode)
-    picker = SessionPicker(store, screen, unicode=unicode)
+    picker = SessionPicker(store, screen, everywhere=everywhere, unicode=unicode)
 
     async def choose() -> SessionInfo | None:
         try:

@@ -27,15 +27,21 @@ from vaka.cli.turn.session_record import (
     describe_run,
     find_record_of_flags,
     load_continued,
+    with_store,
 )
 from vaka.config.settings import Settings, data_folder
+from vaka.core.ports.store import SessionInfo, Store
+from vaka.core.types.ids import parse_session_id
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from vaka.cli.chat.conversation import ChatSettings
 
+CHOOSE = " "
+"""The value of ``--resume`` without an id: the user chooses from a list. It is not a valid id."""
+
 _EXAMPLES = options.format_examples(
-    "vaka chat", "vaka chat --model local", "vaka chat -c", "vaka chat --session review"
+    "vaka chat", "vaka chat --model local", "vaka chat -c", "vaka chat --resume", "vaka chat --session review"
 )
 
 
@@ -47,7 +53,11 @@ _EXAMPLES = options.format_examples(
 @options.prompt_options
 @click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
 @click.option("--last", "-c", is_flag=True, help="Continue the session of this project that changed last.")
-@click.option("--all", "everywhere", is_flag=True, help="With --last: of every project.")
+@click.option("--all", "everywhere", is_flag=True, help="With --last and --resume: of every project.")
+@click.option(
+    "--resume", "-r", is_flag=False, flag_value=CHOOSE, metavar="[ID]",
+    help="Continue a session: that with this id, or one chosen from a list.",
+)  # fmt: skip
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and converse in the copy.")
 @click.option("--theme", type=click.Choice(["dark", "light", "none"]), help="Colours; none also with NO_COLOR.")
 @click.option(
@@ -66,13 +76,32 @@ def chat(words: tuple[str, ...], **flags: Any) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("vaka chat needs a terminal; without one use `vaka run`")
     flags |= {"ask": "wait", "tool_choice": None, "output_schema": None}
-    if flags["last"] and (flags["session"] or flags["fork"]):
-        raise UsageError("--last selects a session; leave --session and --fork out")
+    if sum(bool(flags[name]) for name in ("last", "session", "fork", "resume")) > 1:
+        raise UsageError("--last, --session, --fork and --resume each select a session; give one of them")
     if not flags["trust"]:
         ask_trust_once(config_context())
     settings = load_flag_settings(flags)
+    if flags["resume"]:
+        flags["session"] = _find_resumed(flags["resume"], settings, everywhere=flags["everywhere"])
     continued = continue_session(find_record_of_flags(flags, settings), flags, settings)
     raise Quit(_converse(continued, " ".join(words)))
+
+
+def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
+    """Return the id of the session that ``--resume`` names, or that the user chooses. Raises ``Quit`` for none."""
+
+    async def find(store: Store) -> SessionInfo | None:
+        if wanted != CHOOSE:
+            return await store.sessions.find(parse_session_id(wanted))
+        color = not (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
+        return await lazy.pick_session()(store, everywhere=everywhere, color=color, unicode=_has_unicode())
+
+    info = with_store(settings, find)
+    if info is None and wanted != CHOOSE:
+        raise UsageError(f"there is no session {wanted!r}; --resume without an id lists them")
+    if info is None:
+        raise Quit(0)
+    return info.id
 
 
 def _converse(continued: Continuation, prompt: str) -> int:

@@ -91,7 +91,7 @@ def find_record(settings: Settings, reference: str) -> SessionRecord | None:
     async def work(store: Store) -> SessionRecord | None:
         return await _read_record(store, (await resolve_session_ref(store, reference))[0])
 
-    return _with_store(settings, work)
+    return with_store(settings, work)
 
 
 def find_last_record(settings: Settings, project: Path | None) -> SessionRecord | None:
@@ -100,10 +100,12 @@ def find_last_record(settings: Settings, project: Path | None) -> SessionRecord 
     async def work(store: Store) -> SessionRecord | None:
         return await _read_record(store, await _last_session(store, project))
 
-    return _with_store(settings, work)
+    return with_store(settings, work)
 
 
-def _with_store(settings: Settings, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+def with_store(settings: Settings, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` with the store of the settings, and close it."""
+
     async def run_work() -> T:
         create_default_store_folder(settings)
         store = open_store(settings["store"], durability=settings["durability"])
