@@ -248,7 +248,9 @@ def test_without_a_terminal_there_is_an_error_that_names_the_other_command(shell
     assert "vaka run" in result.err
 
 
-def test_a_session_is_chosen_from_a_list_and_the_inputs_of_its_project_are_remembered(shell: Shell, tmp_path: Path) -> None:
+def test_a_session_is_chosen_from_a_list_and_the_inputs_of_its_project_are_remembered(
+    shell: Shell, tmp_path: Path
+) -> None:
     shell.write_script(say_line("One."), say_line("Two."))
     with open_chat(shell) as chat:
         chat.say("A first question.")

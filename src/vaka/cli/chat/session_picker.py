@@ -236,7 +236,10 @@ async def pick_session(store: Store, *, everywhere: bool, color: bool, unicode: 
     async def ignore(text: str) -> None:
         pass
 
-    screen = ChatScreen(live_text=str, status=str, submit=ignore, interrupt=lambda: False, color=color, unicode=unicode)
+    screen = ChatScreen(
+        live_text=str, status=str, submit=ignore, interrupt=lambda: False, color=color, unicode=unicode,
+        output=open_output(),
+    )  # fmt: skip
     picker = SessionPicker(store, screen, everywhere=everywhere, unicode=unicode)
 
     async def choose() -> SessionInfo | None:
