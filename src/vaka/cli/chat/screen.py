@@ -37,6 +37,8 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
+from vaka.cli.chat.pasted_text import PastedTexts, clean_paste
+
 MAX_LIVE_LINES = 16
 """Lines that show what is running."""
 MAX_INPUT_LINES = 10
@@ -47,8 +49,13 @@ REFRESH_COST = 12
 """How many times the duration of a refresh passes before the next one."""
 ACTION_KEYS = ("up", "down", "pageup", "pagedown", "tab", "delete", "c-x")
 """Keys that a question may give a meaning of its own."""
+PASTE_SECONDS = 0.2
+"""Seconds in which the rest of such a paste arrives."""
 ESCAPE_SECONDS = 0.05
 """Seconds after which a lone escape byte is the Escape key, not the beginning of a sequence."""
+
+_FLUSH_KEY = "?"
+"""The key that prompt_toolkit adds to its queue to process what it holds back."""
 
 _STYLES = Style.from_dict({
     "rule": "ansibrightblack", "status": "ansibrightblack", "prompt": "ansicyan bold", "badge": "reverse",
@@ -117,9 +124,12 @@ class ChatScreen:
         self._tasks: set[asyncio.Task[None]] = set()
         self._question: ScreenQuestion | None = None
         self._question_lock = asyncio.Lock()
+        self._pasted = PastedTexts()
+        self._pasting_until = 0.0
+        """Until when Enter belongs to a paste that contained the sequence of its own end."""
         self.buffer = Buffer(
             multiline=True, history=_open_history(history), complete_while_typing=Condition(self._is_completing),
-            completer=ThreadedCompleter(completer) if completer is not None else None,
+            completer=ThreadedCompleter(completer) if completer is not None else None, tempfile_suffix=".md",
         )  # fmt: skip
         self._rule = "─" if unicode else "-"
         self._sign = "❯ " if unicode else "> "
@@ -291,9 +301,12 @@ class ChatScreen:
         bindings.add("enter", filter=~asking & has_completions)(self._on_accept_completion)
         bindings.add("enter", filter=asking)(self._on_answer)
         bindings.add(Keys.Any, filter=asking & empty)(self._on_answer_key)
+        bindings.add(Keys.BracketedPaste)(self._on_paste)
+        after_label = Condition(lambda: bool(self._pasted.label_before(self.buffer.document.text_before_cursor)))
         actions: list[tuple[tuple[str, ...], Callable[[], object], FilterOrBool]] = [
             (("escape", "enter"), self._insert_line_end, True), (("c-j",), self._insert_line_end, True),
             (("escape",), self._leave_question, asking), (("escape",), self._on_escape, ~asking),
+            (("c-g",), self._edit_outside, ~asking), (("backspace",), self._delete_label, ~asking & after_label),
             (("c-c",), self._on_interrupt, True), (("c-d",), self.exit, empty),
             (("c-l",), lambda: self.app.renderer.clear(), True),
             (("c-z",), lambda: self.app.suspend_to_background(), True),
@@ -310,15 +323,45 @@ class ChatScreen:
     def _insert_line_end(self) -> None:
         self.buffer.insert_text("\n")
 
+    def _on_paste(self, event: KeyPressEvent) -> None:
+        """Insert a paste, a long one folded.
+
+        A paste that contains the sequence of its own end is followed by the rest of it as if it was typed. What
+        arrived in one piece with its end is therefore pasted as well, unless it is a single key.
+        """
+        text, queue = event.data, event.app.key_processor.input_queue
+        if len(queue) > 1:
+            text += "".join(press.data for press in queue if press.key != _FLUSH_KEY)
+            queue.clear()
+            self._pasting_until = time.monotonic() + PASTE_SECONDS
+        text = clean_paste(text)
+        self.buffer.insert_text(self._pasted.fold(text) if self._question is None else text)
+
+    def _delete_label(self) -> None:
+        label = self._pasted.label_before(self.buffer.document.text_before_cursor)
+        self.buffer.delete_before_cursor(len(label))
+
+    def _edit_outside(self) -> None:
+        """Edit the input, with pasted texts unfolded, in the editor of the user."""
+        self.buffer.text = self._pasted.expand(self.buffer.text)
+        self._tasks.add(task := self.buffer.open_in_editor())
+        task.add_done_callback(self._tasks.discard)
+
     def _on_enter(self, event: KeyPressEvent) -> None:
         text = self.buffer.text
+        if time.monotonic() < self._pasting_until:  # the rest of a paste
+            self._pasting_until = time.monotonic() + PASTE_SECONDS
+            self._insert_line_end()
+            return
         if text.endswith("\\"):  # a backslash at the end continues on the next line
             self.buffer.text = text[:-1] + "\n"
             self.buffer.cursor_position = len(self.buffer.text)
             return
         if text.strip():
+            self.buffer.text = text = self._pasted.expand(text)
             self.buffer.append_to_history()
             self.buffer.reset()
+            self._pasted.clear()
             self._start(self._submit(text))
 
     def _on_accept_completion(self, event: KeyPressEvent) -> None:
@@ -342,7 +385,7 @@ class ChatScreen:
 
     def _on_answer_key(self, event: KeyPressEvent) -> None:
         question = self._question
-        if question is not None and event.data in question.keys and event.data:
+        if question is not None and len(event.data) == 1 and event.data in question.keys:
             question.resolve(event.data)
         elif event.data.isprintable():
             event.current_buffer.insert_text(event.data)

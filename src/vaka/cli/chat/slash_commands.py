@@ -83,6 +83,7 @@ class SlashCommands:
         keys = (
             "  !command runs a command, #note adds a note to the memory file of the project",
             "  Enter sends, Alt-Enter begins a new line, @ names a file, Tab or arrows choose a completion",
+            "  a long paste is shown as a label and sent whole; Ctrl-G edits the input in $EDITOR",
             "  Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves",
             "  Shift-Tab changes the permission mode, Ctrl-O shows the last result whole",
         )

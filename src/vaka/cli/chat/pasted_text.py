@@ -1,0 +1,48 @@
+"""Long pasted texts: the input shows a short label in their place, and the whole text is sent."""
+
+import re
+
+MAX_LINES = 8
+MAX_CHARACTERS = 1000
+"""A paste of more lines or characters than these is folded."""
+
+_PASTE_MARKS = re.compile(r"\x1b\[20[01]~")
+
+
+def clean_paste(text: str) -> str:
+    """Return pasted text with line feeds, without the sequences with which a terminal encloses a paste."""
+    return _PASTE_MARKS.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+
+
+class PastedTexts:
+    """The folded texts of one input, by their labels."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def fold(self, text: str) -> str:
+        """Return what the input shows for a paste: the text, or a label if it is long."""
+        lines = text.count("\n") + 1
+        if lines <= MAX_LINES and len(text) <= MAX_CHARACTERS:
+            return text
+        size = f"{lines} lines" if lines > MAX_LINES else f"{len(text)} characters"
+        label, number = f"[pasted {size}]", 1
+        while self._texts.get(label, text) != text:
+            number += 1
+            label = f"[pasted {size}, {number}]"
+        self._texts[label] = text
+        return label
+
+    def expand(self, text: str) -> str:
+        """Return an input with the whole texts in place of their labels."""
+        if not self._texts:
+            return text
+        labels = "|".join(map(re.escape, self._texts))
+        return re.sub(labels, lambda match: self._texts[match[0]], text)
+
+    def label_before(self, text: str) -> str:
+        """Return the label at the end of a text, ``""`` for none."""
+        return next((label for label in self._texts if text.endswith(label)), "")
+
+    def clear(self) -> None:
+        self._texts.clear()
