@@ -52,8 +52,8 @@ pub enum Error {
     Syntax(String),
     /// The script raised an error.
     Runtime(Box<Raised>),
-    /// A limit was passed.
-    Stopped(Stop),
+    /// A limit was passed; the frames are those of the coroutine it stopped, if any ran.
+    Stopped { stop: Stop, traceback: String },
     /// Every coroutine of a script is parked and no call is open.
     Deadlock,
     /// A value that has no counterpart on the other side.

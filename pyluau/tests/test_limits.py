@@ -264,3 +264,39 @@ def test_limits_are_values() -> None:
     )
     with State(limits=Limits(seconds=3.0)) as state:
         assert state.limits == Limits(seconds=3.0)
+
+
+@pytest.mark.parametrize("stepped", [False, True])
+@pytest.mark.parametrize(
+    ("source", "limits", "line"),
+    [
+        ("local x = 0\nlocal function f()\n\twhile true do x += 1 end\nend\nf()", {"seconds": 0.02}, 3),
+        ("local x = 0\nwhile true do x += 1 end", {"instructions": 1000}, 2),
+        ("\n\nlocal s = string.rep('a', 1e8)\nreturn s", {"memory": 2 << 20}, 3),
+        ("pcall(function()\n\tlocal s = 'a'\n\twhile true do s ..= s end\nend)\n\nprint(1)", {"memory": 2 << 20}, 6),
+        ("coroutine.resume(coroutine.create(function()\n\tstring.rep('a', 1e8)\nend))", {"memory": 2 << 20}, 2),
+        ("coroutine.wrap(function()\n\twhile true do end\nend)()", {"seconds": 0.02}, 2),
+        ("local t = {}\nwhile true do\n\ttable.insert(t, coroutine.create(print))\nend", {"coroutines": 5}, 3),
+        ("\npcall(string.find, string.rep('a', 300000), string.rep('.-', 50) .. 'b')", {"seconds": 0.02}, 2),
+    ],
+)
+def test_a_limit_error_names_the_line_where_the_script_was_stopped(
+    source: str, limits: dict[str, float], line: int, stepped: bool
+) -> None:
+    with limited(**limits) as state:
+        with pytest.raises(pyluau.LimitError) as caught:
+            if stepped:
+                state.stepper(state.load(pyluau.compile(source), "=my file.luau")).start()
+            else:
+                state.execute(source, chunkname="=my file.luau")
+        error = caught.value
+        assert (error.chunk, error.line) == ("my file.luau", line)
+        assert str(error).startswith(f"my file.luau:{line}: ")
+        assert f"my file.luau:{line}" in error.traceback
+        assert state.eval("1 + 1") == 2
+
+
+def test_a_limit_error_of_a_script_that_has_not_begun_names_no_line() -> None:
+    with limited(memory=2 << 20) as state, pytest.raises(pyluau.OutOfMemory) as caught:
+        state.load(pyluau.compile("return {" + "".join(f"{n}.5," for n in range(400_000)) + "}"))
+    assert (caught.value.chunk, caught.value.line, caught.value.traceback) == (None, None, "")

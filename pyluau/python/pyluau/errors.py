@@ -4,7 +4,7 @@ PyluauError
 ├── LuauError            a script raised an error: message, chunk, line, traceback, value
 │   ├── LuauSyntaxError  a source does not parse
 │   └── StackOverflow    a script recursed too deeply
-├── LimitError           a limit stopped the script, which could not catch it
+├── LimitError           a limit stopped the script, which could not catch it: chunk, line, traceback
 │   ├── OutOfMemory · OutOfTime · OutOfInstructions · TooManyCoroutines
 │   └── Cancelled        another thread stopped it
 ├── Deadlock             every coroutine of a stepped script is parked and no call is open
@@ -49,7 +49,19 @@ class StackOverflow(LuauError):
 
 
 class LimitError(PyluauError):
-    """A limit stopped the script, which could not catch it; the state can still be used."""
+    """A limit stopped the script, which could not catch it; the state can still be used.
+
+    ``chunk`` and ``line`` are where it was stopped, as at the start of the message; ``None`` if it had not begun.
+    """
+
+    def __init__(
+        self, message: str, *, chunk: str | None = None, line: int | None = None, traceback: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.chunk = chunk
+        self.line = line
+        self.traceback = traceback
 
 
 class OutOfMemory(LimitError):

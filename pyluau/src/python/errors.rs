@@ -163,6 +163,39 @@ fn runtime(py: Python<'_>, error: &Raised, home: &Arc<Home>) -> PyErr {
     raised(py, name, error, home).unwrap_or_else(|error| error)
 }
 
+/// The innermost `chunk:line` of a traceback; a function of the host or of a library has no line.
+fn innermost(traceback: &str) -> Option<(&str, u32)> {
+    traceback.lines().find_map(|frame| {
+        let position = frame.rsplit_once(" function ").map_or(frame, |(position, _)| position);
+        let (chunk, line) = position.rsplit_once(':')?;
+        Some((chunk, line.parse().ok()?))
+    })
+}
+
+/// A limit that stopped a script, with the place where it did.
+fn stopped(py: Python<'_>, stop: &Stop, traceback: &str) -> PyErr {
+    let name = match stop {
+        Stop::Memory { .. } => "OutOfMemory",
+        Stop::Seconds { .. } | Stop::CpuSeconds { .. } => "OutOfTime",
+        Stop::Instructions { .. } => "OutOfInstructions",
+        Stop::Coroutines { .. } => "TooManyCoroutines",
+        Stop::Cancelled => "Cancelled",
+        Stop::Uncaught => "LuauError",
+    };
+    let build = || -> PyResult<PyErr> {
+        let details = PyDict::new(py);
+        details.set_item("traceback", traceback)?;
+        let mut message = stop.message();
+        if let Some((chunk, line)) = innermost(traceback) {
+            message = format!("{chunk}:{line}: {message}");
+            details.set_item("chunk", chunk)?;
+            details.set_item("line", line)?;
+        }
+        Ok(PyErr::from_value(class(py, name)?.call((message,), Some(&details))?))
+    };
+    build().unwrap_or_else(|error| error)
+}
+
 /// The exception a caller gets.
 pub fn to_python(py: Python<'_>, error: Error, home: &Arc<Home>) -> PyErr {
     if let Ok(mut passing) = home.passing.lock()
@@ -173,17 +206,7 @@ pub fn to_python(py: Python<'_>, error: Error, home: &Arc<Home>) -> PyErr {
     match error {
         Error::Runtime(error) => runtime(py, &error, home),
         Error::Syntax(message) => syntax(py, &message),
-        Error::Stopped(stop) => {
-            let name = match stop {
-                Stop::Memory { .. } => "OutOfMemory",
-                Stop::Seconds { .. } | Stop::CpuSeconds { .. } => "OutOfTime",
-                Stop::Instructions { .. } => "OutOfInstructions",
-                Stop::Coroutines { .. } => "TooManyCoroutines",
-                Stop::Cancelled => "Cancelled",
-                Stop::Uncaught => "LuauError",
-            };
-            build(py, name, &stop.message())
-        }
+        Error::Stopped { stop, traceback } => stopped(py, &stop, &traceback),
         Error::Deadlock => build(py, "Deadlock", "every coroutine is parked and no call is open"),
         Error::Conversion(message) => build(py, "ConversionError", &message),
         Error::Bytecode(message) => build(py, "BytecodeError", &message),

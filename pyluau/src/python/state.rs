@@ -156,7 +156,7 @@ impl State {
             key: key.clone(),
         };
         let vm = Vm::new(options).map_err(|error| match error {
-            Error::Stopped(_) => PyValueError::new_err("the memory limit is too small for a VM"),
+            Error::Stopped { .. } => PyValueError::new_err("the memory limit is too small for a VM"),
             _ => PyValueError::new_err("the VM cannot be made"),
         })?;
         let home = Arc::new(Home { vm, strings, sandbox, passing });

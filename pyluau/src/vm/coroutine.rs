@@ -97,6 +97,7 @@ pub unsafe fn create(core: &Core, state: *mut lua_State, index: c_int) -> *mut l
             ffi::lua_gc(state, ffi::LUA_GCCOLLECT, 0);
             if scope.coroutines.load(Ordering::Relaxed) >= limit + main {
                 core.stop(Stop::Coroutines { limit });
+                core.note_stop(state);
                 throw(state, "too many coroutines");
             }
         }
@@ -174,6 +175,10 @@ unsafe fn come_back(state: *mut lua_State, coroutine: *mut lua_State, status: c_
             ffi::LUA_OK | ffi::LUA_YIELD if waits(coroutine) => Back::Waits,
             ffi::LUA_OK | ffi::LUA_YIELD => Back::Values(ffi::lua_gettop(coroutine)),
             _ => {
+                let core = core_of(state);
+                if core.memory.refused.get() {
+                    core.note_stop(coroutine);
+                }
                 ffi::lua_xmove(coroutine, state, 1);
                 Back::Error
             }

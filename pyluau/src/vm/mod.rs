@@ -69,6 +69,8 @@ pub struct Core {
     scope: RefCell<Arc<Scope>>,
     base_scope: Arc<Scope>,
     traceback: RefCell<String>,
+    /// The frames of the coroutine that a limit stopped.
+    stopped_at: RefCell<String>,
     /// An error that ended a spawned coroutine, as a reference.
     uncaught: Cell<c_int>,
     options: Options,
@@ -220,7 +222,7 @@ impl Core {
         // SAFETY: the memory is boxed, so its address stays; it is freed after the VM.
         let main = unsafe { ffi::lua_newstate(memory::allocate, std::ptr::from_ref(&*memory).cast_mut().cast()) };
         if main.is_null() {
-            return Err(Error::Stopped(Stop::Memory { limit: memory.limit.get() }));
+            return Err(Error::Stopped { stop: Stop::Memory { limit: memory.limit.get() }, traceback: String::new() });
         }
         let mut core = Box::new(Core {
             main,
@@ -233,6 +235,7 @@ impl Core {
             scope: RefCell::new(base_scope.clone()),
             base_scope,
             traceback: RefCell::new(String::new()),
+            stopped_at: RefCell::new(String::new()),
             uncaught: Cell::new(ffi::LUA_NOREF),
             options,
             marks: Marks::none(),
@@ -322,12 +325,16 @@ impl Core {
         if status == ffi::LUA_ERRMEM || self.memory.refused.get() {
             self.stop(self.out_of_memory());
         }
+        let traceback = self.traceback.take();
         if let Some(stop) = self.stop.borrow().clone() {
             // SAFETY: the error object is there.
             unsafe { ffi::lua_settop(state, -2) };
-            return Error::Stopped(stop);
+            let mut stopped_at = self.stopped_at.borrow_mut();
+            if stopped_at.is_empty() {
+                *stopped_at = traceback;
+            }
+            return Error::Stopped { stop, traceback: stopped_at.clone() };
         }
-        let traceback = self.traceback.take();
         // SAFETY: the error object is on top; reading a string raises nothing, reading anything else is protected.
         unsafe {
             let text = cross::bytes(state, -1).map(<[u8]>::to_vec);
@@ -394,7 +401,7 @@ impl Core {
         self.alarm.end();
         self.listen(false);
         self.running.set(false);
-        let mut stop = self.stop.take();
+        let (mut stop, traceback) = (self.stop.take(), self.stopped_at.take());
         if self.memory.refused.replace(false) {
             // Whatever the script made of it.
             stop = Some(self.out_of_memory());
@@ -402,10 +409,10 @@ impl Core {
         *self.scope.borrow_mut() = before;
         let result = match (stop, result) {
             (Some(Stop::Uncaught), _) => Err(self.uncaught_error()),
-            (Some(stop), _) => Err(Error::Stopped(stop)),
+            (Some(stop), _) => Err(Error::Stopped { stop, traceback }),
             (None, result) => result,
         };
-        if matches!(result, Err(Error::Stopped(_))) {
+        if matches!(result, Err(Error::Stopped { .. })) {
             // SAFETY: dropping a reference raises nothing.
             unsafe { ffi::lua_unref(self.main, self.uncaught.replace(ffi::LUA_NOREF)) };
             // What the script left behind must not burden the next one.
@@ -441,7 +448,7 @@ impl Core {
             ffi::lua_replace(loader, ffi::LUA_GLOBALSINDEX);
             if failed {
                 if self.memory.refused.get() {
-                    return Err(Error::Stopped(self.out_of_memory()));
+                    return Err(Error::Stopped { stop: self.out_of_memory(), traceback: String::new() });
                 }
                 let message = cross::bytes(state, -1).unwrap_or_default();
                 return Err(Error::Syntax(String::from_utf8_lossy(message).into_owned()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mlua::ffi::{self, lua_State};
 
-use super::{Core, Scope, core_of, throw};
+use super::{Core, Scope, core_of, throw, traceback};
 use crate::error::Stop;
 
 /// How often the host is asked.
@@ -47,6 +47,15 @@ impl Core {
         }
         drop(stop);
         self.listen(true);
+    }
+
+    /// Record where a coroutine was stopped; the first place counts.
+    pub(super) unsafe fn note_stop(&self, state: *mut lua_State) {
+        let mut stopped_at = self.stopped_at.borrow_mut();
+        if stopped_at.is_empty() {
+            // SAFETY: the caller passes a coroutine whose frames exist.
+            *stopped_at = unsafe { traceback(state, 0) };
+        }
     }
 
     /// Collect all garbage; a VM that is near its limit would not do so by itself in time.
@@ -123,6 +132,7 @@ unsafe extern "C-unwind" fn interrupt(state: *mut lua_State, gc: c_int) {
             core.check();
         }
         if core.stop.borrow().is_some() {
+            core.note_stop(state);
             throw(state, "the script was stopped");
         }
         if !counting {

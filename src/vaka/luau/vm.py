@@ -1,5 +1,6 @@
 """A script in a VM of this process."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyluau import PyluauError, Stepper
 
 _INTERNAL_CHUNKS = {"", "prelude", "main"}
+_FRAME = re.compile(r"(.*):(\d+)(?: function |$)")
+"""A line of a traceback; functions of the host have no line."""
 
 PrintLine: TypeAlias = Callable[[str], None]
 """Receives each line that a script prints."""
@@ -267,7 +270,8 @@ def script_error_of(program: Program, error: Any) -> ScriptError:
     """Return an error of pyluau as a ``ScriptError``."""
     luau = load_pyluau()
     if isinstance(error, luau.LimitError):
-        return ScriptLimit(f"{program.name}: {error}")
+        message = str(error).removeprefix(f"{error.chunk}:{error.line}: ")
+        return ScriptLimit(f"{_position(program, error.traceback)}: {message}", traceback=error.traceback)
     if isinstance(error, luau.Deadlock):
         return ScriptError(f"{program.name}: deadlock: every coroutine waits for another one, and none for the host")
     if isinstance(error, luau.LuauError):
@@ -287,8 +291,13 @@ def _error_message(program: Program, error: Any) -> str:
         return message
     if message == "(error object is a table)":
         message = msgspec.json.encode(pack(value)).decode()
-    for frame in error.traceback.splitlines():
-        chunk, _, line = frame.split(" ")[0].rpartition(":")
-        if line.isdigit() and chunk not in _INTERNAL_CHUNKS:
-            return f"{chunk}:{line}: {message}"
-    return f"{program.name}: {message}"
+    return f"{_position(program, error.traceback)}: {message}"
+
+
+def _position(program: Program, traceback: str) -> str:
+    """Return the innermost ``file:line`` of a traceback that is not part of vaka; without one, the script's name."""
+    for frame in traceback.splitlines():
+        match = _FRAME.match(frame)
+        if match is not None and match[1] not in _INTERNAL_CHUNKS:
+            return f"{match[1]}:{match[2]}"
+    return program.name

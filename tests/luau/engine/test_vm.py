@@ -98,6 +98,22 @@ async def test_a_vm_that_ran_out_of_memory_is_not_reused() -> None:
     assert pool.vm_count == 0
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("local x = 1\nerror({ code = 7 })", 'my tool.luau:2: {"code":7}'),
+        ("local x = 1\nlocal function f() while true do x += 1 end end\nf()", "my tool.luau:2: out of instructions"),
+        ("local x = 1\nfurnished()", "my tool.luau:2: out of instructions"),
+    ],
+)
+async def test_an_error_names_the_line_of_a_script_whose_name_has_a_space(source: str, message: str) -> None:
+    prelude = "local env = ... env.furnished = function() while true do end end"
+    program = Program(source, "my tool.luau", preludes=(prelude,), limits=ScriptLimits(instructions=1000))
+    with pytest.raises(ScriptError) as caught:
+        await drive(VmRunner(VmPool()).open(program), {}, NullJournal())
+    assert str(caught.value).startswith(message)
+
+
 async def test_scripts_with_different_limits_do_not_share_a_vm() -> None:
     pool = VmPool(max_vms=1)
     small = Program("ask('x')", preludes=(ASK_PRELUDE,), limits=ScriptLimits(memory=4 << 20))
