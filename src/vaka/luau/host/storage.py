@@ -121,9 +121,9 @@ def rank_messages(question: str, messages: Sequence[Mapping[str, JSON]], count: 
     return [message | {"score": round(score, 3)} for score, _, message in ranked[:count]]
 
 
-def store_functions(services: HostServices) -> HostFunctions:
-    """``kvs.get``, ``kvs.set`` and ``kvs.del``; ``cache.get``, ``cache.set`` and ``cache.del``."""
-    values, cache = services.runtime.values, services.runtime.cache
+def value_functions(services: HostServices) -> HostFunctions:
+    """``kvs.get``, ``kvs.set`` and ``kvs.del``."""
+    values = services.runtime.values
 
     def storage_key(key: JSON) -> str:
         return services.storage + as_string(key, "key")
@@ -140,30 +140,39 @@ def store_functions(services: HostServices) -> HostFunctions:
     async def remove(key: JSON) -> None:
         await values.put(storage_key(key), None)
 
-    async def cache_key(key: JSON) -> str:
-        """Return a key of the cache; a session that is created again under its old id does not find the old values."""
-        turn = services.journal.turn if services.journal is not None else None
-        if turn is None or not services.storage.startswith(session_values_prefix(turn.session)):
-            return storage_key(key)
-        info = await turn.log.store.sessions.find(turn.session)
-        return f"{info.created if info is not None else ''} {storage_key(key)}"
-
-    async def get_cached(key: JSON) -> JSON:
-        return cache.get(await cache_key(key))
-
-    async def put_cached(key: JSON, value: JSON = None, ttl: JSON = None) -> None:
-        if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float)):
-            raise ScriptError(f"cache_set: the time to live must be a number of seconds, not {ttl!r}")
-        cache.set(await cache_key(key), value, ttl)
-
-    async def remove_cached(key: JSON) -> None:
-        cache.set(await cache_key(key), None)
-
     return {
         "kvs.get": HostFunction(get),
         "kvs.set": HostFunction(put, durable=True),
         "kvs.del": HostFunction(remove, durable=True),
-        "cache.get": HostFunction(get_cached),
-        "cache.set": HostFunction(put_cached),
-        "cache.del": HostFunction(remove_cached),
+    }
+
+
+def cache_functions(services: HostServices) -> HostFunctions:
+    """``cache.get``, ``cache.set`` and ``cache.del``."""
+    cache = services.runtime.cache
+
+    async def storage_key(key: JSON) -> str:
+        """Return a key of the cache; a session that is created again under its old id does not find the old values."""
+        full_key = services.storage + as_string(key, "key")
+        turn = services.journal.turn if services.journal is not None else None
+        if turn is None or not services.storage.startswith(session_values_prefix(turn.session)):
+            return full_key
+        info = await turn.log.store.sessions.find(turn.session)
+        return f"{info.created if info is not None else ''} {full_key}"
+
+    async def get(key: JSON) -> JSON:
+        return cache.get(await storage_key(key))
+
+    async def put(key: JSON, value: JSON = None, ttl: JSON = None) -> None:
+        if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float)):
+            raise ScriptError(f"cache_set: the time to live must be a number of seconds, not {ttl!r}")
+        cache.set(await storage_key(key), value, ttl)
+
+    async def remove(key: JSON) -> None:
+        cache.set(await storage_key(key), None)
+
+    return {
+        "cache.get": HostFunction(get),
+        "cache.set": HostFunction(put),
+        "cache.del": HostFunction(remove),
     }
