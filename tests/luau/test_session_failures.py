@@ -310,3 +310,21 @@ class TestPolicyAndLimits:
         assert max(len(event.stored) for event in log) < 10_000
         done = next(event.data for event in log if event.type == "subagent.completed")
         assert "expected at most 32768" in (await store.blobs.get(done.blob)).decode()
+
+
+async def test_a_script_that_calls_itself_is_stopped_by_the_number_of_scripts() -> None:
+    twice = """function invoke(ctx, args)
+        for _ = 1, 2 do pcall(ctx.invoke, "twice", {}) end
+        return "went on"
+    end"""
+    who = agent(
+        ScriptedModel(call("twice"), say("done")), vaka.LuauTool(twice, name="twice"),
+        limits=vaka.Limits(max_scripts=20),
+    )  # fmt: skip
+    async with runtime() as rt:
+        log = await collect((await rt.open(who)).stream("Go."))
+    assert event_types(log).count("subagent.started") == 21
+    message = "the scripts of this turn may start 20 scripts (max_scripts): does one call itself?"
+    outermost = results_by_call(log)["call_1"]
+    assert (outermost.failed, outermost.text) == (True, f"ScriptLimit: {message}")
+    assert last_body(log).type == "turn.completed"

@@ -10,11 +10,14 @@ import pytest
 from _pytest.mark import ParameterSet
 
 import pyluau
+import vaka
 from tests.luau.haivivi import suspending_host
 from tests.luau.haivivi.blocking_host import BlockingHost
 from tests.luau.haivivi.fake_services import serve_fake_services
+from vaka.core.types.progress import ToolCompleted
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
+from vaka.testing.models import ScriptedModel, call, say
 
 HERE = Path(__file__).parent
 SENTENCE = re.compile(r'^test(_async)?\("(.+)", function\(\)$', re.MULTILINE)
@@ -62,6 +65,31 @@ async def test_the_sdk_works_where_calls_block(module: str, sentence: str) -> No
 async def test_the_sdk_works_where_calls_suspend(module: str, sentence: str) -> None:
     async with serve_fake_services() as address:
         await run_suspending(environment(address), NetworkRules(trusted=("127.0.0.1",)), module, sentence)
+
+
+async def test_a_tool_keeps_its_session_until_the_stored_key_is_deleted() -> None:
+    source = """
+    local haivivi = require("haivivi")
+    function invoke(ctx, args)
+        if args.delete then __builtin.kvs_del("haivivi:auth:session") end
+        local client = haivivi.auth.new_client(__builtin.env("HAIVIVI_AUTH_URL"), __builtin.env("HAIVIVI_KEY"))
+        local stored = client.session ~= nil
+        local token = client:get_token()
+        assert(token == client:get_token() and client:http_client() ~= nil)
+        return `{stored} {token}`
+    end"""
+    model = ScriptedModel(call("auth"), call("auth", again=1), call("auth", delete=True), say("done"))
+    who = vaka.Agent("clerk", model=model, tools=[vaka.LuauTool(source, name="auth")])
+    async with serve_fake_services() as address:
+        options = vaka.Options(agent=who, trusted_hosts=("127.0.0.1",), script_env=environment(address))
+        async with vaka.Runtime(options) as rt:
+            events = [event async for event in (await rt.open()).stream("Go.")]
+    results = [event.data.result for event in events if isinstance(event.data, ToolCompleted) and not event.path]
+    assert [result.text for result in results] == [
+        "false token-of-ada-1",
+        "true token-of-ada-1",
+        "false token-of-ada-2",
+    ]
 
 
 async def test_a_renewal_that_fails_in_the_background_is_logged() -> None:

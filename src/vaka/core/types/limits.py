@@ -26,6 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How deep child agents may be nested: 1 for children without children of their own, 0 for no child agents."""
     max_children: int = 100
     """How many child agents one turn may start, at all depths together."""
+    max_scripts: int = 1000
+    """How many scripts the scripts of one turn may start by calling tools, at all depths together."""
     middleware_timeout: float | None = None
     """Seconds one point of one middleware may take."""
     approval_ttl: float | None = 7 * 24 * 3600.0
@@ -44,10 +46,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_tool_concurrency < 1:
             raise InvalidInput(f"max_tool_concurrency {self.max_tool_concurrency!r} must be at least 1")
-        if self.max_depth < 0 or self.max_children < 0:
-            raise InvalidInput(
-                f"max_depth {self.max_depth!r} and max_children {self.max_children!r} must be at least 0"
-            )
+        for name in ("max_depth", "max_children", "max_scripts"):
+            if getattr(self, name) < 0:
+                raise InvalidInput(f"{name} {getattr(self, name)!r} must be at least 0")
         if self.grant_ttl is not None and not self.grant_ttl > 0:
             raise InvalidInput(f"grant_ttl {self.grant_ttl!r} must be seconds above zero, or None for no end")
 
@@ -74,7 +75,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 _INHERITED: dict[str, float | None] = {
     **dict.fromkeys(("max_steps", "max_tool_concurrency", "max_depth", "max_children", "middleware_timeout")),
-    **dict.fromkeys(("approval_ttl", "grant_ttl", "grace", "warn_repeats", "stop_repeats")),
+    **dict.fromkeys(("max_scripts", "approval_ttl", "grant_ttl", "grace", "warn_repeats", "stop_repeats")),
     "stop_invalid": 0,
 }
 """The limits that children inherit, with the value that means no limit."""

@@ -14,7 +14,7 @@ from vaka.core.session.state import OpenCall, call_id, child_name
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import QuestionAsked
-from vaka.core.types.errors import NotFound, ReplayError
+from vaka.core.types.errors import NotFound, ReplayError, ScriptLimit
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
 from vaka.core.types.message import ToolCall, ToolResult, replace_surrogates
@@ -159,6 +159,7 @@ class ScriptJournal:
         The result is in the log when this returns, unless the call is ``repeatable``: made again after a crash.
         ``after`` makes the child agent of the call keep its conversation, and continue that of the child it names.
         """
+        check_script_count(self.turn)
         recorded, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
         if recorded is not None and recorded.call is not None:
             self._check_same(recorded, request)
@@ -250,6 +251,14 @@ class ScriptJournal:
     def _check_same(self, recorded: ScriptCalled, request: ScriptRequest) -> None:
         if (recorded.name, recorded.digest) != (request.name, request.digest):
             raise mismatch_error(request, recorded.name)
+
+
+def check_script_count(turn: Turn) -> None:
+    """Raise ``ScriptLimit`` if the scripts of this turn have started too many scripts, the sign of a recursion."""
+    if turn.root.script_count > turn.limits.max_scripts:
+        raise ScriptLimit(
+            f"the scripts of this turn may start {turn.limits.max_scripts} scripts (max_scripts): does one call itself?"
+        )
 
 
 def mismatch_error(request: ScriptRequest, recorded: str) -> ReplayError:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.script_journal import ScriptJournal
+from vaka.core.loop.children.script_journal import ScriptJournal, check_script_count
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
@@ -154,6 +154,9 @@ async def open_script_journal(
     turn.budget.agent = agent
     turn.tools = {**parent.tools, **tools}
     if progress is None:
+        if len(parent.path) > parent.depth:  # the caller is a script: only agents add to the depth
+            parent.root.script_count += 1
+            check_script_count(parent)
         parent.log.defer(parent.scope, SubagentStarted(call=context.call, agent=agent, child=child))
     try:
         done = await _load_value(parent.log.store.blobs, progress.done) if progress and progress.done else None
