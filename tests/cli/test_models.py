@@ -149,7 +149,7 @@ def test_a_model_without_a_key_or_with_an_unknown_name_fails_at_once(shell: Shel
     for words in (("models", "test"), ("run", "Hi.", "--model")):
         missing = shell.vaka(*words, "openai/x")
         assert missing.code == 4
-        assert "error: openai/x: there is no key for openai; set OPENAI_API_KEY\n" in missing.err
+        assert "error: openai/x: there is no key for openai; set OPENAI_API_KEY, or store it with `vaka login openai`\n" in missing.err
         unknown = shell.vaka(*words, "opnai/x")
         assert (unknown.code, "did you mean 'openai/x'?" in unknown.err) == (3, True)
     assert shell.vaka("sessions", "list", "--json").json["sessions"] == []

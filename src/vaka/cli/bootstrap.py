@@ -32,6 +32,7 @@ from vaka.core.types.ids import parse_session_id
 from vaka.policy.policy import LayeredPolicy
 from vaka.runtime.options import ModeContext, Options
 from vaka.runtime.runtime import Runtime
+from vaka.runtime.stored_keys import stored_keys_of
 
 T = TypeVar("T")
 
@@ -279,7 +280,8 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
 
 
 def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
-    """Return the values to redact everywhere: API keys of the environment, the store's password."""
+    """Return the values to redact everywhere: API keys of the environment and of files, the store's password."""
     keys = [value for name, value in environ.items() if name.endswith("_API_KEY")]
+    keys += stored_keys_of(environ).keys_in_files()
     password = unquote(urlsplit(store).password or "")
     return tuple(value for value in (*keys, password) if len(value) >= MIN_SECRET_LENGTH)

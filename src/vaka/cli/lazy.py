@@ -76,6 +76,18 @@ def config_command() -> click.Command:
     return config
 
 
+def login_command() -> click.Command:
+    from vaka.cli.commands.login import login
+
+    return login
+
+
+def logout_command() -> click.Command:
+    from vaka.cli.commands.login import logout
+
+    return logout
+
+
 def doctor_command() -> click.Command:
     from vaka.cli.commands.doctor import doctor
 

@@ -24,6 +24,8 @@ COMMANDS = {
     "approvals": (lazy.approvals_command, "List, decide and answer what waits for a person."),
     "luau": (lazy.luau_command, "Run a Luau script as a program, a tool or an agent."),
     "models": (lazy.models_command, "List models and keys, test a model, or serve the local one."),
+    "login": (lazy.login_command, "Store the key of a model provider, or list the stored ones."),
+    "logout": (lazy.logout_command, "Remove the stored key of a provider."),
     "tools": (lazy.tools_command, "List tools, or make one governed call."),
     "permissions": (lazy.permissions_command, "Check a call against the permission rules, or list the rules."),
     "trust": (lazy.trust_command, "Trust the settings of a folder, or not."),

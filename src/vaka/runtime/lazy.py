@@ -121,6 +121,22 @@ def model_factory() -> "type[ModelFactory]":
     return ModelFactory
 
 
+def key_environment() -> Mapping[str, str]:
+    """Return the variables of this process, and behind them the keys that ``vaka login`` stored."""
+    from vaka.runtime.stored_keys import key_environment as environment
+
+    return environment()
+
+
+def keyring_package() -> Any:
+    """Return the package ``keyring``, ``None`` if it is not installed."""
+    try:
+        import keyring  # pyright: ignore[reportMissingImports]  # an optional package, and not one of development
+    except ImportError:
+        return None
+    return keyring  # pyright: ignore[reportUnknownVariableType]  # for the same reason
+
+
 def scripted_model() -> "type[Scripted]":
     from vaka.models.scripted import Scripted
 

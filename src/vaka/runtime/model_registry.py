@@ -1,6 +1,5 @@
 """Resolve model names, tiers and embedders to models; each is created once and closed with the runtime."""
 
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     factory: Callable[[], Model] | None = None
     """Creates the default model on first use, unless ``default`` is set."""
     environ: Mapping[str, str] | None = None
-    """The variables that hold keys and base URLs; default: the environment of the process."""
+    """The variables that hold keys and base URLs; default: the environment of the process, then stored keys."""
     progress: Callable[[str], None] | None = None
 
 
@@ -66,7 +65,7 @@ class ModelRegistry:
                 self.find,
                 self._secrets,
                 self._clock,
-                os.environ if self.config.environ is None else self.config.environ,
+                lazy.key_environment() if self.config.environ is None else self.config.environ,
             )
         return self._factory
 

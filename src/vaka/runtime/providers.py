@@ -11,6 +11,7 @@ import msgspec
 from vaka.config.model_tables import EXPECTED_BASE_URL, hide_userinfo, is_base_url, is_loopback_url
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
 from vaka.models.openai_chat.vendors import PROFILES, find_vendor
+from vaka.runtime.stored_keys import find_key
 
 Wire: TypeAlias = Literal["chat", "responses", "anthropic", "gemini"]
 
@@ -113,7 +114,7 @@ def resolve_account(
     """Return the base URL and key of a provider.
 
     Raises ``AuthenticationFailed`` with the name of the variable when there is no key, and ``ConfigError`` when there
-    is no base URL. A server on this machine needs no key.
+    is no base URL. A server on this machine needs no key. Stored keys behind ``environ`` count, see ``find_key``.
     """
     configured = base_url or (environ.get(provider.base_env, "").strip() if provider.base_env else "")
     address = normalize_base_url(provider, configured or provider.base_url)
@@ -123,10 +124,12 @@ def resolve_account(
         where = "base_url" if base_url else provider.base_env
         raise ConfigError(f"{where} is not a base URL; {EXPECTED_BASE_URL}")
     variables = (key_env,) if key_env else provider.variables
-    variable = next((name for name in variables if environ.get(name, "").strip()), "")
-    secret = key or environ.get(variable, "").strip()
+    source = find_key(environ, variables)
+    variable = source.variable if source is not None else ""
+    secret = key or (source.read_key() if source is not None else "")
     if not secret and variables and not provider.local and not is_loopback_url(address):
-        raise AuthenticationFailed(f"there is no key for {provider.name}; set {' or '.join(variables)}")
+        login = "" if key_env else f", or store it with `vaka login {provider.name}`"
+        raise AuthenticationFailed(f"there is no key for {provider.name}; set {' or '.join(variables)}{login}")
     if not (secret.isascii() and secret.isprintable()):
         where = "in the settings" if key else f"in {variable}"
         raise AuthenticationFailed(

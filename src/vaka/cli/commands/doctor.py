@@ -28,12 +28,13 @@ from vaka.luau.program import INSTALL_PYLUAU
 from vaka.models.embedders import missing_embedder_command
 from vaka.models.local.model import missing_install_command
 from vaka.policy.bash.parse.reader import INSTALL_GRAMMAR
+from vaka.runtime.providers import all_providers
+from vaka.runtime.stored_keys import stored_keys_of
 from vaka.sandbox.select import detect_capabilities, select_sandbox
 
 CheckState: TypeAlias = Literal["ok", "note", "fail"]
 
 REQUIRED_PACKAGES = ("click", "msgspec", "httpx2", "jsonschema-rs", "pyyaml", "tree-sitter", "tree-sitter-bash")
-API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
 _PROBE_KEY = "doctor/probe"
 
 
@@ -123,11 +124,27 @@ def _is_installed(*modules: str) -> bool:
 
 
 def _check_environment() -> Iterator[Check]:
-    keys = [name for name in API_KEY_VARIABLES if os.environ.get(name)]
-    yield Check("keys", "ok" if keys else "note", ", ".join(f"{name} is set" for name in keys) or "none is set")
+    yield from _check_keys()
     for name in unknown_variables(os.environ):
         known = [key.variable for key in SETTING_KEYS.values()]
         yield Check("environment", "note", f"{name} is not a setting of vaka; {suggest(name, known)}")
+
+
+def _check_keys() -> Iterator[Check]:
+    """Yield where the keys of models are, never their values."""
+    variables = dict.fromkeys(name for provider in all_providers() for name in provider.variables)
+    keys = [f"{name} is set" for name in variables if os.environ.get(name, "").strip()]
+    stored = stored_keys_of(os.environ)
+    problems: list[str] = []
+    for name in stored:
+        try:
+            keys.append(f"{name} is stored in {stored.place_of(name)}")
+        except VakaError as error:
+            problems.append(str(error))
+    if keys or not problems:
+        found = ", ".join(keys) or "none; `vaka login PROVIDER` stores one, and local needs none"
+        yield Check("keys", "ok" if keys else "note", found)
+    yield from (Check("keys", "fail", problem) for problem in problems)
 
 
 def _check_settings(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]]:

@@ -24,6 +24,7 @@ from vaka.runtime import lazy, providers
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.providers import Provider
+from vaka.runtime.stored_keys import find_key
 
 if TYPE_CHECKING:
     from vaka.models.local.model import ServedModel
@@ -39,7 +40,7 @@ _TRIAL_TOOL = ToolSpec(
     },
 )  # fmt: skip
 _ADVICE = {
-    "authentication": "set the variable of the key; `vaka models list` names it",
+    "authentication": "store a key with `vaka login`, or set its variable; `vaka models list` names it",
     "rate_limited": "wait and try again, or ask the provider for a higher limit",
     "model_unavailable": "try again; if it fails again, check the address and the network",
     "stream_cut": "try again; if it fails again, a proxy between here and the provider may cut answers off",
@@ -80,7 +81,7 @@ def models() -> None:
 @options.json_option
 @options.store_options
 def list_(as_json: bool, **flags: Any) -> None:
-    """List providers and whether their key is set (never the key), models of your settings, tiers, and local."""
+    """List providers and where their key is (never the key), models of your settings, tiers, and local."""
     settings = settings_from_flags(flags)
     registry = ModelRegistry(Options(**model_options(settings)).build_model_config())
     missing = lazy.missing_install_command()
@@ -156,17 +157,18 @@ def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json
 
 
 def _provider_row(provider: Provider) -> dict[str, Any]:
-    variable = next((name for name in provider.variables if os.environ.get(name, "").strip()), None)
+    found = find_key(lazy.key_environment(), provider.variables)
     address = os.environ.get(provider.base_env, "").strip() or provider.base_url
     if not address:
         state = "no address"
-    elif variable:
-        state = "set"
+    elif found is not None:
+        state = "stored" if found.place else "set"
     else:
         state = "not needed" if provider.local or is_loopback_url(address) else "not set"
     shown = hide_userinfo(providers.normalize_base_url(provider, address)) if is_base_url(address) else ""
     return {
-        "name": provider.name, "wire": provider.wire, "key": state, "key_from": variable,
+        "name": provider.name, "wire": provider.wire, "key": state,
+        "key_from": (found.place or found.variable) if found is not None else None,
         "variables": list(provider.variables), "address": shown, "address_variable": provider.base_env,
     }  # fmt: skip
 
@@ -192,7 +194,7 @@ def _defined_models(models: ModelRegistry, settings: Settings) -> list[dict[str,
 
 
 def _print_listing(listing: dict[str, Any]) -> None:
-    head = ("PROVIDER", "KEY", "VARIABLE", "WIRE", "ADDRESS")
+    head = ("PROVIDER", "KEY", "FROM", "WIRE", "ADDRESS")
     rows = [
         (
             f"{one['name']}/…", one["key"], one["key_from"] or " or ".join(one["variables"]), one["wire"],
