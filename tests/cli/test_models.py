@@ -110,7 +110,11 @@ async def test_a_model_that_cannot_be_forced_is_asked_for_a_call_in_words(shell:
 @pytest.mark.parametrize(
     ("fault", "code", "expected"),
     [
-        (Fault(status=401, body=b'{"error": {"message": "bad key"}}'), 4, "set the variable of the key"),
+        (
+            Fault(status=401, body=b'{"error": {"message": "bad key"}}'),
+            4,
+            "store a key with `vaka login`, or set its variable",
+        ),
         (Fault(status=404, body=b'{"error": {"message": "no such model"}}'), 6, "check the name of the model"),
         (Fault(status=503), 75, "try again; if it fails again, check the address"),
         (Fault(status=429), 75, "wait and try again"),
@@ -149,7 +153,10 @@ def test_a_model_without_a_key_or_with_an_unknown_name_fails_at_once(shell: Shel
     for words in (("models", "test"), ("run", "Hi.", "--model")):
         missing = shell.vaka(*words, "openai/x")
         assert missing.code == 4
-        assert "error: openai/x: there is no key for openai; set OPENAI_API_KEY, or store it with `vaka login openai`\n" in missing.err
+        assert (
+            "error: openai/x: there is no key for openai; set OPENAI_API_KEY, or store it with `vaka login openai`\n"
+            in missing.err
+        )
         unknown = shell.vaka(*words, "opnai/x")
         assert (unknown.code, "did you mean 'openai/x'?" in unknown.err) == (3, True)
     assert shell.vaka("sessions", "list", "--json").json["sessions"] == []

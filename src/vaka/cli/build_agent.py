@@ -27,7 +27,7 @@ from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, Script
 from vaka.core.types.tool import ToolSpec
 from vaka.models.options import read_options
 from vaka.runtime.agent_builder import output_schema_of
-from vaka.runtime.lazy import select_builtin_tools
+from vaka.runtime.lazy import missing_install_command, select_builtin_tools
 
 if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
@@ -45,6 +45,21 @@ MAX_SCHEMA_BYTES = 1024 * 1024
 T = TypeVar("T")
 TrustOfScript: TypeAlias = Callable[[Path], "bool | None"]
 """Returns whether a script is trusted; ``None`` for the default of its kind."""
+
+
+class MissingModel(ConfigError):
+    """Neither the agent nor the settings name a model."""
+
+
+def missing_model_message() -> str:
+    """Return how to choose a model: the one on this machine, or one of a provider with a key."""
+    install = missing_install_command()
+    local = f" (install it with: {install})" if install else ""
+    return (
+        "no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME`: local runs on this "
+        f"machine and needs no key{local}; for another store a key first, as with `vaka login anthropic`, and "
+        "`vaka models list` shows what there is"
+    )
 
 
 def load_tools(files: Iterable[str], settings: Settings, *, untrusted: bool = False) -> list[ToolLike]:
@@ -78,17 +93,14 @@ def load_agent(
 
 
 def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
-    """Return the agent that flags describe. Raises ``ConfigError`` when it has no model and a turn needs one."""
+    """Return the agent that flags describe. Raises ``MissingModel`` when it has none and a turn needs one."""
     untrusted = bool(flags["untrusted"])
     tools = load_tools(flags["tools"], settings, untrusted=untrusted)
     agent = load_agent(flags["agent"], tools, settings, _read_text_flag(flags, "instructions"), untrusted=untrusted)
     _apply_system_prompt(agent, flags)
     script = hasattr(agent, "bind")  # an agent that is a script may need no model
     if agent.model is None and not script and not settings["model"] and not flags.get("resume"):
-        raise ConfigError(
-            "no model; give one with --model, as VAKA_MODEL, or with `vaka config set model NAME` (local needs no key, "
-            "and `vaka models list` shows what there is)"
-        )
+        raise MissingModel(missing_model_message())
     return agent
 
 

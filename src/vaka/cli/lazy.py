@@ -88,6 +88,18 @@ def logout_command() -> click.Command:
     return logout
 
 
+def choose_first_model() -> str:
+    from vaka.cli.commands.login import choose_first_model as choose
+
+    return choose()
+
+
+def ask_missing_key(model: str) -> None:
+    from vaka.cli.commands.login import ask_missing_key as ask
+
+    ask(model)
+
+
 def doctor_command() -> click.Command:
     from vaka.cli.commands.doctor import doctor
 

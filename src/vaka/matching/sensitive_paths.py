@@ -149,7 +149,8 @@ SYSTEM_SECRETS = (
 _ORDINARY_IN_PROJECTS = frozenset({".env", ".circleci", ".yarnrc", ".yarnrc.yml", ".bundle/config"})
 
 _LISTED = (
-    ".docker", "keyrings", "vaka/stored_keys", *(path for path in SECRETS_IN_HOMES if path not in _ORDINARY_IN_PROJECTS),
+    ".docker", "keyrings", "vaka/stored_keys",
+    *(path for path in SECRETS_IN_HOMES if path not in _ORDINARY_IN_PROJECTS),
 )  # fmt: skip
 """Paths that hold secrets below any folder."""
 

@@ -134,7 +134,7 @@ def keyring_package() -> Any:
         import keyring  # pyright: ignore[reportMissingImports]  # an optional package, and not one of development
     except ImportError:
         return None
-    return keyring  # pyright: ignore[reportUnknownVariableType]  # for the same reason
+    return keyring
 
 
 def scripted_model() -> "type[Scripted]":

@@ -135,7 +135,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retries: int | None = None
     """How often a failed model call is repeated; default: 4 times."""
     environ: Mapping[str, str] | None = None
-    """The variables that hold keys and base URLs of models; default: those of the process, then the keys of `vaka login`."""
+    """The variables that hold keys and base URLs of models; default: the process's, then stored keys."""
     progress: Callable[[str], None] | None = None
     """Called with a line of text while a model is being loaded."""
     agent: Agent | None = None

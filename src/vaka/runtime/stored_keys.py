@@ -23,6 +23,7 @@ FOLDER = "stored_keys"
 """The folder with one file for each stored key, beside the user's ``config.toml``."""
 SERVICE = "vaka"
 """The name under which the system keyring has the keys."""
+KEYRING_PLACE = "the system keyring"
 SECRET_TOOL = "secret-tool"  # noqa: S105  # a program
 KEYRING_SECONDS = 60
 """Seconds that the keyring gets to answer; it may ask the user for its password."""
@@ -145,7 +146,7 @@ class StoredKeys(Mapping[str, str]):
     def place_of(self, name: str) -> str:
         """Return where a key is, as a text for people."""
         record = self._read_record(name)
-        return str(self._file_of(name)) if record is not None and record.place == "file" else "the system keyring"
+        return str(self._file_of(name)) if record is not None and record.place == "file" else KEYRING_PLACE
 
     def keys_in_files(self) -> list[str]:
         """Return the keys that are in files, for redaction."""

@@ -8,20 +8,27 @@ import click
 
 from vaka.cli import options
 from vaka.cli.bootstrap import config_context, has_terminal
+from vaka.cli.build_agent import missing_model_message
 from vaka.cli.errors import UsageError
 from vaka.cli.render import print_json, print_table
 from vaka.cli.strings import translate
-from vaka.core.types.errors import NotFound
-from vaka.runtime import providers
+from vaka.config.setting_keys import SETTING_KEYS, write_setting
+from vaka.core.types.errors import AuthenticationFailed, ConfigError, NotFound
+from vaka.runtime import lazy, providers
 from vaka.runtime.providers import Provider
-from vaka.runtime.stored_keys import StoredKeys, stored_keys_of
+from vaka.runtime.stored_keys import StoredKeys, find_key, stored_keys_of
 
 MIN_KEY_LENGTH = 8
 MAX_KEY_LENGTH = 4096
 SUGGESTED_MODELS = {
-    "anthropic": "anthropic/claude-sonnet-5-5", "openai": "openai/gpt-5-mini", "gemini": "gemini/gemini-2.5-flash",
+    "anthropic": "anthropic/claude-sonnet-5-5", "openai": "openai/gpt-5-mini", "gemini": "gemini/gemini-3.8-flash",
 }  # fmt: skip
 """The providers that are offered to a new user, each with a model to begin with."""
+
+_KEY_PAGES = {
+    "anthropic": "https://console.anthropic.com/settings/keys", "openai": "https://platform.openai.com/api-keys",
+    "gemini": "https://aistudio.google.com/apikey",
+}  # fmt: skip
 
 _KEY_PREFIXES = {
     "sk-ant-": "anthropic", "sk-or-": "openrouter", "sk-proj-": "openai", "AIza": "gemini", "gsk_": "groq",
@@ -79,7 +86,9 @@ def ask_provider() -> Provider:
     """Ask at the terminal for a provider."""
     if not has_terminal():
         raise UsageError("name the provider, such as `vaka login anthropic`; `vaka models list` lists them")
-    click.echo(translate("The key of which provider? For example {names}.", names=", ".join(SUGGESTED_MODELS)), err=True)
+    click.echo(
+        translate("The key of which provider? For example {names}.", names=", ".join(SUGGESTED_MODELS)), err=True
+    )
     return _parse_provider((click.prompt(translate("provider"), err=True).strip(),))
 
 
@@ -105,7 +114,9 @@ def store_key(provider: Provider, key: str, *, force: bool = False) -> str:
     place = stored.place_of(variable)
     click.echo(translate("The key of {provider} is stored in {place}.", provider=provider.name, place=place), err=True)
     if why:
-        click.echo(translate("Only you can read this file. The system keyring was not used: {reason}.", reason=why), err=True)
+        click.echo(
+            translate("Only you can read this file. The system keyring was not used: {reason}.", reason=why), err=True
+        )
     _note_set_variable(provider)
     return place
 
@@ -139,9 +150,74 @@ def foreign_key_problem(provider: Provider, key: str) -> str:
     return f"this looks like a key of {owner}; run `vaka login {owner}`, or add --force if {provider.name} accepts it"
 
 
+def choose_first_model() -> str:
+    """Show a new user the models to begin with, ask for one and its key, and make it the default; return its name."""
+    choices = _print_first_models()
+    number = _ask_number(len(choices))
+    if not number:
+        raise ConfigError(missing_model_message())
+    model = choices[number - 1]
+    ask_missing_key(model)
+    write_setting(config_context().user_file, SETTING_KEYS["model"], model)
+    click.echo(translate("{model} is your model now; `vaka config set model NAME` changes it.", model=model), err=True)
+    return model
+
+
+def _print_first_models() -> list[str]:
+    """Print the models to begin with, and return those that can be chosen, in the order of their numbers."""
+    install, environ = lazy.missing_install_command(), lazy.key_environment()
+    lines = [translate("vaka needs a model. Choose one to begin with:"), ""]
+    local = translate("a small model on this machine: no key, no cost, for a first try")
+    choices = [*(() if install else ("local",)), *SUGGESTED_MODELS.values()]
+    for number, name in enumerate(choices, start=1):
+        provider = _provider_of_model(name)
+        known = provider is not None and find_key(environ, provider.variables) is not None
+        key = translate("its key is there") if known else translate("asks for your key, and stores it")
+        lines.append(f"  {number}  {name:28}  {local if provider is None else key}")
+    if install:
+        lines += [f"  -  {'local':28}  {local}", " " * 35 + translate("to install it: {command}", command=install)]
+    lines += ["", translate("`vaka models list` has more. A key can also be a variable, such as ANTHROPIC_API_KEY.")]
+    click.echo("\n".join(lines), err=True)
+    return choices
+
+
+def ask_missing_key(model: str) -> None:
+    """Ask for the key of a model and store it, unless there is one or none is needed."""
+    provider = _provider_of_model(model)
+    if provider is None:
+        return
+    try:
+        providers.resolve_account(provider, lazy.key_environment())
+    except AuthenticationFailed as missing:
+        click.echo(translate("There is no key for {provider} yet.", provider=provider.name), err=True)
+        if page := _KEY_PAGES.get(provider.name):
+            click.echo(translate("You get one at {page}.", page=page), err=True)
+        key = ask_key(provider)
+        if not key:
+            raise missing from None
+        store_key(provider, key)
+
+
+def _provider_of_model(model: str) -> Provider | None:
+    """Return the provider that a name of the form PROVIDER/MODEL begins with."""
+    name, slash, _ = model.partition("/")
+    return providers.find(name) if slash else None
+
+
+def _ask_number(most: int) -> int:
+    """Return the number that the user enters; 0 for none."""
+    question = translate("number (Enter leaves)")
+    while True:
+        text = str(click.prompt(question, default="", show_default=False, err=True)).strip()
+        if not text or (text.isdecimal() and 1 <= int(text) <= most):
+            return int(text or 0)
+        click.echo(translate("Enter a number from 1 to {most}.", most=most), err=True)
+
+
 def _parse_provider(words: tuple[str, ...]) -> Provider:
     """Return the provider of the only argument; others may be keys, so messages do not repeat them."""
-    provider = providers.find(words[0].lower())
+    first = words[0]
+    provider = providers.find(first.lower())
     if len(words) > 1:
         raise UsageError(
             "expected only the name of a provider; a key must not be an argument, since other programs and the history "
@@ -149,8 +225,8 @@ def _parse_provider(words: tuple[str, ...]) -> Provider:
         )
     if provider is None:
         names = [one.name for one in providers.all_providers()]
-        shown = f" {words[0]!r}" if words[0].isalpha() else ""
-        raise UsageError(f"there is no provider{shown}; expected one of {', '.join(names)}")
+        shown = repr(first) if first.isalpha() else "this"  # a key is not repeated
+        raise UsageError(f"{shown} is not a provider; expected one of {', '.join(names)}")
     if not provider.key_env:
         raise UsageError(f"{provider.name} needs no key")
     return provider

@@ -24,7 +24,7 @@ from vaka.runtime import lazy, providers
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.providers import Provider
-from vaka.runtime.stored_keys import find_key
+from vaka.runtime.stored_keys import KEYRING_PLACE, find_key
 
 if TYPE_CHECKING:
     from vaka.models.local.model import ServedModel
@@ -197,7 +197,7 @@ def _print_listing(listing: dict[str, Any]) -> None:
     head = ("PROVIDER", "KEY", "FROM", "WIRE", "ADDRESS")
     rows = [
         (
-            f"{one['name']}/…", one["key"], one["key_from"] or " or ".join(one["variables"]), one["wire"],
+            f"{one['name']}/…", one["key"], _key_origin(one), one["wire"],
             one["address"] or f"set {one['address_variable']}",
         )
         for one in listing["providers"]
@@ -214,6 +214,13 @@ def _print_listing(listing: dict[str, Any]) -> None:
         print_table(("TIER", "MODEL"), list(listing["tiers"].items()))
     for note in listing["notes"]:
         click.echo(f"note: {as_printable(note)}", err=True)
+
+
+def _key_origin(one: dict[str, Any]) -> str:
+    """Return where the key of a provider is, or the variables that may hold it."""
+    if one["key"] == "stored":
+        return "vaka login (keyring)" if one["key_from"] == KEYRING_PLACE else "vaka login (file)"
+    return one["key_from"] or " or ".join(one["variables"])
 
 
 def _model_target(one: dict[str, Any]) -> str:

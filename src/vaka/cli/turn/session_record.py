@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from vaka.agents.react import Agent
+from vaka.cli import lazy
 from vaka.cli.bootstrap import (
     ask_trust_once,
     config_context,
@@ -19,7 +20,7 @@ from vaka.cli.bootstrap import (
     print_notes,
     run_loop,
 )
-from vaka.cli.build_agent import load_agent_of_flags
+from vaka.cli.build_agent import MissingModel, load_agent_of_flags
 from vaka.cli.options import expand_path
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
@@ -209,12 +210,30 @@ def load_continued(continued: Continuation, note: Callable[[str], None]) -> tupl
         ask_trust_once(config_context())
         continued = msgspec.structs.replace(continued, settings=load_flag_settings(flags))
     print_notes(continued.settings.notes)
-    agent = load_agent_of_flags(flags, continued.settings)
+    continued, agent = _load_agent_with_model(continued)
     for text in continued.notes:
         note(text)
     if record is not None:
         changed = changed_files(record.run, describe_run(continued, agent))
         print_notes(f"{file} has changed since session {record.id} was last run" for file in changed)
+    return continued, agent
+
+
+def _load_agent_with_model(continued: Continuation) -> tuple[Continuation, Agent]:
+    """Return the agent; at a terminal ask for a model, if none is set, and for its key, if there is none."""
+    flags = continued.flags
+    asks = has_terminal() and flags.get("output") in (None, "text")
+    try:
+        agent = load_agent_of_flags(flags, continued.settings)
+    except MissingModel:
+        if not asks:
+            raise
+        flags = {**flags, "model": lazy.choose_first_model()}
+        continued = msgspec.structs.replace(continued, flags=flags, settings=load_flag_settings(flags))
+        agent = load_agent_of_flags(flags, continued.settings)
+    model = agent.model or continued.settings["model"]
+    if asks and isinstance(model, str) and "/" in model and model not in continued.settings["models"]:
+        lazy.ask_missing_key(model)
     return continued, agent
 
 
