@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
     from vaka.cli.chat.conversation import Chat, ChatSettings
+    from vaka.cli.display.rich_markdown import TerminalMarkdown
     from vaka.core.ports.store import SessionInfo
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
@@ -168,6 +169,12 @@ def chat_output() -> "Output":
     from vaka.cli.chat.screen import open_output
 
     return open_output()
+
+
+def terminal_markdown() -> "type[TerminalMarkdown]":
+    from vaka.cli.display.rich_markdown import TerminalMarkdown
+
+    return TerminalMarkdown
 
 
 def luau_tool() -> "type[LuauTool]":

@@ -1,6 +1,7 @@
 """Terminal text: escaped strings, tables, JSON, a status line, and events as progress, transcript or stream."""
 
 import json
+import re
 import shutil
 import sys
 import time
@@ -21,12 +22,31 @@ MAX_LINE_WIDTH = 100
 """Characters of arguments and results that one line shows."""
 
 
-def as_printable(text: str, *, lines: bool = True) -> str:
-    """Return ``text`` with control characters escaped, so that it cannot control the terminal."""
+MAX_MARKS = 4
+"""Combining characters shown on one letter; more would be drawn over the lines above and below."""
+
+_MARKS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u1ab0-\u1aff"
+    f"\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f]{{{MAX_MARKS + 1},}}"
+)
+_JOINER = re.compile("(?<=[^\x00-\x7f\u200c\u200d])[\u200c\u200d](?=[^\x00-\x7f\u200c\u200d])")
+"""A joiner within a word or a symbol, as some scripts and emoji need it."""
+
+
+def as_printable(text: str, *, lines: bool = True, joiners: bool = False) -> str:
+    """Return ``text`` with control and invisible characters escaped, so that it cannot control the terminal.
+
+    With ``joiners`` those between two other characters that are not ASCII stay.
+    """
+    if not text.isascii():
+        text = _MARKS.sub(lambda marks: marks[0][:MAX_MARKS], text)
     if text.isprintable():
         return text
-    keep = "\n\t" if lines else ""
-    return "".join(c if c.isprintable() or c in keep else json.dumps(c)[1:-1] for c in text)
+    if lines and "\n" in text:
+        return "\n".join(as_printable(line, joiners=joiners) for line in text.split("\n"))
+    keep = "\t" if lines else ""
+    kept = {match.start() for match in _JOINER.finditer(text)} if joiners else ()
+    return "".join(c if c.isprintable() or c in keep or n in kept else json.dumps(c)[1:-1] for n, c in enumerate(text))
 
 
 def shorten(text: str, width: int = MAX_LINE_WIDTH) -> str:

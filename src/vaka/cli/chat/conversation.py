@@ -350,7 +350,7 @@ class Chat:
         view = self.view
         parts: list[str] = []
         if view.open_text:
-            parts.append(self.renderer.markdown(view.open_text[-4000:]).rstrip("\n"))
+            parts.append(self.renderer.markdown(view.open_text).rstrip("\n"))
         for running in islice(view.running.values(), 4):
             parts.append(self.renderer.tool_call(running.call, None, depth=len(running.path)).rstrip("\n"))
             parts += [self.renderer.note(f"  │ {line[: self.renderer.width - 6]}").rstrip() for line in running.tail()]

@@ -4,16 +4,14 @@ import difflib
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
+from vaka.cli import lazy
 from vaka.cli.display.plain_renderer import diff_of, summary_of
 from vaka.cli.render import as_printable, shorten
 from vaka.core.types.message import ToolCall, ToolResult
@@ -22,6 +20,8 @@ THEMES = ("dark", "light", "none")
 
 MAX_RESULT_LINES = 6
 """Lines of a result that a tool call shows."""
+MAX_FULL_LINES = 2000
+"""Lines of a result that is shown whole."""
 MAX_DIFF_LINES = 60
 """Lines of a diff that a tool call shows."""
 MAX_PROMPT_LINES = 12
@@ -52,30 +52,6 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 
 
-class _LeftHeading(Heading):
-    """A heading at the left margin, without a box."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _IndentedCode(CodeBlock):
-    """Highlighted code on the terminal's own background, indented by two columns."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = Syntax(
-            str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True, background_color="default"
-        )
-        yield Padding(code, (0, 0, 0, 2))
-
-
-class _ChatMarkdown(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements, "heading_open": _LeftHeading, "fence": _IndentedCode, "code_block": _IndentedCode,
-    }  # fmt: skip
-
-
 class Renderer:
     """Renders parts of a conversation for a terminal of one width."""
 
@@ -95,17 +71,17 @@ class Renderer:
         text = capture.get() if self.unicode else capture.get().translate(_ASCII).encode("ascii", "replace").decode()
         return "\n".join(line.rstrip() for line in text.split("\n"))
 
-    def markdown(self, source: str) -> str:
-        """Return a block of Markdown, and an empty line."""
-        shown = as_printable(source).expandtabs(4)
-        text = self.ansi(_ChatMarkdown(shown, code_theme=_CODE_THEMES[self.theme], hyperlinks=False))
-        return text.strip("\n") + "\n\n"
+    def markdown(self, source: str, *, continued: bool = False) -> str:
+        """Return a block of Markdown, and an empty line if it is not ``continued``."""
+        shown = as_printable(source, joiners=True).expandtabs(4)
+        markdown = lazy.terminal_markdown()(shown, code_theme=_CODE_THEMES[self.theme], hyperlinks=False)
+        return self.ansi(markdown).strip("\n") + ("\n" if continued else "\n\n")
 
     def prompt(self, text: str) -> str:
         """Return what a user said."""
-        lines = as_printable(text).expandtabs(4).split("\n")
-        more = len(lines) - MAX_PROMPT_LINES
-        lines = [*lines[:MAX_PROMPT_LINES], *([f"… {more} more lines"] if more > 0 else [])]
+        lines = [_cut_line(line) for line in text.split("\n", MAX_PROMPT_LINES)[:MAX_PROMPT_LINES]]
+        more = text.count("\n") + 1 - MAX_PROMPT_LINES
+        lines += [f"… {more} more lines"] if more > 0 else []
         return self.ansi(
             *(self._add_prefix("❯ " if not n else "  ", "prompt", line) for n, line in enumerate(lines)), ""
         )
@@ -135,13 +111,15 @@ class Renderer:
             shown = list(diff_lines(diff))
             limit = len(shown) if full else MAX_DIFF_LINES
         else:
-            shown = [Text(line[:MAX_LINE_LENGTH]) for line in as_printable(result.text).expandtabs(4).split("\n")]
-            limit = len(shown) if full else MAX_RESULT_LINES
+            limit = MAX_FULL_LINES if full else MAX_RESULT_LINES
+            lines = result.text.split("\n", limit)
+            shown = [Text(as_printable(line[:MAX_LINE_LENGTH]).expandtabs(4)) for line in lines]
             for line in shown if not full else ():
                 line.truncate(self.width - 4, overflow="ellipsis")
         yield from shown[:limit]
         if len(shown) > limit:
-            yield Text(f"… {len(shown) - limit} more lines", style="note")
+            more = len(shown) - limit if diff else result.text.count("\n") + 1 - limit
+            yield Text(f"… {more} more lines", style="note")
 
     def _add_prefix(self, prefix: str, style: str, text: str) -> Text:
         return Text.assemble((prefix, style), text)
@@ -151,6 +129,12 @@ class Renderer:
         while cell_len(line) > width and len(line) > 1:  # wide characters take two columns
             line = f"{line[:-2]}…"
         return line
+
+
+def _cut_line(line: str) -> str:
+    more = len(line) - MAX_LINE_LENGTH
+    shown = as_printable(line[:MAX_LINE_LENGTH], joiners=True).expandtabs(4)
+    return f"{shown} … {more} more characters" if more > 0 else shown
 
 
 def diff_lines(diff: str) -> Iterator[Text]:

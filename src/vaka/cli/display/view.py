@@ -8,18 +8,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from vaka.cli.display.markdown import MarkdownStream
+from vaka.cli.display.markdown import MarkdownBlock, MarkdownStream
 from vaka.cli.display.plain_renderer import format_seconds, summary_of
 from vaka.cli.display.rich_renderer import Renderer
 from vaka.cli.render import as_printable, author_of, shorten
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, DecisionId, MessageId
-from vaka.core.types.message import ToolCall, Usage, text_of
+from vaka.core.types.message import Stored, ToolCall, Usage, text_of
 from vaka.tools.schema.json_types import is_array
 
 MAX_OUTPUT_LINES = 5
 """Lines of the output of a running command that are shown."""
+MAX_OUTPUT_LENGTH = 1000
+"""Characters of one line of it."""
 MAX_CARDS = 200
 """Tool calls whose whole result can still be shown."""
 COMMAND_TOOL = "Bash"
@@ -42,13 +44,19 @@ class RunningCall:
         """Add printed text; a part that was added before is ignored."""
         new = text[max(self._length - offset, 0) :]
         self._length = max(self._length, offset + len(text))
-        *lines, self._partial = (self._partial + new).split("\n")
-        self.output.extend(line for line in lines if line.strip())
+        *lines, partial = (self._partial + new).split("\n")
+        self.output.extend(_last_overprint(line) for line in lines[-10 * MAX_OUTPUT_LINES :] if line.strip())
+        self._partial = _last_overprint(partial)
 
     def tail(self) -> list[str]:
         """Return the last lines of the output, the unfinished one included."""
         lines = [*self.output, *([self._partial] if self._partial.strip() else [])]
         return lines[-MAX_OUTPUT_LINES:]
+
+
+def _last_overprint(line: str) -> str:
+    """Return what a terminal would show of a line that is printed over itself, such as a progress bar, in part."""
+    return line[-MAX_OUTPUT_LENGTH:].rstrip("\r").rpartition("\r")[2]
 
 
 class _Answer:
@@ -60,9 +68,9 @@ class _Answer:
         """Characters received of all blocks."""
         self._block, self._block_length = 0, 0
 
-    def add(self, block: int, offset: int, text: str) -> list[str]:
+    def add(self, block: int, offset: int, text: str) -> list[MarkdownBlock]:
         """Add text of a block at an offset, and return the Markdown blocks that it completes."""
-        finished: list[str] = []
+        finished: list[MarkdownBlock] = []
         if block != self._block:
             finished = self.stream.finish() if self.length else []
             self._block, self._block_length = block, 0
@@ -143,7 +151,7 @@ class SessionView:
 
     @property
     def open_text(self) -> str:
-        """The Markdown block of the answer that is not finished."""
+        """The end of the Markdown block of the answer that is not finished."""
         return self._answer.stream.open_block if self._answer is not None else ""
 
     def take(self, event: Event) -> str:
@@ -228,12 +236,17 @@ class SessionView:
         if event.path or body.model == progress.GIVEN_CALLS:
             return ""
         shown, text = self._end_reasoning(), text_of(body.content)
-        if self._answer is None or self._answer_id != body.message_id or self._answer.length > len(text):
+        stored = next((part for part in body.content if isinstance(part, Stored)), None)
+        streamed = self._answer is not None and self._answer_id == body.message_id
+        if self._answer is None or not streamed or (self._answer.length > len(text) and stored is None):
             self._answer = _Answer()
         missing = text[self._answer.length :]
         shown += self._render(self._answer.stream.feed(missing))
         self._answer_id = body.message_id
-        return shown + self._close_answer()
+        shown += self._close_answer()
+        if stored is not None and not streamed:
+            shown += self.renderer.note(f"… the beginning of a text of {stored.size} bytes") + "\n"
+        return shown
 
     def _on_message_discarded(self, event: Event, body: progress.MessageDiscarded) -> str:
         shown = self._close_answer() if self._answer_id == body.message_id else ""
@@ -244,8 +257,8 @@ class SessionView:
         answer, self._answer = self._answer, None
         return self._render(answer.stream.finish()) if answer is not None else ""
 
-    def _render(self, blocks: list[str]) -> str:
-        return "".join(self.renderer.markdown(block) for block in blocks)
+    def _render(self, blocks: list[MarkdownBlock]) -> str:
+        return "".join(self.renderer.markdown(block.source, continued=block.continued) for block in blocks)
 
     def _on_tool_called(self, event: Event, body: progress.ToolCalled) -> str:
         self.running[body.call.id] = RunningCall(body.call, tuple(event.path), self._clock())
