@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import vaka
+from tests.runtime.interleaving import run_skipping
 from tests.runtime.runtime_fixtures import (
     agent,
     check_log,
@@ -459,3 +460,40 @@ async def test_a_closed_runtime_leaves_no_tasks() -> None:
         await collect_turn(session)
         await wait_until(lambda: not rt.hub._fanouts and not rt.hub._pumps)
     assert asyncio.all_tasks() == before
+
+
+class DeletingEvents:
+    """An event store in which another process deletes a session right after an event was offered to it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store, self._inner = store, store.events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
+        seq = await self._inner.offer(session, event, key=key)
+        await self._store.sessions.delete(session)
+        return seq
+
+
+async def test_a_decision_about_a_session_that_is_deleted_at_that_moment_is_not_found() -> None:
+    store = MemoryStore()
+    async with runtime(store, ask="suspend", ask_for=["look"]) as rt:
+        with pytest.raises(vaka.Suspended) as suspended:
+            await (await rt.open(agent(ScriptedModel(call("look")), look), id="s")).run("Look.")
+        store.events = DeletingEvents(store)
+        with pytest.raises(NotFound, match="it was deleted at this moment"):
+            await rt.resolve(suspended.value.decisions[0], "approve")
+
+
+def test_a_rewind_gives_up_when_the_process_that_runs_the_turn_does_not_stop() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        async with runtime(store.open_handle()) as rt:
+            await (await rt.open(agent(ScriptedModel(say("Hi."))), id="s")).run("Hi.")
+            await store.events.claim(SessionId("s"))  # a process that hangs
+            with pytest.raises(Busy, match="still runs a turn after 30 seconds"):
+                await rt.rewind("s", "1.1", interrupt=True)
+
+    run_skipping(main)

@@ -3,6 +3,7 @@
 import os
 import socket
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -12,7 +13,7 @@ from vaka.core.session.hash_chain import seal_chain
 from vaka.core.types.control import RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import EventScope, SessionId
-from vaka.core.types.progress import ToolStarted, TurnCompleted
+from vaka.core.types.progress import ToolFailed, ToolStarted, TurnCompleted
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import write_event
 from vaka.stores.memory import MemoryStore
@@ -137,6 +138,30 @@ async def test_an_approval_without_a_bound_session_holds_only_in_its_folder(tmp_
         with pytest.raises(Suspended):
             await (await runtime.open(id="s")).resume().wait()
     assert (b / "build").exists()
+
+
+async def test_no_command_and_no_turn_runs_in_a_folder_that_has_replaced_that_of_the_runtime(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, _ = make_folders(tmp_path)
+    model = ScriptedModel(CLEAN, say("It failed."))
+
+    async def approve_in_another_folder(_: vaka.PermissionRequest) -> Literal["allow", "deny", "ask"]:
+        a.rename(tmp_path / "old")
+        (a / "build").mkdir(parents=True)
+        return "allow"
+
+    async with Runtime(
+        store=store, cwd=str(a), model=model, sandbox="off", permission_request_handler=approve_in_another_folder
+    ) as runtime:
+        session = await runtime.open(id="s")
+        assert (await session.run("Clean.")).text == "It failed."
+        for turn in (session.stream("Again."), (await runtime.open(id="new")).stream("Hello.")):
+            with pytest.raises(InvalidInput, match="was moved, replaced or removed while this process works in it"):
+                await turn.wait()
+    [result] = [event.data.result for event in await read_log(store, "s") if isinstance(event.data, ToolFailed)]
+    assert "nothing was run" in result.text
+    assert [(folder / "build").exists() for folder in (a, tmp_path / "old")] == [True, True]
 
 
 async def test_files_are_not_restored_in_another_folder(tmp_path: Path, store: MemoryStore) -> None:

@@ -32,7 +32,7 @@ from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, Per
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
 from vaka.runtime.session_edits import write_event
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.runtime.workspace import describe_workspace, works_in_folder
+from vaka.runtime.workspace import describe_workspace, require_unchanged, works_in_folder
 
 if TYPE_CHECKING:
     from vaka.runtime.session import Session
@@ -118,8 +118,13 @@ class SessionDrivers:
         """Offer an event to a session without being its writer; return the first event stored under this key."""
         event = Event(data=self.secrets.redact_struct(body), session=session, ts=self.timestamp())
         seq = await self.store.events.offer(session, event, key=key)
+        return await self._read_event(session, seq)
+
+    async def _read_event(self, session: SessionId, seq: int) -> Event:
         async with aclosing(self.store.events.read(session, after=seq - 1, upto=seq)) as events:
-            return await anext(events)
+            async for event in events:
+                return event
+        raise NotFound(f"there is no session {session!r} any more: it was deleted at this moment")
 
     async def write(self, session: SessionId, body: Body) -> Event:
         """Append one event as the writer of the session. Raises ``Busy`` while a turn runs."""
@@ -194,17 +199,26 @@ class SessionDrivers:
             await asyncio.sleep(0)
 
     async def interrupt_and_wait(self, session: SessionId) -> None:
-        """Stop the turn of a session, in any process, and wait until its end is in the log."""
+        """Stop the turn of a session, in any process, and wait until its end is in the log.
+
+        Raises ``Busy`` when the turn has not ended within ``INTERRUPT_TIMEOUT``.
+        """
         info = await self.store.sessions.find(session)
         if info is None or not info.live:
             return
         key = self.env.ids.new_id("int")
         await self.offer(session, InterruptRequested(key=key, note="rewound"), key)
         head = info.head
-        async with asyncio.timeout(INTERRUPT_TIMEOUT):
-            while info is not None and info.live:
-                head = await self._wait_for_head(session, head)
-                info = await self.store.sessions.find(session)
+        try:
+            async with asyncio.timeout(INTERRUPT_TIMEOUT):
+                while info is not None and info.live:
+                    head = await self._wait_for_head(session, head)
+                    info = await self.store.sessions.find(session)
+        except TimeoutError:
+            raise Busy(
+                f"session {session!r} got an interrupt, but still runs a turn after {INTERRUPT_TIMEOUT:g} seconds; "
+                f"end the process that runs it, or try again later"
+            ) from None
 
     async def _start_driver(
         self,
@@ -281,12 +295,14 @@ class SessionDrivers:
         """Return the folder that a session run here belongs to; ``None`` if its tools work in no folder."""
         options = self._options
         named = bool(options.cwd or options.add_dirs) or options.project_root is not None
-        return self.workspace if named or works_in_folder(session.agent) else None
+        if not (named or works_in_folder(session.agent)):
+            return None
+        require_unchanged(self.workspace)
+        return self.workspace
 
     async def _read_metadata(self, session: SessionId) -> dict[str, Any]:
-        async with aclosing(self.store.events.read(session, upto=1)) as events:
-            opened = await anext(events)
-        return dict(opened.data.metadata) if isinstance(opened.data, SessionOpened) else {}
+        opened = (await self._read_event(session, 1)).data
+        return dict(opened.metadata) if isinstance(opened, SessionOpened) else {}
 
     def _remove_driver(self, driver: SessionDriver) -> None:
         self.active.pop(driver.session, None)

@@ -372,7 +372,9 @@ class Runtime:
 
     def _create_world(self) -> "World":
         store, clock = self._task_store, self.env.clock
-        factory = lazy.world_factory()(self.options, self.env.policy, self.models, self.store, store)
+        factory = lazy.world_factory()(
+            self.options, self.env.policy, self.models, self.store, store, self._drivers.workspace
+        )
         self._world_factory = factory
         return factory.create_world(SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None)
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import Command, Process, Sandbox
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import SharedState, World
+from vaka.core.types.control import SessionWorkspace
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.files.snapshots import FileSnapshots
 from vaka.files.workspace import Workspace
@@ -24,6 +26,7 @@ from vaka.policy.policy import LayeredPolicy
 from vaka.policy.read_filter import find_unreadable_paths, make_read_filter
 from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
+from vaka.runtime.workspace import require_unchanged
 from vaka.sandbox.proxy import Proxy
 from vaka.sandbox.select import select_sandbox
 from vaka.sandbox.sensitive import find_nested_paths, protected_paths, secret_paths
@@ -41,9 +44,11 @@ class WorldFactory:
     """Creates the ``World`` of one runtime and closes its network and proxy."""
 
     def __init__(
-        self, options: Options, policy: Policy, models: ModelRegistry, store: Store, task_store: Store | None
-    ) -> None:
+        self, options: Options, policy: Policy, models: ModelRegistry, store: Store, task_store: Store | None,
+        workspace: SessionWorkspace | None,
+    ) -> None:  # fmt: skip
         self._options, self._policy, self._models, self._store = options, policy, models, store
+        self._require_folder = partial(require_unchanged, workspace)
         paths: list[Path | None] = [getattr(one, "path", None) for one in (store, task_store)]
         self._store_paths = [os.path.realpath(path) for path in paths if path is not None]
         self._resources = AsyncExitStack()
@@ -51,6 +56,7 @@ class WorldFactory:
     def create_world(self, tasks: SharedState | None = None) -> World:
         """Return the world of the tools. Raises ``SandboxError`` when a required sandbox is not available."""
         options = self._options
+        self._require_folder()
         cwd = os.path.realpath(options.working_folder or os.curdir)
         network = options.network or self._open_network()
         files = options.files or Workspace(cwd, self._extra_roots(), protected=self._store_files())
@@ -59,7 +65,7 @@ class WorldFactory:
             files=files, network=network, sandbox=self._make_sandbox(network),
             shells=ShellSupervisor(
                 self._command_scope(folders), options.command_habits,
-                find_restricted=lambda: self._find_restricted(folders),
+                find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
             ),
             reader=self._page_reader(), search=options.search, cwd=_working_folder(cwd, folders),
             snapshots=FileSnapshots(files, self._store.blobs) if options.snapshots else None,

@@ -75,6 +75,21 @@ def require_folder(session: str, recorded: SessionWorkspace) -> None:
         raise _folder_error(session, recorded, "but another folder has that name now")
 
 
+def require_unchanged(opened: SessionWorkspace | None) -> None:
+    """Raise ``InvalidInput`` if the folder of a runtime was moved, replaced or removed since the runtime opened it."""
+    if opened is None or not opened.inode:
+        return
+    try:
+        found = os.stat(opened.root).st_ino  # noqa: PTH116  # before each turn and command, so without a Path
+    except OSError:
+        found = 0
+    if found != opened.inode:
+        raise InvalidInput(
+            f"the folder {opened.root!r} was moved, replaced or removed while this process works in it; nothing was "
+            f"run. Start again in the folder that is meant; `vaka sessions move SESSION FOLDER` binds a session to it"
+        )
+
+
 def _folder_error(session: str, recorded: SessionWorkspace, problem: str) -> InvalidInput:
     return InvalidInput(
         f"session {session!r} belongs to the folder {recorded.root!r}, {problem}; if its files were moved, bind it to "

@@ -224,12 +224,14 @@ class ShellSupervisor:
     def __init__(
         self, scope: CommandScope | None = None, options: CommandOptions | None = None, *,
         folder: str | Path | None = None, find_restricted: Callable[[], RestrictedPaths] | None = None,
+        before_command: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """``folder`` holds long output while its session is open; by default a temporary folder of the system.
 
-        ``find_restricted`` is called in a thread before each command for paths besides those of ``scope``.
+        ``find_restricted`` is called in a thread before each command for paths besides those of ``scope``. An error of
+        ``before_command`` is that of the command, which then does not start.
         """
-        self._find_restricted = find_restricted
+        self._find_restricted, self._before_command = find_restricted, before_command
         self.scope, self.options = scope or CommandScope(), options or CommandOptions()
         self._store = SpoolStore(folder, quota=self.options.quota)
         self._sessions: dict[SessionId, _SessionShells] = {}
@@ -324,6 +326,7 @@ class ShellSupervisor:
             found = await asyncio.to_thread(self._find_restricted)
             scope["protected"] = tuple(dict.fromkeys((*self.scope.protected, *found.protected)))
             scope["hidden"] = tuple(dict.fromkeys((*self.scope.hidden, *found.hidden)))
+        self._before_command()
         process = await sandbox.start(Command(argv=argv, cwd=cwd, **scope))
         shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
         try:
