@@ -77,6 +77,12 @@ def config_command() -> click.Command:
     return config
 
 
+def init_command() -> click.Command:
+    from vaka.cli.commands.init import init
+
+    return init
+
+
 def login_command() -> click.Command:
     from vaka.cli.commands.login import login
 

@@ -170,7 +170,7 @@ def _print_first_models() -> list[str]:
     local = translate("a small model on this machine: no key, no cost, for a first try")
     choices = [*(() if install else ("local",)), *SUGGESTED_MODELS.values()]
     for number, name in enumerate(choices, start=1):
-        provider = _provider_of_model(name)
+        provider = provider_of_model(name)
         known = provider is not None and find_key(environ, provider.variables) is not None
         key = translate("its key is there") if known else translate("asks for your key, and stores it")
         lines.append(f"  {number}  {name:28}  {local if provider is None else key}")
@@ -183,7 +183,7 @@ def _print_first_models() -> list[str]:
 
 def ask_missing_key(model: str) -> None:
     """Ask for the key of a model and store it, unless there is one or none is needed."""
-    provider = _provider_of_model(model)
+    provider = provider_of_model(model)
     if provider is None:
         return
     try:
@@ -198,7 +198,7 @@ def ask_missing_key(model: str) -> None:
         store_key(provider, key)
 
 
-def _provider_of_model(model: str) -> Provider | None:
+def provider_of_model(model: str) -> Provider | None:
     """Return the provider that a name of the form PROVIDER/MODEL begins with."""
     name, slash, _ = model.partition("/")
     return providers.find(name) if slash else None
