@@ -366,7 +366,7 @@ def test_reasoning_and_answer_do_not_share_a_line_of_a_terminal(shell: Shell) ->
     shell.write_script({"reasoning": "Let me see.", "text": "It is 3."})
     terminal = shell.terminal("run", "Add.", "--model", "scripted:script.jsonl", "-v", "--ask", "deny")
     assert terminal.wait_exit() == 0
-    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in terminal.screen.splitlines()]
+    lines = [re.sub(r"\x1b\[[?\d]*[A-Za-z]", "", line) for line in terminal.screen.splitlines()]
     assert "Let me see." in lines
     assert "It is 3." in lines
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ ADD = (call_line("add", a=1, b=2), say_line("It is 3."))
 
 
 def test_the_answer_goes_to_stdout_and_progress_to_stderr(shell: Shell) -> None:
-    shell.write_script(*ADD)
+    shell.write_script({"text": "Let me **add**.", **call_line("add", a=5, b=6)}, call_line("boom"), ADD[1])
     done = shell.run("Add.")
     assert (done.code, done.out) == (0, "It is 3.\n")
-    assert done.err == '→ add {"a":1,"b":2}\n← add: 3\n'
+    *progress, last = done.err.splitlines()
+    shown = ["Let me **add**.", '→ add {"a":5,"b":6}', "  │ 11", "→ boom", "  ✗ ValueError: boom"]
+    assert progress[: len(shown)] == shown
+    assert re.fullmatch(r"\d+ tokens · continue with: vaka run --session ses_cli_\w+", last)
 
 
 def test_quiet_prints_only_the_answer(shell: Shell) -> None:

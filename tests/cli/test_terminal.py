@@ -1,10 +1,13 @@
 """At a terminal: prompts for approvals, streamed answers, Ctrl-C."""
 
 import os
+import sys
 
 import pytest
 
+from tests.cli.chat.chat_terminal import ChatTerminal
 from tests.cli.shell import Shell, Terminal, call_line, say_line
+from vaka.cli import lazy
 
 
 def run_at_terminal(shell: Shell, *words: str, **env: str) -> Terminal:
@@ -176,6 +179,38 @@ def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
         screen = run_at_terminal(shell, "Add.", **env)
         screen.wait_exit()
         assert ("\x1b[" in screen.screen) is coloured
+
+
+def test_a_run_shows_what_is_running_and_then_each_thing_once(shell: Shell) -> None:
+    shell.write_file("boat.py", "def speed():\n    knots = 5\n    return knots\n")
+    os.mkfifo(shell.folder / "go")
+    shell.write_script(
+        {"text": "I **look** first.", **call_line("Read", file_path="boat.py")},
+        call_line("Edit", file_path="boat.py", old_string="knots = 5", new_string="knots = 8"),
+        call_line("Bash", command="echo under sail; cat go"),
+        say_line("# Faster\n\nIt is `8` now."),
+    )
+    flags = ("--model", "scripted:script.jsonl", "--permission-mode", "acceptEdits", "--allow", "Bash(*)")
+    words = ("Make it faster.", "--session", "s", "--sandbox", "off", *flags)
+    with ChatTerminal(shell, *words, command="run") as screen:
+        screen.expect("  │ under sail")
+        assert "○ Bash echo under sail; cat go" in screen.visible
+        screen.expect("Ctrl-C interrupts")
+        (shell.folder / "go").write_text("there\n")
+        assert screen.wait_exit() == 0
+        shown = screen.text.rstrip().split("\n")
+    assert shown[0] == "I look first."
+    for line in ("● Read boat.py", "  │    2 -     knots = 5", "  │    2 +     knots = 8", "  │ there", "It is 8 now."):
+        assert shown.count(line) == 1, line
+    assert not [line for line in shown if "interrupts" in line or "○" in line]
+    assert "tokens · continue with: vaka run --session s" in shown[-1]
+
+
+def test_without_the_library_for_colours_the_text_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lazy.rich_renderer() is not None
+    monkeypatch.delitem(sys.modules, "vaka.cli.display.rich_renderer")
+    monkeypatch.setitem(sys.modules, "rich.cells", None)
+    assert lazy.rich_renderer() is None
 
 
 def test_model_output_cannot_control_the_terminal(shell: Shell) -> None:

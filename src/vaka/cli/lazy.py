@@ -1,17 +1,20 @@
 """Imports of commands, of Luau and of what only errors need, made on first use to keep start-up short."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from prompt_toolkit.output import Output
 
     from vaka.cli.chat.conversation import Chat, ChatSettings
     from vaka.cli.display.rich_markdown import TerminalMarkdown
-    from vaka.core.ports.store import SessionInfo
+    from vaka.cli.display.rich_renderer import RichRenderer
+    from vaka.cli.turn.approval_prompt import ApprovalPrompter
+    from vaka.core.ports.store import PendingDecision, SessionInfo
+    from vaka.core.types.message import Part
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
@@ -181,6 +184,33 @@ def terminal_markdown() -> "type[TerminalMarkdown]":
     from vaka.cli.display.rich_markdown import TerminalMarkdown
 
     return TerminalMarkdown
+
+
+def approval_prompter() -> "type[ApprovalPrompter]":
+    from vaka.cli.turn.approval_prompt import ApprovalPrompter
+
+    return ApprovalPrompter
+
+
+def describe_decision(pending: "PendingDecision") -> dict[str, Any]:
+    from vaka.cli.turn.approval_prompt import describe_decision as describe
+
+    return describe(pending)
+
+
+def read_attachments(sources: "Sequence[str]") -> "tuple[Part, ...]":
+    from vaka.cli.turn.attachments import read_attachments as read
+
+    return read(sources)
+
+
+def rich_renderer() -> "type[RichRenderer] | None":
+    """Return the renderer with colours, ``None`` where its library is not installed."""
+    try:
+        from vaka.cli.display.rich_renderer import RichRenderer
+    except ImportError:
+        return None
+    return RichRenderer
 
 
 def luau_tool() -> "type[LuauTool]":

@@ -1,4 +1,4 @@
-"""Terminal text: escaped strings, tables, JSON, a status line, and events as progress, transcript or stream."""
+"""Terminal text: escaped strings, tables, JSON, a status line, and events as lines or as a transcript."""
 
 import json
 import re
@@ -69,13 +69,14 @@ def scope_text(body: Body) -> str:
     return f"{scope} until {until}" if until else scope
 
 
-def _resolution_line(body: control.ApprovalResolved) -> str:
-    """Return the decision with its author, source, edit, rule and reason."""
+def resolution_text(body: control.ApprovalResolved, call: str = "") -> str:
+    """Return a decision with its author, edit, rule and reason, about a call or by the id of the approval."""
     done = "approved" if body.decision == "approve" else "refused"
-    source = _in_parentheses(body.source)
+    source = _in_parentheses(body.source) if not call else ""
     rule = f" for the {scope_text(body)}: {', '.join(body.rule.splitlines())}" if body.rule else ""
     edit = f" as {shorten(compact_json(body.edit))}" if body.edit is not None else ""
-    return f"{done} by {author_of(body)}{source}: {body.approval}{edit}{rule}{_in_parentheses(shorten(body.message))}"
+    what = call or body.approval
+    return f"{done} by {author_of(body)}{source}: {what}{edit}{rule}{_in_parentheses(shorten(body.message))}"
 
 
 def author_of(body: Body) -> str:
@@ -103,7 +104,7 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
     control.ApprovalRequested: lambda body: (
         f"? {body.approval} asks: {call_text(body.call)}{_in_parentheses(shorten(body.reason))}"
     ),
-    control.ApprovalResolved: _resolution_line,
+    control.ApprovalResolved: resolution_text,
     control.ApprovalExpired: lambda body: f"expired without a decision: {body.approval}",
     control.QuestionAsked: lambda body: f"? {body.question} asks: {shorten(body.text)}",
     control.QuestionAnswered: lambda body: f"answered by {author_of(body)}: {body.question}",
@@ -112,33 +113,15 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
 """The progress line of each kind of event, ``""`` for none."""
 
 _VERBOSE_LINES: dict[type[Body], Callable[[Any], str]] = {
-    progress.MessageDiscarded: lambda body: f"the answer so far is discarded: {shorten(body.reason)}",
     progress.StepStarted: lambda body: f"step {body.number} ({body.model})",
     monitor.UsageRecorded: lambda body: f"{body.usage.input} tokens in, {body.usage.output} out",
 }
 
 
-class ProgressRenderer:
-    """Renders events as progress lines; results are labelled with the tool names of earlier calls."""
-
-    def __init__(self, *, verbose: bool = False) -> None:
-        self.verbose = verbose
-        self._lines = {**_LINES, **_VERBOSE_LINES} if verbose else _LINES
-        self._call_names: dict[CallId, str] = {}
-
-    def render_line(self, event: Event) -> str:
-        """Return the line of an event, ``""`` for none."""
-        line = self._line_of(event.data)
-        return f"{'  ' * len(event.path)}{line}" if line else ""
-
-    def _line_of(self, body: Body) -> str:
-        if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-            sign, result = "✗" if isinstance(body, progress.ToolFailed) else "←", body.result
-            return f"{sign} {self._call_names.get(result.call, result.call)}: {shorten(result.text)}"
-        if isinstance(body, progress.ToolCalled | progress.ToolStarted):
-            self._call_names[body.call.id] = body.call.name
-        render = self._lines.get(type(body))
-        return render(body) if render is not None else ""
+def event_line(body: Body, *, verbose: bool = False) -> str:
+    """Return the line of an event, ``""`` for none."""
+    render = _LINES.get(type(body)) or (_VERBOSE_LINES.get(type(body)) if verbose else None)
+    return render(body) if render is not None else ""
 
 
 class Transcript:
@@ -146,7 +129,7 @@ class Transcript:
 
     def __init__(self, *, markdown: bool = False) -> None:
         self.markdown = markdown
-        self._progress = ProgressRenderer()
+        self._call_names: dict[CallId, str] = {}
 
     def render_event(self, event: Event) -> str:
         """Return the text of an event, ``""`` for none."""
@@ -166,75 +149,23 @@ class Transcript:
             case control.SessionReverted(to=to):
                 return self._note_text(f"rewound to {to}")
             case _:
-                line = self._progress.render_line(event)
-                return self._note_text(line) if line else ""
+                line = self._line_of(event.data)
+                return self._note_text(f"{'  ' * len(event.path)}{line}") if line else ""
+
+    def _line_of(self, body: Body) -> str:
+        """Return the line of an event; a result has the name of its tool."""
+        if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+            sign, result = "✗" if isinstance(body, progress.ToolFailed) else "←", body.result
+            return f"{sign} {self._call_names.get(result.call, result.call)}: {shorten(result.text)}"
+        if isinstance(body, progress.ToolCalled | progress.ToolStarted):
+            self._call_names[body.call.id] = body.call.name
+        return event_line(body)
 
     def _message_text(self, who: str, text: str) -> str:
         return f"## {who}\n\n{text}\n" if self.markdown else f"{who}: {as_printable(text)}"
 
     def _note_text(self, text: str) -> str:
         return f"- {text}\n" if self.markdown else f"  {as_printable(text)}"
-
-
-class AnswerStream:
-    """Prints the answer on a terminal as it arrives, each character once."""
-
-    delta_type: type[progress.TextDelta | progress.ReasoningDelta] = progress.TextDelta
-
-    def __init__(self, *, hide_reasoning: bool = True) -> None:
-        """With ``hide_reasoning`` reasoning is not shown, so it does not end the line of the answer either."""
-        self.shown_text: str = ""
-        """The text shown of the last message."""
-        self._ignored_types: tuple[type[Body], ...] = (progress.ToolArgsDelta, progress.MessageSnapshot)
-        self._ignored_types += (progress.ReasoningDelta,) if hide_reasoning else ()
-        self._message = ""
-        self._block = self._block_start = 0
-        self._line_open = False
-
-    def show_event(self, event: Event) -> None:
-        """Print the text that an event adds to the root agent's answer."""
-        body = event.data
-        if event.path:
-            return
-        if isinstance(body, progress.TextDelta | progress.ReasoningDelta) and type(body) is self.delta_type:
-            self._append(body.message_id, body.block, body.text, body.offset)
-        elif isinstance(body, progress.MessageSnapshot) and body.of == self.delta_type.type:
-            self._append(body.message_id, body.block, body.text, 0)
-        elif not isinstance(body, self._ignored_types):
-            self.close()
-
-    def close(self) -> None:
-        if self._line_open:
-            self.write("\n")
-            self._line_open = False
-
-    def write(self, text: str) -> None:
-        echo(text, nl=False)
-        own_stdout().flush()
-
-    def _append(self, message: str, block: int, text: str, offset: int) -> None:
-        if message != self._message:
-            self.close()
-            self.shown_text = ""
-            self._message, self._block, self._block_start = message, block, 0
-        if block != self._block:
-            self._block, self._block_start = block, len(self.shown_text)
-        shown = len(self.shown_text) - self._block_start
-        if offset > shown:
-            return  # a delta was lost: the result prints the whole text at the end
-        if new_text := text[shown - offset :]:
-            self.write(as_printable(new_text))
-            self.shown_text += new_text
-            self._line_open = True
-
-
-class ReasoningStream(AnswerStream):
-    """Prints reasoning on stderr as it arrives."""
-
-    delta_type = progress.ReasoningDelta
-
-    def write(self, text: str) -> None:
-        click.secho(text, nl=False, err=True, dim=True)
 
 
 def print_json(value: Any) -> None:

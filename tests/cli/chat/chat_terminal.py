@@ -1,4 +1,4 @@
-"""``vaka chat`` in a pseudo-terminal whose screen is emulated by pyte."""
+"""A command in a pseudo-terminal whose screen is emulated by pyte."""
 
 import fcntl
 import os
@@ -20,16 +20,18 @@ _CURSOR_REQUEST = b"\x1b[6n"
 
 
 class ChatTerminal:
-    """A running chat. ``expect`` waits for text on the screen or in the scroll-back."""
+    """A running command. ``expect`` waits for text on the screen or in the scroll-back."""
 
-    def __init__(self, shell: Shell, *words: str, columns: int = 80, rows: int = 30, **env: str) -> None:
+    def __init__(
+        self, shell: Shell, *words: str, command: str = "chat", columns: int = 80, rows: int = 30, **env: str
+    ) -> None:
         self.screen: Any = pyte.HistoryScreen(columns, rows, history=5000)
         self._stream: Any = pyte.ByteStream(self.screen)
         self._master, slave = os.openpty()
         self.resize(columns, rows)
-        command = ["setsid", "--ctty", sys.executable, "-m", "vaka", "chat", *words]
-        env = measure_once(shell.env | {"LANG": "C.UTF-8"} | env, ["chat", *words], "terminal")
-        self.process = subprocess.Popen(command, cwd=shell.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
+        arguments = ["setsid", "--ctty", sys.executable, "-m", "vaka", command, *words]
+        env = measure_once(shell.env | {"LANG": "C.UTF-8"} | env, [command, *words], "terminal")
+        self.process = subprocess.Popen(arguments, cwd=shell.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
         os.close(slave)
 
     def expect_prompt(self, sign: str) -> Self:

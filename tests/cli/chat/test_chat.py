@@ -120,7 +120,7 @@ def test_an_input_joins_the_running_turn(shell: Shell) -> None:
         chat.say("Wait for it.")
         chat.expect("○ gate")
         chat.say("And hurry.")
-        chat.expect("❯ And hurry.")
+        chat.expect("❯ And hurry.\n\n")  # in the scroll-back, not in the input
         open_gate(shell)
         chat.expect("Seen.")
 

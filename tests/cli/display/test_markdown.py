@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vaka.cli.display.markdown import MAX_BLOCK_LINES, MAX_SHOWN_LENGTH, MarkdownBlock, MarkdownStream
+from vaka.cli.display.markdown import MAX_BLOCK_LINES, MAX_SHOWN_LENGTH, MarkdownStream
+from vaka.cli.display.plain_renderer import MarkdownBlock
 
 
 def parts_of(*pieces: str) -> list[MarkdownBlock]:

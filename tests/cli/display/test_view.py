@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from vaka import Agent, Runtime, ToolContext, tool
-from vaka.cli.display.rich_renderer import Renderer
+from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.view import MAX_OUTPUT_LENGTH, SessionView
 from vaka.core.types.event import Event
 from vaka.models.scripted import Scripted
@@ -14,7 +14,7 @@ from vaka.models.scripted import Scripted
 CODE = "".join(f"line_{number} = {number}\n" for number in range(2000))
 
 
-class CountingRenderer(Renderer):
+class CountingRenderer(RichRenderer):
     """Counts the characters of Markdown that it renders."""
 
     rendered = 0
@@ -31,7 +31,7 @@ async def show_run(agent: Agent[Any], view: SessionView) -> str:
         session = await runtime.open(agent)
         async for event in session.stream("Go."):
             shown.append(view.take(event))
-            open_text = view.open_text
+            open_text = view.answer.open_block
             assert len(open_text) < 4100, "what is drawn again with each delta is bounded"
     return "".join(shown)
 
@@ -58,7 +58,7 @@ async def noisy(context: ToolContext) -> str:
 
 
 async def test_of_a_huge_line_of_a_tool_a_part_is_kept_and_shown() -> None:
-    view = SessionView(Renderer(80, theme="none"))
+    view = SessionView(RichRenderer(80, theme="none"))
     model = Scripted([{"tool_calls": [{"name": "noisy"}]}, {"text": "z" * 5_000_000}])
     tails: list[list[str]] = []
     shown = ""
@@ -73,5 +73,5 @@ async def test_of_a_huge_line_of_a_tool_a_part_is_kept_and_shown() -> None:
     assert tails[-1][-1] == "100%"
     assert len(shown) < 60_000
     assert "4960000 more characters" in " ".join(shown.split())
-    again = SessionView(Renderer(80, theme="none"))
+    again = SessionView(RichRenderer(80, theme="none"))
     assert "… the beginning of a text of 5000000 bytes" in "".join(again.take(event) for event in events)

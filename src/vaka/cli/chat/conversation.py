@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from itertools import islice
 from pathlib import Path
 
 import click
@@ -18,13 +17,13 @@ from vaka.cli.chat.completion import ChatCompleter, attached_files
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
 from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
-from vaka.cli.display.plain_renderer import format_cost, format_seconds, format_tokens
-from vaka.cli.display.rich_renderer import Renderer
-from vaka.cli.display.view import SessionView, todo_lines
+from vaka.cli.display.plain_renderer import format_cost, format_tokens
+from vaka.cli.display.rich_renderer import RichRenderer
+from vaka.cli.display.view import TICK_SECONDS, SessionView
 from vaka.cli.errors import describe_error
-from vaka.cli.render import as_printable, shorten
+from vaka.cli.render import as_printable
 from vaka.cli.turn.approval_prompt import ApprovalDialog, render_approval, render_rules
-from vaka.cli.turn.input import read_attachments
+from vaka.cli.turn.attachments import read_attachments
 from vaka.core.ports.files import Files
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.errors import InvalidInput, NotFound, VakaError
@@ -43,12 +42,8 @@ MAX_FILES = 20_000
 """Files that completion offers."""
 MODES = ("default", "acceptEdits", "plan")
 """Permission modes that a key switches between."""
-TICK_SECONDS = 0.1
 SECOND_INTERRUPT_SECONDS = 2.0
 """Seconds within which a second interrupt leaves the chat."""
-
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_ASCII_SPINNER = "|/-\\"
 
 
 class ChatSettings:
@@ -317,8 +312,8 @@ class Chat:
             call, body = self.view.cards[-1]
             self.screen.print(self.renderer.tool_call(call, body.result, full=True) + "\n")
 
-    def _make_renderer(self) -> Renderer:
-        return Renderer(self.screen.columns, theme=self.settings.theme, unicode=self.settings.unicode)
+    def _make_renderer(self) -> RichRenderer:
+        return RichRenderer(self.screen.columns, theme=self.settings.theme, unicode=self.settings.unicode)
 
     def _resize(self, *, force: bool = False) -> None:
         """Render for the present width of the terminal."""
@@ -347,26 +342,7 @@ class Chat:
         self._files = found
 
     def _live_text(self) -> str:
-        view = self.view
-        parts: list[str] = []
-        if view.open_text:
-            parts.append(self.renderer.markdown(view.open_text).rstrip("\n"))
-        for running in islice(view.running.values(), 4):
-            parts.append(self.renderer.tool_call(running.call, None, depth=len(running.path)).rstrip("\n"))
-            parts += [self.renderer.note(f"  │ {line[: self.renderer.width - 6]}").rstrip() for line in running.tail()]
-        parts += [self.renderer.note(line).rstrip() for line in todo_lines(view.todos)] if view.busy else []
-        parts += [self.renderer.note(f"queued: {shorten(text, 60)}").rstrip() for text in view.queued.values()]
-        if view.turn_since is not None:
-            parts.append(self._activity_line(time.monotonic() - view.turn_since))
-        return "\n".join(parts)
-
-    def _activity_line(self, seconds: float) -> str:
-        frames = _SPINNER if self.settings.unicode else _ASCII_SPINNER
-        frame = frames[int(seconds / TICK_SECONDS) % len(frames)]
-        children = f" · agents {', '.join(self.view.children.values())}" if self.view.children else ""
-        tokens = f" · {format_tokens(self.view.usage.output)} tokens" if self.view.usage.output else ""
-        line = f"{frame} {self.view.activity} · {format_seconds(seconds)}{tokens}{children} · Esc interrupts"
-        return self.renderer.note(shorten(line, self.renderer.width - 1)).rstrip()
+        return self.view.live_text("Esc interrupts")
 
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings

@@ -19,6 +19,7 @@ from vaka.cli.bootstrap import (
     runtime_from_settings,
 )
 from vaka.cli.build_agent import apply_model_flags
+from vaka.cli.display.turn_display import locale_has_unicode
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.turn.run_turn import RunTarget, open_session
 from vaka.cli.turn.session_record import (
@@ -94,7 +95,7 @@ def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
         if wanted != CHOOSE:
             return await store.sessions.find(parse_session_id(wanted))
         color = not (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
-        return await lazy.pick_session()(store, everywhere=everywhere, color=color, unicode=_has_unicode())
+        return await lazy.pick_session()(store, everywhere=everywhere, color=color, unicode=locale_has_unicode())
 
     info = with_store(settings, find)
     if info is None and wanted != CHOOSE:
@@ -127,15 +128,9 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
         runtime.env.policy = policy_from_settings(load_flag_settings({**flags, "permission_mode": mode}))
 
     return lazy.chat_settings()(
-        theme="none" if plain else flags["theme"] or "dark", unicode=_has_unicode(), busy=flags["while_busy"],
+        theme="none" if plain else flags["theme"] or "dark", unicode=locale_has_unicode(), busy=flags["while_busy"],
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
     )  # fmt: skip
-
-
-def _has_unicode() -> bool:
-    """Whether the locale of the terminal can show more than ASCII."""
-    locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
-    return "utf" in locale.lower() or (not locale and sys.platform != "linux")
 
 
 def _history_file() -> Path:

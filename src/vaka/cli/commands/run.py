@@ -2,15 +2,16 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
-from vaka.cli import options
+from vaka.cli import lazy, options
 from vaka.cli.bootstrap import ask_trust_once, config_context, load_flag_settings
 from vaka.cli.build_agent import apply_model_flags
 from vaka.cli.errors import Quit, UsageError
-from vaka.cli.turn.input import read_attachments, read_prompt
+from vaka.cli.turn.input import read_prompt
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.cli.turn.session_record import (
@@ -18,8 +19,10 @@ from vaka.cli.turn.session_record import (
     continue_session,
     describe_run,
     find_record_of_flags,
+    format_flags,
     load_continued,
 )
+from vaka.config.settings import Settings
 
 _EXAMPLES = options.format_examples(
     'vaka run "Say hello." --model scripted:hello.jsonl',
@@ -108,14 +111,24 @@ def _run_continued(target: RunTarget, continued: Continuation, report: Report) -
         target, session=record.id if record is not None and not target.fork else target.session, ask=continued.ask,
         run_settings=describe_run(continued, agent),
     )  # fmt: skip
+    report.continue_command = _continue_command(flags, continued.settings)
     return run_turn(target, continued.settings, agent, report)
+
+
+def _continue_command(flags: dict[str, Any], settings: Settings) -> str:
+    """Return the command that continues the session, ``""`` when it is not stored."""
+    if settings["store"] == "memory:":
+        return ""
+    named = flags["store"] and not urlsplit(flags["store"]).password
+    return f"vaka run {format_flags({'store': flags['store']})}" if named else "vaka run"
 
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
     _check_flags(words, flags)
     return RunTarget(
         session=flags["session"] or "", resume=flags["resume"], fork=flags["fork"] or "",
-        prompt="" if flags["resume"] else read_prompt(words), parts=read_attachments(flags["attach"]),
+        prompt="" if flags["resume"] else read_prompt(words),
+        parts=lazy.read_attachments(flags["attach"]) if flags["attach"] else (),
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Markdown that arrives in pieces: finished blocks are separated from the block that is still growing."""
 
 import re
-from typing import NamedTuple
+
+from vaka.cli.display.plain_renderer import MarkdownBlock
 
 MAX_BLOCK_LINES = 40
 """Lines of open text or code after which they are returned as a block of their own."""
@@ -19,14 +20,6 @@ _HEADING = re.compile(r" {0,3}#{1,6}(\s|$)")
 _TABLE_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-*:?\s*)*$")
 _ITEM = re.compile(r" {0,3}([-*+]|\d{1,9}[.)])\s+\S")
 _FIRST_ITEM = re.compile(r" {0,3}([-*+]|1[.)])\s+\S")
-
-
-class MarkdownBlock(NamedTuple):
-    """A part of a text that can be rendered alone."""
-
-    source: str
-    continued: bool = False
-    """Whether the next block is a part of the same paragraph, list, table or code."""
 
 
 class MarkdownStream:

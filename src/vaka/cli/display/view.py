@@ -6,17 +6,27 @@ Everything comes from the events of the session, so a second terminal, and a lat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from vaka.cli.display.markdown import MarkdownBlock, MarkdownStream
-from vaka.cli.display.plain_renderer import format_seconds, summary_of
-from vaka.cli.display.rich_renderer import Renderer
-from vaka.cli.render import as_printable, author_of, shorten
+from vaka.cli.display.plain_renderer import (
+    LineStream,
+    MarkdownBlock,
+    PlainRenderer,
+    PlainStream,
+    format_seconds,
+    format_tokens,
+    summary_of,
+)
+from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, DecisionId, MessageId
 from vaka.core.types.message import Stored, ToolCall, Usage, text_of
 from vaka.tools.schema.json_types import is_array
+
+if TYPE_CHECKING:
+    from vaka.cli.display.markdown import MarkdownStream
 
 MAX_OUTPUT_LINES = 5
 """Lines of the output of a running command that are shown."""
@@ -26,6 +36,11 @@ MAX_CARDS = 200
 """Tool calls whose whole result can still be shown."""
 COMMAND_TOOL = "Bash"
 """The tool of typed commands, whose output is shown whole."""
+MAX_RUNNING_CALLS = 4
+"""Running calls that are shown."""
+TICK_SECONDS = 0.1
+"""Seconds between two frames of the spinner."""
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TODO_KEY = "todos"
 """The session value of the to-do list."""
 
@@ -59,34 +74,124 @@ def _last_overprint(line: str) -> str:
     return line[-MAX_OUTPUT_LENGTH:].rstrip("\r").rpartition("\r")[2]
 
 
-class _Answer:
-    """A message of the root agent that is being streamed."""
+TextStream: TypeAlias = "MarkdownStream | PlainStream | LineStream"
+"""Splits streamed text into the blocks that are shown."""
 
-    def __init__(self) -> None:
-        self.stream = MarkdownStream()
-        self.length = 0
-        """Characters received of all blocks."""
+
+class MessageText:
+    """The text of the root agent's messages, or their reasoning, in blocks; each character once."""
+
+    def __init__(
+        self, new_stream: Callable[[], TextStream], *,
+        delta: type[progress.TextDelta | progress.ReasoningDelta] = progress.TextDelta,
+    ) -> None:  # fmt: skip
+        self.hidden_bytes = 0
+        """The size of the last message, if it is stored elsewhere and only its beginning could be returned."""
+        self._last_text = ""
+        self._is_stored = False
+        self._new_stream, self._delta = new_stream, delta
+        self._stream: TextStream | None = None
+        self._message: MessageId | None = None
+        self._length = 0
+        """Characters received of all blocks of the message."""
         self._block, self._block_length = 0, 0
 
-    def add(self, block: int, offset: int, text: str) -> list[MarkdownBlock]:
-        """Add text of a block at an offset, and return the Markdown blocks that it completes."""
-        finished: list[MarkdownBlock] = []
+    @property
+    def open_block(self) -> str:
+        """The block that is not finished."""
+        return self._stream.open_block if self._stream is not None else ""
+
+    def has_text_of(self, message: MessageId) -> bool:
+        return message == self._message and self._length > 0
+
+    def take(self, event: Event) -> list[MarkdownBlock]:
+        """Return the blocks that an event completes."""
+        body = event.data
+        if event.path:
+            return []
+        if isinstance(body, self._delta):
+            return self._add(body.message_id, body.block, body.offset, body.text)
+        if isinstance(body, progress.MessageSnapshot):
+            is_ours = body.of == self._delta.type
+            return self._add(body.message_id, body.block, body.offset, body.text) if is_ours else []
+        if isinstance(body, progress.MessageCompleted):
+            return self._complete(body)
+        return self.close() if isinstance(body, _CLOSING_TYPES) else []
+
+    def _add(self, message: MessageId, block: int, offset: int, text: str) -> list[MarkdownBlock]:
+        blocks: list[MarkdownBlock] = []
+        if message != self._message:
+            blocks = self.close()
+            self._message, self._length, self._block, self._block_length = message, 0, block, 0
+        self._stream = self._stream or self._new_stream()
         if block != self._block:
-            finished = self.stream.finish() if self.length else []
+            blocks += self._stream.finish() if self._length else []
             self._block, self._block_length = block, 0
         if offset > self._block_length:
-            return finished  # a piece was lost; the complete message has it
+            return blocks  # a piece was lost; the complete message has it
         new = text[self._block_length - offset :]
         self._block_length += len(new)
-        self.length += len(new)
-        return finished + self.stream.feed(new)
+        self._length += len(new)
+        return blocks + self._stream.feed(new)
+
+    def _complete(self, body: progress.MessageCompleted) -> list[MarkdownBlock]:
+        """Add what was not received of a message, and end it."""
+        if self._delta is progress.ReasoningDelta or body.model == progress.GIVEN_CALLS:
+            return self.close()
+        text = text_of(body.content)
+        stored = next((part for part in body.content if isinstance(part, Stored)), None)
+        streamed = self._message == body.message_id and self._length > 0
+        blocks: list[MarkdownBlock] = []
+        if not streamed or (self._length > len(text) and stored is None):
+            blocks, self._length = self.close(), 0
+        if missing := text[self._length :]:
+            self._stream = self._stream or self._new_stream()
+            blocks += self._stream.feed(missing)
+        self._message, self._length = body.message_id, max(len(text), self._length)
+        self._last_text, self._is_stored = text, stored is not None
+        self.hidden_bytes = stored.size if stored is not None and not streamed else 0
+        return blocks + self.close()
+
+    def has_all_of(self, text: str) -> bool:
+        """Whether a text is the last message, all of which was returned."""
+        return len(text) == self._length if self._is_stored else text == self._last_text
+
+    def close(self) -> list[MarkdownBlock]:
+        """Return the rest of the text."""
+        stream, self._stream = self._stream, None
+        return stream.finish() if stream is not None else []
+
+
+_CLOSING_TYPES = (
+    progress.MessageDiscarded, progress.ToolStarted, progress.ToolCompleted, progress.ToolFailed, *progress.TURN_ENDS
+)  # fmt: skip
+"""Events after which a message has no more text."""
+
+
+_REASONING_ENDS = (progress.MessageCompleted, progress.MessageDiscarded, *progress.TURN_ENDS)
+
+
+class ShownText(NamedTuple):
+    """The text that an event adds, in order."""
+
+    before: str = ""
+    answer: str = ""
+    after: str = ""
 
 
 class SessionView:
     """Folds the events of a session into text for the scroll-back and the state of what is running."""
 
-    def __init__(self, renderer: Renderer, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, renderer: PlainRenderer, clock: Callable[[], float] = time.monotonic, *, conversation: bool = True,
+        live: bool = True, verbose: bool = False,
+    ) -> None:  # fmt: skip
+        """Show inputs and the ends of turns in a ``conversation``; a run has them in its arguments and its result.
+
+        What is running is shown by ``live_text``, if ``live``; otherwise the line of a call is shown when it starts.
+        """
         self.renderer, self._clock = renderer, clock
+        self._conversation, self._live, self._verbose = conversation, live, verbose
         self.running: dict[CallId, RunningCall] = {}
         self.pending: dict[DecisionId, Event] = {}
         """Open approvals and questions, oldest first."""
@@ -107,9 +212,11 @@ class SessionView:
         self.turns = 0
         self.activity = ""
         self.cards: deque[tuple[ToolCall, progress.ToolCompleted | progress.ToolFailed]] = deque(maxlen=MAX_CARDS)
-        self._answer: _Answer | None = None
-        self._answer_id: MessageId | None = None
+        self.answer = MessageText(renderer.new_stream)
+        self._reasoning = MessageText(LineStream, delta=progress.ReasoningDelta)
         self._reasoning_since: float | None = None
+        self._head: CallId | None = None
+        """The call whose line was shown last, with nothing below it."""
         self._handlers: dict[type[Any], Callable[[Event, Any], str]] = {
             control.InputAdded: self._on_input_added,
             control.ApprovalRequested: self._on_asked,
@@ -127,7 +234,6 @@ class SessionView:
             progress.TurnCancelled: self._on_turn_ended,
             progress.TurnInterrupted: self._on_turn_ended,
             progress.StepStarted: self._on_step_started,
-            progress.TextDelta: self._on_text,
             progress.ReasoningDelta: self._on_reasoning,
             progress.ToolOutputDelta: self._on_tool_output,
             progress.MessageSnapshot: self._on_snapshot,
@@ -140,8 +246,6 @@ class SessionView:
             progress.SubagentStarted: self._on_child_started,
             progress.SubagentCompleted: self._on_child_completed,
             monitor.UsageRecorded: self._on_usage,
-            monitor.ModelFailed: self._on_model_failed,
-            monitor.Logged: self._on_logged,
         }
 
     @property
@@ -149,15 +253,66 @@ class SessionView:
         """Whether a turn runs."""
         return self.turn_since is not None
 
-    @property
-    def open_text(self) -> str:
-        """The end of the Markdown block of the answer that is not finished."""
-        return self._answer.stream.open_block if self._answer is not None else ""
-
     def take(self, event: Event) -> str:
         """Take an event and return the text that it adds to the scroll-back, ``""`` for none."""
+        return "".join(self.take_parts(event))
+
+    def take_parts(self, event: Event) -> ShownText:
+        """Take an event and return the text that it adds, with the text of the answer on its own."""
+        blocks = self.answer.take(event) if not self.runs_typed_calls else []
+        before = self._take_reasoning(event, ended=bool(blocks) or isinstance(event.data, _REASONING_ENDS))
+        if blocks or isinstance(event.data, progress.TextDelta):
+            self.activity = "answering" if not event.path else self.activity
         handler = self._handlers.get(type(event.data))
-        return handler(event, event.data) if handler is not None else ""
+        after = handler(event, event.data) if handler is not None else self._event_note(event)
+        shown = ShownText(before, self._render(blocks), after)
+        if any(shown):
+            self._head = event.data.call.id if isinstance(event.data, progress.ToolStarted) else None
+        return shown
+
+    def _render(self, blocks: list[MarkdownBlock]) -> str:
+        return "".join(self.renderer.markdown(block.source, continued=block.continued) for block in blocks)
+
+    def _event_note(self, event: Event) -> str:
+        line = event_line(event.data, verbose=self._verbose)
+        return self.renderer.note(f"{'  ' * len(event.path)}{line}", "warning") if line else ""
+
+    def _take_reasoning(self, event: Event, *, ended: bool) -> str:
+        """Return the reasoning, if verbose, else how long it took."""
+        if event.path:
+            return ""
+        if self._verbose:
+            lines = [*self._reasoning.take(event), *(self._reasoning.close() if ended else ())]
+            return "".join(self.renderer.note(line.source) for line in lines)
+        since = self._reasoning_since
+        if since is None or not ended:
+            return ""
+        self._reasoning_since = None
+        return self.renderer.note(f"reasoned for {format_seconds(self._clock() - since)}")
+
+    def live_text(self, hint: str) -> str:
+        """Return what is running: the block that is being written, calls, the to-do list, and a line of activity."""
+        renderer = self.renderer
+        parts: list[str] = []
+        if self.answer.open_block:
+            parts.append(renderer.markdown(self.answer.open_block))
+        for running in islice(self.running.values(), MAX_RUNNING_CALLS):
+            parts.append(renderer.tool_call(running.call, None, depth=len(running.path)))
+            parts += [renderer.note(f"  │ {line[: renderer.width - 6]}") for line in running.tail()]
+        parts += [renderer.note(line) for line in todo_lines(self.todos)] if self.busy else []
+        parts += [renderer.note(f"queued: {shorten(text, 60)}") for text in self.queued.values()]
+        if self.turn_since is not None:
+            parts.append(self._activity_line(self._clock() - self.turn_since, hint))
+        return "\n".join(part.rstrip("\n") for part in parts)
+
+    def _activity_line(self, seconds: float, hint: str) -> str:
+        frame = SPINNER[int(seconds / TICK_SECONDS) % len(SPINNER)]
+        children = f" · agents {', '.join(self.children.values())}" if self.children else ""
+        tokens = f" · {format_tokens(self.usage.output)} tokens" if self.usage.output else ""
+        started = [running.call for running in self.running.values() if running.started]
+        activity = f"{started[-1].name} {shorten(summary_of(started[-1]), 60)}" if started else self.activity
+        line = f"{frame} {activity} · {format_seconds(seconds)}{tokens}{children} · {hint}"
+        return self.renderer.note(shorten(line, self.renderer.width - 1))
 
     def _on_input_added(self, event: Event, body: control.InputAdded) -> str:
         text = text_of(body.content)
@@ -168,7 +323,7 @@ class SessionView:
 
     def _show_input(self, key: str, text: str) -> str:
         self.queued.pop(key, None)
-        return self.renderer.prompt(text) if text else ""
+        return self.renderer.prompt(text) if text and self._conversation else ""
 
     def _on_turn_started(self, event: Event, body: progress.TurnStarted) -> str:
         if event.path:
@@ -181,84 +336,47 @@ class SessionView:
 
     def _on_turn_resumed(self, event: Event, body: progress.TurnResumed) -> str:
         self.turn_since, self.activity = self._clock(), "thinking"
-        return self.renderer.note("the unfinished turn goes on")
+        return self._event_note(event)
 
     def _on_turn_ended(self, event: Event, body: Any) -> str:
         if event.path:
             return ""
-        text = self._close_answer()
         self.turn_since, self.activity = None, ""
         self.turn_inputs, self.runs_typed_calls = (), False
         self.running.clear()
         self.children.clear()
+        return self._turn_end_note(event, body) if self._conversation else ""
+
+    def _turn_end_note(self, event: Event, body: Any) -> str:
         match body:
             case progress.TurnFailed(code=code, message=message):
-                return text + self.renderer.note(f"failed ({code}): {message}", "failed") + "\n"
+                return self.renderer.note(f"failed ({code}): {message}", "failed") + "\n"
             case progress.TurnInterrupted(note=note) | progress.TurnCancelled(note=note):
                 word = event.type.removeprefix("turn.")
-                return text + self.renderer.note(f"{word}{f': {note}' if note else ''}", "warning") + "\n"
+                return self.renderer.note(f"{word}{f': {note}' if note else ''}", "warning") + "\n"
             case progress.TurnCompleted(stop="limit", limit=limit):
-                return text + self.renderer.note(f"stopped: the limit of {limit} is reached", "warning") + "\n"
+                return self.renderer.note(f"stopped: the limit of {limit} is reached", "warning") + "\n"
             case _:
-                return text
-
-    def _on_text(self, event: Event, body: progress.TextDelta) -> str:
-        return self._add_text(event, body.message_id, body.block, body.offset, body.text)
+                return ""
 
     def _on_snapshot(self, event: Event, body: progress.MessageSnapshot) -> str:
-        if body.of == progress.TextDelta.type:
-            return self._add_text(event, body.message_id, body.block, body.offset, body.text)
         if body.of == progress.ToolOutputDelta.type and (running := self.running.get(CallId(body.message_id))):
             running.add_output(body.text, body.offset)
         return ""
-
-    def _add_text(self, event: Event, message: MessageId, block: int, offset: int, text: str) -> str:
-        if event.path or self.runs_typed_calls:
-            return ""
-        shown = self._end_reasoning()
-        if message != self._answer_id:
-            shown += self._close_answer()
-            self._answer, self._answer_id = _Answer(), message
-        self.activity = "answering"
-        assert self._answer is not None  # noqa: S101  # set above, for this message
-        return shown + self._render(self._answer.add(block, offset, text))
 
     def _on_reasoning(self, event: Event, body: progress.ReasoningDelta) -> str:
         if not event.path and self._reasoning_since is None:
             self._reasoning_since, self.activity = self._clock(), "reasoning"
         return ""
 
-    def _end_reasoning(self) -> str:
-        since, self._reasoning_since = self._reasoning_since, None
-        return self.renderer.note(f"reasoned for {format_seconds(self._clock() - since)}") if since is not None else ""
-
     def _on_message_completed(self, event: Event, body: progress.MessageCompleted) -> str:
-        if event.path or body.model == progress.GIVEN_CALLS:
-            return ""
-        shown, text = self._end_reasoning(), text_of(body.content)
-        stored = next((part for part in body.content if isinstance(part, Stored)), None)
-        streamed = self._answer is not None and self._answer_id == body.message_id
-        if self._answer is None or not streamed or (self._answer.length > len(text) and stored is None):
-            self._answer = _Answer()
-        missing = text[self._answer.length :]
-        shown += self._render(self._answer.stream.feed(missing))
-        self._answer_id = body.message_id
-        shown += self._close_answer()
-        if stored is not None and not streamed:
-            shown += self.renderer.note(f"… the beginning of a text of {stored.size} bytes") + "\n"
-        return shown
+        size = self.answer.hidden_bytes if not event.path else 0
+        return self.renderer.note(f"… the beginning of a text of {size} bytes") + "\n" if size else ""
 
     def _on_message_discarded(self, event: Event, body: progress.MessageDiscarded) -> str:
-        shown = self._close_answer() if self._answer_id == body.message_id else ""
-        return shown + self.renderer.note(f"the answer so far is discarded: {shorten(body.reason)}", "warning")
-
-    def _close_answer(self) -> str:
-        """Return the rest of the answer; the next text begins a new one."""
-        answer, self._answer = self._answer, None
-        return self._render(answer.stream.finish()) if answer is not None else ""
-
-    def _render(self, blocks: list[MarkdownBlock]) -> str:
-        return "".join(self.renderer.markdown(block.source, continued=block.continued) for block in blocks)
+        if not self.answer.has_text_of(body.message_id):
+            return ""
+        return self.renderer.note(f"the answer so far is discarded: {shorten(body.reason)}", "warning")
 
     def _on_tool_called(self, event: Event, body: progress.ToolCalled) -> str:
         self.running[body.call.id] = RunningCall(body.call, tuple(event.path), self._clock())
@@ -267,8 +385,8 @@ class SessionView:
     def _on_tool_started(self, event: Event, body: progress.ToolStarted) -> str:
         running = self.running.setdefault(body.call.id, RunningCall(body.call, tuple(event.path), self._clock()))
         running.started, running.call = True, body.call
-        self.activity = f"{as_printable(body.call.name, lines=False)} {shorten(summary_of(body.call), 60)}"
-        return ""
+        again = self.renderer.note(f"{body.call.name}: attempt {body.attempt}", "warning") if body.attempt > 1 else ""
+        return again + ("" if self._live else self.renderer.tool_call(body.call, None, depth=len(event.path)))
 
     def _on_tool_output(self, event: Event, body: progress.ToolOutputDelta) -> str:
         running = self.running.get(CallId(body.message_id))
@@ -282,13 +400,13 @@ class SessionView:
         if running is None:
             return ""
         self.cards.append((running.call, body))
-        shown = self._close_answer() if not event.path else ""
-        full = self.runs_typed_calls and running.call.name == COMMAND_TOOL
-        return shown + self.renderer.tool_call(running.call, body.result, depth=len(event.path), full=full) + "\n"
+        head, full = self._head != body.result.call, self.runs_typed_calls and running.call.name == COMMAND_TOOL
+        card = self.renderer.tool_call(running.call, body.result, depth=len(event.path), full=full, head=head)
+        return f"{card}\n" if self._live else card
 
     def _on_child_started(self, event: Event, body: progress.SubagentStarted) -> str:
         self.children[body.child] = body.agent
-        return self.renderer.note(f"{'  ' * len(event.path)}⇒ agent {as_printable(body.agent, lines=False)}")
+        return self.renderer.note(f"{'  ' * len(event.path)}{event_line(body)}")
 
     def _on_child_completed(self, event: Event, body: progress.SubagentCompleted) -> str:
         self.children.pop(body.child, None)
@@ -306,10 +424,8 @@ class SessionView:
             return ""
         what = "question" if isinstance(asked.data, control.QuestionAsked) else summary_line(asked)
         match body:
-            case control.ApprovalResolved(decision="approve"):
-                return self.renderer.note(f"approved by {author_of(body)}: {what}")
-            case control.ApprovalResolved(message=message):
-                return self.renderer.note(f"refused by {author_of(body)}: {what}{f' ({message})' if message else ''}")
+            case control.ApprovalResolved():
+                return self.renderer.note(resolution_text(body, what))
             case control.QuestionAnswered(answer=answer):
                 return self.renderer.note(f"answered by {author_of(body)}: {shorten(str(answer))}")
             case _:
@@ -319,7 +435,7 @@ class SessionView:
         self.usage += body.usage
         if not event.path and body.call is None and body.usage.total:
             self.context_tokens = body.usage.total
-        return ""
+        return self._event_note(event)
 
     def _on_step_started(self, event: Event, body: progress.StepStarted) -> str:
         if event.path:
@@ -327,17 +443,9 @@ class SessionView:
         self.runs_typed_calls = body.model == progress.GIVEN_CALLS
         if not self.runs_typed_calls:
             self.model, self.activity = body.model or self.model, "thinking"
-        return "".join(self._show_input(key, self.queued[key]) for key in body.inputs if key in self.queued)
-
-    def _on_model_failed(self, event: Event, body: monitor.ModelFailed) -> str:
-        if not body.retried:
-            return ""
-        return self.renderer.note(f"{body.model} failed, trying again: {shorten(body.message)}", "warning")
-
-    def _on_logged(self, event: Event, body: monitor.Logged) -> str:
-        if body.level not in ("warning", "error"):
-            return ""
-        return self.renderer.note(f"{body.level}: {shorten(body.message)}", "warning")
+        return self._event_note(event) + "".join(
+            self._show_input(key, self.queued[key]) for key in body.inputs if key in self.queued
+        )
 
     def _on_state_changed(self, event: Event, body: control.StateChanged) -> str:
         if body.key == TODO_KEY:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from vaka.cli.display.plain_renderer import format_cost, format_tokens
+from vaka.cli.display.turn_display import TurnDisplay
 from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
-from vaka.cli.render import AnswerStream, ProgressRenderer, ReasoningStream, as_printable, compact_json
+from vaka.cli.render import as_printable, compact_json, shorten
 from vaka.cli.stdout import echo, own_stdout
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import Rejected, TurnError
@@ -169,22 +171,29 @@ class Report:
         self.final_result: RunResult | None = None
         self.output_schema: OutputSchema | None = None
         """The schema that the answer must match."""
+        self.continue_command = ""
+        """The command that continues the session, without its id; ``""``: do not print it."""
         self._session_written = False
-        self._progress = ProgressRenderer(verbose=verbose)
-        self._reasoning_stream = ReasoningStream() if verbose and not quiet else None
+        self._display = TurnDisplay(verbose=verbose) if not quiet else None
         self.set_format(output)
 
     def set_format(self, format: str) -> None:
         """Choose the format; only before anything is written."""
         self.format = format
-        live = format == "text" and own_stdout().isatty() and not self.quiet
-        self._answer_stream = AnswerStream(hide_reasoning=self._reasoning_stream is None) if live else None
+        if self._display is not None:
+            self._display.streams_answers = format == "text" and own_stdout().isatty()
 
     def write_session(self, **facts: Any) -> None:
         """Write the first line of ``stream-json``."""
         self._session_written = True
         if self.format == "stream-json":
             _write_line(msgspec.json.encode({"type": "session", **facts}))
+
+    def replay(self, event: Event) -> None:
+        """Record an event that was printed before."""
+        self.recorder.record(event)
+        if self._display is not None:
+            self._display.skip(event)
 
     async def write_event(self, event: Event) -> None:
         """Print an event; a slow reader of stdout does not block the event loop."""
@@ -193,10 +202,13 @@ class Report:
         self.recorder.record(event)
         if self.format == "stream-json":
             await asyncio.to_thread(_write_line, event.to_json())
-        thinking = isinstance(event.data, progress.ReasoningDelta)
-        for stream in self._streams if thinking else reversed(self._streams):
-            stream.show_event(event)  # the stream without output comes first, to end its line
-        self.print_note(self._progress.render_line(event))
+        if self._display is not None:
+            self._display.show(event)
+
+    @property
+    def display(self) -> "TurnDisplay | None":
+        """What shows progress, ``None`` if quiet."""
+        return self._display
 
     def _report_earlier_turn(self) -> None:
         """Print how a turn ended that was finished first."""
@@ -206,9 +218,8 @@ class Report:
 
     def print_note(self, text: str) -> None:
         """Print a line of progress on stderr, unless quiet."""
-        if text and not self.quiet:
-            self._close_streams()
-            click.secho(as_printable(text), err=True, dim=True)
+        if text and self._display is not None:
+            self._display.note(text)
 
     def finish(self, decisions: Sequence[dict[str, Any]] = ()) -> int:
         """Write the result of a turn that has ended or waits; return the exit code."""
@@ -222,7 +233,18 @@ class Report:
             click.echo(f"error: refused: {as_printable(names)}; no call succeeded after that", err=True)
         for decision in decisions:
             click.echo(f"waiting: {decision_hint(decision)}", err=True)
+        if not decisions:
+            self._print_summary(result)
         return result.exit_code
+
+    def _print_summary(self, result: RunResult) -> None:
+        """Print what the turn has used, and how the session goes on."""
+        if self.format != "text" or not result.turn_id:
+            return
+        facts = [f"{format_tokens(result.usage['total'])} tokens" if result.usage["total"] else ""]
+        facts += [format_cost(result.cost)]
+        facts += [f"continue with: {self.continue_command} --session {result.session_id}" * bool(self.continue_command)]
+        self.print_note(" · ".join(fact for fact in facts if fact))
 
     def write_failure(self, error: BaseException) -> None:
         """Write the result of a run that broke off; the caller prints the error."""
@@ -231,7 +253,8 @@ class Report:
 
     def _write_result(self, failure: ErrorDescription | None, decisions: Sequence[dict[str, Any]]) -> RunResult:
         self.final_result = result = self._parse_output(self.recorder.build_result(failure, decisions))
-        self._close_streams()
+        if self._display is not None:
+            self._display.close()
         if self.format == "json":
             _write_line(msgspec.json.encode(result))
         elif self.format == "stream-json":
@@ -257,15 +280,7 @@ class Report:
         return msgspec.structs.replace(result, text=text, structured_output=to_plain_data(value))
 
     def _was_streamed(self, text: str) -> bool:
-        return self._answer_stream is not None and self._answer_stream.shown_text == text
-
-    @property
-    def _streams(self) -> list[AnswerStream]:
-        return [stream for stream in (self._answer_stream, self._reasoning_stream) if stream is not None]
-
-    def _close_streams(self) -> None:
-        for stream in self._streams:
-            stream.close()
+        return self._display is not None and self._display.has_written(text)
 
 
 def to_plain_data(value: Any) -> Any:
@@ -278,6 +293,7 @@ def decision_hint(decision: dict[str, Any]) -> str:
     """Return an open decision with the command that settles it."""
     id, summary = decision["id"], as_printable(decision["summary"], lines=False)
     if decision["kind"] == "approval":
+        summary += f" ({shorten(decision['reason'])})" if decision["reason"] else ""
         return f"{id} {summary} · vaka approvals resolve {id} --approve|--reject"
     return f"{id} {summary} · vaka approvals answer {id} ANSWER"
 

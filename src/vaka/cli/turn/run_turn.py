@@ -7,9 +7,10 @@ import msgspec
 
 from vaka import __version__
 from vaka.agents.react import Agent
+from vaka.cli import lazy
 from vaka.cli.bootstrap import SignalHandler, current_user, has_terminal, run_loop, runtime_from_settings
+from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
-from vaka.cli.turn.approval_prompt import ApprovalPrompter, describe_decision
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.session_record import resolve_session_ref
 from vaka.config.settings import Settings
@@ -90,6 +91,7 @@ class TurnRunner:
         unfinished = before is not None and bool(before.turn)
         earlier = before is not None and bool(before.turn or before.inputs)
         prompter = self._start_approval_prompter(session.id, cursor)
+        ticker = asyncio.create_task(self._tick())
         try:
             if target.resume or unfinished:
                 await self._replay_last_turn(session)
@@ -100,6 +102,7 @@ class TurnRunner:
                     if signals.code and isinstance(event.data, TurnStarted):
                         self._request_stop()
         finally:
+            ticker.cancel()
             if prompter is not None:
                 prompter.cancel()
                 with suppress(asyncio.CancelledError):
@@ -107,10 +110,17 @@ class TurnRunner:
         self.report.recorder.signal = signals.code
         return self.report.finish()
 
+    async def _tick(self) -> None:
+        """Draw what is running, as long as the turn runs."""
+        display = self.report.display
+        while display is not None and display.for_terminal:
+            display.tick()
+            await asyncio.sleep(TICK_SECONDS)
+
     async def _replay_last_turn(self, session: Session) -> None:
         """Record the events of the last turn so far; if it has ended, they are the result."""
         for event in await session.last_turn():
-            self.report.recorder.record(event)
+            self.report.replay(event)
         if not self.report.recorder.turn_started:
             raise NotFound(f"session {session.id!r} has no turn to resume")
 
@@ -127,12 +137,12 @@ class TurnRunner:
         """Prompt for decisions while the turn waits for them."""
         if self.runtime.env.ask != "wait":
             return None
-        prompter = ApprovalPrompter(self.runtime, session, self.report.print_note, terminal=has_terminal())
+        prompter = lazy.approval_prompter()(self.runtime, session, self.report.print_note, terminal=has_terminal())
         return asyncio.create_task(prompter.follow_decisions(cursor))
 
     async def _report_suspension(self, session: Session, suspended: Suspended) -> int:
         rows = await self.runtime.decisions(session.id)
-        code = self.report.finish([describe_decision(row) for row in rows if row.id in suspended.decisions])
+        code = self.report.finish([lazy.describe_decision(row) for row in rows if row.id in suspended.decisions])
         self.report.print_note(f"then continue with: vaka run --session {session.id} --resume")
         return code
 

@@ -1,0 +1,165 @@
+"""A turn as ``vaka run`` shows it: progress on stderr, the answer on stdout; at a terminal with a live area below."""
+
+import os
+import shutil
+import sys
+from typing import TextIO
+
+import click
+
+from vaka.cli import lazy
+from vaka.cli.display.plain_renderer import PlainRenderer
+from vaka.cli.display.view import SessionView
+from vaka.cli.render import as_printable
+from vaka.cli.stdout import echo, own_stdout
+from vaka.core.types import progress
+from vaka.core.types.event import Event
+
+MAX_LIVE_LINES = 16
+"""Lines that show what is running."""
+LINE_WIDTH = 100
+"""Columns of a line that is not for a terminal."""
+
+
+class LiveArea:
+    """Lines at the bottom of a terminal that are replaced again and again.
+
+    The cursor stays at the beginning of an empty line above them, so that what other code prints is not lost.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines: list[str] = []
+
+    def draw(self, text: str) -> None:
+        """Replace the lines."""
+        rows = shutil.get_terminal_size().lines
+        lines = text.split("\n")[-max(min(MAX_LIVE_LINES, rows - 3), 1) :] if text else []
+        if lines == self._lines:
+            return
+        self._lines = lines
+        shown = "\n".join(["", *lines])  # without wrapping, each line takes one row whatever the width is now
+        self._write(f"\x1b[J\x1b[?7l{shown}\x1b[?7h\x1b[{len(lines)}A\r" if lines else "\x1b[J")
+
+    def clear(self) -> None:
+        """Remove the lines."""
+        self.draw("")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class TurnDisplay:
+    """Shows the events of a run."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self.streams_answers = False
+        """Whether the answer is written to stdout as it arrives; else the caller writes it at the end."""
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or sys.platform == "win32"
+        self.for_terminal = not plain and sys.stderr is not None and sys.stderr.isatty()
+        """Whether stderr is a terminal with colours, on which a live area can be drawn with ``tick``."""
+        self._verbose = verbose
+        self._created_view: SessionView | None = None
+        self._live: LiveArea | None = None
+        self._closed = False
+        self._held_answer = ""
+        self._held_text: list[tuple[str, bool]] | None = None
+
+    def has_written(self, text: str) -> bool:
+        """Whether a text is the last message, and was written to stdout."""
+        view = self._created_view
+        return self.streams_answers and view is not None and view.answer.has_all_of(text)
+
+    @property
+    def _view(self) -> SessionView:
+        """The view, made with the first event: loading what draws colours takes a while."""
+        if self._created_view is None:
+            renderer = self._create_renderer()
+            self._live = LiveArea(sys.stderr) if renderer is not None else None
+            self._created_view = SessionView(
+                renderer or PlainRenderer(LINE_WIDTH), conversation=False, live=renderer is not None,
+                verbose=self._verbose,
+            )  # fmt: skip
+        return self._created_view
+
+    def _create_renderer(self) -> PlainRenderer | None:
+        """Return the renderer of a terminal with colours, ``None`` without one."""
+        if not self.for_terminal or (make := lazy.rich_renderer()) is None:
+            return None
+        return make(shutil.get_terminal_size().columns, unicode=locale_has_unicode())
+
+    def show(self, event: Event) -> None:
+        """Print what an event adds."""
+        before, answer, after = self._view.take_parts(event)
+        self._print(before)
+        if self.streams_answers:
+            self._print(answer, answer=True)
+        else:
+            self._hold_answer(event, answer)
+        self._print(after)
+
+    def skip(self, event: Event) -> None:
+        """Take an event that was shown before."""
+        self._view.take_parts(event)
+
+    def _hold_answer(self, event: Event, answer: str) -> None:
+        """Print what a message says before its calls; the last message is the result, which the caller writes."""
+        self._held_answer += answer
+        if isinstance(event.data, progress.ToolCalled) and not event.path:
+            held, self._held_answer = self._held_answer, ""
+            self._print(held)
+
+    def note(self, text: str) -> None:
+        """Print a line of progress."""
+        line = f"{as_printable(text)}\n"
+        self._print(line if self._live is None else click.style(line, dim=True))
+
+    def tick(self) -> None:
+        """Draw what is running."""
+        view = self._created_view
+        if self._live is None or view is None or self._held_text is not None or self._closed:
+            return
+        if view.renderer.width != shutil.get_terminal_size().columns:
+            view.renderer = self._create_renderer() or view.renderer
+        self._live.draw(view.live_text("Ctrl-C interrupts"))
+
+    def hold(self) -> None:
+        """Keep what is printed until ``release``: a question is on the screen."""
+        if self._held_text is None:
+            self._held_text = []
+            if self._live is not None:
+                self._live.clear()
+
+    def release(self) -> None:
+        held, self._held_text = self._held_text, None
+        for text, answer in held or ():
+            self._print(text, answer=answer)
+
+    def close(self) -> None:
+        """Remove the live area for good."""
+        self.release()
+        if self._live is not None:
+            self._live.clear()
+            self._closed = True
+
+    def _print(self, text: str, *, answer: bool = False) -> None:
+        if not text:
+            return
+        if self._held_text is not None:
+            self._held_text.append((text, answer))
+            return
+        if self._live is not None:
+            self._live.clear()
+        if answer:
+            echo(text, nl=False)
+            own_stdout().flush()
+        else:
+            click.echo(text if self._live is not None else click.style(text, dim=True), nl=False, err=True)
+        self.tick()
+
+
+def locale_has_unicode() -> bool:
+    """Whether the locale of the terminal can show more than ASCII."""
+    locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
+    return "utf" in locale.lower() or (not locale and sys.platform != "linux")
