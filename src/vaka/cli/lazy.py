@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from prompt_toolkit.output import Output
 
@@ -172,6 +172,15 @@ def chat_settings() -> "type[ChatSettings]":
         from vaka.cli.chat.conversation import ChatSettings
 
     return ChatSettings
+
+
+def theme_of_environment() -> "Callable[[Mapping[str, str]], str]":
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.chat.terminal_reports import theme_of_environment as theme
+
+    return theme
 
 
 def chat_output() -> "Output":

@@ -68,6 +68,8 @@ _ALL_KEYS = (
     SettingKey(name="max_budget_usd", kind="number"),
     SettingKey(name="max_tokens", kind="whole"),
     SettingKey(name="output", default="text", choices=("text", "json", "stream-json")),
+    SettingKey(name="theme", default="auto", choices=("auto", "dark", "light", "none")),
+    SettingKey(name="notify", default="bell", choices=("off", "bell", "desktop")),
     SettingKey(name="lang", default="", choices=("en", "zh")),
     SettingKey(name="retries", kind="count"),
     SettingKey(name="model_files", kind="list", default=()),

@@ -7,6 +7,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 
 import click
+import msgspec
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.output import Output
 
@@ -14,6 +15,7 @@ from vaka import __version__
 from vaka.agents.react import tool_name_of
 from vaka.cli.bootstrap import current_user
 from vaka.cli.chat.completion import ChatCompleter, attached_files
+from vaka.cli.chat.notifications import Notifier
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
 from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
@@ -46,21 +48,24 @@ SECOND_INTERRUPT_SECONDS = 2.0
 """Seconds within which a second interrupt leaves the chat."""
 
 
-class ChatSettings:
+class ChatSettings(msgspec.Struct, kw_only=True):
     """How a chat looks and behaves."""
 
-    def __init__(
-        self, *, theme: str = "dark", unicode: bool = True, busy: str = "steer", mode: str = "default",
-        history: Path | None = None, set_mode: Callable[[str], None] = lambda mode: None,
-        output: Output | None = None,
-    ) -> None:  # fmt: skip
-        self.theme, self.unicode, self.mode, self.history = theme, unicode, mode, history
-        self.busy = busy
-        """What an input does while a turn runs: ``steer`` it or ``queue`` behind it."""
-        self.set_mode = set_mode
-        """Applies another permission mode."""
-        self.output = output
-        """The terminal, ``None`` for that of the session of prompt_toolkit."""
+    theme: str = "dark"
+    """``dark``, ``light``, ``none``, or ``auto``: that which fits the background the terminal reports."""
+    unicode: bool = True
+    busy: str = "steer"
+    """What an input does while a turn runs: ``steer`` it or ``queue`` behind it."""
+    mode: str = "default"
+    set_mode: Callable[[str], None] = lambda mode: None
+    """Applies another permission mode."""
+    history: Path | None = None
+    notify: str = "off"
+    """What happens when the chat needs a person who looks elsewhere: ``off``, ``bell`` or ``desktop``."""
+    notify_after: float = 10.0
+    """Seconds: the end of a shorter turn is not notified, for its user is still there."""
+    output: Output | None = None
+    """The terminal, ``None`` for that of the session of prompt_toolkit."""
 
 
 class Chat:
@@ -83,9 +88,12 @@ class Chat:
             keys=(("s-tab", self._next_mode), ("c-o", self._show_last_result)),
             completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
             color=settings.theme != "none", unicode=settings.unicode, output=settings.output,
+            on_background=self.set_theme if settings.theme == "auto" else None,
         )  # fmt: skip
+        settings.theme = "dark" if settings.theme == "auto" else settings.theme
         self.renderer = self._make_renderer()
         self.view = SessionView(self.renderer)
+        self._notifier = Notifier(settings.notify)
 
     async def run(self, prompt: str = "") -> int:
         """Converse until the user leaves; return the exit code."""
@@ -213,11 +221,23 @@ class Chat:
             async with aclosing(self.runtime.follow(session, after=after)) as events:
                 async for event in events:
                     self._resize()
+                    started = self.view.turn_since
                     self.screen.print(self.view.take(event))
+                    self._notify(event, started)
                     self._update_prompt()
                     self.screen.redraw()
         except VakaError as error:
             self.print_error(describe_error(error).message)
+
+    def _notify(self, event: Event, started: float | None) -> None:
+        """Notify a person who looks elsewhere of a question, and of the end of a turn that took long."""
+        ended = started is not None and self.view.turn_since is None
+        if self.screen.focused:
+            return
+        if isinstance(event.data, ApprovalRequested | QuestionAsked) and not self._is_typed():
+            self.screen.write_control(self._notifier.notify("a question waits for your answer"))
+        elif ended and time.monotonic() - (started or 0.0) >= self.settings.notify_after:
+            self.screen.write_control(self._notifier.notify("the turn has ended"))
 
     def _update_prompt(self) -> None:
         """Ask about the oldest open decision; end a question that was answered elsewhere."""

@@ -5,14 +5,15 @@ Everything above is ordinary scroll-back: text is printed there once and never d
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
 from prompt_toolkit.document import Document
@@ -38,6 +39,15 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from vaka.cli.chat.pasted_text import PastedTexts, clean_paste
+from vaka.cli.chat.terminal_reports import (
+    ASK_BACKGROUND,
+    FOCUS_GAINED,
+    FOCUS_LOST,
+    IGNORE_FOCUS,
+    REPORT_FOCUS,
+    BackgroundReader,
+    theme_of_colour,
+)
 
 MAX_LIVE_LINES = 16
 """Lines that show what is running."""
@@ -114,7 +124,12 @@ class ChatScreen:
         unicode: bool = True,
         input: Input | None = None,
         output: Output | None = None,
+        on_background: Callable[[str], None] | None = None,
     ) -> None:
+        """Draw on ``output``; ``on_background`` is called with the theme that fits the background of the terminal."""
+        self._on_background = on_background
+        self.focused: bool | None = None
+        """Whether the terminal has the focus, ``None`` if it has not reported it."""
         self._live_text, self._submit, self._interrupt = live_text, submit, interrupt
         self._printed: list[str] = []
         self._live: AnyFormattedText = ""
@@ -146,6 +161,7 @@ class ChatScreen:
     async def run(self) -> None:
         """Read keys until ``exit``."""
         self._write_printed()
+        self._ask_reports()
         try:
             await self.app.run_async(handle_sigint=False, set_exception_handler=False)
         finally:
@@ -153,7 +169,44 @@ class ChatScreen:
                 task.cancel()
             if self._refresh_timer is not None:
                 self._refresh_timer.cancel()
+            self.write_control(IGNORE_FOCUS if self._reports else "")
             self.flush()
+
+    @property
+    def _reports(self) -> bool:
+        """Whether the terminal may be asked for reports."""
+        return os.environ.get("TERM") != "dumb" and sys.platform != "win32"
+
+    def _ask_reports(self) -> None:
+        if not self._reports:
+            return
+        self.write_control(REPORT_FOCUS)
+        if self._on_background is not None:
+            keys: Any = self.app.input
+            keys.vt100_parser = BackgroundReader(keys.vt100_parser, self._take_background)
+            self.write_control(ASK_BACKGROUND)
+
+    def _take_background(self, report: str) -> None:
+        theme = theme_of_colour(report)
+        if theme and self._on_background is not None:
+            self._on_background(theme)
+
+    def write_control(self, sequence: str) -> None:
+        """Write a sequence that draws nothing."""
+        if sequence:
+            self.app.output.write_raw(sequence)
+            self.app.output.flush()
+
+    def _on_focus(self, event: KeyPressEvent) -> None:
+        if event.data in (FOCUS_GAINED, FOCUS_LOST):
+            self.focused = event.data == FOCUS_GAINED
+
+    async def _suspend(self) -> None:
+        """Suspend the process; meanwhile the terminal reports nothing to the shell."""
+        async with in_terminal():
+            self.write_control(IGNORE_FOCUS if self._reports else "")
+            os.kill(0, signal.SIGTSTP)
+            self.write_control(REPORT_FOCUS if self._reports else "")
 
     def exit(self) -> None:
         if self.app.is_running:
@@ -301,6 +354,7 @@ class ChatScreen:
         bindings.add("enter", filter=~asking & has_completions)(self._on_accept_completion)
         bindings.add("enter", filter=asking)(self._on_answer)
         bindings.add(Keys.Any, filter=asking & empty)(self._on_answer_key)
+        bindings.add(Keys.Ignore)(self._on_focus)
         bindings.add(Keys.BracketedPaste)(self._on_paste)
         after_label = Condition(lambda: bool(self._pasted.label_before(self.buffer.document.text_before_cursor)))
         actions: list[tuple[tuple[str, ...], Callable[[], object], FilterOrBool]] = [
@@ -309,7 +363,7 @@ class ChatScreen:
             (("c-g",), self._edit_outside, ~asking), (("backspace",), self._delete_label, ~asking & after_label),
             (("c-c",), self._on_interrupt, True), (("c-d",), self.exit, empty),
             (("c-l",), lambda: self.app.renderer.clear(), True),
-            (("c-z",), lambda: self.app.suspend_to_background(), True),
+            (("c-z",), lambda: self._start(self._suspend()), sys.platform != "win32"),
             *(((key,), action, True) for key, action in more),
         ]  # fmt: skip
         for key in ACTION_KEYS:

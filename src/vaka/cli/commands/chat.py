@@ -60,7 +60,7 @@ _EXAMPLES = options.format_examples(
     help="Continue a session: that with this id, or one chosen from a list.",
 )  # fmt: skip
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and converse in the copy.")
-@click.option("--theme", type=click.Choice(["dark", "light", "none"]), help="Colours; none also with NO_COLOR.")
+@click.option("--theme", type=options.setting_choice("theme"), help="Colours; auto asks the terminal.")
 @click.option(
     "--while-busy", type=click.Choice(["steer", "queue"]), default="steer", show_default=True,
     help="What an input does while a turn runs: join it, or wait behind it.",
@@ -94,7 +94,7 @@ def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
     async def find(store: Store) -> SessionInfo | None:
         if wanted != CHOOSE:
             return await store.sessions.find(parse_session_id(wanted))
-        color = not (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
+        color = _theme_of(settings) != "none"
         return await lazy.pick_session()(store, everywhere=everywhere, color=color, unicode=locale_has_unicode())
 
     info = with_store(settings, find)
@@ -122,15 +122,19 @@ def _converse(continued: Continuation, prompt: str) -> int:
 
 
 def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":
-    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-
     def set_mode(mode: str) -> None:
         runtime.env.policy = policy_from_settings(load_flag_settings({**flags, "permission_mode": mode}))
 
     return lazy.chat_settings()(
-        theme="none" if plain else flags["theme"] or "dark", unicode=locale_has_unicode(), busy=flags["while_busy"],
+        theme=_theme_of(settings), notify=settings["notify"], unicode=locale_has_unicode(), busy=flags["while_busy"],
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
     )  # fmt: skip
+
+
+def _theme_of(settings: Settings) -> str:
+    """Return the theme of the settings; ``none`` if the environment does not want colours."""
+    known = lazy.theme_of_environment()(os.environ)
+    return known if known and (known == "none" or settings["theme"] == "auto") else settings["theme"]
 
 
 def _history_file() -> Path:
