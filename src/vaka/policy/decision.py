@@ -52,13 +52,27 @@ class Finding(msgspec.Struct, frozen=True):
         return (Ask if self.decision == "ask" else Deny)(self.reason, self.rule, self.layer)
 
 
+class FolderUse(NamedTuple):
+    """Which files of a folder a command uses."""
+
+    selects: Callable[[str], bool]
+    """Whether it uses the file at this path, relative to the folder."""
+    writes: bool = False
+    certain: bool = False
+    """Whether it uses every selected file for certain: then a rule that denies one denies the command."""
+    scope: Literal["folder", "tracked", "anywhere"] = "folder"
+    """All files in the folder, those in the index of its git repository, or files in this or any other folder."""
+
+
 class FolderRules(NamedTuple):
     """What commands may do with folders."""
 
     is_inside: Callable[[str], bool] | None = None
     """Whether a folder belongs to the workspace, for ``cd``; by default whether it is below the current one."""
-    may_use: Callable[[str, bool, Callable[[str], bool]], Verdict] | None = None
-    """The verdict on a folder with everything in it: whether it is changed, and which of its files are used."""
+    may_use: Callable[[str, FolderUse], Verdict] | None = None
+    """The verdict on a folder of which some files are used."""
+    restrict_files: bool = False
+    """Whether a rule denies or asks about files."""
 
 
 NO_FOLDER_RULES = FolderRules()

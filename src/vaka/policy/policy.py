@@ -19,6 +19,7 @@ from vaka.policy.decision import (
     AccessKind,
     DecisionKind,
     FolderRules,
+    FolderUse,
     Mode,
     PermissionDecision,
     question_name_of,
@@ -200,19 +201,22 @@ class LayeredPolicy:
         """Return whether any tool may change a file: by rules, protection and mode."""
         return self._decide_path(path, edits=True).verdict_on_path
 
-    def may_use_folder(self, path: str, writes: bool, selects: Callable[[str], bool]) -> Verdict:
-        """Return a question if a folder has files, among those selected, that rules deny or ask about."""
-        rules = [item for kind in _RESTRICTING_KINDS for item in self.compiled_path_rules(kind, "", edits=writes)]
-        folder = resolve_links(absolute_path(path, self.cwd, self.home)) if rules else ""
-        found = find_selected(folder, [pattern for _, pattern in rules], selects) if rules else None
+    def may_use_folder(self, path: str, use: FolderUse) -> Verdict:
+        """Return a question if rules deny or ask about files of a folder that are used."""
+        rules = self._restricting_path_rules(edits=use.writes)
+        start = self.cwd if use.scope == "anywhere" else absolute_path(path, self.cwd, self.home)
+        folder = resolve_links(start) if rules else ""
+        found = find_selected(folder, [pattern for _, pattern in rules], use) if rules else None
         if found is None:
             return Allow(self.mode, "mode")
         rule = rules[found.pattern][0]
-        what = f"contains {found.name}" if found.name else "is too large to know what it contains"
-        question = PermissionDecision(
-            decision="ask", rule=rule.text, layer=rule.layer, reason=f"{path} {what}; see the rule {rule.text}"
-        )
+        reason = f"{path} {found.describe(use)}; see the rule {rule.text}"
+        kind: DecisionKind = rule.kind if use.certain and found.name else "ask"
+        question = PermissionDecision(decision=kind, rule=rule.text, layer=rule.layer, reason=reason)
         return self._deny_questions(question, path).rule_verdict
+
+    def _restricting_path_rules(self, *, edits: bool) -> list[tuple[Rule, PathPattern]]:
+        return [item for kind in _RESTRICTING_KINDS for item in self.compiled_path_rules(kind, "", edits=edits)]
 
     # ------------------------------------------------------------------------------------------------ targets
 
@@ -274,11 +278,15 @@ class LayeredPolicy:
         local = self._relative_to_workdir(arguments)
         decision = judge.decide(
             command, default, use_profile=self.mode != "dontAsk", may_write=local.may_write, start=local.cwd,
-            may_read=local._may_command_read, folders=FolderRules(local._is_in_workspace, local.may_use_folder),  # noqa: SLF001  # same class
+            may_read=local._may_command_read, folders=local._folder_rules(),  # noqa: SLF001  # same class
         )  # fmt: skip
         if ruled is None or ruled.decision != "ask" or judge.is_answered(command, ruled.asks):
             return decision
         return msgspec.structs.replace(strictest_decision([ruled, decision]), subcommands=decision.subcommands)
+
+    def _folder_rules(self) -> FolderRules:
+        restricted = any(self._restricting_path_rules(edits=edits) for edits in (False, True))
+        return FolderRules(self._is_in_workspace, self.may_use_folder, restricted)
 
     def _relative_to_workdir(self, arguments: Mapping[str, Any]) -> "LayeredPolicy":
         """Return this policy for paths relative to a command's folder. Raises ``ValueError`` for a bad ``workdir``."""

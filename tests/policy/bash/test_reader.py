@@ -27,6 +27,10 @@ def read_commands(command: str) -> tuple[SimpleCommand, ...]:
     return script.commands
 
 
+def parsed_words(*commands: str) -> tuple[tuple[Word, ...], ...]:
+    return tuple(tuple(Word(text, text) for text in command.split()) for command in commands)
+
+
 def read_argvs(command: str) -> list[list[str | None]]:
     return [[word.value for word in simple.words] for simple in read_commands(command)]
 
@@ -77,11 +81,17 @@ def test_quotes_are_removed_as_bash_removes_them(command: str, argv: list[str], 
         ('"$@"', (WordExpansion("parameter", "@", may_split=True),), True),
         ('"$*"', (WordExpansion("parameter", "*"),), False),
         ('"${x[@]}"', (WordExpansion("parameter", "x[@]", may_split=True),), True),
-        ("$(b)", (WordExpansion("command", may_split=True),), True),
-        ("$(echo b c)", (WordExpansion("command", may_split=True, guess="b c"),), True),
-        ('"`b`"', (WordExpansion("command"),), False),
+        ("$(b)", (WordExpansion("command", may_split=True, producers=parsed_words("b")),), True),
+        (
+            "$(echo b c)",
+            (WordExpansion("command", may_split=True, guess="b c", producers=parsed_words("echo b c")),),
+            True,
+        ),
+        ("$(b | c d)", (WordExpansion("command", may_split=True, producers=parsed_words("b", "c d")),), True),
+        ("$(b; c)", (WordExpansion("command", may_split=True),), True),
+        ('"`b`"', (WordExpansion("command", producers=parsed_words("b")),), False),
         ("$((1+2))", (WordExpansion("arithmetic"),), False),
-        ("<(b)", (WordExpansion("process"),), False),
+        ("<(b)", (WordExpansion("process", producers=parsed_words("b")),), False),
         ("*.py", (WordExpansion("glob", "*", may_split=True), ".py"), True),
         (
             "a?[bc]",

@@ -117,9 +117,9 @@ def input_files_of(simple: SimpleCommand) -> list[Word]:
     return [item.target for item in simple.redirections if not touches_no_file(item) and not item.writes]
 
 
-def list_possible_paths(words: Iterable[Word]) -> list[str]:
+def list_possible_paths(words: Iterable[Word], *, probe: bool = True) -> list[str]:
     """Return the paths that some words may be, without duplicates."""
-    paths = (text for word in words for text in ((word.path,) if word.path else iter_likely_paths(word)))
+    paths = (text for word in words for text in ((word.path,) if word.path else iter_likely_paths(word, probe=probe)))
     return list(dict.fromkeys(paths))
 
 
@@ -133,7 +133,9 @@ def fill_with_values(word: Word, values: Sequence[str]) -> Iterator[str]:
         yield from (f"{word.prefix}{value}{word.suffix}" for value in values)
 
 
-def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Iterator[tuple[str, bool | None]]:
+def iter_operand_paths(
+    simple: SimpleCommand, values: Sequence[str] = (), *, probe: bool = True
+) -> Iterator[tuple[str, bool | None]]:
     """Yield every path that a command may name, and whether the program writes to it; ``None``: it never does.
 
     For rules that restrict: values of options are included (``--file=x``, ``-fx``, ``if=x``, ``@x``).
@@ -152,7 +154,7 @@ def iter_operand_paths(simple: SimpleCommand, values: Sequence[str] = ()) -> Ite
                     yield from ((path, writes) for path in (text, *children_pattern_of(text)))
                 elif "/" in text or "." in text:  # not every operand is a path, as in "npm run build"
                     yield text, False
-            for text in (*iter_likely_paths(word), *fill_with_values(word, values)):
+            for text in (*iter_likely_paths(word, probe=probe), *fill_with_values(word, values)):
                 yield text, writes
 
 
@@ -189,8 +191,8 @@ def children_pattern_of(path: str) -> tuple[str, ...]:
     return (path.rstrip("/") + "/*",) if path.strip("./") else ()
 
 
-def iter_likely_paths(word: Word) -> Iterator[str]:
-    """Yield paths that a pattern, or a partly known word, may become."""
+def iter_likely_paths(word: Word, *, probe: bool = True) -> Iterator[str]:
+    """Yield paths that a pattern, or a partly known word, may become; with ``probe`` also frequent names."""
     if word.value is not None or not word.pieces or word.path is not None:
         return
     if word.guess is not None:
@@ -198,7 +200,7 @@ def iter_likely_paths(word: Word) -> Iterator[str]:
     path = word.render(_expansion_text)
     yield path
     head, slash, last = path.rpartition("/")
-    if any(sign in last for sign in "*?["):
+    if probe and any(sign in last for sign in "*?["):
         dotted = last.startswith(".")
         for name in _PROBE_NAMES:
             if name.startswith(".") == dotted and fnmatchcase(name, last):

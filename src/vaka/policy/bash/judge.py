@@ -24,6 +24,7 @@ from vaka.policy.bash.parse.syntax import (
     literal_word,
 )
 from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_variable, is_unsafe_variable
+from vaka.policy.bash.possible_files import PossibleFiles
 from vaka.policy.bash.profile import check_cd, find_read_files, is_below
 from vaka.policy.bash.recursive_operands import find_recursive_operands
 from vaka.policy.bash.rules import SYNTAX_LAYER, CommandRule, CommandRules, strictest_finding
@@ -52,16 +53,16 @@ def judge_script(
     if isinstance(script, UnreadableScript):
         return _judge_unreadable(script, compiled)
     doubts, values = list(script.doubts), script.assigned_values
-    paths = guard.list_possible_paths(values)
+    paths = guard.list_possible_paths(values, probe=folders.may_use is None)
     if len(paths) * len(script.commands) > _MAX_PATH_CHECKS:
         values, paths = (), []
         doubts.append("it sets more variables than can be followed")
     judge = _ScriptJudge(
         rules=compiled, default=Finding.from_verdict(default), path_checks={"read": may_read, "write": may_write},
-        use_profile=use_profile, folder_rules=folders, start_folder=script.start_folder, assigned_words=values,
-        assigned_paths=paths,
+        use_profile=use_profile, folder_rules=folders, script=script, assigned_words=values, assigned_paths=paths,
+        possible_files=PossibleFiles(script),
     )  # fmt: skip
-    findings = [judge.judge_command(simple) for simple in script.commands]
+    findings = [judge.judge_command(index) for index in range(len(script.commands))]
     whole = [*(_syntax_question(doubt) for doubt in doubts), *compiled.find_line_restrictions(script)]
     if script.fork_bomb:
         whole.append(Finding("deny", "", guard.GUARD_LAYER, "it starts itself again and again without end"))
@@ -101,17 +102,19 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
     path_checks: dict[str, PathCheck | None]
     use_profile: bool
     folder_rules: FolderRules
-    start_folder: str
+    script: ShellScript
     assigned_words: Words
     assigned_paths: Sequence[str]
     """The values that variables are set to, and the paths that these may be."""
+    possible_files: PossibleFiles
     path_findings: dict[tuple[str, str], Finding] = {}
     folders: FolderTracker = msgspec.field(default_factory=FolderTracker)
 
-    def judge_command(self, simple: SimpleCommand) -> Finding:
+    def judge_command(self, index: int) -> Finding:
+        simple = self.script.commands[index]
         finding = self.rules.find_restriction(simple)
         if finding is None or finding.decision != "deny":
-            finding = self._judge_undenied(simple, finding)
+            finding = self._judge_undenied(index, finding)
         if guard.changes_folder(simple.words):
             operands = [word for word in simple.words[1:] if word.value not in {"-P", "-L", "--"}]
             target = operands[0] if operands else literal_word("~")
@@ -119,17 +122,20 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
             self.folders.change_folder(target if known else None)
         return finding
 
-    def _judge_undenied(self, simple: SimpleCommand, asked: Finding | None) -> Finding:
+    def _judge_undenied(self, index: int, asked: Finding | None) -> Finding:
+        simple = self.script.commands[index]
         permission, files = self._find_permission(simple)
         permission = permission or self.default
-        hidden = self.rules.find_hidden_program(simple)
+        hidden = self.rules.find_hidden_program(simple, restrict_files=self.folder_rules.restrict_files)
         findings = filter(None, (asked, self._guard_finding(simple), _find_doubt(simple), hidden, permission))
-        return strictest_finding([*findings, *self._judge_files(simple, permission, files)])
+        used = self._judge_folders(index, files)
+        return strictest_finding([*findings, *self._judge_files(simple, permission, files), *used])
 
     def _guard_finding(self, simple: SimpleCommand) -> Finding | None:
         folders = self.folders.possible
-        if folders is not None and self.start_folder:
-            folders = (*folders, *(guard.join_path(self.start_folder, folder) for folder in folders))
+        start = self.script.start_folder
+        if folders is not None and start:
+            folders = (*folders, *(guard.join_path(start, folder) for folder in folders))
         return guard.find_danger(simple, folders)
 
     # ---------------------------------------------------------------------------------------- permissions
@@ -190,7 +196,6 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         """Yield the findings of the rules for files on a command's operands and redirections."""
         if files is None:
             yield from self._judge_operands(simple)
-        yield from self._judge_folders(simple)
         for word in files or ():
             yield from self._check_path("read", word.path, strict=permission.layer == PROFILE_LAYER)
             for path in (*guard.children_pattern_of(word.path or ""), *self._possible_paths(word)):
@@ -198,22 +203,33 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         for redirection in simple.redirections:
             yield from self._judge_redirection(redirection, allow_all=permission is self.rules.allow_all)
 
-    def _judge_folders(self, simple: SimpleCommand) -> Iterable[Finding]:
+    def _judge_folders(self, index: int, files: list[Word] | None) -> Iterable[Finding]:
+        """Yield the findings of the rules for files on folders, and on files that are not known beforehand."""
         may_use = self.folder_rules.may_use
-        if may_use is None:
+        if may_use is None or not self.folder_rules.restrict_files:
             return
-        for operand in (operand for words in simple.forms for operand in find_recursive_operands(words)):
+        forms = self.script.commands[index].forms
+        recursive = (operand for words in forms for operand in find_recursive_operands(words))
+        for operand in (*recursive, *self.possible_files.find(index, files)):
             paths = [operand.folder.path] if operand.folder.path is not None else self._possible_paths(operand.folder)
-            for path in (one for text in paths if text for one in self.folders.resolve(text) or ()):
-                verdict = may_use(path, operand.writes, operand.selects)
-                if not isinstance(verdict, Allow):
-                    yield Finding.from_verdict(verdict)
+            for text in filter(None, paths):
+                anywhere = operand.use.scope == "anywhere"
+                for path in (text,) if anywhere else self.folders.resolve(text) or (text,):
+                    verdict = may_use(path, operand.use)
+                    if not isinstance(verdict, Allow):
+                        yield Finding.from_verdict(verdict)
 
     def _possible_paths(self, word: Word) -> Iterable[str]:
-        return (*guard.iter_likely_paths(word), *guard.fill_with_values(word, self.assigned_paths))
+        likely = guard.iter_likely_paths(word, probe=self._probes_names)
+        return (*likely, *guard.fill_with_values(word, self.assigned_paths))
+
+    @property
+    def _probes_names(self) -> bool:
+        """Whether frequent names stand for the files that a pattern matches: those on disk are not known."""
+        return self.folder_rules.may_use is None
 
     def _judge_operands(self, simple: SimpleCommand) -> Iterable[Finding]:
-        for path, writes in guard.iter_operand_paths(simple, self.assigned_paths):
+        for path, writes in guard.iter_operand_paths(simple, self.assigned_paths, probe=self._probes_names):
             yield from self._check_path("read", path)
             for finding in self._check_path("write", path) if writes is not None else ():
                 if not writes and finding.layer == PROTECTED_LAYER and not control_part_of(path.split("/")):

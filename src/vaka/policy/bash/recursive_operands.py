@@ -1,37 +1,44 @@
-"""Folders that a command reads or changes with everything in them."""
+"""The files and folders that the operands of a command name, as far as it prints, copies or changes them."""
 
+import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
-from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
-from vaka.policy.bash.programs import name_set, read_table
+from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
+from vaka.policy.bash.programs import name_set, read_set, read_table
+from vaka.policy.decision import FolderUse
 
 PathFilter: TypeAlias = Callable[[str], bool]
 """Whether a command uses the file at this path, relative to the folder."""
 
 
 class RecursiveOperand(NamedTuple):
-    """A folder of which a command uses every file that ``selects`` accepts."""
+    """A folder of which a command uses some files."""
 
     folder: Word
-    writes: bool
-    selects: PathFilter
+    use: FolderUse
 
 
-class RecursiveProgram(msgspec.Struct, frozen=True):
-    """When a program uses whole folders, and which of its words are folders."""
+class FileOperands(msgspec.Struct, frozen=True):
+    """When a program uses the files, or whole folders, that its operands name, and which operands these are."""
 
     flags: str = ""
-    """Short options for whole folders; without flags and ``long`` it always uses them."""
+    """Short options with which it does; without flags and ``long`` it always does."""
     long: str = ""
-    """Long options for whole folders."""
+    """Long options with which it does."""
+    not_with: str = "(?!)"
+    """Options with which it does not, as a regular expression."""
+    valued: str = "(?!)"
+    """Options whose value, the next word, is not a file to use, as a regular expression."""
     leading_texts: int = 0
-    """Operands before the folders that are not files, unless an option of ``texts`` has them."""
+    """Operands before the files that are not files, unless an option of ``texts`` has them."""
     texts: str = ""
     destination: bool = False
     """Whether the last operand is where it writes to."""
@@ -41,41 +48,78 @@ class RecursiveProgram(msgspec.Struct, frozen=True):
     skips_hidden: str = ""
     """Options that include hidden files, if it skips them by default."""
 
+    def find(self, words: Words) -> list[Word]:
+        """Return the operands that name files."""
+        values = [word.placeholder_text for word in words]
+        taken = {index + 1 for index, value in enumerate(values) if re.fullmatch(self.valued, value)}
+        operands = [
+            word
+            for index, word in enumerate(words)
+            if index not in taken and (word.value == "-" or not word.prefix.startswith("-"))
+        ]
+        given = any(re.match(rf"(?:{self.texts})", value) for value in values) if self.texts else False
+        operands = operands[0 if given else self.leading_texts :]
+        if self.destination and not any(re.match("-t|--target-directory", value) for value in values):
+            operands = operands[:-1]
+        return operands
 
-_PROGRAMS = {name: msgspec.convert(entry, RecursiveProgram) for name, entry in read_table("recursive").items()}
+    def is_used(self, words: Words) -> bool:
+        """Return whether the options are such that operands name files."""
+        values = [word.placeholder_text for word in words]
+        if any(re.match(self.not_with, value) for value in values):
+            return False
+        if not self.flags and not self.long:
+            return True
+        for value in values:
+            if value.startswith("--"):
+                name = value[2:].partition("=")[0]
+                if len(name) > 2 and any(option.startswith(name) for option in name_set(self.long)):
+                    return True
+            elif value.startswith("-") and not set(self.flags).isdisjoint(value[1:]):
+                return True
+        return False
+
+
+_RECURSIVE = {name: msgspec.convert(entry, FileOperands) for name, entry in read_table("recursive").items()}
+
+_READING = {name: msgspec.convert(entry, FileOperands) for name, entry in read_table("reading").items()}
+
+
+def find_file_operands(words: Words) -> list[Word]:
+    """Return the operands, and values of options, that name files which a command prints or copies."""
+    name = base_name(words[0].guess or "") if words else ""
+    options = _FILE_OPTIONS.get(name, "(?!)")
+    values = [after for word, after in pairwise(words) if re.fullmatch(options, word.placeholder_text)]
+    begun = [word for word in words[1:] if word.value is None and re.fullmatch(options, word.prefix)]
+    values += [Word(None, word.source, word.pieces[1:]) for word in begun if word.prefix]
+    program = _READING.get(name)
+    return [*values, *(program.find(words[1:]) if program is not None and program.is_used(words[1:]) else ())]
+
+
+_FILE_OPTIONS: Mapping[str, str] = read_table("file_options")
+"""What precedes the name of a file that a program reads: an option, or the beginning of a word."""
 
 
 def find_recursive_operands(words: Words) -> Iterator[RecursiveOperand]:
     """Yield the folders that a command uses with everything in them."""
     name = base_name(words[0].guess or "") if words else ""
     if name in {"find", "gfind", "bfs"}:
-        yield from _find_operands_of_find(words[1:])
+        if _runs_reader(words, FIND_EXEC_ACTIONS) and any("{}" in word.placeholder_text for word in words):
+            yield from find_found_files(words[1:])
         return
-    program = _PROGRAMS.get(name)
-    if program is None or not _is_recursive(program, words[1:]) or (name.endswith("tar") and not _creates(words[1:])):
+    if name in {"fd", "fdfind"}:
+        if _runs_reader(words, FD_EXEC_OPTIONS):
+            yield list_visible_files(words)
         return
-    values = [word.placeholder_text for word in words[1:]]
-    operands = [word for word in words[1:] if not word.prefix.startswith("-")]
-    given = any(re.match(rf"(?:{program.texts})", value) for value in values) if program.texts else False
-    operands = operands[0 if given else program.leading_texts :]
-    if program.destination and not any(re.match("-t|--target-directory", value) for value in values):
-        operands = operands[:-1]
-    selects = _make_filter(program, values)
-    for word in operands or ([literal_word(".")] if program.current else []):
-        yield RecursiveOperand(word, program.writes, selects)
-
-
-def _is_recursive(program: RecursiveProgram, words: Words) -> bool:
-    if not program.flags and not program.long:
-        return True
-    for value in (word.placeholder_text for word in words):
-        if value.startswith("--"):
-            name = value[2:].partition("=")[0]
-            if len(name) > 2 and any(option.startswith(name) for option in name_set(program.long)):
-                return True
-        elif value.startswith("-") and not set(program.flags).isdisjoint(value[1:]):
-            return True
-    return False
+    if name == "git":
+        yield from _find_shown_files(words[1:])
+        return
+    program = _RECURSIVE.get(name)
+    if program is None or not program.is_used(words[1:]) or (name.endswith("tar") and not _creates(words[1:])):
+        return
+    use = FolderUse(_make_filter(program, [word.placeholder_text for word in words[1:]]), program.writes)
+    for word in program.find(words[1:]) or ([literal_word(".")] if program.current else []):
+        yield RecursiveOperand(word, use)
 
 
 def _creates(words: Words) -> bool:
@@ -87,7 +131,7 @@ def _creates(words: Words) -> bool:
     return not set("cru").isdisjoint(letters)
 
 
-def _make_filter(program: RecursiveProgram, values: list[str]) -> PathFilter:
+def _make_filter(program: FileOperands, values: list[str]) -> PathFilter:
     included = _values_of(values, "--include") + [
         text for text in _values_of(values, "-g", "--glob") if text[:1] != "!"
     ]
@@ -118,14 +162,35 @@ def _values_of(values: list[str], *options: str) -> list[str]:
     return found
 
 
-def _find_operands_of_find(words: Words) -> Iterator[RecursiveOperand]:
-    """Yield where ``find -exec`` starts; its tests for names select files."""
+_NOT_READING = read_set("file_listers") | name_set("chmod chown chgrp touch rm echo printf mkdir rmdir unlink")
+
+
+def _runs_reader(words: Words, options: frozenset[str]) -> bool:
+    """Return whether ``find`` or ``fd`` runs a program that may read what it finds."""
     values = [word.placeholder_text for word in words]
-    actions = [index for index, value in enumerate(values) if value in FIND_EXEC_ACTIONS]
-    if not actions or not any("{}" in value for value in values[actions[0] :]):
-        return
-    names = _values_of(values[: actions[0]], "-name", "-iname", "-path", "-wholename")
+    programs = (base_name(after) for value, after in pairwise(values) if value in options)
+    return any(program not in _NOT_READING for program in programs)
+
+
+def list_visible_files(words: Words) -> RecursiveOperand:
+    """Return the files that ``fd`` and ``rg --files`` list: without an option none that is hidden."""
+    values = [word.placeholder_text for word in words[1:]]
+    hidden = any(re.fullmatch(r"-\w*[Hu.]\w*|--hidden|--unrestricted", value) for value in values)
+    endings = tuple(f".{text.lstrip('.')}" for text in _values_of(values, "-e", "--extension"))
+
+    def selects(path: str) -> bool:
+        shown = hidden or not any(part.startswith(".") for part in path.split("/"))
+        return shown and (not endings or path.endswith(endings))
+
+    return RecursiveOperand(literal_word("."), FolderUse(selects))
+
+
+def find_found_files(words: Words) -> Iterator[RecursiveOperand]:
+    """Yield where ``find`` starts; its tests for names select files."""
+    values = [word.placeholder_text for word in words]
     start = next((index for index, value in enumerate(values) if value.startswith(("-", "(", "!"))), len(values))
+    end = next((index for index, value in enumerate(values) if value in FIND_EXEC_ACTIONS), len(values))
+    names = _values_of(values[:end], "-name", "-iname", "-path", "-wholename")
     if any(value in {"!", "-not", "-o", "-or"} for value in values):
         names = []
 
@@ -135,4 +200,58 @@ def _find_operands_of_find(words: Words) -> Iterator[RecursiveOperand]:
         )
 
     for word in words[:start] or (literal_word("."),):
-        yield RecursiveOperand(word, writes=False, selects=selects)
+        yield RecursiveOperand(word, FolderUse(selects))
+
+
+# ------------------------------------------------------------------------------------------- git
+
+
+_GIT_CONTENTS: Mapping[str, str] = read_table("git_contents")
+"""The subcommands of git that print or copy tracked files: with which options, as a regular expression."""
+
+_GIT_WITHOUT_CONTENTS = re.compile(
+    r"^(?:--(?:stat|numstat|shortstat|dirstat|summary|name-only|name-status|no-patch|quiet)(?:=.*)?|-[sq])$",
+    re.MULTILINE,
+)
+
+_GIT_PATCH = re.compile(r"^(?:-p|-u|--patch.*|-U\d*|--unified.*)$", re.MULTILINE)
+
+
+def _find_shown_files(words: Words) -> Iterator[RecursiveOperand]:
+    """Yield the folder of the repository if git prints or copies tracked files; paths after ``--`` select some."""
+    values = [word.placeholder_text for word in words]
+    index, folder = 0, literal_word(".")
+    while index < len(words) and values[index].startswith("-"):
+        folder = words[index + 1] if values[index] == "-C" and index + 1 < len(words) else folder
+        index += 2 if values[index] in _GIT_VALUED_OPTIONS else 1
+    options = "\n".join(values[index:])
+    pattern = _GIT_CONTENTS.get(values[index], "(?!)") if index < len(values) else "(?!)"
+    if not re.search(pattern, options, re.MULTILINE):
+        return
+    if _GIT_WITHOUT_CONTENTS.search(options) and not _GIT_PATCH.search(options):
+        return
+    paths = values[values.index("--") + 1 :] if "--" in values else []
+    if not paths and (named := [value.partition(":")[2] for value in values[index + 1 :] if _GIT_OBJECT.match(value)]):
+        paths = named  # git show HEAD:x
+    yield RecursiveOperand(folder, FolderUse(partial(_is_in_pathspecs, paths), scope="tracked"))
+
+
+_GIT_VALUED_OPTIONS = read_set("git_valued_options")
+
+_GIT_OBJECT = re.compile(r"[\w.@{}~^/-]*:(?![/!^(])[^:]")
+
+
+def _is_in_pathspecs(paths: list[str], path: str) -> bool:
+    """Return whether a path is below one of some paths, or matches one; ``:!x`` leaves out x."""
+    left_out = [text.partition(":")[2].lstrip("!^") for text in paths if re.match(r":(?:[!^]|\(exclude\))", text)]
+    chosen = [text for text in paths if not text.startswith(":")]
+    if any(_matches_pathspec(re.sub(r"^\(exclude\)", "", text), path) for text in left_out):
+        return False
+    return not chosen or any(_matches_pathspec(text, path) for text in chosen)
+
+
+def _matches_pathspec(text: str, path: str) -> bool:
+    text = posixpath.normpath(text)
+    if text == "." or text.startswith(".."):
+        return True
+    return path == text or path.startswith(f"{text}/") or fnmatchcase(path, text)

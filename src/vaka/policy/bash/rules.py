@@ -383,9 +383,12 @@ class CommandRules:
                 return Finding("ask", rule.text, rule.layer, f"the rule {rule.text} asks about it")
         return possible
 
-    def find_hidden_program(self, simple: SimpleCommand) -> Finding | None:
-        """Return a question about a command that may run a denied one unseen; an exact rule covers its arguments."""
-        if not self.deny and not self.ask:
+    def find_hidden_program(self, simple: SimpleCommand, *, restrict_files: bool = False) -> Finding | None:
+        """Return a question about a command that may run a denied one unseen; an exact rule covers its arguments.
+
+        ``restrict_files``: whether rules deny or ask about files, which the command may use.
+        """
+        if not self.deny and not self.ask and not restrict_files:
             return None
         reason = simple.hidden_input
         if not reason and simple.hidden_program:

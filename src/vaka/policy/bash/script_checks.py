@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 
 from vaka.policy.bash.options import NotReadOnly, ParsedOptions
@@ -86,9 +87,18 @@ def may_sed_run(text: str) -> bool:
     return False
 
 
+def sed_input_files(text: str) -> list[str]:
+    """Return the files that a sed script reads with the commands ``r`` and ``R``, up to what is not understood."""
+    script = _SedScript(text, may_use_files=True)
+    with suppress(NotReadOnly):
+        script.check()
+    return script.input_files
+
+
 class _SedScript:
     def __init__(self, text: str, *, may_use_files: bool = False) -> None:
         self.text = text
+        self.input_files: list[str] = []
         self.may_use_files = may_use_files
         self.position = 0
         self.depth = 0
@@ -155,7 +165,9 @@ class _SedScript:
             self._skip(_SED_ARGUMENTS[name])
             self._require_end()
         elif self.may_use_files and name in "rRwW":
+            start = self.position
             self._skip(r"[^\n]*")
+            self.input_files += [self.text[start : self.position].strip()] if name in "rR" else []
         elif name == "s":
             self._check_substitute()
         elif name == "y":

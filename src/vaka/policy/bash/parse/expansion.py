@@ -240,7 +240,17 @@ class Expander:
             self.taint.assigned_values += commands[0].words[1:]
         guess = output.text.rstrip("\n") if output is not None and output.certain else None
         here = "PWD" if len(commands) == 1 and commands[0].name == "pwd" and len(commands[0].words) == 1 else ""
-        return WordExpansion(kind, here, guess=guess, plain_value=kind == "command" and prints_number(commands))
+        plain = kind == "command" and prints_number(commands)
+        return WordExpansion(kind, here, guess=guess, plain_value=plain, producers=self._producers_since(count))
+
+    def _producers_since(self, count: int) -> tuple[Words, ...]:
+        """Return the words of the commands since ``count`` if they are one command or one pipeline."""
+        commands = self.walker.commands[count:]
+        parts = self.walker.pipelines[-1] if self.walker.pipelines else ()
+        piped = [index for part in parts for index in part if len(part) == 1]
+        if len(commands) > 1 and piped != [*range(count, len(self.walker.commands))]:
+            return ()
+        return tuple(command.words for command in commands)
 
     def _read_backquotes(self, start: int, end: int) -> None:
         text = self.raw[start:end]

@@ -1,7 +1,7 @@
 """Programs that run what rules cannot see: code for interpreters, and options that decide what runs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -10,7 +10,7 @@ from vaka.policy.bash.parse.syntax import PLACEHOLDER, Word, WordExpansion, Word
 from vaka.policy.bash.parse.variables import is_unsafe_variable
 from vaka.policy.bash.parse.wrappers import base_name, find_assigned_names
 from vaka.policy.bash.programs import name_set, read_table
-from vaka.policy.bash.script_checks import may_awk_run, may_sed_run
+from vaka.policy.bash.script_checks import may_awk_run, may_sed_run, sed_input_files
 
 _VERSION = re.compile(r"(?<=[a-z])-?\d+(?:\.\d+)*$")
 
@@ -26,6 +26,8 @@ class Interpreter(msgspec.Struct, frozen=True):
     """Other options whose value is the next word."""
     runs: str = ""
     """A regular expression for code that may run programs, or code that is made while it runs."""
+    reads: str = "(?!)"
+    """A regular expression for code that reads a file whose name is not a constant."""
     all_arguments: bool = False
     """Whether every argument may be code."""
     first_argument: bool = False
@@ -83,6 +85,21 @@ def find_unseen_code(words: Words, stdin: ScriptText | None) -> str:
         if _may_run(name, interpreter, text.text):
             return f"the code that {name} reads may run programs"
     return ""
+
+
+def reads_unknown_file(words: Words, bodies: Iterable[str] = ()) -> bool:
+    """Return whether code in the arguments or here-documents of an interpreter reads a file by a computed name."""
+    name = _program_of(words)
+    interpreter = _INTERPRETERS.get(name)
+    if interpreter is None:
+        return False
+    codes = _CodeArguments(interpreter, words[1:]).codes
+    if name in {"sed", "gsed"}:  # a name that depends on an expansion
+        return any(
+            sed_input_files(word.render(lambda _: "1")) != sed_input_files(word.render(lambda _: "2")) for word in codes
+        )
+    texts = (*(word.placeholder_text for word in codes), *bodies)
+    return any(len(text) > _MAX_TEXT or re.search(interpreter.reads, text) is not None for text in texts)
 
 
 def is_interpreter(words: Words) -> bool:

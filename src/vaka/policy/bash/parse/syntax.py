@@ -1,6 +1,6 @@
 """The parts of a command line as data: words, redirections, simple commands, scripts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -21,6 +21,8 @@ class WordExpansion(msgspec.Struct, frozen=True):
     """The expected value, such as the output of an ``echo`` of known words; not certain."""
     plain_value: bool = False
     """Whether it is a number, one plain word, or empty."""
+    producers: "tuple[Words, ...]" = ()
+    """The commands of the pipeline whose output it is, if it is only one."""
 
     @property
     def numeric(self) -> bool:
@@ -199,6 +201,10 @@ class ShellScript(msgspec.Struct, frozen=True):
     """Values of variables, arguments of functions, and output of command substitutions."""
     pipelines: "tuple[tuple[range, ...], ...]" = ()
     """The commands of each part of each pipeline, by index."""
+    variables: Mapping[str, Words] = {}
+    """The values that the script gives each variable."""
+    input_variables: frozenset[str] = frozenset()
+    """Variables that the script reads from an input."""
 
 
 class UnreadableScript(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 
-from vaka.policy.bash.parse.syntax import SimpleCommand, Word, WordExpansion, Words, literal_word
+from vaka.policy.bash.parse.syntax import ShellScript, SimpleCommand, Word, WordExpansion, Words, literal_word
 from vaka.policy.bash.programs import read_set
 
 DECLARATION_BUILTINS = frozenset({"export", "declare", "typeset", "local", "readonly", "unset"})
@@ -57,6 +57,8 @@ class TaintTracker:
         self.evaluated: set[str] = set()
         self.assigned_names: set[str] = set()
         self.assigned_values: list[Word] = []
+        self.values_by_name: dict[str, list[Word]] = {}
+        self.input_variables: set[str] = set()
         self.suspicious: set[str] = set()
         """Variables whose value may be an option, a pattern or a command."""
         self.direct_evaluation = False
@@ -66,6 +68,7 @@ class TaintTracker:
         words = list(words)
         self.assigned_names.add(name)
         self.assigned_values += words
+        self.values_by_name.setdefault(name, []).extend(words)
         pieces = [piece for word in words for piece in (word.pieces or (word.value or "",))]
         for text in (piece for piece in pieces if isinstance(piece, str)):
             if not _PLAIN_TEXT.fullmatch(text):
@@ -80,18 +83,20 @@ class TaintTracker:
 
     def note_read(self, simple: SimpleCommand) -> None:
         """Note the variables that ``read`` and ``mapfile`` set."""
-        if simple.name in {"read", "mapfile", "readarray"}:
-            self.assigned_values += (item.target for item in simple.redirections if item.operator == "<<<")
-        if simple.name == "read":
-            valued, names = False, list[str]()
-            for value in (word.placeholder_text for word in simple.words[1:]):
-                if not valued and not value.startswith("-"):
-                    names.append(value)
-                valued = not valued and value.startswith("-") and value[-1] in _READ_VALUED
-            self.tainted.update(names or ["REPLY"])
-        elif simple.name in {"mapfile", "readarray"}:
-            names = [word.placeholder_text for word in simple.words[1:]]
-            self.tainted.update(["MAPFILE", *(name for name in names if not name.startswith("-"))])
+        names = _names_set_by_read(simple)
+        texts = [item.target for item in simple.redirections if item.operator == "<<<"] if names else []
+        self.assigned_values += texts
+        self.tainted.update(names)
+        for name in names:
+            self.values_by_name.setdefault(name, []).extend(texts)
+        self.input_variables.update(names if not texts else ())
+
+    def merge(self, script: ShellScript) -> None:
+        """Add the variables of a script inside this one."""
+        self.assigned_values += script.assigned_values
+        for name, words in script.variables.items():
+            self.values_by_name.setdefault(name, []).extend(words)
+        self.input_variables |= script.input_variables
 
     def note_evaluation(self, text: str, expansions: Iterable[WordExpansion] = ()) -> None:
         """Note that bash evaluates a text with some expansions."""
@@ -121,6 +126,19 @@ class TaintTracker:
                 reached.add(name)
                 waiting += self.copies.get(name, ())
         return reached
+
+
+def _names_set_by_read(simple: SimpleCommand) -> list[str]:
+    """Return the variables that ``read`` and ``mapfile`` set."""
+    values = [word.placeholder_text for word in simple.words[1:]]
+    if simple.name in {"mapfile", "readarray"}:
+        return ["MAPFILE", *(value for value in values if not value.startswith("-"))]
+    valued, names = False, list[str]()
+    for value in values if simple.name == "read" else ():
+        if not valued and not value.startswith("-"):
+            names.append(value)
+        valued = not valued and value.startswith("-") and value[-1] in _READ_VALUED
+    return names or (["REPLY"] if simple.name == "read" else [])
 
 
 def find_evaluated_words(words: Words) -> tuple[Words, Words]:

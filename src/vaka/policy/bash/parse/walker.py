@@ -81,9 +81,12 @@ class TreeWalker:
         commands = tuple(mark_plain_variables(command, self.expander.taint) for command in self.commands)
         values = tuple(dict.fromkeys(self.expander.taint.assigned_values))
         doubts = tuple(dict.fromkeys(self.doubts))
+        taint = self.expander.taint
+        variables = {name: tuple(dict.fromkeys(words)) for name, words in taint.values_by_name.items()}
         return ShellScript(
-            self.text, commands, doubts, self.fork_bomb, assigned_values=values, pipelines=tuple(self.pipelines)
-        )
+            self.text, commands, doubts, self.fork_bomb, assigned_values=values, pipelines=tuple(self.pipelines),
+            variables=variables, input_variables=frozenset(taint.input_variables),
+        )  # fmt: skip
 
     # ---------------------------------------------------------------------------------------- structure
 
@@ -449,7 +452,7 @@ class TreeWalker:
         self.pipelines += (
             tuple(range(part.start + count, part.stop + count) for part in parts) for parts in script.pipelines
         )
-        self.expander.taint.assigned_values += script.assigned_values
+        self.expander.taint.merge(script)
         self.fork_bomb = self.fork_bomb or script.fork_bomb
 
     def _walk_following(self, nodes: Sequence["Node"], stdin: ScriptText | None, first: int) -> None:

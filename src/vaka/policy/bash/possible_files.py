@@ -1,0 +1,289 @@
+"""The files that a word may name when its value is not known beforehand: patterns, variables, output of commands."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import translate
+from functools import partial
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+from vaka.matching.globs import matches_names
+from vaka.policy.bash.parse.hidden_programs import reads_unknown_file
+from vaka.policy.bash.parse.syntax import PLACEHOLDER, ShellScript, Word, WordExpansion, Words, literal_word
+from vaka.policy.bash.parse.wrappers import base_name
+from vaka.policy.bash.programs import read_set
+from vaka.policy.bash.recursive_operands import (
+    PathFilter,
+    RecursiveOperand,
+    find_file_operands,
+    find_found_files,
+    find_recursive_operands,
+    list_visible_files,
+)
+from vaka.policy.decision import FolderUse
+
+_MAX_ALTERNATIVES = 64
+_MAX_DEPTH = 4
+
+
+class _Glob(NamedTuple):
+    pattern: str
+
+
+_Piece: TypeAlias = str | _Glob | None
+"""A known text, a pattern for names, or ``None`` for any text."""
+
+_Value: TypeAlias = tuple[_Piece, ...]
+
+_NAMED = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(?::?-([^ ]*))?")
+
+_POSITIONAL = re.compile(r"[0-9@*]+")
+
+_FINDERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind"})
+"""Programs that run a command with what they find: the folders are judged as operands."""
+
+_FILTERS, _LISTERS = read_set("line_filters"), read_set("file_listers")
+
+
+class PossibleFiles:
+    """Finds the files that the commands of one script may use."""
+
+    def __init__(self, script: ShellScript) -> None:
+        self._script = script
+        self._dotglob = "dotglob" in script.text
+        self._stages = 0
+
+    def find(self, index: int, files: Sequence[Word] | None) -> Iterator[RecursiveOperand]:
+        """Yield the files that a command may print, copy or change; ``files`` are the words that it reads, if known."""
+        simple = self._script.commands[index]
+        for number, words in enumerate(simple.forms):
+            known = files if number == 0 else None
+            name = base_name(words[0].guess or "") if words else ""
+            if name not in _LISTERS:
+                for word in known if known is not None else find_file_operands(words):
+                    yield from self._files_of(word, index)
+            if reads_unknown_file(words, [item.body for item in simple.redirections if item.body is not None]):
+                yield RecursiveOperand(
+                    literal_word(f"a file that {name} reads"), FolderUse(_accept_all, scope="anywhere")
+                )
+            for operand in find_recursive_operands(words):
+                if operand.folder.path is None:
+                    for found in self._files_of(operand.folder, index, recursive=True):
+                        yield _narrow(found, operand.use)
+        for redirection in simple.redirections:
+            if redirection.operator == "<":
+                yield from self._files_of(redirection.target, index)
+
+    def _files_of(self, word: Word, index: int, *, recursive: bool = False) -> Iterator[RecursiveOperand]:
+        if word.path is not None or not word.pieces:
+            return
+        if len(word.pieces) == 1 and isinstance(word.pieces[0], WordExpansion):
+            produced = self._produced_files(word.pieces[0], index)
+            if produced is not None:
+                yield from produced
+                return
+        for value in dict.fromkeys(self._values_of(word, 0)):
+            if any(not isinstance(piece, str) for piece in value):
+                yield self._build_operand(value, word, recursive=recursive)
+
+    def _build_operand(self, value: _Value, word: Word, *, recursive: bool) -> RecursiveOperand:
+        if None in value:
+            tail = value[len(value) - value[::-1].index(None) :]
+            pattern = "".join(piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in tail)
+            ends = re.compile(translate("*" + pattern))
+            selects: PathFilter = lambda path: ends.match(path) is not None  # noqa: E731
+            return RecursiveOperand(literal_word(word.source), FolderUse(selects, scope="anywhere"))
+        first = next(position for position, piece in enumerate(value) if isinstance(piece, _Glob))
+        head, slash, rest = "".join(str(piece) for piece in value[:first]).rpartition("/")
+        tail = (rest, *value[first:])
+        pattern = "".join(piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in tail)
+        matchers = [self._compile_name(part) for part in pattern.split("/") if part]
+
+        def selects_names(path: str) -> bool:
+            names = path.split("/")
+            ends = range(1, len(names) + 1) if recursive else (len(names),)
+            return any(matches_names(matchers, names[:end]) for end in ends)
+
+        return RecursiveOperand(
+            literal_word((head or slash) if slash else "."), FolderUse(selects_names, certain=not recursive)
+        )
+
+    def _compile_name(self, part: str) -> Callable[[str], bool] | None:
+        if part == "**":
+            return None
+        pattern = re.compile(translate(part))
+        hidden = self._dotglob or part.startswith((".", "[.]"))
+        return lambda name: pattern.match(name) is not None and (hidden or not name.startswith("."))
+
+    # ---------------------------------------------------------------------------------------- values
+
+    def _values_of(self, word: Word, depth: int) -> list[_Value]:
+        """Return the values that a word may have."""
+        if word.value is not None:
+            return [(word.value,)]
+        choices: list[list[_Value]] = [
+            [(piece,)] if isinstance(piece, str) else self._values_of_expansion(piece, depth) for piece in word.pieces
+        ]
+        count = 1
+        for choice in choices:
+            count *= max(len(choice), 1)
+        if count > _MAX_ALTERNATIVES or depth > _MAX_DEPTH:
+            return [(None,)]
+        return [tuple(piece for value in values for piece in value) for values in product(*choices)]
+
+    def _values_of_expansion(self, expansion: WordExpansion, depth: int) -> list[_Value]:
+        if expansion.guess is not None:
+            return [(expansion.guess,)]
+        if expansion.kind == "glob":
+            return [(_Glob(expansion.name),)]
+        if expansion.numeric or expansion.plain_value:
+            return [(_Glob("[0-9]*"),)]
+        if expansion.name in {"HOME", "~"}:
+            return [("~",)]
+        if expansion.name in {"PWD", "~+"}:
+            return [(".",)]
+        if expansion.kind == "parameter":
+            return self._values_of_parameter(expansion.name, depth)
+        return [] if expansion.kind == "process" else [(None,)]
+
+    def _values_of_parameter(self, name: str, depth: int) -> list[_Value]:
+        script = self._script
+        found = _NAMED.fullmatch(name)
+        words: Sequence[Word] = ()
+        if found is not None and found[1] not in script.input_variables:
+            words = script.variables.get(found[1], ())
+        elif _POSITIONAL.fullmatch(name) and any(command.calls_function for command in script.commands):
+            words = script.assigned_values
+        if not words:
+            return [(None,)]
+        default = [(found[2],)] if found is not None and found[2] else []
+        return [*default, *(value for word in words for value in self._values_of(word, depth + 1))]
+
+    # ---------------------------------------------------------------------------------------- output of commands
+
+    def _produced_files(self, expansion: WordExpansion, index: int) -> list[RecursiveOperand] | None:
+        """Return the files that an expansion names if it is a list of files, as of ``find``; else ``None``."""
+        if expansion.kind == "input":
+            programs = {base_name(words[0].guess or "") for words in self._script.commands[index].forms if words}
+            return [] if programs & _FINDERS else self._files_of_input(index)
+        if expansion.name == PLACEHOLDER[1:]:
+            return self._files_of_arguments(index)
+        if expansion.kind == "command":
+            return self._listed_files(expansion.producers)
+        found = _NAMED.fullmatch(expansion.name) if expansion.kind == "parameter" else None
+        if found is None or found[2]:
+            return None
+        if found[1] in self._script.input_variables:
+            return self._files_of_input(index)
+        words = self._script.variables.get(found[1], ())
+        if len(words) == 1 and len(words[0].pieces) == 1 and isinstance(words[0].pieces[0], WordExpansion):
+            value = words[0].pieces[0]
+            return self._listed_files(value.producers) if value.kind == "command" else None
+        return None
+
+    def _files_of_arguments(self, index: int) -> list[RecursiveOperand] | None:
+        """Return the files that ``parallel`` or ``xargs`` adds to a script in its arguments."""
+        while index and self._script.commands[index].origin:
+            index -= 1
+        words = self._script.commands[index].words
+        start = next((number for number, word in enumerate(words) if word.value == ":::"), len(words))
+        if start == len(words):
+            return self._files_of_input(index)
+        return [found for word in words[start + 1 :] for found in self._files_of(word, index)]
+
+    def _files_of_input(self, index: int) -> list[RecursiveOperand] | None:
+        """Return the files that the input of a command lists: the output of the part before it in a pipeline."""
+        for parts in self._script.pipelines:
+            for number, part in enumerate(parts):
+                if index in part and number:
+                    before = [self._script.commands[at] for piece in parts[:number] for at in piece]
+                    whole = all(len(piece) == 1 for piece in parts[:number])
+                    return self._listed_files(tuple(command.words for command in before)) if whole else None
+        targets = [item.target for command in self._script.commands for item in command.redirections]
+        producers = [one.producers for target in targets for one in target.expansions if one.kind == "process"]
+        return self._listed_files(producers[0]) if len(producers) == 1 else None
+
+    def _listed_files(self, producers: Sequence[Words]) -> list[RecursiveOperand] | None:
+        """Return the files that a pipeline lists, ``None`` when they are unknown."""
+        filters = list[PathFilter]()
+        for words in reversed(producers):
+            name = base_name(words[0].guess or "") if words else ""
+            if name in _FILTERS or (name in {"grep", "egrep", "fgrep"} and not find_file_operands(words)):
+                filters += _line_filters_of(name, words)
+                continue
+            listed = _list_files(name, words)
+            passing = FolderUse(partial(_passes, filters))
+            return [_narrow(operand, passing) for operand in listed] if listed is not None else None
+        return None
+
+
+def _accept_all(_path: str) -> bool:
+    return True
+
+
+def _is_visible(path: str) -> bool:
+    return not path.startswith(".")
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", text)
+
+
+def _narrow(operand: RecursiveOperand, use: FolderUse) -> RecursiveOperand:
+    """Return an operand for the files that both uses select."""
+
+    def selects(path: str) -> bool:
+        return operand.use.selects(path) and use.selects(path)
+
+    return RecursiveOperand(operand.folder, FolderUse(selects, use.writes, scope=operand.use.scope))
+
+
+def _list_files(name: str, words: Words) -> list[RecursiveOperand] | None:
+    """Return the files that a command lists, ``None`` for a command that prints something else."""
+    values = [word.placeholder_text for word in words[1:]]
+    operands = [word for word in words[1:] if not word.prefix.startswith("-")]
+    if name in {"find", "gfind", "bfs"}:
+        return [*find_found_files(words[1:])]
+    if name == "ls":
+        hidden = any(re.match(r"-\w*[aA]|--a", value) for value in values)
+        use = FolderUse(_accept_all if hidden else _is_visible)
+        return [RecursiveOperand(word, use) for word in operands or [literal_word(".")] if word.path is not None]
+    if name in {"fd", "fdfind"} or (name == "rg" and "--files" in values):
+        return [list_visible_files(words)]
+    if name == "git" and ("ls-files" in values or "--name-only" in values) and not {"-o", "--others"} & {*values}:
+        return [RecursiveOperand(literal_word("."), FolderUse(_accept_all, scope="tracked"))]
+    listing = any(re.fullmatch(r"-\w*l\w*|--files-with(?:out)?-match(?:es)?", value) for value in values)
+    if listing and name in {"grep", "rg", "ag", "ack"}:
+        return []  # it reads these files itself
+    return None
+
+
+def _passes(filters: Sequence[PathFilter], path: str) -> bool:
+    return all(accepts(path) for accepts in filters)
+
+
+_SAFE_PATTERN = re.compile(r"[\w./\\|()$^ -]*")
+"""Patterns without repetition: they take linear time."""
+
+
+def _line_filters_of(name: str, words: Words) -> list[PathFilter]:
+    """Return what a ``grep`` in a pipeline lets pass, if its pattern is simple."""
+    values = [word.value or "*" for word in words[1:]]
+    letters = "".join(value for value in values if re.fullmatch(r"-[vEiP]+", value))
+    texts = [value for value in values if not re.fullmatch(r"-[vEiP]+", value)]
+    if name not in {"grep", "egrep"} or len(texts) != 1 or not _SAFE_PATTERN.fullmatch(texts[0]):
+        return []
+    text = texts[0] if name == "egrep" or {"E", "P"} & {*letters} else _EXTENDED_SIGN.sub(_swap_backslash, texts[0])
+    try:
+        pattern = re.compile(text, re.IGNORECASE if "i" in letters else 0)
+    except re.error:
+        return []
+    return [lambda path: (pattern.search(f"./{path}") is None) == ("v" in letters)]
+
+
+_EXTENDED_SIGN = re.compile(r"(\\?)([|()])")
+
+
+def _swap_backslash(found: re.Match[str]) -> str:
+    """Signs that are special with a backslash in a basic pattern are special without it in an extended one."""
+    return ("" if found[1] else "\\") + found[2]
