@@ -184,7 +184,7 @@ def theme_of_environment() -> "Callable[[Mapping[str, str]], str]":
 
 
 def chat_output() -> "Output":
-    from vaka.cli.chat.screen import open_output
+    from vaka.cli.chat.terminal import open_output
 
     return open_output()
 

@@ -13,7 +13,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from tests.cli.chat.chat_terminal import CTRL_D, ENTER
 from tests.cli.shell import TIMEOUT
 from vaka.cli.chat.conversation import Chat, ChatSettings
-from vaka.cli.chat.screen import FrameOutput
+from vaka.cli.chat.terminal import FrameOutput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 

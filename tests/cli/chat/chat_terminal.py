@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,13 +24,15 @@ class ChatTerminal:
     """A running command. ``expect`` waits for text on the screen or in the scroll-back."""
 
     def __init__(
-        self, shell: Shell, *words: str, command: str = "chat", columns: int = 80, rows: int = 30, **env: str
-    ) -> None:
+        self, shell: Shell, *words: str, command: str = "chat", program: Sequence[str] = (), before: Sequence[str] = (),
+        columns: int = 80, rows: int = 30, **env: str,
+    ) -> None:  # fmt: skip
+        """Run a command of vaka, with ``before`` in front of it, or another ``program``."""
         self.screen: Any = pyte.HistoryScreen(columns, rows, history=5000)
         self._stream: Any = pyte.ByteStream(self.screen)
         self._master, slave = os.openpty()
         self.resize(columns, rows)
-        arguments = ["setsid", "--ctty", sys.executable, "-m", "vaka", command, *words]
+        arguments = ["setsid", "--ctty", *(program or [*before, sys.executable, "-m", "vaka", command, *words])]
         env = measure_once(shell.env | {"LANG": "C.UTF-8"} | env, [command, *words], "terminal")
         self.process = subprocess.Popen(arguments, cwd=shell.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
         os.close(slave)
@@ -66,9 +69,9 @@ class ChatTerminal:
         self.expect(text)
         self.send(ENTER)
 
-    def expect(self, text: str, *, gone: bool = False) -> None:
-        """Read until a text is shown, or with ``gone`` until it is on the screen no more."""
-        while (text in self.visible) if gone else (text not in self.text):
+    def expect(self, text: str, *, gone: bool = False, times: int = 1) -> None:
+        """Read until a text is shown, ``times`` times, or with ``gone`` until it is on the screen no more."""
+        while (text in self.visible) if gone else (self.text.count(text) < times):
             if not self._read():
                 raise AssertionError(f"{text!r} {'stayed' if gone else 'did not appear'} on the screen:\n{self.text}")
 
@@ -87,6 +90,11 @@ class ChatTerminal:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(TIMEOUT)
+
+    def close(self) -> None:
+        """Close the terminal, as its window does."""
+        os.close(self._master)
+        self._master = os.open(os.devnull, os.O_RDONLY)
 
     def wait_exit(self) -> int:
         """Read to the end and return the exit code."""

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
-from vaka.cli.chat.screen import ChatScreen, FrameOutput
+from vaka.cli.chat.screen import ChatScreen
+from vaka.cli.chat.terminal import FrameOutput
 
 
 class FrameStream(io.StringIO):

@@ -95,15 +95,15 @@ class Chat:
         self.view = SessionView(self.renderer)
         self._notifier = Notifier(settings.notify)
 
-    async def run(self, prompt: str = "") -> int:
-        """Converse until the user leaves; return the exit code."""
+    async def run(self, prompt: str = "", *, keys: str = "") -> int:
+        """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
         tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files())]
         try:
             self.print_note(f"vaka {__version__} · {_short_folder()} · /help lists commands and keys")
             await self.show_session(self.session)
             if prompt:
                 await self.submit(prompt)
-            await self.screen.run()
+            await self.screen.run(keys)
         finally:
             self._stop_prompt()
             for task in (*tasks, *((self._follow_task,) if self._follow_task else ())):

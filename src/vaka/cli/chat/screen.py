@@ -5,15 +5,15 @@ Everything above is ordinary scroll-back: text is printed there once and never d
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from prompt_toolkit.application import Application, in_terminal
+from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
 from prompt_toolkit.document import Document
@@ -21,7 +21,10 @@ from prompt_toolkit.filters import Condition, FilterOrBool, has_completions
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import Input
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     BufferControl,
@@ -34,11 +37,11 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import BeforeInput
-from prompt_toolkit.output import Output, create_output
-from prompt_toolkit.output.vt100 import Vt100_Output
+from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
 from vaka.cli.chat.pasted_text import PastedTexts, clean_paste
+from vaka.cli.chat.terminal import FrameOutput, JobControl
 from vaka.cli.chat.terminal_reports import (
     ASK_BACKGROUND,
     FOCUS_GAINED,
@@ -71,24 +74,6 @@ _STYLES = Style.from_dict({
     "rule": "ansibrightblack", "status": "ansibrightblack", "prompt": "ansicyan bold", "badge": "reverse",
     "completion-menu": "noinherit", "completion-menu.completion.current": "reverse", "question": "bold",
 })  # fmt: skip
-
-
-class FrameOutput(Vt100_Output):
-    """A terminal that gets each frame in one piece, so that it never shows half of one.
-
-    It is not asked for the position of its cursor: the answer would arrive among the keys.
-    """
-
-    held = False
-    """Whether text is collected instead of written."""
-
-    def flush(self) -> None:
-        if not self.held:
-            super().flush()
-
-    @property
-    def responds_to_cpr(self) -> bool:
-        return False
 
 
 QuestionActions: TypeAlias = Mapping[str, Callable[[], None]]
@@ -153,17 +138,22 @@ class ChatScreen:
             max_render_postpone_time=None, mouse_support=False, full_screen=False, erase_when_done=True,
             input=input, output=output,
         )  # fmt: skip
+        self._job = JobControl(self.app, self._report_focus)
         self.app.before_render += self._begin_frame
         self.app.after_render += self._end_frame
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self.app.timeoutlen = ESCAPE_SECONDS * 4
 
-    async def run(self) -> None:
-        """Read keys until ``exit``."""
+    async def run(self, keys: str = "") -> None:
+        """Read keys until ``exit`` or until the terminal is closed, first those that were typed before."""
         self._write_printed()
+        pressed: list[KeyPress] = []
+        Vt100Parser(pressed.append).feed_and_flush(keys)
+        store_typeahead(self.app.input, pressed)
         self._ask_reports()
         try:
-            await self.app.run_async(handle_sigint=False, set_exception_handler=False)
+            with self._job, suppress(EOFError):
+                await self.app.run_async(handle_sigint=False, set_exception_handler=False)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -201,12 +191,8 @@ class ChatScreen:
         if event.data in (FOCUS_GAINED, FOCUS_LOST):
             self.focused = event.data == FOCUS_GAINED
 
-    async def _suspend(self) -> None:
-        """Suspend the process; meanwhile the terminal reports nothing to the shell."""
-        async with in_terminal():
-            self.write_control(IGNORE_FOCUS if self._reports else "")
-            os.kill(0, signal.SIGTSTP)
-            self.write_control(REPORT_FOCUS if self._reports else "")
+    def _report_focus(self, on: bool) -> None:
+        self.write_control((REPORT_FOCUS if on else IGNORE_FOCUS) if self._reports else "")
 
     def exit(self) -> None:
         if self.app.is_running:
@@ -363,7 +349,7 @@ class ChatScreen:
             (("c-g",), self._edit_outside, ~asking), (("backspace",), self._delete_label, ~asking & after_label),
             (("c-c",), self._on_interrupt, True), (("c-d",), self.exit, empty),
             (("c-l",), lambda: self.app.renderer.clear(), True),
-            (("c-z",), lambda: self._start(self._suspend()), sys.platform != "win32"),
+            (("c-z",), lambda: self._job.suspend(), True),
             *(((key,), action, True) for key, action in more),
         ]  # fmt: skip
         for key in ACTION_KEYS:
@@ -474,13 +460,6 @@ def _ignore_event(action: Callable[[], object]) -> Callable[[KeyPressEvent], Non
         action()
 
     return call
-
-
-def open_output() -> Output:
-    """Return the terminal of this process."""
-    if sys.platform == "win32":
-        return create_output()
-    return FrameOutput.from_pty(sys.stdout, term=os.environ.get("TERM"))
 
 
 def _open_history(file: Path | None) -> History:

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 from rich.cells import cell_len, set_cell_size
 
-from vaka.cli.chat.screen import ChatScreen, open_output
+from vaka.cli.chat.screen import ChatScreen
+from vaka.cli.chat.terminal import open_output
 from vaka.cli.display.plain_renderer import format_cost
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable, format_age, shorten

@@ -19,6 +19,7 @@ from vaka.cli.bootstrap import (
     runtime_from_settings,
 )
 from vaka.cli.build_agent import apply_model_flags
+from vaka.cli.chat.type_ahead import TypeAhead
 from vaka.cli.display.turn_display import locale_has_unicode
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.turn.run_turn import RunTarget, open_session
@@ -112,13 +113,14 @@ def _converse(continued: Continuation, prompt: str) -> int:
     name = record.id if record is not None and not flags["fork"] else flags["session"] or ""
     target = RunTarget(session=name, fork=flags["fork"] or "", run_settings=describe_run(continued, agent))
 
-    async def work() -> int:
+    async def work(keys: str) -> int:
         async with runtime_from_settings(continued.settings, agent, quiet=True, ask="wait") as runtime:
             session = await open_session(runtime, target)
             chat_settings = _chat_settings(runtime, continued.settings, flags)
-            return await lazy.chat()(runtime, session, chat_settings).run(prompt)
+            return await lazy.chat()(runtime, session, chat_settings).run(prompt, keys=keys)
 
-    return run_loop(work())
+    with TypeAhead() as typed:
+        return run_loop(work(typed.keys))
 
 
 def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":

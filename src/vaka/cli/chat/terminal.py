@@ -1,0 +1,87 @@
+"""The terminal of a chat: it gets whole frames, may be closed, and may be used by another job for a while."""
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+
+class FrameOutput(Vt100_Output):
+    """A terminal that gets each frame in one piece, so that it never shows half of one.
+
+    It is not asked for the position of its cursor: the answer would arrive among the keys.
+    """
+
+    held = False
+    """Whether text is collected instead of written."""
+
+    def flush(self) -> None:
+        if self.held:
+            return
+        try:
+            super().flush()
+        except OSError as error:
+            if error.errno != errno.EIO:  # else the terminal is closed; reading keys ends with it
+                raise
+
+    @property
+    def responds_to_cpr(self) -> bool:
+        return False
+
+
+def open_output() -> Output:
+    """Return the terminal of this process."""
+    if sys.platform == "win32":
+        return create_output()
+    return FrameOutput.from_pty(sys.stdout, term=os.environ.get("TERM"))
+
+
+class JobControl:
+    """While entered, SIGTSTP suspends an application, and it is drawn again when it goes on."""
+
+    def __init__(self, app: Application[Any], report_focus: Callable[[bool], None]) -> None:
+        """Call ``report_focus`` with whether the terminal may report its focus to the job that reads its keys."""
+        self._app, self._report_focus = app, report_focus
+
+    def __enter__(self) -> None:
+        if sys.platform != "win32":
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTSTP, self.suspend)
+            loop.add_signal_handler(signal.SIGCONT, self._draw_again)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if sys.platform != "win32":
+            loop = asyncio.get_running_loop()
+            loop.remove_signal_handler(signal.SIGTSTP)
+            loop.remove_signal_handler(signal.SIGCONT)
+
+    def suspend(self) -> None:
+        """Stop all processes of this job, with the terminal in its usual mode, until the job goes on."""
+        if sys.platform == "win32":
+            return
+        loop = asyncio.get_running_loop()
+        self._app.renderer.erase()
+        self._report_focus(False)
+        with self._app.input.cooked_mode():
+            loop.remove_signal_handler(signal.SIGTSTP)
+            os.kill(0, signal.SIGTSTP)
+            loop.add_signal_handler(signal.SIGTSTP, self.suspend)
+        self._draw_again()
+
+    def _draw_again(self) -> None:
+        """Draw on a terminal that another program may have used and set to another mode."""
+        if self._app.is_running:
+            self._app.input.raw_mode().__enter__()  # the application restores the mode it has found when it ends
+            self._app.renderer.reset()
+            self._report_focus(True)
+            self._app.invalidate()

@@ -1,0 +1,92 @@
+"""Terminals that go away, stop the chat, change their size, or get keys before the chat is ready."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.cli.chat.chat_terminal import ChatTerminal
+from tests.cli.shell import TIMEOUT, Shell, call_line, say_line
+
+WORDS = ("--model", "scripted:script.jsonl", "--agent", "agent.py", "--allow", "gate", "--session", "s")
+
+
+def open_gate(shell: Shell) -> None:
+    with (shell.folder / "go").open("w") as pipe:
+        pipe.write("open")
+
+
+def test_keys_that_are_typed_before_the_chat_is_ready_are_its_first_input(shell: Shell) -> None:
+    shell.write_script(say_line("The answer."))
+    with ChatTerminal(shell, *WORDS) as chat:
+        chat.send("An early question.\r")
+        chat.expect("The answer.")
+        assert "❯ An early question." in chat.text
+
+
+def test_a_closed_terminal_ends_the_chat_and_the_turn_goes_on_in_another_one(shell: Shell) -> None:
+    os.mkfifo(shell.folder / "go")
+    shell.write_script(call_line("gate", path="go"), say_line("It is done."))
+    with ChatTerminal(shell, *WORDS).expect_prompt("❯") as chat:
+        chat.say("Wait for it.")
+        chat.expect("○ gate")
+        chat.close()
+        assert chat.process.wait(TIMEOUT) != 0
+    with ChatTerminal(shell, *WORDS).expect_prompt("❯") as chat:
+        chat.expect("unfinished work")
+        chat.say("/resume")
+        open_gate(shell)
+        chat.expect("It is done.")
+
+
+def test_a_chat_that_ignores_the_hang_up_ends_with_its_terminal(shell: Shell) -> None:
+    shell.write_script(call_line("hang"))
+    before = ["env", "--ignore-signal=HUP"]
+    with ChatTerminal(shell, *WORDS, "--allow", "hang", before=before).expect_prompt("❯") as chat:
+        chat.say("Wait.")
+        chat.expect("○ hang")
+        chat.close()
+        chat.process.wait(TIMEOUT)
+    assert "turn.interrupted" in shell.event_types("s")
+
+
+def test_a_suspended_chat_goes_on_in_the_foreground(shell: Shell) -> None:
+    os.mkfifo(shell.folder / "go")
+    shell.write_script(call_line("gate", path="go"), say_line("It is done."))
+    program = ["bash", "--norc", "--noprofile", "-i"]
+    with ChatTerminal(shell, program=program) as terminal:
+        terminal.send(f"{sys.executable} -m vaka chat {' '.join(WORDS)}\r")
+        terminal.expect("❯")
+        terminal.say("Wait for it.")
+        terminal.expect("○ gate")
+        terminal.send("\x1a")
+        terminal.expect("Stopped")
+        terminal.say("echo the shell is here")
+        terminal.expect("\nthe shell is here")
+        terminal.say("fg")
+        terminal.expect("○ gate")
+        (child,) = Path(f"/proc/{terminal.process.pid}/task/{terminal.process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTSTP)
+        terminal.expect("[1]+  Stopped", times=2)
+        terminal.say("fg")
+        terminal.expect("Esc interrupts")
+        open_gate(shell)
+        terminal.expect("It is done.")
+        terminal.say("/exit")
+        terminal.expect("continue with")
+        terminal.say("stty -a | grep -o ' echo '")
+        terminal.expect("\n echo")
+
+
+def test_a_storm_of_new_sizes_while_an_answer_streams_loses_nothing(shell: Shell) -> None:
+    words = [f"word{number}" for number in range(300)]
+    shell.write_script({"chunks": [f"{word} " for word in words]})
+    with ChatTerminal(shell, *WORDS).expect_prompt("❯") as chat:
+        chat.say("Go.")
+        for number in range(60):
+            chat.resize(40 + number % 50, 20 + number % 7)
+        chat.resize(60, 24)
+        chat.expect("word299")
+        chat.expect("continue", gone=True)
+        chat.say("/exit")
+        assert chat.wait_exit() == 0
