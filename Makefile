@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONWARNINGS
 
 .PHONY: help setup demo test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
-	bench-growth bench-check bench-counts changelog clean system
+	bench-growth bench-check bench-counts screenshots changelog clean system
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -123,6 +123,9 @@ bench-check: setup ## Fail on counts that rose and ratios that got worse
 
 bench-counts: setup # Fail on counts that rose: what .ci/run checks, whatever the load
 	$(PY) -m bench.check --counts
+
+screenshots: setup ## Draw the pictures of docs/guides/chat.md again
+	$(PY) -m scripts.screenshots
 
 changelog: setup # Fold changes/ into CHANGELOG.md: make changelog VERSION=0.2.0
 	$(PY) -m scripts.changelog $(VERSION)

@@ -212,6 +212,12 @@ class Chat:
     def print_error(self, text: str) -> None:
         self.screen.print(self.renderer.note(f"error: {text}", "failed"))
 
+    @property
+    def model_name(self) -> str:
+        """The model of the next turn, ``""`` if only the settings name it."""
+        model = self.session.agent.model
+        return self.model or self.view.model or (model if isinstance(model, str) else model.name if model else "")
+
     def set_theme(self, theme: str) -> None:
         self.settings.theme = theme
         self._resize(force=True)
@@ -367,7 +373,7 @@ class Chat:
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings
         facts = [
-            _short_folder(), self.model or view.model or str(self.session.agent.model or ""),
+            _short_folder(), self.model_name,
             f"context {format_tokens(view.context_tokens)}" if view.context_tokens else "",
             format_cost(view.usage.cost), self.session.id,
         ]  # fmt: skip

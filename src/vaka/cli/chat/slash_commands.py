@@ -94,7 +94,7 @@ class SlashCommands:
         if argument:
             chat.runtime.models.find(argument)
             chat.model = argument
-        self._show(f"model: {chat.model or chat.view.model or chat.session.agent.model or 'that of the settings'}")
+        self._show(f"model: {chat.model_name or 'that of the settings'}")
 
     async def _tools(self, argument: str) -> None:
         names = [getattr(tool, "spec", tool) for tool in self._chat.session.agent.tools]
