@@ -16,7 +16,7 @@ import vaka
 from tests.runtime.interleaving import run_skipping
 from tests.runtime.runtime_fixtures import IDS, check_log, collect
 from vaka.core.ports.model import Prompt
-from vaka.core.types.errors import StoreError
+from vaka.core.types.errors import Busy, StoreError
 from vaka.core.types.ids import SessionId
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
@@ -98,6 +98,29 @@ def test_a_session_whose_write_failed_is_free_while_its_process_writes_another(t
             assert (await other).text == "done"
 
     run_skipping(main)
+
+
+async def test_a_turn_whose_database_is_removed_fails_and_the_next_one_is_in_the_new_file(tmp_path: Path) -> None:
+    path, model = tmp_path / "vaka.db", GatedAnswers()
+    async with vaka.Runtime(store=f"sqlite:///{path}") as here, vaka.Runtime(store=f"sqlite:///{path}") as there:
+        session = await here.open(model.agent, id=S)
+        turn = asyncio.create_task(session.run("begin"))
+        await model.asked.wait()
+        shutil.rmtree(f"{path}-live")
+        for file in tmp_path.glob("vaka.db*"):
+            file.unlink()
+        model.gate.set()
+        with pytest.raises(StoreError, match="was removed or moved while it was in use"):
+            await turn
+        model.gate.clear()
+        model.asked.clear()
+        turn = asyncio.create_task(session.run("again"))
+        await model.asked.wait()
+        with pytest.raises(Busy):  # the other process sees that this one is alive
+            await (await there.open(model.agent, id=S)).run("now", on_busy="reject")
+        model.gate.set()
+        assert (await turn).text == "done"
+        check_log(await collect(there.store.events.read(S)))
 
 
 @pytest.fixture

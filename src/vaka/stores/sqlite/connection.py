@@ -57,6 +57,11 @@ def note_failure(connection: sqlite3.Connection, error: BaseException) -> None:
         connection.lost = True
 
 
+def find_replacement(connection: sqlite3.Connection) -> StoreError | None:
+    """Return the error to raise if the file of a connection was removed or replaced."""
+    return connection.find_replacement() if isinstance(connection, RegisteredConnection) else None
+
+
 def is_lost(connection: sqlite3.Connection) -> bool:
     """Whether the connection must be closed and opened again."""
     return isinstance(connection, RegisteredConnection) and connection.lost
@@ -107,14 +112,28 @@ class RegisteredConnection(sqlite3.Connection):
     """A connection that registers the files it has locked in ``POSIX_LOCKED_FILES`` while it is open."""
 
     lost = False
-    """True after an I/O error: what the files then hold is known only to a new connection."""
+    """True after an I/O error, and when the database has been replaced: only a new connection knows what it holds."""
 
     def register_locks(self, path: Path) -> None:
         """Register the database and its shared-memory file: closing another descriptor of them drops the locks."""
         stats = path.stat(), path.with_name(f"{path.name}-shm").stat()
         locked = [(stat.st_dev, stat.st_ino) for stat in stats]
+        self._path, self._file = str(path), locked[0]
         _count_locked_files(locked, 1)
         self._unregister = weakref.finalize(self, _count_locked_files, locked, -1)
+
+    def find_replacement(self) -> StoreError | None:
+        """Return an error if the database was removed or replaced: a write would go to a file without a name."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116  # before each transaction, so without a Path
+        except OSError:
+            problem = "removed or moved"
+        else:
+            if (found.st_dev, found.st_ino) == self._file:
+                return None
+            problem = "replaced by another file"
+        self.lost = True
+        return StoreError(f"the database {self._path!r} was {problem} while it was in use; nothing was written")
 
     def close(self) -> None:
         """Close the connection and unregister its locks."""

@@ -17,6 +17,7 @@ from vaka.stores.common import Durability
 from vaka.stores.sqlite.connection import (
     SQLITE_ERRORS,
     connect,
+    find_replacement,
     is_locked,
     is_lost,
     note_failure,
@@ -66,6 +67,8 @@ class GroupCommit:
         hit = common.on_failpoint if appends else None
         if hit is not None:
             hit("append.before_begin")
+        if (replaced := find_replacement(connection)) is not None:
+            return [FailedWork(replaced)] * len(works)
         _begin(connection)
         try:
             outcomes = [_run_work(connection, work) for work in works]

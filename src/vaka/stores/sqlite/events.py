@@ -139,7 +139,7 @@ class SqliteEvents(SqlitePort):
         if row is None:
             return None
         me = self._hub.writer_lock.name
-        if self._hub.is_written_by(key, row.owner):
+        if row.owner != me and self._hub.writer_lock.is_alive(row.owner):
             raise Busy(f"session {key[1]!r} has a writer in another process")
         info = replace_fields(row.info, term=row.info.term + 1)
         rows.update_row(connection, key, info, me, row)

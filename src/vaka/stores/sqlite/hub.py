@@ -83,10 +83,12 @@ class SqliteHub:
         self._closed = False
 
     async def start_owning(self) -> None:
-        """Acquire the writer lock and listen on its socket, once."""
-        if self._started:
+        """Acquire the writer lock and listen on its socket, once, and again after its file was removed."""
+        if self._started and self.writer_lock.is_held():
             return
         async with self._start_lock:
+            if self._started and not self.writer_lock.is_held():
+                self._give_up_name()
             if not self._started:
                 self.writer_lock.acquire()
                 await self.listen()
@@ -120,8 +122,10 @@ class SqliteHub:
             self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL, self._poll_all)
 
     def is_written_by(self, key: SqliteKey, owner: str) -> bool:
-        """Whether ``owner``, from a session's row, is alive and writes the session."""
-        return key in self.claims if owner == self.writer_lock.name else self.writer_lock.is_alive(owner)
+        """Whether ``owner``, from a session's row, is alive and writes the session, or is about to."""
+        if owner == self.writer_lock.name:
+            return key in self.claims or key in self.claiming
+        return self.writer_lock.is_alive(owner)
 
     def has_died(self, owner: str) -> bool:
         """Whether the handle that a row names is one of a process that died with its claim."""

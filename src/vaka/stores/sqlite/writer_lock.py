@@ -72,6 +72,10 @@ class WriterLock:
             raise StoreError(message) from error
         self.remove_stale_files()
 
+    def is_held(self) -> bool:
+        """Whether the lock file still exists: without it other handles believe this one dead."""
+        return self._descriptor >= 0 and os.fstat(self._descriptor).st_nlink > 0
+
     def is_alive(self, name: str) -> bool:
         """Whether the handle of that name is alive, in this or another process."""
         if not _is_owner_name(name):

@@ -4,6 +4,7 @@
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from typing import get_args
 
 import msgspec
@@ -244,6 +245,20 @@ class DeleteContract:
             with pytest.raises(Busy):
                 await handle.sessions.delete(SESSION)
         assert len(await read_log(store, "s")) == 1
+
+    async def test_a_session_that_is_being_claimed_is_deleted_before_or_not_at_all(self, store: Store) -> None:
+        for ticks in range(8):
+            await write_session(store, "s")
+            claim = asyncio.create_task(store.events.claim(SESSION))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            with suppress(Busy):
+                await store.sessions.delete(SESSION)
+            term = await claim
+            assert (await store.sessions.find(SESSION) is None) == (term == 1)
+            await store.events.release(SESSION, term)
+            with suppress(NotFound):
+                await store.sessions.delete(SESSION)
 
     async def test_deleting_an_unknown_session_is_not_found(self, store: Store) -> None:
         await write_session(store.with_namespace("tenant"), "s")
