@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ case "$1" in
   lookup) test -e "$KEYRING/locked" && { echo "the keyring is locked" >&2; exit 1; }; cat "$KEYRING/$last" ;;
   clear) rm "$KEYRING/$last" ;;
 esac
+"""
+
+KEYRING_PACKAGE = """
+from types import SimpleNamespace
+
+class KeyringError(Exception): ...
+
+errors = SimpleNamespace(KeyringError=KeyringError)
+priority, keys = 5, {}
+
+def get_keyring(): return SimpleNamespace(priority=priority)
+def get_password(service, name): return keys.get((service, name))
+def set_password(service, name, key): keys[service, name] = key
 """
 
 
@@ -104,6 +118,21 @@ def test_without_a_keyring_a_key_is_stored_in_a_file_of_its_owner_and_redacted(h
         key_of("gemini")
     vaka("login", "gemini", "--stdin", "--force", input=KEY)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_keyring_of_the_package_keyring_is_used_unless_it_does_not_encrypt(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "keyring.py").write_text(KEYRING_PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    try:
+        assert "in the system keyring" in vaka("login", "openai", "--stdin", input=KEY).stderr
+        assert (key_of("openai"), KEY in (home / "stored_keys" / "OPENAI_API_KEY.json").read_text()) == (KEY, False)
+        sys.modules["keyring"].priority = 0.5  # type: ignore[attr-defined]  # of the module above
+        assert "there is no system keyring" in vaka("login", "openai", "--stdin", input=KEY).stderr
+    finally:
+        del sys.modules["keyring"]
 
 
 def test_a_variable_of_the_process_wins_over_a_stored_key_of_another_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Completion of arguments that name something: sessions, approvals, questions, models and agents."""
+"""Completion of arguments that name something: sessions, approvals, questions, models, providers and agents."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -84,10 +84,15 @@ def _complete_agents(context: click.Context, parameter: click.Parameter, begun: 
     return [*_read_store(context, read), *([CompletionItem(begun, type="file")] if takes_file else [])]
 
 
+def _complete_providers(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    return _items([provider.name for provider in all_providers() if provider.key_env], begun)
+
+
 _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("session",): _complete_sessions, ("place",): _complete_sessions, ("fork",): _complete_sessions,
     ("approvals",): _complete_approvals, ("question",): _complete_questions, ("agent",): _complete_agents,
     ("model",): _complete_models, ("models", "test", "name"): _complete_models,
+    ("login", "words"): _complete_providers, ("logout", "words"): _complete_providers,
 }  # fmt: skip
 """The completer of a parameter by its name, or by the names of its command and its own."""
 

@@ -109,6 +109,8 @@ def _check_features() -> Iterator[Check]:
     grammar = "" if _is_installed("tree_sitter", "tree_sitter_bash") else INSTALL_GRAMMAR
     missing = "; ".join(filter(None, ("" if bash else "install the program bash", grammar)))
     yield _feature("Bash", f"{bash}, commands are parsed before they run", missing)
+    chat = "" if _is_installed("rich", "prompt_toolkit") else "pip install 'vaka[tui]'"
+    yield _feature("chat", "rich and prompt_toolkit", chat)
     yield _feature("Luau", "pyluau", "" if _is_installed("pyluau") else INSTALL_PYLUAU)
     yield _feature("local model", "xllamacpp and weights", missing_install_command())
     yield _feature("embeddings", "numpy, tokenizers, safetensors and weights", missing_embedder_command())
