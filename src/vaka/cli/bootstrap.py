@@ -17,10 +17,11 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from vaka.agents.react import Agent
+from vaka.cli import lazy
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.render import StatusLine, as_printable
 from vaka.cli.strings import translate, use_language
-from vaka.config.claude_settings import load_permissions, project_settings_files
+from vaka.config.claude_settings import SettingsFile, load_permissions, load_settings_files, project_settings_files
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import ConfigContext, Settings, data_folder, load_settings, trust_root_of
 from vaka.core.ports.env import AskMode
@@ -74,11 +75,31 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
 def policy_from_settings(settings: Settings) -> LayeredPolicy:
     """Return the permission rules in force, of ``.claude`` files, vaka's settings and flags. Prints notes."""
     context = config_context()
-    file = Path(settings.claude_file).expanduser() if settings.claude_file else None
+    file = _further_file_of(settings)
     permissions = load_permissions(context, settings=file, flags=settings, trust=settings.trusted)
     policy = LayeredPolicy(permissions.layers, cwd=str(context.cwd), home=str(context.home))
     print_notes(permissions.notes, policy.notes)
     return policy
+
+
+def claude_files_of(settings: Settings) -> list[SettingsFile]:
+    """Return the ``.claude`` settings files in force, the weakest first."""
+    return load_settings_files(config_context(), settings=_further_file_of(settings), trust=settings.trusted)
+
+
+def _further_file_of(settings: Settings) -> Path | None:
+    return Path(settings.claude_file).expanduser() if settings.claude_file else None
+
+
+def hook_options(settings: Settings) -> dict[str, Any]:
+    """Return the hooks of the settings files as options of a runtime. Prints notes."""
+    files = [file for file in claude_files_of(settings) if "hooks" in file.document]
+    if not files:
+        return {}
+    parsed = lazy.hooks_of_files()(claude_files_of(settings))
+    print_notes(parsed.problems)
+    folder = data_folder(os.environ, config_context().home) / "transcripts"
+    return {"hooks": parsed.hooks, "transcript_folder": str(folder)}
 
 
 def print_notes(*notes: Iterable[str]) -> None:
@@ -145,6 +166,7 @@ def runtime_from_settings(
             secrets=collect_secrets(os.environ, settings["store"]),
             redact_patterns=settings["redact_patterns"] == "on", trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
+            **(hook_options(settings) if agent is not None else {}),
         )
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from prompt_toolkit.output import Output
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from vaka.cli.turn.approval_prompt import ApprovalPrompter
     from vaka.core.ports.store import PendingDecision, SessionInfo
     from vaka.core.types.message import Part
+    from vaka.config.claude_settings import SettingsFile
+    from vaka.core.ports.store import SessionInfo
+    from vaka.hooks.definition import ParsedHooks
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
@@ -66,6 +70,18 @@ def permissions_command() -> click.Command:
     from vaka.cli.commands.permissions import permissions
 
     return permissions
+
+
+def hooks_command() -> click.Command:
+    from vaka.cli.commands.hooks import hooks
+
+    return hooks
+
+
+def hooks_of_files() -> "Callable[[Sequence[SettingsFile]], ParsedHooks]":
+    from vaka.runtime.hook_sources import hooks_of_files
+
+    return hooks_of_files
 
 
 def trust_command() -> click.Command:

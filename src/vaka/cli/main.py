@@ -29,6 +29,7 @@ COMMANDS = {
     "logout": (lazy.logout_command, "Remove the stored key of a provider."),
     "tools": (lazy.tools_command, "List tools, or make one governed call."),
     "permissions": (lazy.permissions_command, "Check a call against the permission rules, or list the rules."),
+    "hooks": (lazy.hooks_command, "List the hooks of the settings, or run those of an event."),
     "trust": (lazy.trust_command, "Trust the settings of a folder, or not."),
     "config": (lazy.config_command, "Show, change and check settings, with the origin of each."),
     "doctor": (lazy.doctor_command, "Check the installation, the settings and the store."),

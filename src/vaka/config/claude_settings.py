@@ -25,6 +25,8 @@ CLAUDE_FOLDER = ".claude"
 LOCAL_SETTINGS = "settings.local.json"
 """One user's settings in a project; not shared with the project."""
 USER_SETTINGS = "settings.json"
+MANAGED = "managed"
+"""The layer of the administrator, which is stronger than all others."""
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 
 _LIST_KEYS = ("allow", "ask", "deny", "additionalDirectories")
@@ -45,6 +47,19 @@ class LoadedPermissions(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A settings file and the layer it belongs to."""
+
+    layer: str
+    """``user``, ``project``, ``local``, ``settings`` or ``managed``."""
+    path: Path
+    document: dict[str, Any]
+    folder: str = ""
+    """The folder that ``/x`` is relative to in its rules."""
+    project: bool = False
+    trusted: bool = True
+
+
 def managed_folders() -> tuple[Path, ...]:
     """Return the folders with the administrator's settings, the strongest last. No variable changes them."""
     if sys.platform == "darwin":
@@ -63,27 +78,39 @@ def load_permissions(
     ``settings`` is a further file; ``flags`` are vaka's own settings, flags included. Raises ``ConfigError``.
     """
     layers: list[Layer] = []
+    stronger: list[Layer] = []
     notes: list[str] = []
+    for file in load_settings_files(context, settings=settings, trust=trust, managed=managed):
+        layer = parse_permission_layer(file.document, file.layer, origin=str(file.path), notes=notes)
+        layer = msgspec.structs.replace(layer, folder=file.folder, project=file.project, trusted=file.trusted)
+        (stronger if file.layer == MANAGED else layers).append(layer)
+    own = layers_from_settings(flags) if flags is not None else ()
+    return LoadedPermissions(layers=(*layers, *own, *stronger), notes=tuple(notes))
 
-    def add_layer(path: Path, name: str, folder: Path | None, **more: Any) -> None:
+
+def load_settings_files(
+    context: ConfigContext, *, settings: Path | None = None, trust: bool = False, managed: Sequence[Path] | None = None
+) -> list[SettingsFile]:
+    """Return the ``.claude`` settings files that apply in ``context``, the weakest first. Raises ``ConfigError``."""
+    files: list[SettingsFile] = []
+
+    def add_file(path: Path, layer: str, folder: Path | None, **more: Any) -> None:
         document = read_document(path)
         if document is not None:
-            layer = parse_permission_layer(document, name, origin=str(path), notes=notes)
-            layers.append(msgspec.structs.replace(layer, folder=str(folder or ""), **more))
+            files.append(SettingsFile(layer=layer, path=path, document=document, folder=str(folder or ""), **more))
 
-    add_layer(context.home / CLAUDE_FOLDER / USER_SETTINGS, "user", context.home / CLAUDE_FOLDER)
+    add_file(context.home / CLAUDE_FOLDER / USER_SETTINGS, "user", context.home / CLAUDE_FOLDER)
     for path in project_settings_files(context):
-        add_layer(path, _PROJECT_FILES[path.name], path.parents[1], project=True, trusted=trust)
+        add_file(path, _PROJECT_FILES[path.name], path.parents[1], project=True, trusted=trust)
     if settings is not None:
         path = context.cwd / settings.expanduser()
         if not path.exists():
             raise ConfigError(f"{path}: there is no such file")
-        add_layer(path, "settings", _base_folder_of(path, context))
-    layers += layers_from_settings(flags) if flags is not None else ()
+        add_file(path, "settings", _base_folder_of(path, context))
     for folder in managed_folders() if managed is None else managed:
         for path in (folder / "managed-settings.json", *_drop_in_files(folder / "managed-settings.d")):
-            add_layer(path, "managed", None)
-    return LoadedPermissions(layers=tuple(layers), notes=tuple(notes))
+            add_file(path, MANAGED, None)
+    return files
 
 
 def project_settings_files(context: ConfigContext) -> list[Path]:
@@ -116,7 +143,7 @@ def parse_permission_layer(
     return Layer(
         name=name, origin=origin, allow=lists["allow"], ask=lists["ask"], deny=(*lists["deny"], *denied), mode=mode,
         directories=lists["additionalDirectories"], no_bypass=_disables_bypass(where, table),
-        exclusive=name == "managed" and document.get("allowManagedPermissionRulesOnly") is True,
+        exclusive=name == MANAGED and document.get("allowManagedPermissionRulesOnly") is True,
     )  # fmt: skip
 
 

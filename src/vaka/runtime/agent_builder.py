@@ -50,6 +50,8 @@ class AgentBuilder:
         self._models, self._scripts = models or ModelRegistry(ModelConfig(default=default)), scripts
         self._default_options: dict[str, Any] = {} if cache is None else {"cache": cache}
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
+        self.governing: tuple[Middleware, ...] = ()
+        """Middleware of every agent, before its own."""
 
     def recipe_for_input(self, agent: Agent, input_added: InputAdded | None) -> Recipe:
         """Return the recipe of ``agent`` with the model and options of one input.
@@ -102,7 +104,7 @@ class AgentBuilder:
         tools = [self._build_tool(tool_like, agent, model, allowed) for tool_like in agent.tools]
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
-            middleware=(*agent.middleware, *_default_middleware(tools)),
+            middleware=(*self.governing, *agent.middleware, *_default_middleware(tools)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
         recipe.check_output = schema.describe_errors if schema is not None else None

@@ -15,11 +15,14 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vaka.core.loop.middleware import Middleware
+    from vaka.core.ports.env import Env
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
+    from vaka.hooks.engine import HookEngine
     from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
     from vaka.models.given_calls import GivenCalls
     from vaka.models.local.model import LocalModel
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.model_factory import ModelFactory
-    from vaka.runtime.options import ApprovalAnswer
+    from vaka.runtime.model_registry import ModelRegistry
+    from vaka.runtime.options import ApprovalAnswer, Options
     from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.tool_world import WorldFactory
@@ -91,6 +95,24 @@ def secret_finders() -> "tuple[SecretFinder, ...]":
     from vaka.matching.secrets import SECRET_FORMATS
 
     return (SECRET_FORMATS,)
+
+
+# -------------------------------------------------------------------------------------------------------------- hooks
+
+
+def start_hooks(options: "Options", env: "Env", models: "ModelRegistry") -> "tuple[HookEngine, tuple[Middleware, ...]]":
+    """Return the engine that runs the hooks of the options, and the middleware that calls it."""
+    from vaka.hooks import HookEngine, HookSettings, make_middleware
+    from vaka.hooks.transcript import Transcripts
+
+    cwd = str(Path(options.working_folder or ".").absolute())
+    settings = HookSettings(
+        cwd=cwd, find_model=models.find, middleware=options.hook_middleware, failure=options.hook_failure,
+        permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
+    )  # fmt: skip
+    engine = HookEngine(options.hooks, settings, Transcripts(options.transcript_folder, cwd))
+    middleware = make_middleware(engine)
+    return engine, (middleware,) if middleware is not None else ()
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -29,6 +29,8 @@ from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
+    from vaka.hooks.definition import Hook
+    from vaka.hooks.engine import HookMiddleware
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 
@@ -154,6 +156,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The middleware of the default agent, in order."""
     middleware_timeout: float | None = None
     """Seconds that one call of one middleware may take, for the default agent."""
+    hooks: "tuple[Hook, ...]" = ()
+    """Commands that run at fixed points of every session, and may decide there. See the guide on hooks."""
+    hook_middleware: "tuple[HookMiddleware, ...]" = ()
+    """Functions around the hooks of each event, the outermost first."""
+    hook_failure: "Literal['open', 'closed']" = "open"
+    """What a failure of the administrator's hooks does: nothing, or it refuses what the hook guards."""
+    transcript_folder: str = ""
+    """Where the transcripts for hooks are written; default: a temporary folder."""
     max_steps: int | None = 50
     """The number of model calls that one turn may make; ``None`` or 0 for no limit."""
     max_iterations: int | None = None
@@ -313,6 +323,10 @@ class RuntimeOptions(TypedDict, total=False):
     custom_tools: "Sequence[ToolLike]"
     middleware: "Sequence[Middleware]"
     middleware_timeout: "float | None"
+    hooks: "Sequence[Hook]"
+    hook_middleware: "Sequence[HookMiddleware]"
+    hook_failure: "Literal['open', 'closed']"
+    transcript_folder: "str"
     max_steps: "int | None"
     max_iterations: "int | None"
     timeout: "float | None"

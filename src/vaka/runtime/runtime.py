@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from vaka.core.ports.policy import Policy
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.tool import World
+    from vaka.hooks.definition import Hook
+    from vaka.hooks.engine import HookEngine, HookMiddleware
     from vaka.policy.decision import Mode
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.lazy import Durability
@@ -111,6 +113,10 @@ class Runtime:
         custom_tools: "Sequence[ToolLike]" = _UNSET,
         middleware: "Sequence[Middleware]" = _UNSET,
         middleware_timeout: "float | None" = _UNSET,
+        hooks: "Sequence[Hook]" = _UNSET,
+        hook_middleware: "Sequence[HookMiddleware]" = _UNSET,
+        hook_failure: "Literal['open', 'closed']" = _UNSET,
+        transcript_folder: "str" = _UNSET,
         max_steps: "int | None" = _UNSET,
         max_iterations: "int | None" = _UNSET,
         timeout: "float | None" = _UNSET,
@@ -170,6 +176,9 @@ class Runtime:
         self._builder = AgentBuilder(
             scripts=self._get_script_host, models=self.models, cache=options.default_enable_cache
         )
+        self._hooks: HookEngine | None = None
+        if options.hooks:
+            self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models)
         self._default_agent = options.default_agent()
         self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
@@ -346,6 +355,8 @@ class Runtime:
 
     async def _close(self) -> None:
         await self._drivers.close()
+        if self._hooks is not None:
+            await self._hooks.close()
         for stray in self.env.stray_tasks:
             stray.cancel()
         await self.env.end_commands()

@@ -126,9 +126,7 @@ class Turn:
             for tool in added:
                 if allowed is None or tool.spec.name in allowed:
                     self.tools.setdefault(tool.spec.name, tool)
-        if self.middleware.handles("prompt_for_step"):
-            text = await self.middleware.prompt_for_step(self)
-            self.system = self.recipe.prompt_parts.system(self.instructions, text)
+        self.system = self.recipe.prompt_parts.system(self.instructions, await self.middleware.prompt_for_step(self))
 
     @property
     def agent_progress(self) -> AgentProgress:

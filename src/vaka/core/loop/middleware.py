@@ -219,12 +219,10 @@ class MiddlewareChain:
 
     async def before_approval(self, turn: "Turn", request: ApprovalRequested) -> Allow | Deny | None:
         """Ask all middlewares; a ``Deny`` wins over an ``Allow``."""
-        found: Allow | None = None
+        found: Allow | Deny | None = None
         for m in self._by_point["before_approval"]:
-            value = await self._run_one(m, turn, m.before_approval(turn, request), Allow, Deny, NoneType)
-            if isinstance(value, Deny):
-                return value
-            found = value or found
+            if not isinstance(found, Deny):
+                found = await self._run_one(m, turn, m.before_approval(turn, request), Allow, Deny, NoneType) or found
         return found
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:

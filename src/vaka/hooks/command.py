@@ -1,0 +1,109 @@
+"""Run the command of a hook: its payload on stdin, its output captured, its processes killed after its time."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Generator, Mapping
+
+import msgspec
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""Bytes of each stream that are kept; the rest is read and dropped."""
+DRAIN_SECONDS = 1.0
+"""Seconds to read what is left after the command has ended: a process it left behind may hold its streams open."""
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command has printed, and how it ended."""
+
+    status: int
+    """The exit code, minus the number of a signal, 127 when it cannot be started."""
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+    duration_ms: int = 0
+
+
+async def run_command(
+    command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float
+) -> CommandResult:
+    """Run a shell command in a process group of its own; what the command does raises no error."""
+    begun = time.monotonic()
+    with _Capture.open() as stdout, _Capture.open() as stderr, tempfile.TemporaryFile() as stdin:
+        stdin.write(payload)
+        stdin.seek(0)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                "/bin/sh", "-c", command, cwd=cwd or None, env=dict(env), start_new_session=True,
+                stdin=stdin, stdout=stdout.writer, stderr=stderr.writer,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            return CommandResult(status=127, stderr=f"cannot be started: {error}")
+        timed_out = False
+        try:
+            stdout.start()
+            stderr.start()
+            async with asyncio.timeout(seconds):
+                await process.wait()
+            await asyncio.wait([stdout.ended, stderr.ended], timeout=DRAIN_SECONDS)
+        except TimeoutError:
+            timed_out = True
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        return CommandResult(
+            status=process.returncode or 0, stdout=stdout.text, stderr=stderr.text, timed_out=timed_out,
+            duration_ms=int((time.monotonic() - begun) * 1000),
+        )  # fmt: skip
+
+
+class _Capture:
+    """A pipe that is read while the command runs; what exceeds the limit is dropped."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self._reader, self.writer = reader, writer
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._kept = bytearray()
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls) -> "Generator[_Capture]":
+        capture = cls(*os.pipe())
+        try:
+            yield capture
+        finally:
+            capture._close()
+
+    @property
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace")
+
+    def start(self) -> None:
+        """Begin to read; the command has the other end now."""
+        self._close_writer()
+        os.set_blocking(self._reader, False)
+        self._loop.add_reader(self._reader, self._read)
+
+    def _read(self) -> None:
+        chunk = os.read(self._reader, 65536)
+        self._kept += chunk[: max(MAX_OUTPUT_BYTES - len(self._kept), 0)]
+        if not chunk:
+            self._loop.remove_reader(self._reader)
+            if not self.ended.done():
+                self.ended.set_result(None)
+
+    def _close_writer(self) -> None:
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def _close(self) -> None:
+        self._close_writer()
+        self._loop.remove_reader(self._reader)
+        os.close(self._reader)

@@ -1,0 +1,202 @@
+"""Hooks as settings files, plugins, frontmatter and code define them, and which of them an event matches."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal, cast
+
+import msgspec
+
+EVENTS = (
+    "PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "UserPromptSubmit", "SessionStart",
+    "SessionEnd", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "ContextCompacted", "Notification",
+    "TokenUsage", "ModelSelected", "MCPToolsChanged",
+)  # fmt: skip
+"""The events at which hooks run."""
+
+MATCHER_FIELDS: Mapping[str, str] = {
+    "PreToolUse": "tool_name", "PostToolUse": "tool_name", "PostToolUseFailure": "tool_name",
+    "PermissionRequest": "tool_name", "SessionStart": "source", "SessionEnd": "reason",
+    "Notification": "notification_type", "PreCompact": "trigger", "SubagentStart": "agent_type",
+    "SubagentStop": "agent_type",
+}  # fmt: skip
+"""The field of the payload that a matcher is compared with; the matcher of any other event is ignored."""
+
+DEFAULT_TIMEOUTS = {"command": 600.0, "prompt": 30.0, "agent": 60.0}
+HookKind = Literal["command", "prompt", "agent"]
+_KNOWN_KEYS = frozenset(
+    ("type", "command", "prompt", "timeout", "async", "asyncRewake", "rewakeMessage", "once", "statusMessage", "if",
+     "model", "name", "env", "args", "shell")
+)  # fmt: skip
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook: what runs, at which event, and for what."""
+
+    event: str
+    matcher: str = ""
+    """A name or a regular expression that must match whole; empty for everything."""
+    kind: HookKind = "command"
+    command: str = ""
+    prompt: str = ""
+    """The question to a model, for the kinds ``prompt`` and ``agent``."""
+    model: str = ""
+    timeout: float | None = None
+    """Seconds; by default those of its kind."""
+    once: bool = False
+    """It runs at most once in a session."""
+    detached: bool = False
+    """Nothing waits for it and it decides nothing (``async``)."""
+    condition: str = ""
+    """A permission rule that the tool call must match (``if``)."""
+    status_message: str = ""
+    name: str = ""
+    env: Mapping[str, str] = {}
+    origin: str = ""
+    """The file that defines it; ``""`` for code."""
+    managed: bool = False
+    """It is of the administrator's settings, so that a failure may refuse what it guards."""
+
+    @property
+    def text(self) -> str:
+        """What it runs or asks."""
+        return self.command if self.kind == "command" else self.prompt
+
+    @property
+    def seconds(self) -> float:
+        """The time limit."""
+        return self.timeout or DEFAULT_TIMEOUTS[self.kind]
+
+    def matches(self, payload: Mapping[str, Any]) -> bool:
+        """Return whether the payload of its event is one that it runs for."""
+        field = MATCHER_FIELDS.get(self.event)
+        if field is None or self.matcher in ("", "*"):
+            return True
+        return re.fullmatch(self.matcher, str(payload.get(field, ""))) is not None
+
+
+class ParsedHooks(msgspec.Struct, frozen=True):
+    """The hooks of a document, and what is wrong with it."""
+
+    hooks: tuple[Hook, ...]
+    problems: tuple[str, ...] = ()
+
+
+def parse_hooks(
+    document: object, *, origin: str = "", variables: Mapping[str, str] | None = None, managed: bool = False
+) -> ParsedHooks:
+    """Return the hooks of ``{"hooks": {Event: …}}`` or of the inner table; what cannot be read becomes a problem.
+
+    Accepted are lists of ``{matcher, hooks: […]}``, of hooks without a matcher, and the older ``{matcher: command}``.
+    ``variables`` are the values of ``${NAME}`` in commands, such as ``CLAUDE_PLUGIN_ROOT``.
+    """
+    problems: list[str] = []
+    table = _as_table(document)
+    if table is not None and isinstance(table.get("hooks"), dict):
+        table = _as_table(table["hooks"])
+    if table is None:
+        return ParsedHooks((), (f"{origin}: hooks: expected an object",) if document else ())
+    reader = _Reader(origin, dict(variables or {}), managed=managed, problems=problems)
+    found = [hook for event, groups in table.items() for hook in reader.read_event(str(event), groups)]
+    return ParsedHooks(tuple(found), tuple(problems))
+
+
+class _Reader:
+    """Reads the hooks of one document."""
+
+    def __init__(self, origin: str, variables: dict[str, str], *, managed: bool, problems: list[str]) -> None:
+        self._origin, self._variables, self._managed, self._problems = origin, variables, managed, problems
+
+    def read_event(self, event: str, groups: object) -> Iterator[Hook]:
+        """Yield the hooks of one event."""
+        if event in ("description", "$schema"):
+            return
+        if event not in EVENTS:
+            near = get_close_matches(event, EVENTS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self._report(f"hooks.{event}", f"is not an event of vaka, so its hooks never run{hint}")
+        for where, matcher, table in self._list_hooks(f"hooks.{event}", groups):
+            try:
+                yield self._read_hook(where, event, matcher, table)
+            except ValueError as error:
+                self._report(where, str(error))
+
+    def _list_hooks(self, where: str, groups: object) -> Iterator[tuple[str, str, object]]:
+        """Yield each hook with its place and matcher."""
+        legacy = _as_table(groups)
+        if legacy is not None and "hooks" not in legacy and "command" not in legacy:
+            yield from ((f"{where}.{matcher}", matcher, command) for matcher, command in legacy.items() if command)
+            return
+        items = cast("list[object]", groups) if isinstance(groups, list) else [groups]
+        for number, item in enumerate(items):
+            place, group = f"{where}[{number}]", _as_table(item)
+            if group is None:
+                self._report(place, "expected an object with matcher and hooks")
+            elif "hooks" not in group:
+                yield place, _as_text(group.get("matcher")), group
+            else:
+                inner: object = group["hooks"]
+                for index, hook in enumerate(cast("list[object]", inner) if isinstance(inner, list) else [inner]):
+                    yield f"{place}.hooks[{index}]", _as_text(group.get("matcher")), hook
+
+    def _read_hook(self, where: str, event: str, matcher: str, value: object) -> Hook:
+        """Return a hook. Raises ``ValueError`` for one that cannot run."""
+        table = {"command": value} if isinstance(value, str) else _as_table(value)
+        if table is None:
+            raise ValueError("expected an object with type and command")
+        for key in sorted(set(table) - _KNOWN_KEYS - {"matcher"}):
+            self._report(where, f"{key!r} is not known and has no effect")
+        kind = _as_text(table.get("type")) or "command"
+        if kind not in DEFAULT_TIMEOUTS:
+            raise ValueError(f"the type {kind!r} is not supported; expected {', '.join(DEFAULT_TIMEOUTS)}")
+        text = _as_text(table.get("command" if kind == "command" else "prompt")).strip()
+        if not text:
+            raise ValueError(f"has no {'command' if kind == 'command' else 'prompt'}")
+        try:
+            re.compile(matcher)
+        except re.error as error:
+            raise ValueError(f"the matcher {matcher!r} is not a regular expression: {error}") from None
+        env = {str(key): _as_text(item) for key, item in (_as_table(table.get("env")) or {}).items()}
+        return Hook(
+            event=event, matcher=matcher, kind=cast("HookKind", kind), model=_as_text(table.get("model")),
+            command=self._expand(text) if kind == "command" else "", prompt="" if kind == "command" else text,
+            timeout=self._read_timeout(where, table.get("timeout")), once=table.get("once") is True,
+            detached=table.get("async") is True or table.get("asyncRewake") is True,
+            condition=_as_text(table.get("if")), status_message=_as_text(table.get("statusMessage")),
+            name=_as_text(table.get("name")), env={**self._variables, **env}, origin=self._origin,
+            managed=self._managed,
+        )  # fmt: skip
+
+    def _read_timeout(self, where: str, value: object) -> float | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            self._report(where, f"the timeout {value!r} is not a number of seconds above 0; the default holds")
+            return None
+        return float(value)
+
+    def _expand(self, command: str) -> str:
+        """Replace ``${NAME}`` of the known variables, for commands that no shell expands."""
+        for name, value in self._variables.items():
+            command = command.replace(f"${{{name}}}", value)
+        return command
+
+    def _report(self, where: str, problem: str) -> None:
+        self._problems.append(f"{self._origin or 'hooks'}: {where}: {problem}")
+
+
+def select_hooks(hooks: Iterable[Hook], event: str, payload: Mapping[str, Any]) -> list[Hook]:
+    """Return the hooks that run at an event, in their order, each command once."""
+    selected: dict[tuple[str, str], Hook] = {}
+    for hook in hooks:
+        if hook.event == event and hook.matches(payload):
+            selected.setdefault((hook.kind, hook.text), hook)
+    return list(selected.values())
+
+
+def _as_table(value: object) -> dict[str, Any] | None:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)

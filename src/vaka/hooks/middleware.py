@@ -1,0 +1,166 @@
+"""The hooks of an engine as middleware: each point of a turn fires its events and follows their decisions."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import msgspec
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.policy import GrantingPolicy
+from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.ending import Answer, Outcome, Reject
+from vaka.core.types.message import Content, Text, ToolCall, ToolResult, text_of
+from vaka.core.types.monitor import Logged
+from vaka.core.types.tool import Allow, Ask, Deny
+from vaka.hooks.decision import HookDecision
+from vaka.hooks.engine import HookEngine
+
+RULE_NAME = "hook:pre_tool_use"
+"""The rule that an approval is bound to when a hook asks."""
+
+_POINT_EVENTS: dict[str, tuple[str, ...]] = {
+    "before_agent": ("SessionStart", "SessionEnd", "UserPromptSubmit", "SubagentStart"),
+    "before_tool": ("PreToolUse",),
+    "before_approval": ("PermissionRequest", "Notification"),
+    "after_tool": ("PostToolUse", "PostToolUseFailure"),
+    "before_stop": ("Stop", "SubagentStop"),
+    "after_agent": ("TokenUsage",),
+}
+"""The points of a turn, and the events that fire there."""
+
+
+def make_middleware(engine: HookEngine) -> Middleware | None:
+    """Return the middleware that fires the hooks of an engine, with only the points that a hook needs."""
+    points = _HookPoints(engine)
+    functions: dict[str, Callable[..., Awaitable[Any]]] = {
+        point: getattr(points, point) for point, events in _POINT_EVENTS.items() if engine.handles(*events)
+    }
+    if engine.handles("PreToolUse"):
+        functions["after_tool"] = points.after_tool  # it adds the context of PreToolUse to the result
+    if not functions:
+        return None
+    middleware = Middleware.from_functions("hooks", **functions)
+    middleware.inherited = tuple(_POINT_EVENTS)
+    return middleware
+
+
+class _HookPoints:
+    """The points of the middleware."""
+
+    def __init__(self, engine: HookEngine) -> None:
+        self._engine = engine
+
+    async def before_agent(self, turn: Turn, content: Content) -> Content | Answer | Reject:
+        if turn.path:
+            decision = await self._fire(turn, "SubagentStart", _agent_fields(turn) | {"prompt": text_of(content)})
+            return _with_context(content, decision)
+        begun = await self._engine.start_session(turn)
+        prompt = text_of(content)
+        decision = await self._fire(turn, "UserPromptSubmit", {"prompt": prompt, "user_prompt": prompt})
+        if decision.blocks or decision.stops:
+            return Reject(decision.stop_reason or decision.reason or "a hook refused this prompt")
+        return _with_context(_with_context(content, begun), decision)
+
+    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Allow | Ask | Deny:
+        decision = await self._fire(turn, "PreToolUse", _call_fields(call), call)
+        if decision.stops:
+            _stop_turn(turn, decision)
+            return Deny(decision.stop_reason or "a hook ended the turn", rule=RULE_NAME)
+        if decision.context:
+            turn.values.setdefault("hooks.context", {})[call.id] = decision.context
+        if decision.permission == "deny":
+            return Deny(decision.reason or "a hook refused this call", rule=RULE_NAME)
+        if decision.permission == "ask":
+            reason = decision.reason or f"a hook asks about {call.name}"
+            return Ask(reason, rule=RULE_NAME, arguments=decision.arguments)
+        if decision.permission == "allow":
+            return Allow(rule=RULE_NAME, arguments=decision.arguments)
+        if decision.arguments is not None:
+            return msgspec.structs.replace(call, arguments=decision.arguments)
+        return call
+
+    async def before_approval(self, turn: Turn, request: ApprovalRequested) -> Allow | Deny | None:
+        call = request.call
+        fields = _call_fields(call) | {"reason": request.reason}
+        if request.grant:
+            fields["permission_suggestions"] = request.grant.splitlines()
+        decision = await self._fire(turn, "PermissionRequest", fields, call)
+        if decision.stops:
+            _stop_turn(turn, decision)
+        if decision.permission == "deny" or decision.stops:
+            return Deny(decision.reason or decision.stop_reason or "a hook refused this call")
+        if decision.permission == "allow":
+            return Allow(rule="hook:permission_request", arguments=decision.arguments)
+        if turn.env.ask != "deny":
+            message = f"vaka needs your permission to use {call.name}"
+            note = {"message": message, "title": "Permission needed", "notification_type": "permission_prompt"}
+            await self._fire(turn, "Notification", note)
+        return None
+
+    async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
+        fields = _call_fields(call)
+        if result.failed:
+            more = {"error": result.text, "is_error": True}
+            decision = await self._fire(turn, "PostToolUseFailure", fields | more, call)
+        else:
+            response = result.value if result.value is not None else result.text
+            decision = await self._fire(
+                turn, "PostToolUse", fields | {"tool_response": response, "tool_result": result.text}, call
+            )
+        if decision.stops:
+            _stop_turn(turn, decision)
+        context = [*turn.values.get("hooks.context", {}).pop(call.id, ()), *decision.context]
+        if decision.blocks:
+            context.append(decision.reason or "a hook objects to this result")
+        if not context:
+            return result
+        added = tuple(Text(text=f"\n\n{text}") for text in context)
+        return msgspec.structs.replace(result, content=(*result.content, *added))
+
+    async def before_stop(self, turn: Turn, text: str) -> str:
+        event = "SubagentStop" if turn.path else "Stop"
+        fields = {"stop_hook_active": turn.agent_progress.continued > 0, "last_assistant_message": text}
+        if turn.path:
+            fields |= _agent_fields(turn)
+        decision = await self._fire(turn, event, fields)
+        if decision.stops or not decision.blocks:
+            return ""
+        return decision.reason or "A hook asks you to go on."
+
+    async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
+        used = turn.budget.used
+        await self._fire(turn, "TokenUsage", msgspec.to_builtins(used) | {"total_tokens": used.total})
+        return outcome
+
+    async def _fire(self, turn: Turn, event: str, fields: dict[str, Any], call: ToolCall | None = None) -> HookDecision:
+        if not self._engine.handles(event):
+            return HookDecision()
+        covers = _rule_matcher(turn, call) if call is not None else None
+        decision = await self._engine.fire(event, fields, session=turn.session, turn=turn, covers=covers)
+        for message in decision.messages:
+            turn.log.defer(turn.scope, Logged(level="warning", message=f"hook of {event}: {message}"))
+        return decision
+
+
+def _rule_matcher(turn: Turn, call: ToolCall) -> Callable[[str], bool]:
+    """Return the function that tells whether a permission rule matches a call."""
+    tool = turn.tools.get(call.name)
+    policy = cast("GrantingPolicy", turn.env.policy) if hasattr(turn.env.policy, "covers") else None
+    return lambda rule: policy is not None and tool is not None and policy.covers(rule, call, tool.spec)
+
+
+def _call_fields(call: ToolCall) -> dict[str, Any]:
+    return {"tool_name": call.name, "tool_input": call.arguments, "tool_use_id": call.id}
+
+
+def _agent_fields(turn: Turn) -> dict[str, Any]:
+    return {"agent_id": turn.path[-1], "agent_type": turn.agent, "agent_name": turn.agent}
+
+
+def _with_context(content: Content, decision: HookDecision) -> Content:
+    return (*content, *(Text(text=f"\n\n{text}") for text in decision.context))
+
+
+def _stop_turn(turn: Turn, decision: HookDecision) -> None:
+    turn.stop.trigger("interrupted", decision.stop_reason or decision.reason or "a hook ended the turn")

@@ -1,0 +1,125 @@
+"""The transcript of an agent as a JSONL file for hooks: one line for each message, call and result of its log."""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import aclosing
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vaka.core.ports.store import Store
+from vaka.core.types import progress
+from vaka.core.types.control import InputAdded
+from vaka.core.types.event import Event
+from vaka.core.types.ids import AgentPath, SessionId
+from vaka.core.types.message import Content, Reasoning, Stored, Text, ToolResult
+
+_TAIL_BYTES = 1024 * 1024
+"""The end of a transcript in which its last line is searched; a longer line is written again."""
+
+
+class Transcripts:
+    """Writes transcripts into a folder, each time only what is new in the log."""
+
+    def __init__(self, folder: str, cwd: str) -> None:
+        """``folder`` is created when it is needed; ``""`` stands for a new temporary one."""
+        self._given_folder, self._cwd = folder, cwd
+        self._written: dict[Path, int] = {}
+        """The seq of the last event of each transcript."""
+
+    @cached_property
+    def _folder(self) -> Path:
+        return Path(self._given_folder or tempfile.mkdtemp(prefix="vaka-transcripts-"))
+
+    def path_of(self, session: SessionId, agent: AgentPath = ()) -> Path:
+        """Return the file of the transcript of an agent."""
+        name = "-".join([re.sub(r"[^\w.@+-]", "_", session)[:150], *agent])
+        return self._folder / f"{name}.jsonl"
+
+    async def flush(self, store: Store, session: SessionId, agent: AgentPath = ()) -> Path:
+        """Write what the log has and the transcript has not, and return its file."""
+        path = self.path_of(session, agent)
+        after = self._written.get(path)
+        if after is None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            after = _last_seq_of(path)
+        lines: list[bytes] = []
+        async with aclosing(store.events.read(session, after=after)) as events:
+            async for event in events:
+                after = event.seq
+                lines += [msgspec.json.encode(line) + b"\n" for line in self._lines_of(event, agent)]
+        if lines or not path.exists():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                file.writelines(lines)
+        self._written[path] = after
+        return path
+
+    def _lines_of(self, event: Event, agent: AgentPath) -> Iterator[dict[str, Any]]:
+        for role, content in _messages_of(event, agent):
+            yield {
+                "type": role, "uuid": f"{event.session}/{event.seq}", "timestamp": event.ts, "sessionId": event.session,
+                "cwd": self._cwd, "seq": event.seq, "message": {"role": role, "content": content},
+            }  # fmt: skip
+
+
+def _messages_of(event: Event, agent: AgentPath) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the role and the content blocks that an event adds to the conversation of an agent."""
+    body, own = event.data, tuple(event.path) == agent
+    match body:
+        case InputAdded(content=content) if not agent:
+            yield "user", _blocks_of(content)
+        case progress.SubagentStarted(child=child, content=content) if (*event.path, child) == agent:
+            yield "user", _blocks_of(content)
+        case progress.AgentContinued(text=text) | progress.OutputRejected(feedback=text) if own:
+            yield "user", [{"type": "text", "text": text}]
+        case progress.MessageCompleted(content=content) if own and (blocks := _blocks_of(content)):
+            yield "assistant", blocks
+        case progress.ToolCalled(call=call) if own:
+            use = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+            yield "assistant", [use]
+        case progress.ToolCompleted(result=result) | progress.ToolFailed(result=result) if own:
+            yield "user", [_result_block(result)]
+        case _:
+            return
+
+
+def _result_block(result: ToolResult) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": result.call, "content": result.text}
+    return {**block, "is_error": True} if result.failed else block
+
+
+def _blocks_of(content: Content) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for part in content:
+        if isinstance(part, Text | Stored):
+            blocks.append({"type": "text", "text": part.text if isinstance(part, Text) else part.preview})
+        elif isinstance(part, Reasoning) and part.text:
+            blocks.append({"type": "thinking", "thinking": part.text})
+    return blocks
+
+
+def _last_seq_of(path: Path) -> int:
+    """Return the seq of the last line of a transcript; one that cannot be continued is emptied."""
+    try:
+        with path.open("rb+") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _TAIL_BYTES, 0))
+            tail = file.read()
+            whole = tail[: tail.rfind(b"\n") + 1].splitlines()
+            if whole:
+                try:
+                    seq = msgspec.json.decode(whole[-1])["seq"]
+                    file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
+                except (msgspec.DecodeError, KeyError, TypeError):
+                    seq = 0
+                if isinstance(seq, int) and seq > 0:
+                    return seq
+            file.truncate(0)
+    except FileNotFoundError:
+        return 0
+    return 0

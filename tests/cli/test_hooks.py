@@ -1,0 +1,57 @@
+"""Hooks of settings files decide in ``vaka run``, and ``vaka hooks`` lists and tests them."""
+
+import json
+from typing import Any
+
+from tests.cli.shell import Shell, call_line, say_line
+
+
+def hook_settings(event: str, command: str, matcher: str = "", **more: Any) -> str:
+    return json.dumps(
+        {"hooks": {event: [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]}, **more}
+    )
+
+
+def test_hooks_of_every_layer_are_listed_with_their_origin_and_what_is_wrong(shell: Shell) -> None:
+    shell.write_file("home/.claude/settings.json", hook_settings("PreToolUse", "user-check", "Bash"))
+    project = shell.write_file(".claude/settings.json", hook_settings("PreTolUse", "typo"))
+    done = shell.vaka("hooks", "list", "--json", "--trust")
+    assert done.code == 0
+    assert [(hook["event"], hook["command"], hook["known"]) for hook in done.json] == [
+        ("PreToolUse", "user-check", True), ("PreTolUse", "typo", False),
+    ]  # fmt: skip
+    assert f"{project}: hooks.PreTolUse" in done.err
+    assert "did you mean PreToolUse?" in done.err
+    table = shell.vaka("hooks", "list")
+    assert "user-check" in table.out
+    assert "typo" not in table.out
+    assert "not trusted" in table.err
+
+
+def test_the_hooks_of_an_event_can_be_tried_without_a_session(shell: Shell) -> None:
+    refuse = 'grep -q "git push" && { echo "not today" >&2; exit 2; }; exit 0'
+    shell.write_file("home/.claude/settings.json", hook_settings("PreToolUse", refuse, "Bash"))
+    words = ("hooks", "test", "PreToolUse", "--tool", "Bash", "--input")
+    done = shell.vaka(*words, '{"command": "git push"}')
+    assert (done.code, done.json["permission"], done.json["reason"]) == (2, "deny", "not today")
+    assert shell.vaka(*words, '{"command": "git status"}').json == {"permission": ""}
+    assert shell.vaka("hooks", "test", "PreToolUse").code == 2
+    assert shell.vaka(*words, "[1]").code == 2
+
+
+def test_a_run_obeys_the_hooks_of_trusted_settings_only_and_switches_turn_them_off(shell: Shell) -> None:
+    lines = [call_line("Read", file_path="notes.txt"), say_line("done")]
+    script = shell.write_script(*lines)
+    shell.write_file("notes.txt", "hello")
+    shell.write_file(".claude/settings.json", hook_settings("PreToolUse", "echo 'closed today' >&2; exit 2", "Read"))
+
+    def read_result(*words: str) -> str:
+        done = shell.vaka("run", "Go.", "--model", script, "--output", "stream-json", *words)
+        events = [json.loads(line) for line in done.out.splitlines()]
+        ended = next(event for event in events if event["type"] in ("tool.completed", "tool.failed"))
+        return str(ended["data"]["result"]["content"][0]["text"])
+
+    assert "closed today" in read_result("--trust")
+    assert "hello" in read_result()
+    shell.write_file("home/.claude/settings.json", json.dumps({"disableAllHooks": True}))
+    assert "hello" in read_result("--trust")

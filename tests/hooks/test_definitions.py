@@ -1,0 +1,86 @@
+"""Hooks are read from every shape that settings, plugins and older files have; what is wrong is reported."""
+
+from typing import Any
+
+import pytest
+
+from vaka.hooks import Hook, parse_hooks
+
+
+def read(document: Any, **more: Any) -> list[tuple[str, str, str]]:
+    return [(hook.event, hook.matcher, hook.text) for hook in parse_hooks(document, **more).hooks]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "check"}]}]}},
+        {"PreToolUse": [{"matcher": "Bash", "hooks": [{"command": "check"}]}]},
+        {"description": "checks", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"command": "check"}]}]}},
+        {"hooks": {"PreToolUse": {"Bash": "check", "Read": ""}}},
+        {"hooks": {"PreToolUse": [{"matcher": "Bash", "type": "command", "command": "check"}]}},
+        {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": ["check"]}]}},
+        {"hooks": {"PreToolUse": {"matcher": "Bash", "hooks": [{"command": "check"}]}}},
+    ],
+)
+def test_a_hook_is_read_from_every_shape(document: Any) -> None:
+    assert read(document) == [("PreToolUse", "Bash", "check")]
+
+
+def test_all_fields_of_a_hook_are_read() -> None:
+    fields = {
+        "type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/run $HOME", "timeout": 5, "async": True, "once": True,
+        "statusMessage": "Checking", "if": "Bash(git commit:*)",
+    }  # fmt: skip
+    parsed = parse_hooks(
+        {"Stop": [{"hooks": [fields]}]}, origin="a.json", variables={"CLAUDE_PLUGIN_ROOT": "/plugin"}, managed=True
+    )
+    assert parsed.problems == ()
+    assert parsed.hooks == (
+        Hook(
+            event="Stop", command="/plugin/run $HOME", timeout=5.0, detached=True, once=True, origin="a.json",
+            status_message="Checking", condition="Bash(git commit:*)", env={"CLAUDE_PLUGIN_ROOT": "/plugin"},
+            managed=True,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ({"hooks": {"PreTolUse": [{"hooks": [{"command": "x"}]}]}}, "did you mean PreToolUse?"),
+        ({"hooks": {"Setup": [{"hooks": [{"command": "x"}]}]}}, "not an event of vaka"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "webhook", "url": "x"}]}]}}, "'webhook' is not supported"),
+        ({"hooks": {"Stop": [{"hooks": [{"command": " "}]}]}}, "has no command"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "prompt"}]}]}}, "has no prompt"),
+        ({"hooks": {"Stop": [{"matcher": "(", "hooks": [{"command": "x"}]}]}}, "not a regular expression"),
+        ({"hooks": {"Stop": [{"hooks": [{"command": "x", "timeout": -1}]}]}}, "the timeout -1"),
+        ({"hooks": {"Stop": [{"hooks": [{"command": "x", "tiemout": 1}]}]}}, "'tiemout' is not known"),
+        ({"hooks": {"Stop": [7, {"hooks": [[1]]}]}}, "expected an object"),
+        ([1, 2], "expected an object"),
+    ],
+)
+def test_what_is_wrong_is_reported_with_its_place_and_the_rest_is_kept(document: Any, problem: str) -> None:
+    parsed = parse_hooks(document, origin="settings.json")
+    assert any(problem in text and text.startswith("settings.json: ") for text in parsed.problems)
+    if "hooks" in document:
+        more = {"SessionEnd": [{"hooks": [{"command": "kept"}]}]}
+        kept = parse_hooks({"hooks": document["hooks"] | more})
+        assert ("SessionEnd", "", "kept") in [(hook.event, hook.matcher, hook.text) for hook in kept.hooks]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "name", "matches"),
+    [
+        ("", "Bash", True), ("*", "Bash", True), ("Bash", "Bash", True), ("Bash", "BashOutput", False),
+        ("bash", "Bash", False), ("Edit|Write", "Write", True), ("Edit|Write", "NotebookEdit", False),
+        ("Notebook.*", "NotebookEdit", True), ("mcp__.*__delete.*", "mcp__files__delete_all", True),
+    ],
+)  # fmt: skip
+def test_a_matcher_must_match_the_whole_name(matcher: str, name: str, matches: bool) -> None:
+    assert Hook(event="PreToolUse", matcher=matcher, command="x").matches({"tool_name": name}) is matches
+
+
+def test_the_matcher_of_an_event_without_a_name_is_ignored() -> None:
+    assert Hook(event="Stop", matcher="Bash", command="x").matches({})
+    assert Hook(event="UserPromptSubmit", matcher="Bash", command="x").matches({"prompt": "hi"})
