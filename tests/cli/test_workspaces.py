@@ -1,9 +1,18 @@
 """A session belongs to its folder and remembers how it was run, whichever folder a later command is started in."""
 
+import asyncio
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 import vaka
 from tests.cli.shell import Shell, call_line, say_line
+from vaka.cli.errors import UsageError
+from vaka.cli.main import cli
+from vaka.core.types.control import RunSettings
+from vaka.core.types.errors import ConfigError
 from vaka.testing.models import ScriptedModel, say
 
 CLEAN = "rm -rf build && pwd > cleaned"
@@ -172,3 +181,35 @@ def test_a_run_without_a_terminal_does_not_wait_because_an_earlier_one_did(shell
     assert shell.run("Hi.", "--session", "s", "--ask", "wait").code == 0
     done = shell.vaka("run", "Pay.", "-c", "--output", "json")
     assert (done.code, done.json["status"], done.json["decisions"]) == (5, "denied", [])
+
+
+def test_an_error_about_what_a_session_was_run_with_names_the_flag_that_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, file = f"sqlite:///{tmp_path}/vaka.db", f"{tmp_path}/tools.py"
+    runs = {
+        "tools": RunSettings(tools=(file,), model="scripted:x"), "model": RunSettings(model=f"scripted:{file}"),
+        "agent": RunSettings(agent=f"{file}:agent"), "instructions": RunSettings(flags={"instructions": f"@{file}"}),
+    }  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def write_sessions() -> None:
+        async with vaka.Runtime(store=store, cwd=str(tmp_path), model=ScriptedModel(say("Hi.", repeat=True))) as rt:
+            for id, run in runs.items():
+                await (await rt.open(id=id, run_settings=run)).run("Hi.")
+
+    asyncio.run(write_sessions())
+
+    def run(session: str, *words: str) -> None:
+        with open(os.devnull) as stdin:  # noqa: PTH123  # a name of the system
+            monkeypatch.setattr(sys, "stdin", stdin)
+            cli.main(["run", "Go on.", "--session", session, "--store", store, *words], standalone_mode=False)
+
+    for id in runs:
+        with pytest.raises(ConfigError, match=f"; session '{id}' was last run with --{id} .*; give another --{id}$"):
+            run(id)
+    with pytest.raises(ConfigError, match=r"x\.py: there is no such file$"):
+        run("tools", "--tools", "x.py")
+    with pytest.raises(UsageError, match="--session is empty"):
+        run("")

@@ -27,6 +27,7 @@ from vaka.cli.turn.session_record import (
     Continuation,
     continue_session,
     describe_run,
+    explain_recorded_flags,
     find_record_of_flags,
     load_continued,
     with_store,
@@ -86,7 +87,8 @@ def chat(words: tuple[str, ...], **flags: Any) -> None:
     if flags["resume"]:
         flags["session"] = _find_resumed(flags["resume"], settings, everywhere=flags["everywhere"])
     continued = continue_session(find_record_of_flags(flags, settings), flags, settings)
-    raise Quit(_converse(continued, " ".join(words)))
+    with explain_recorded_flags(continued):
+        raise Quit(_converse(continued, " ".join(words)))
 
 
 def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:

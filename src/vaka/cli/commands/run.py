@@ -18,6 +18,7 @@ from vaka.cli.turn.session_record import (
     Continuation,
     continue_session,
     describe_run,
+    explain_recorded_flags,
     find_record_of_flags,
     format_flags,
     load_continued,
@@ -96,7 +97,8 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
         report.set_format(settings["output"])
         target = _parse_target(words, flags)
         continued = continue_session(find_record_of_flags(flags, settings), flags, settings, resume=flags["resume"])
-        code = _run_continued(target, continued, report)
+        with explain_recorded_flags(continued):
+            code = _run_continued(target, continued, report)
     except BaseException as error:
         report.write_failure(error)
         raise
@@ -119,7 +121,7 @@ def _continue_command(flags: dict[str, Any], settings: Settings) -> str:
     """Return the command that continues the session, ``""`` when it is not stored."""
     if settings["store"] == "memory:":
         return ""
-    named = flags["store"] and not urlsplit(flags["store"]).password
+    named = flags["store"] and not urlsplit(str(flags["store"])).password
     return f"vaka run {format_flags({'store': flags['store']})}" if named else "vaka run"
 
 

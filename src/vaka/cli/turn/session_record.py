@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import re
 import shlex
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,12 +23,13 @@ from vaka.cli.bootstrap import (
     run_loop,
 )
 from vaka.cli.build_agent import MissingModel, load_agent_of_flags
+from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import RunSettings, SessionWorkspace
-from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.core.types.ids import Digest, SessionId, parse_session_id
 from vaka.core.types.message import replace_surrogates
 from vaka.runtime.lazy import open_store
@@ -199,8 +202,43 @@ def find_record_of_flags(flags: Mapping[str, Any], settings: Settings) -> Sessio
     """Return the record of the session that flags name, ``None`` for a new one."""
     if flags["last"]:
         return find_last_record(settings, None if flags["everywhere"] else trust_root_of(Path.cwd()))
+    for name in ("session", "fork"):
+        if flags[name] == "":
+            raise UsageError(f"--{name} is empty; give the id of a session, or leave --{name} out for a new one")
     reference = flags["fork"] or flags["session"]
     return find_record(settings, reference) if reference and settings["store"] != "memory:" else None
+
+
+@contextmanager
+def explain_recorded_flags(continued: Continuation) -> Generator[None]:
+    """Add to an error about the agent, the model or a tool file of the last run that a flag replaces it."""
+    try:
+        yield
+    except (ConfigError, UsageError) as error:
+        record, message = continued.record, str(error)
+        run = record.run if record is not None else None
+        if record is None or run is None:
+            raise
+        recorded = {"agent": (run.agent,), "model": (run.model,), "tools": run.tools}
+        recorded |= {name: (str(run.flags.get(name) or ""),) for name in _TEXT_FLAGS}
+        for name, values in recorded.items():
+            named = [value for value in values if value and _is_named(_file_of_flag(value), message)]
+            if named and continued.flags[name] in (named[0], values):
+                flag = format_flags({name: named[0]})
+                hint = f"session {record.id!r} was last run with {flag}; give another --{name.replace('_', '-')}"
+                raise ConfigError(f"{message}; {hint}") from error
+        raise
+
+
+def _is_named(name: str, message: str) -> bool:
+    """Return whether a message has a name, and not only as a part of a longer one."""
+    return re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-]|\.\w)", message) is not None
+
+
+def _file_of_flag(value: str) -> str:
+    """Return the part of a flag that an error names: the file of a scripted model, of an agent or of a text."""
+    text = value.removeprefix(_SCRIPTED).removeprefix("@")
+    return agent_file_of(text) or text
 
 
 def load_continued(continued: Continuation, note: Callable[[str], None]) -> tuple[Continuation, Agent]:
