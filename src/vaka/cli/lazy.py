@@ -6,7 +6,6 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from collections.abc import Awaitable, Callable, Sequence
 
     from prompt_toolkit.output import Output
 
@@ -14,10 +13,9 @@ if TYPE_CHECKING:
     from vaka.cli.display.rich_markdown import TerminalMarkdown
     from vaka.cli.display.rich_renderer import RichRenderer
     from vaka.cli.turn.approval_prompt import ApprovalPrompter
+    from vaka.config.claude_settings import SettingsFile
     from vaka.core.ports.store import PendingDecision, SessionInfo
     from vaka.core.types.message import Part
-    from vaka.config.claude_settings import SettingsFile
-    from vaka.core.ports.store import SessionInfo
     from vaka.hooks.definition import ParsedHooks
     from vaka.luau.tool import LuauTool
     from vaka.runtime.scripts import LuauAgent
