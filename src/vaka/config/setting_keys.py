@@ -69,6 +69,7 @@ _ALL_KEYS = (
     SettingKey(name="max_tokens", kind="whole"),
     SettingKey(name="output", default="text", choices=("text", "json", "stream-json")),
     SettingKey(name="theme", default="auto", choices=("auto", "dark", "light", "none")),
+    SettingKey(name="plain", default="off", choices=("on", "off")),
     SettingKey(name="notify", default="bell", choices=("off", "bell", "desktop")),
     SettingKey(name="lang", default="", choices=("en", "zh")),
     SettingKey(name="retries", kind="count"),

@@ -7,12 +7,14 @@ from typing import Any
 
 import pyte
 from prompt_toolkit.application import create_app_session
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
 from tests.cli.chat.chat_terminal import CTRL_D, ENTER
 from tests.cli.shell import TIMEOUT
 from vaka.cli.chat.conversation import Chat, ChatSettings
+from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.terminal import FrameOutput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -51,6 +53,12 @@ class InProcessChat:
     def __init__(self, chat: Chat, keys: PipeInput, output: EmulatedScreen) -> None:
         self.chat, self._keys, self.output = chat, keys, output
         self.screen = output.screen
+
+    @property
+    def buffer(self) -> Buffer:
+        """The input."""
+        assert isinstance(self.chat.screen, ChatScreen)
+        return self.chat.screen.buffer
 
     def send(self, text: str) -> None:
         self._keys.send_text(text)
@@ -100,7 +108,7 @@ async def chat_in_process(
             await shown.expect("❯")
             yield shown
             shown.send("\x1b" if chat.screen.asking else "")
-            chat.screen.buffer.reset()
+            shown.buffer.reset()
             shown.send(CTRL_D)
             await task
         finally:

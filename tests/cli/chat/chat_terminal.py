@@ -30,6 +30,8 @@ class ChatTerminal:
         """Run a command of vaka, with ``before`` in front of it, or another ``program``."""
         self.screen: Any = pyte.HistoryScreen(columns, rows, history=5000)
         self._stream: Any = pyte.ByteStream(self.screen)
+        self.written = b""
+        """Everything that was written, escape sequences included."""
         self._master, slave = os.openpty()
         self.resize(columns, rows)
         arguments = ["setsid", "--ctty", *(program or [*before, sys.executable, "-m", "vaka", command, *words])]
@@ -109,6 +111,7 @@ class ChatTerminal:
             data = os.read(self._master, 65536)
         except OSError:  # the process has exited
             return False
+        self.written += data
         while _CURSOR_REQUEST in data:  # a terminal answers with the place of its cursor
             before, data = data.split(_CURSOR_REQUEST, 1)
             self._stream.feed(before)

@@ -263,3 +263,22 @@ def test_a_session_is_chosen_from_a_list_and_the_inputs_of_its_project_are_remem
         chat.expect("\n❯ A first question.\n")
     (file,) = (tmp_path / "data" / "vaka" / "history").iterdir()
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_plain_chat_prints_lines_and_never_draws_them_again(shell: Shell) -> None:
+    shell.write_script(call_line("pay", amount=3), say_line("**Paid.**"))
+    with ChatTerminal(shell, "--model", "scripted:script.jsonl", "--plain", "--agent", "agent.py") as chat:
+        chat.expect("/help")
+        chat.send("Pay \\\nthree.\n")
+        chat.expect("Approve pay?")
+        chat.send("y\n")
+        chat.expect("ready")
+        chat.send("/sessions\n")
+        chat.expect("1. Pay three.")
+        chat.send("1\n")
+        chat.expect("❯ Pay\n  three.")
+        chat.send(CTRL_C)
+        assert chat.wait_exit() == 0
+        assert "\nPaid.\n" in chat.text
+        assert "○ pay" in chat.text
+        assert b"\x1b" not in chat.written

@@ -35,8 +35,8 @@ async def test_a_long_paste_is_folded_sent_whole_edited_and_cannot_send_itself(
         await chat.expect("Fine.")
         chat.send(f"{BEGIN}one{END}\r/exit\r{BEGIN}two{END}\x03{END}")
         await chat.expect("two")
-        assert chat.chat.screen.buffer.text == "one\n/exit\ntwo\x03"
-        chat.chat.screen.buffer.reset()
+        assert chat.buffer.text == "one\n/exit\ntwo\x03"
+        chat.buffer.reset()
         chat.send(f"{BEGIN}{lines}{END}{CTRL_G}")
         await chat.expect("row 119")
         messages = await chat.chat.session.messages()

@@ -16,6 +16,7 @@ from vaka.agents.react import tool_name_of
 from vaka.cli.bootstrap import current_user
 from vaka.cli.chat.completion import ChatCompleter, attached_files
 from vaka.cli.chat.notifications import Notifier
+from vaka.cli.chat.plain_screen import PlainScreen
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
 from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
@@ -27,7 +28,7 @@ from vaka.cli.render import as_printable
 from vaka.cli.turn.approval_prompt import ApprovalDialog, render_approval, render_rules
 from vaka.cli.turn.attachments import read_attachments
 from vaka.core.ports.files import Files
-from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, QuestionAsked, key_of
 from vaka.core.types.errors import InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, DecisionId, SessionId
@@ -60,6 +61,8 @@ class ChatSettings(msgspec.Struct, kw_only=True):
     set_mode: Callable[[str], None] = lambda mode: None
     """Applies another permission mode."""
     history: Path | None = None
+    plain: bool = False
+    """Whether the chat prints lines only: without a spinner, colours and anything that is drawn again."""
     notify: str = "off"
     """What happens when the chat needs a person who looks elsewhere: ``off``, ``bell`` or ``desktop``."""
     notify_after: float = 10.0
@@ -83,17 +86,26 @@ class Chat:
         self._typed_inputs: set[str] = set()
         """The keys of inputs whose tool calls were typed here."""
         self._last_interrupt = -SECOND_INTERRUPT_SECONDS
-        self.screen = ChatScreen(
+        self._echoed: set[str] = set()
+        """The keys of inputs that the terminal shows already, as lines that were typed."""
+        self.screen = self._make_screen()
+        settings.theme = "dark" if settings.theme == "auto" else settings.theme
+        self.renderer = self._make_renderer()
+        self.view = self._make_view()
+        self._notifier = Notifier(settings.notify)
+
+    def _make_screen(self) -> ChatScreen | PlainScreen:
+        settings = self.settings
+        if settings.plain:
+            settings.theme = "none"
+            return PlainScreen(submit=self.submit, interrupt=self.interrupt)
+        return ChatScreen(
             live_text=self._live_text, status=self._status, submit=self.submit, interrupt=self.interrupt,
             keys=(("s-tab", self._next_mode), ("c-o", self._show_last_result)),
             completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
             color=settings.theme != "none", unicode=settings.unicode, output=settings.output,
             on_background=self.set_theme if settings.theme == "auto" else None,
         )  # fmt: skip
-        settings.theme = "dark" if settings.theme == "auto" else settings.theme
-        self.renderer = self._make_renderer()
-        self.view = SessionView(self.renderer)
-        self._notifier = Notifier(settings.notify)
 
     async def run(self, prompt: str = "", *, keys: str = "") -> int:
         """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
@@ -127,7 +139,7 @@ class Chat:
         if self._follow_task is not None:
             self._follow_task.cancel()
         self._stop_prompt()
-        self.session, self.view = session, SessionView(self.renderer)
+        self.session, self.view = session, self._make_view()
         self._dismissed.clear()
         info = await self.runtime.store.sessions.find(session.id)
         after = Cursor(0, 0)
@@ -166,7 +178,11 @@ class Chat:
         if files:
             content = (Text(text=replace_surrogates(text)), *read_attachments([str(file) for file in files]))
         steers = self.view.busy and not self.view.runs_typed_calls and self.settings.busy == "steer"
-        await self.session.send(content, on_busy="steer" if steers else "queue", model=self.model)
+        key = ""
+        if self.settings.plain:
+            key = self.runtime.env.ids.new_id("inp")
+            self._echoed.add(key)
+        await self.session.send(content, on_busy="steer" if steers else "queue", model=self.model, key=key)
 
     async def _call_tools(self, text: str, calls: Sequence[TypedCall]) -> None:
         """Make tool calls that the user typed, in a turn of their own: under the rules, in the sandbox, in the log."""
@@ -228,7 +244,8 @@ class Chat:
                 async for event in events:
                     self._resize()
                     started = self.view.turn_since
-                    self.screen.print(self.view.take(event))
+                    text = self.view.take(event)
+                    self.screen.print(text if key_of(event.data) not in self._echoed else "")
                     self._notify(event, started)
                     self._update_prompt()
                     self.screen.redraw()
@@ -238,12 +255,13 @@ class Chat:
     def _notify(self, event: Event, started: float | None) -> None:
         """Notify a person who looks elsewhere of a question, and of the end of a turn that took long."""
         ended = started is not None and self.view.turn_since is None
-        if self.screen.focused:
-            return
-        if isinstance(event.data, ApprovalRequested | QuestionAsked) and not self._is_typed():
+        away = not self.screen.focused
+        if away and isinstance(event.data, ApprovalRequested | QuestionAsked) and not self._is_typed():
             self.screen.write_control(self._notifier.notify("a question waits for your answer"))
-        elif ended and time.monotonic() - (started or 0.0) >= self.settings.notify_after:
+        elif away and ended and time.monotonic() - (started or 0.0) >= self.settings.notify_after:
             self.screen.write_control(self._notifier.notify("the turn has ended"))
+        if ended and self.settings.plain:
+            self.print_note("ready")
 
     def _update_prompt(self) -> None:
         """Ask about the oldest open decision; end a question that was answered elsewhere."""
@@ -337,6 +355,9 @@ class Chat:
         if self.view.cards:
             call, body = self.view.cards[-1]
             self.screen.print(self.renderer.tool_call(call, body.result, full=True) + "\n")
+
+    def _make_view(self) -> SessionView:
+        return SessionView(self.renderer, live=not self.settings.plain)
 
     def _make_renderer(self) -> RichRenderer:
         return RichRenderer(self.screen.columns, theme=self.settings.theme, unicode=self.settings.unicode)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.cells import cell_len, set_cell_size
 
+from vaka.cli.chat.plain_screen import PlainScreen
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.terminal import open_output
 from vaka.cli.display.plain_renderer import format_cost
@@ -69,7 +70,13 @@ class SessionPicker:
     """Lists the sessions of a project, or of all, the last changed first; a page is read when it is needed."""
 
     def __init__(
-        self, store: Store, screen: ChatScreen, *, current: str = "", everywhere: bool = False, unicode: bool = True
+        self,
+        store: Store,
+        screen: ChatScreen | PlainScreen,
+        *,
+        current: str = "",
+        everywhere: bool = False,
+        unicode: bool = True,
     ) -> None:
         self._store, self._screen, self._current, self._unicode = store, screen, current, unicode
         self._project: Path | None = None if everywhere else trust_root_of(Path.cwd())
@@ -86,15 +93,33 @@ class SessionPicker:
     async def choose(self, text: str = "") -> SessionInfo | None:
         """Let the user choose a session; ``None`` when they leave the list."""
         self._text = text
+        if isinstance(self._screen, PlainScreen):
+            return await self._choose_by_number(self._screen)
+        return await self._choose_from_list(self._screen)
+
+    async def _choose_by_number(self, screen: PlainScreen) -> SessionInfo | None:
+        await self._read()
+        shown = self._rows[:MAX_ROWS]
+        lines = [f"{number}. {self._row(info)}" for number, info in enumerate(shown, start=1)]
+        if not lines:
+            screen.print("there are no sessions\n")
+            return None
+        question = "\n".join([*lines, "Number of the session, or an empty line to leave:"])
+        answer = (await screen.ask(question) or "").strip()
+        return shown[int(answer) - 1] if answer.isdigit() and 0 < int(answer) <= len(shown) else None
+
+    async def _choose_from_list(self, screen: ChatScreen) -> SessionInfo | None:
         self._restart()
         actions: dict[str, Callable[[], None]] = {
             "up": lambda: self._move(-1), "down": lambda: self._move(1), "pageup": lambda: self._move(-MAX_ROWS),
             "pagedown": lambda: self._move(MAX_ROWS), "tab": self._toggle_project,
-            "delete": lambda: self._screen.answer(DELETE), "c-x": lambda: self._screen.answer(DELETE),
+            "delete": lambda: screen.answer(DELETE), "c-x": lambda: screen.answer(DELETE),
         }  # fmt: skip
         try:
             while True:
-                answer = await self._screen.ask(self._render, actions=actions, on_text=self._filter, text=self._text)
+                answer = await screen.ask(
+                    lambda: self._render(screen.rows), actions=actions, on_text=self._filter, text=self._text
+                )
                 if answer is None:
                     return None
                 if answer == DELETE:
@@ -186,14 +211,15 @@ class SessionPicker:
         selected = self._rows[self._selected : self._selected + 1]
         return next((info for info in (*selected, *shown) if (info.id, info.head) not in self._details), None)
 
-    def _render(self) -> str:
+    def _render(self, height: int) -> str:
         width = max(self._screen.columns - 1, 10)
-        rows = max(min(MAX_ROWS, self._screen.rows - 9), 1)
+        rows = max(min(MAX_ROWS, height - 9), 1)
         self._first = min(max(self._first, self._selected - rows + 1), self._selected)
         where = "all projects" if self._project is None else "this project"
         lines = [f"Sessions of {where}{f' with {self._text!r}' if self._text else ''}"]
         for number, info in enumerate(self._rows[self._first : self._first + rows], start=self._first):
-            lines.append(self._row(info, width, selected=number == self._selected))
+            sign = "❯ " if number == self._selected else "  "
+            lines.append(f"{sign}{self._row(info, width - len(sign))}")
             details = self._details.get((info.id, info.head))
             if number == self._selected and details is not None and details.preview:
                 lines.append(f"    {details.preview}")
@@ -207,17 +233,17 @@ class SessionPicker:
         text = "\n".join(_fit(as_printable(line, lines=False), width) for line in lines if line)
         return text if self._unicode else text.translate(_ASCII)
 
-    def _row(self, info: SessionInfo, width: int, *, selected: bool) -> str:
+    def _row(self, info: SessionInfo, width: int = 0) -> str:
+        """Return the title and the facts of a session, in columns if there is a width."""
         details = self._details.get((info.id, info.head))
         facts = [format_age(info.updated), *([details.facts] if details is not None else [])]
         if self._project is None and info.folder:
             facts.append(shorten(Path(info.folder).name, 20))
         right = " · ".join(facts)
-        sign = "❯ " if selected else "  "
-        room = width - len(sign) - cell_len(right) - 2
-        if room < 12:
-            return f"{sign}{_title_of(info)}"
-        return f"{sign}{set_cell_size(_title_of(info), room)}  {right}"
+        room = width - cell_len(right) - 2
+        if not width:
+            return f"{_title_of(info)} · {right}"
+        return _title_of(info) if room < 12 else f"{set_cell_size(_title_of(info), room)}  {right}"
 
 
 _ASCII = str.maketrans("❯·…", ">-~")
@@ -231,13 +257,15 @@ def _fit(line: str, width: int) -> str:
     return line if cell_len(line) <= width else f"{set_cell_size(line, width - 1)}…"
 
 
-async def pick_session(store: Store, *, everywhere: bool, color: bool, unicode: bool) -> SessionInfo | None:
+async def pick_session(
+    store: Store, *, everywhere: bool, color: bool, unicode: bool, plain: bool
+) -> SessionInfo | None:
     """Show the list alone on the terminal and return the session that the user chooses."""
 
     async def ignore(text: str) -> None:
         pass
 
-    screen = ChatScreen(
+    screen = PlainScreen(submit=ignore, interrupt=lambda: False) if plain else ChatScreen(
         live_text=str, status=str, submit=ignore, interrupt=lambda: False, color=color, unicode=unicode,
         output=open_output(),
     )  # fmt: skip

@@ -63,6 +63,7 @@ _EXAMPLES = options.format_examples(
 )  # fmt: skip
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and converse in the copy.")
 @click.option("--theme", type=options.setting_choice("theme"), help="Colours; auto asks the terminal.")
+@click.option("--plain", flag_value="on", help="Print lines only, for screen readers: nothing is drawn again.")
 @click.option(
     "--while-busy", type=click.Choice(["steer", "queue"]), default="steer", show_default=True,
     help="What an input does while a turn runs: join it, or wait behind it.",
@@ -98,7 +99,9 @@ def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
         if wanted != CHOOSE:
             return await store.sessions.find(parse_session_id(wanted))
         color = _theme_of(settings) != "none"
-        return await lazy.pick_session()(store, everywhere=everywhere, color=color, unicode=locale_has_unicode())
+        return await lazy.pick_session()(
+            store, everywhere=everywhere, color=color, unicode=locale_has_unicode(), plain=settings["plain"] == "on"
+        )
 
     info = with_store(settings, find)
     if info is None and wanted != CHOOSE:
@@ -121,6 +124,8 @@ def _converse(continued: Continuation, prompt: str) -> int:
             chat_settings = _chat_settings(runtime, continued.settings, flags)
             return await lazy.chat()(runtime, session, chat_settings).run(prompt, keys=keys)
 
+    if continued.settings["plain"] == "on":  # the terminal edits the lines
+        return run_loop(work(""))
     with TypeAhead() as typed:
         return run_loop(work(typed.keys))
 
@@ -130,7 +135,8 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
         runtime.env.policy = policy_from_settings(load_flag_settings({**flags, "permission_mode": mode}))
 
     return lazy.chat_settings()(
-        theme=_theme_of(settings), notify=settings["notify"], unicode=locale_has_unicode(), busy=flags["while_busy"],
+        theme=_theme_of(settings), plain=settings["plain"] == "on", notify=settings["notify"],
+        unicode=locale_has_unicode(), busy=flags["while_busy"],
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
     )  # fmt: skip
 
