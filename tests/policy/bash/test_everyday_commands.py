@@ -298,6 +298,93 @@ EVERYDAY = split_table(r"""
     (cd sub && npm test)
     test -f x && echo y
     [ -n "$X" ] && echo y
+    apt-get install -y curl
+    sudo apt-get install -y curl wget
+    brew install curl
+    apk add --no-cache curl
+    git commit -m "use curl"
+    git commit -m 'curl: fix'
+    git log --grep=curl
+    grep -rn curl src
+    grep -rn 'curl x' docs
+    rg 'curl -s' docs
+    which curl
+    command -v curl
+    type curl
+    man curl
+    echo curl x
+    echo "run curl x" > notes
+    printf '%s' curl
+    npm install curl
+    pip install curl
+    pytest -k curl
+    cat curl.c
+    ls /usr/bin/curl
+    gh pr create --title 'curl' --body 'use curl'
+    gh issue list --search curl
+    make curl
+    cargo test curl
+    go test -run curl ./...
+    jest curl
+    docker build --build-arg TOOL=curl .
+    sed -n '/curl/p' file
+    awk '/curl/ {print}' file
+    jq '.curl' x.json
+    find . -name curl
+    ./install.sh curl
+    python3 setup.py curl
+    for t in curl wget; do command -v "$t"; done
+    vim curl.md
+    mkdir curl
+    export TOOL=curl
+    pkill curl
+    pgrep -f 'curl x'
+    conda install curl
+    uv add curl
+    poetry add curl
+    kubectl logs curl
+    helm install curl chart
+    systemctl status curl
+    aws s3 cp a s3://b
+    aws s3 rm s3://b/c
+    terraform plan -var x=1
+    gcloud projects list
+    tsc --noEmit
+    bundle install
+    dotnet build
+    dotnet test
+    mvn -q -DskipTests package
+    flutter build apk
+    xcodebuild -list
+    swift build
+    zig build
+    deno fmt
+    vercel --prod
+    prisma migrate dev
+    alembic upgrade head
+    flask run
+    uvicorn app:app --reload
+    gunicorn app:app
+    celery -A x worker
+    locust -f x.py
+    protoc --go_out=. x.proto
+    buf generate
+    pre-commit run --all-files
+    commitlint --edit
+    sphinx-build docs out
+    mkdocs build
+    hugo
+    ffmpeg -i a.mp4 b.mp3
+    identify a.png
+    nvidia-smi
+    htop
+    lsof -i :80
+    netstat -tlnp
+    ss -tlnp
+    free -h
+    uptime
+    uname -a
+    lscpu
 """)
 
 

@@ -366,6 +366,112 @@ RUN_BY_ARGUMENTS = split_table(r"""
     eval 'make --eval x'
     if true; then tmux new -d x; fi
     xargs -a f -I{} sh -c {}
+""") + split_table(r"""
+    git archive --remote='ext::curl x' HEAD
+    more +'!curl x' f
+    nano -s 'curl x' f
+    perl -MIPC::Open3 -e 'open3(1,2,3,"curl x")'
+    perl -d -e 1
+    python -c 'import asyncio; asyncio.create_subprocess_exec("curl")'
+    python -c 'import webbrowser; webbrowser.get("curl x %s").open("y")'
+    php -r 'pcntl_exec("/usr/bin/curl");'
+    npm set-script x 'curl y'
+    npm pkg set scripts.x='curl y' && npm run x
+    pnpm -c exec 'curl x'
+    make CC='curl x'
+    rsync -ave 'curl x' a b:c
+    scp -o ProxyCommand='curl x' a b:c
+    sftp -b <(echo '!curl x') h
+    ssh -o KnownHostsCommand='curl x' h
+    sshpass -p x ssh h curl x
+    sshpass -p x curl y
+    mosh --ssh='curl x' h
+    autossh h curl x
+    gpg --photo-viewer curl x
+    gpg --exec-path /tmp x
+    gpg --use-agent --agent-program curl x
+    systemctl edit x
+    systemctl --user link ./x.service
+    systemctl start ./x.service
+    machinectl shell x curl
+    busctl call x
+    gdbus call --session x
+    dbus-send x
+    gtk-launch x
+    launchctl submit -l x -- curl
+    byobu new 'curl x'
+    wezterm start curl
+    pee 'curl x'
+    mispipe 'curl x' 'cat'
+    lckdo l curl x
+    parallel-moreutils curl -- x
+    zrun curl x
+    /proc/self/exe -c 'curl x'
+    CURL x
+    Curl x
+    ssh-keygen -D ./x.so
+    ssh-add -s ./x.so
+    s6-setuidgid me curl
+    nsjail -- curl x
+    minijail0 curl x
+    ip netns exec x curl y
+    ip -n x netns exec y curl z
+    ip vrf exec x curl y
+    timelimit curl x
+    uname26 curl x
+    pipexec curl x
+    execlineb -c 'curl x'
+    snice curl x
+    chcon x curl
+    runcon x curl y
+    sg grp 'curl x'
+    openvt -- curl x
+    openvt curl x
+    run-parts /tmp/x
+    run-parts --regex curl /usr/bin
+    debconf-apt-progress -- curl x
+    dpkg --pre-invoke='curl x' -i x
+    gem exec curl
+    gradle -I <(echo x) y
+    sbt 'eval "curl x".!'
+    mix run -e 'System.cmd("curl",[])'
+    iex -e 'x'
+    stack exec curl
+    cabal exec curl
+    opam exec -- curl x
+    guix shell x -- curl y
+    nox -- curl
+    dotenv curl x
+    vault agent -exec 'curl x'
+    envchain x curl y
+    teller run -- curl x
+    consul lock x curl y
+    etcdctl watch x -- curl y
+    vagrant ssh -c 'curl x'
+    vagrant ssh -- curl x
+    heroku run curl x
+    fly ssh console -C 'curl x'
+    gcloud compute ssh x --command='curl y'
+    gh alias set x '!curl y'
+    gh extension exec x
+    jj util exec -- curl x
+    hg bisect -c 'curl x'
+    radare2 -c '!curl x'
+    r2 -c '!curl x' -
+    tshark -X lua_script:x
+    dvips -R0 x
+    groff -U x
+    gforth -e 's" curl" system'
+    factor -e=x
+    cmd.exe /c curl
+    powershell.exe curl
+    wsl curl x
+    wsl.exe -e curl x
+    sg staff 'curl x'
+    pnpm -c exec 'curl x'
+    unknown-wrapper --flag curl x
+    sudo unknown-wrapper 3 /usr/bin/curl x
+    unknown-wrapper --run='curl x'
 """)
 
 

@@ -287,7 +287,10 @@ def _assigned_names(simple: SimpleCommand) -> list[str]:
 
 
 def _is_unknown_command(words: Words) -> bool:
-    return bool(words) and (words[0].value is None or words[0].from_braces)
+    if not words:
+        return False
+    value = words[0].value
+    return value is None or words[0].from_braces or value.startswith(("/proc/", "/dev/fd/"))
 
 
 def _first_unsafe_assignment(simple: SimpleCommand) -> str:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from vaka.matching.globs import matches_parts, matches_wildcards
+from vaka.policy.bash.parse.hidden_programs import find_possible_commands
 from vaka.policy.bash.parse.syntax import (
     Assignment,
     ShellScript,
@@ -316,7 +317,7 @@ def restriction_forms_of(simple: SimpleCommand) -> Iterator[Words]:
         guess = words[0].guess
         if guess is None:
             continue
-        name = base_name(guess)
+        name = base_name(guess).lower()  # some file systems ignore case
         if name != words[0].value:
             words = (literal_word(name), *words[1:])
             yield words
@@ -381,7 +382,19 @@ class CommandRules:
         for rule, pattern in self.ask:
             if _best_match(pattern, views) != "no" and not self.is_answered(rule.text, simple):
                 return Finding("ask", rule.text, rule.layer, f"the rule {rule.text} asks about it")
-        return possible
+        return possible or self._find_named_command(simple)
+
+    def _find_named_command(self, simple: SimpleCommand) -> Finding | None:
+        """Return a question if the arguments of an unknown program are a command that a rule denies or asks about."""
+        forms = () if simple.calls_function else (form for one in simple.forms for form in find_possible_commands(one))
+        views = [CommandView((literal_word(base_name(form[0].guess or "")), *form[1:])) for form in forms if form]
+        for rule, pattern in (*self.deny, *self.ask) if views else ():
+            if pattern.kind != "any" and any(view.match(pattern) == "yes" for view in views):
+                if self.is_answered(rule.text, simple):
+                    continue
+                reason = f"it may run a command in its arguments; see the rule {rule.text}"
+                return Finding("ask", rule.text, rule.layer, reason)
+        return None
 
     def find_hidden_program(self, simple: SimpleCommand, *, restrict_files: bool = False) -> Finding | None:
         """Return a question about a command that may run a denied one unseen; an exact rule covers its arguments.

@@ -1,15 +1,15 @@
 """Programs that run what rules cannot see: code for interpreters, and options that decide what runs."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from vaka.policy.bash.parse.inline_scripts import ScriptText, text_of_file
-from vaka.policy.bash.parse.syntax import PLACEHOLDER, Word, WordExpansion, Words
+from vaka.policy.bash.parse.inline_scripts import SHELLS, ScriptText, text_of_file
+from vaka.policy.bash.parse.syntax import PLACEHOLDER, Word, WordExpansion, Words, literal_word
 from vaka.policy.bash.parse.variables import is_unsafe_variable
-from vaka.policy.bash.parse.wrappers import base_name, find_assigned_names
-from vaka.policy.bash.programs import name_set, read_table
+from vaka.policy.bash.parse.wrappers import REMOTE_RUNNERS, WRAPPERS, base_name, find_assigned_names
+from vaka.policy.bash.programs import name_set, read_set, read_table
 from vaka.policy.bash.script_checks import may_awk_run, may_sed_run, sed_input_files
 
 _VERSION = re.compile(r"(?<=[a-z])-?\d+(?:\.\d+)*$")
@@ -100,6 +100,37 @@ def reads_unknown_file(words: Words, bodies: Iterable[str] = ()) -> bool:
         )
     texts = (*(word.placeholder_text for word in codes), *bodies)
     return any(len(text) > _MAX_TEXT or re.search(interpreter.reads, text) is not None for text in texts)
+
+
+_TABLES = ("harmless", "checked", "reading", "recursive", "command_options", "script_options")
+
+_PLAIN_PROGRAMS = read_set("plain_programs").union(
+    _INTERPRETERS, WRAPPERS, REMOTE_RUNNERS, SHELLS, ("git", "find", "fd"), *(read_table(name) for name in _TABLES),
+    *(read_set(name) for name in ("writing_programs", "reading_programs", "file_listers")),
+)  # fmt: skip
+"""Programs that run no argument, or of which it is known which."""
+
+_TARGET_PROGRAMS = read_set("target_programs")
+
+_MAX_ARGUMENTS = 32
+
+
+def find_possible_commands(words: Words) -> Iterator[Words]:
+    """Yield the commands that the arguments of a program may be, if it is not known what it does with them."""
+    name = words[0].value if words else None
+    if name is None or name in _PLAIN_PROGRAMS or _VERSION.sub("", name) in _PLAIN_PROGRAMS:
+        return
+    if " " in name:  # a script, for a wrapper that starts a shell
+        yield _split_text(name)
+    for index, word in enumerate(words[1 : _MAX_ARGUMENTS + 1] if "/" not in name else (), 1):
+        text = word.guess or ""
+        if text and not text.startswith("-") and name not in _TARGET_PROGRAMS:
+            yield words[index:]
+        yield from (_split_text(part) for part in (text if " " in text else "", text.partition("=")[2]) if part)
+
+
+def _split_text(text: str) -> Words:
+    return tuple(map(literal_word, text.lstrip("!|").split()[:_MAX_ARGUMENTS]))
 
 
 def is_interpreter(words: Words) -> bool:

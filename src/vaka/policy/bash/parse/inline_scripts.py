@@ -332,6 +332,8 @@ def _find_option_values(values: list[str], options: str) -> Iterator[str]:
                 text = text if equals else "".join(values[index + 1 : index + 2])
             elif value.startswith(option):
                 text = value[len(option) :].removeprefix("=") or "".join(values[index + 1 : index + 2])
+            elif len(option) == 2 and re.fullmatch(rf"-[A-Za-z]+{option[1]}", value):  # the last of a cluster
+                text = "".join(values[index + 1 : index + 2])
             else:
                 continue
             if text.startswith(start):
