@@ -99,11 +99,12 @@ class LayeredPolicy:
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
         """Return whether a call may run, must be asked about, or must not run."""
-        decision = self.decide(spec, call.arguments)
+        tool = targets_of(spec.name)
+        decision = self._decide(spec, tool, call.arguments)
         verdict = decision.verdict
         if isinstance(verdict, Deny):
             return verdict
-        folder = self._start_folder if is_command_tool(spec) else None
+        folder = self._start_folder if tool.target_kind == "command" else None
         if isinstance(verdict, Allow):
             return verdict if folder is None else msgspec.structs.replace(verdict, folder=folder)
         if decision.single_use:
@@ -183,15 +184,19 @@ class LayeredPolicy:
 
     def visible(self, spec: ToolSpec) -> bool:
         """Return whether the model sees the tool: not when a rule denies every call of it."""
-        return not any(rule.match_kind == "tool" for rule in self._tool_rules(spec)[0])
+        denied = self._tool_rules(spec)[0]
+        return not denied or not any(rule.match_kind == "tool" for rule in denied)
 
     def decide(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> PermissionDecision:
         """Return the decision on a call with its reasons."""
+        return self._decide(spec, targets_of(spec.name), arguments)
+
+    def _decide(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
         try:
-            decision = self._decide_by_target(spec, targets_of(spec.name), arguments)
+            decision = self._decide_by_target(spec, tool, arguments)
         except ValueError as error:
             decision = self._decide_unknown_target(spec, arguments, str(error))
-        return self._deny_questions(decision, spec.name)
+        return decision if decision.decision == "allow" else self._deny_questions(decision, spec.name)
 
     def may_read(self, path: str) -> Verdict:
         """Return what deny and ask rules say about reading a file with any tool; the mode is not consulted."""
@@ -238,7 +243,7 @@ class LayeredPolicy:
         self, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str] | None = None, host: str = ""
     ) -> PermissionDecision | None:
         """Decide by rules that match neither a path nor a command; else a tool from code is allowed."""
-        for rules in self._tool_rules(spec):
+        for rules in filter(None, self._tool_rules(spec)):
             matching = [rule for rule in rules if _matches_call(rule, spec, arguments, words or [], host)]
             if self._rules_by_answer:
                 matching = [one for one in matching if not self._is_answered(one, spec, arguments, words or [], host)]

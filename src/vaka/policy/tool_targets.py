@@ -79,6 +79,8 @@ _WILDCARDS = frozenset("*?[{\\")
 
 _UNKNOWN_TOOL = ToolTargets("none")
 
+_TARGETS = BUILTIN_TOOLS | {alias: BUILTIN_TOOLS[name] for alias, name in _TOOL_ALIASES.items()}
+
 
 def builtin_name_of(name: str) -> str:
     """Return the name of a built-in tool for any of its aliases; any other name unchanged."""
@@ -87,7 +89,7 @@ def builtin_name_of(name: str) -> str:
 
 def targets_of(name: str) -> ToolTargets:
     """Return how rules look at a tool, by its name or an alias; a tool that is not built in has no known targets."""
-    return BUILTIN_TOOLS.get(builtin_name_of(name), _UNKNOWN_TOOL)
+    return _TARGETS.get(name, _UNKNOWN_TOOL)
 
 
 def read_targets(tool: ToolTargets, arguments: Mapping[str, Any]) -> list[str]:

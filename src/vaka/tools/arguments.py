@@ -77,10 +77,18 @@ def check_json_data(value: Any) -> InvalidArguments | None:
 def _parse_strict(text: str) -> Any:
     """Return the value of valid JSON; raise ``ValueError`` for bad syntax, ``_RejectedJson`` for forbidden values."""
     _check_depth(text)
-    value = _DECODER.decode(text)
+    value = _decode_object(text) or _DECODER.decode(text)
     if not text.isascii() or "\\u" in text:
         _check_value(value)
     return value
+
+
+def _decode_object(text: str) -> dict[str, Any] | None:
+    """Return the object of a text without spaces around it, as most are; ``None`` for any other text."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    value, end = _DECODER.raw_decode(text)
+    return value if end == len(text) else None
 
 
 def _check_depth(text: str) -> None:
@@ -285,7 +293,9 @@ class ArgumentReader:
         if nulls:
             value = without_nulls(value, self._schema, self._schema)
         known = self._known_names if self._known_names is not None else value.keys()
-        faults = [f"arguments: unknown {name!r}{suggest_name(name, known)}" for name in value if name not in known]
+        faults: list[str] = []
+        if not known >= value.keys():
+            faults += [f"arguments: unknown {name!r}{suggest_name(name, known)}" for name in value if name not in known]
         faults += self._validator.find_faults(value)
         return InvalidArguments("\n".join(faults)) if faults else ParsedArguments(value, repaired)
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeGuard, TypeVar, get_args, overload
 
 import msgspec
@@ -134,6 +134,7 @@ def _notify_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) 
 
 
 _PART_TYPES: tuple[type, ...] = get_args(Part)
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 
 ToolReturn: TypeAlias = "ToolResult | Part | Sequence[Part] | JSON"
 """What a tool returns to the loop."""
@@ -145,6 +146,8 @@ class NotSerializable(ValueError):
 
 def normalize_output(value: Any) -> ToolReturn:
     """Return content unchanged, other values as JSON data; raise ``NotSerializable`` if JSON cannot express one."""
+    if value is None or type(value) is bool or (type(value) is int and _MIN_INT <= value <= _MAX_INT):
+        return value  # the checks below are slower
     if isinstance(value, str):
         return replace_surrogates(str(value))
     if isinstance(value, ToolResult):
@@ -200,7 +203,7 @@ def _clean_json(value: Any) -> JSON:
         return [_clean_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+    if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT:
         return str(value)
     return value
 
@@ -328,11 +331,11 @@ class FunctionTool(Generic[P, R]):
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         """Return the arguments ``raw`` stands for, or what is wrong with them."""
-        return self._load_definition().argument_reader.read(raw)
+        return (self._cell.definition or self._load_definition()).argument_reader.read(raw)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
         """Call the function and return its result as content or JSON data."""
-        definition = self._load_definition()
+        definition = self._cell.definition or self._load_definition()
         try:
             args, kwargs = definition.signature.bind(context, arguments)
         except CONVERSION_ERRORS as error:
@@ -340,7 +343,8 @@ class FunctionTool(Generic[P, R]):
                 context.call, f"the arguments of {self.name} cannot be used: {error}", invalid_arguments=True
             )
         try:
-            value = normalize_output(await self._run(context, functools.partial(self.function, *args, **kwargs)))
+            work = functools.partial(self.function, *args, **kwargs)
+            value = normalize_output(await self._run(context, work, definition.is_async))
         except NotSerializable as error:
             return failed_result(context.call, f"{self.name} ran, but {error}")
         validator = definition.output_validator
@@ -355,10 +359,12 @@ class FunctionTool(Generic[P, R]):
             self._cell.definition = _ToolDefinition(self.function, self.name, self.options)
         return self._cell.definition
 
-    async def _run(self, context: ToolContext, work: Callable[[], Any]) -> Any:
+    async def _run(self, context: ToolContext, work: Callable[[], Any], is_async: bool) -> Any:
         try:
-            if self._load_definition().is_async:
+            if is_async:
                 value = work()
+                if type(value) is CoroutineType:
+                    return await value
             else:
                 value = await run_in_thread(lambda: _drain_generator(context, work()), self.name)
             if inspect.isasyncgen(value):

@@ -121,7 +121,8 @@ class Permissions:
 
     def _policy_for(self, spec: ToolSpec) -> Policy:
         """Return the policy that judges a call: that of the runtime, with the values and grants of this session."""
-        rules, grants = self._session_policy(spec), self._active_grants(spec)
+        rules = self._session_policy(spec)
+        grants = self._active_grants(spec) if self.log.state.grants else []
         return cast("GrantingPolicy", rules).with_grants(grants) if grants and hasattr(rules, "with_grants") else rules
 
     def _session_policy(self, spec: ToolSpec) -> Policy:
@@ -135,8 +136,6 @@ class Permissions:
 
     def _active_grants(self, spec: ToolSpec) -> list[Grant]:
         """Return the grants that have not expired and were given for this version of the tool."""
-        if not self.log.state.grants:
-            return []
         now = format_timestamp(self.env.clock.time())
         return [
             grant for grant in self.log.state.grants

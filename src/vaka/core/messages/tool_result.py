@@ -1,5 +1,6 @@
 """Convert the return value of a tool into its ToolResult."""
 
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from vaka.core.types.message import (
     replace_surrogates,
 )
 
+_SCALARS = frozenset[type]({int, float, bool, NoneType})
 _PARTS = (Text, Image, Audio, Document, Stored, Reasoning, CallRef)
 
 _encode_result, _decode_result = msgspec.json.Encoder().encode, msgspec.json.Decoder(ToolResult).decode
@@ -33,10 +35,13 @@ def as_result(call: CallId, value: Any) -> ToolResult:
         return ToolResult(call=call, content=(Text(text=replace_surrogates(value)),))
     if isinstance(value, _PARTS):
         return _round_trip(ToolResult(call=call, content=_clean_parts((value,))))
-    parts = _as_parts(value)
-    if parts:
-        return _round_trip(ToolResult(call=call, content=_clean_parts(parts)))
-    data = _clean_json(msgspec.to_builtins(value))
+    if type(value) in _SCALARS:
+        data = value
+    else:
+        parts = _as_parts(value)
+        if parts:
+            return _round_trip(ToolResult(call=call, content=_clean_parts(parts)))
+        data = _clean_json(msgspec.to_builtins(value))
     return ToolResult(call=call, content=(Text(text=msgspec.json.encode(data).decode()),), value=data)
 
 

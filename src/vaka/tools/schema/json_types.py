@@ -44,6 +44,10 @@ class AnyType(msgspec.Struct, frozen=True):
         return value
 
 
+_JSON_SCALARS = frozenset[type]({str, int, float, bool, NoneType})
+"""Types whose values are those of JSON."""
+
+
 class ScalarType(msgspec.Struct, frozen=True):
     """One of ``SCALAR_TYPES``; ``make`` is the subclass to build, if any."""
 
@@ -51,7 +55,8 @@ class ScalarType(msgspec.Struct, frozen=True):
     make: type | None = None
 
     def convert(self, value: Any) -> Any:
-        plain = _convert_scalar(self.kind, value)
+        exact = type(value) is self.kind and self.kind in _JSON_SCALARS
+        plain = value if exact else _convert_scalar(self.kind, value)
         return plain if self.make is None else self.make(plain)
 
 
@@ -234,7 +239,7 @@ def _convert_scalar(kind: Any, value: Any) -> Any:
         return kind(_convert_scalar(str, value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if kind in {str, int, float, bool, NoneType} and type(value) is kind:
+    if kind in _JSON_SCALARS and type(value) is kind:
         return value
     return msgspec.convert(value, kind)
 

@@ -56,6 +56,8 @@ class ToolSignature(msgspec.Struct, frozen=True):
             known = {part.name for part in self.members}
             rest = {key: item for key, item in arguments.items() if key not in known}
             values |= {key: self.extra_type.convert(item) for key, item in rest.items()}
+        if not self.positional:
+            return [], values
         defaults = {part.attribute: part.default for part in self.members}
         return [values.pop(name, defaults.get(name)) for name in self.positional], values
 
