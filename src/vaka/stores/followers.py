@@ -166,7 +166,7 @@ class HeadWaiters(Generic[K]):
 
     def wake(self, key: K, head: int) -> None:
         """Resolve the waits for ``key`` that are below ``head``."""
-        for future, after in self._waiting.get(key, {}).items():
+        for future, after in self._waiting[key].items() if key in self._waiting else ():
             if head > after and not future.done():
                 future.set_result(head)
 

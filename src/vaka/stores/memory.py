@@ -134,7 +134,10 @@ class MemoryHub:
             self.blocks.close()
 
     def _is_watched(self, key: MemoryKey) -> bool:
-        return any(key in hub.mailboxes for hub in self.other_hubs())
+        for hub in self.shared.hubs:  # noqa: SIM110  # faster than a generator
+            if hub is not self and key in hub.mailboxes:
+                return True
+        return False
 
     def _send_blocks(self, key: MemoryKey, events: Sequence[Event]) -> None:
         for hub in self.other_hubs():
@@ -178,15 +181,14 @@ class MemoryEvents(_MemoryPort):
         current = len(log.events)
         if current != head:
             raise HeadMoved(f"session {session!r}: the log is at {current}, not at {head}")
-        check_batch(session, events, head=head, head_hash=log.hash)
+        check_batch(session, events, head=head, head_hash=log.events[-1].hash if current else "")
         if events:
             log.events += events
             shared.logs[key] = log
         if release:
             del shared.claims[key]
-        current += len(events)
-        shared.wake(key, current)
-        return current
+        shared.wake(key, len(log.events))
+        return len(log.events)
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         log = self._shared.logs.get((self._namespace, session))

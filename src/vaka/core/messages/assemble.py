@@ -177,8 +177,9 @@ class MessageAssembly:
         block = self._calls.get(chunk.index)
         if block is None:
             block = self._calls[chunk.index] = self._open_block("call")
-        block.name = block.name or replace_surrogates(chunk.name)
-        block.provider_id = block.provider_id or replace_surrogates(chunk.id)
+        if chunk.name or chunk.id:
+            block.name = block.name or replace_surrogates(chunk.name)
+            block.provider_id = block.provider_id or replace_surrogates(chunk.id)
         block.repaired = block.repaired or chunk.repaired
         text = replace_surrogates(chunk.arguments)
         offset = block.append(text)
@@ -220,7 +221,7 @@ class CallParser:
 
 def match_call_refs(content: Content, calls: list[ToolCall]) -> Content:
     """Return the content with one ``CallRef`` for each call: a middleware may have added or removed calls."""
-    if not calls and not [part for part in content if type(part) is CallRef]:
+    if [part.id for part in content if type(part) is CallRef] == [call.id for call in calls]:
         return content
     ids = {call.id for call in calls}
     kept = tuple(part for part in content if not isinstance(part, CallRef) or part.id in ids)

@@ -13,6 +13,7 @@ from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import (
     Audio,
+    CallRef,
     Content,
     Document,
     Image,
@@ -67,7 +68,7 @@ async def store_text(log: Log, text: str) -> Stored:
 async def offload(log: Log, content: Content) -> Content:
     """Return ``content`` with its large parts stored as blobs."""
     for part in content:
-        if (len(part.text) > SMALL_TEXT) if type(part) is Text else _is_large(part):
+        if (len(part.text) > SMALL_TEXT) if type(part) is Text else type(part) is not CallRef and _is_large(part):
             break
     else:
         return content

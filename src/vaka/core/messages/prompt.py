@@ -92,11 +92,11 @@ class Conversation:
 
     async def load_messages(self, blobs: BlobStore) -> tuple[Message, ...]:
         """Return all messages with the content of their blobs."""
-        answer = self._open_answer()
-        if not self._with_blobs and not any(names_blobs(message) for message in answer):
+        answer, first_open = self._open_answer(), len(self._messages)
+        positions = [at for at, message in enumerate(answer, first_open) if names_blobs(message)] if answer else []
+        if not self._with_blobs and not positions:
             return (*self._messages, *answer)  # one copy: a long conversation has thousands of messages
-        messages, first_open = [*self._messages, *answer], len(self._messages)
-        positions = [at for at in range(first_open, len(messages)) if names_blobs(messages[at])]
+        messages = [*self._messages, *answer]
         for position in (*self._with_blobs, *positions):
             message = self._loaded.get(position) or await restore_message(blobs, messages[position])
             if _length_of(message) <= MAX_KEPT_CHARACTERS:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from itertools import accumulate, islice
 from operator import attrgetter, sub
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -75,13 +75,14 @@ class ContextWindow:
         self.events: list[Event] = list(visible)
         self.size = sum(map(len, map(_STORED_BYTES, self.events)))
         """Bytes of the events."""
-        self._views: dict[AgentPath, WindowView] = {}
+        self._views: dict[AgentPath, Any] = {}
         self._steps: list[int] = []
         """The steps of the events that an index was made of."""
         self._digests = [(0, sha256())]
         """The digest of the first events, for each index that was made."""
         self.add(events, state)
-        self._trim(state)
+        if self.events:
+            self._trim(state)
 
     def index(self) -> WindowIndex:
         """Return the index of the window; only events that are new since the last one are looked at."""
@@ -103,9 +104,11 @@ class ContextWindow:
     def add(self, events: Iterable[Event], state: SessionState) -> None:
         """Add the next events of the log; ``state`` already includes them."""
         for event in events:
-            body = event.data
-            kind = type(body)
+            body: Any = event.data
+            kind = type(event.data)
             if kind not in _VISIBLE_BODIES:
+                continue
+            if kind is progress.StepStarted and not body.inputs:  # most steps
                 continue
             if kind in _SPECIAL_BODIES and not self._add_special(event):
                 continue
@@ -119,9 +122,10 @@ class ContextWindow:
 
     def view(self, path: AgentPath, make: Callable[[Iterable[Event]], V]) -> V:
         """Return the view of the agent at ``path``; ``make`` makes it from the events so far, later ones are added."""
-        if path not in self._views:
-            self._views[path] = make(self.events_at(path))
-        return cast("V", self._views[path])  # one kind of view exists for a path
+        view: V | None = self._views.get(path)  # one kind of view exists for a path
+        if view is None:
+            view = self._views[path] = make(self.events_at(path))
+        return view
 
     def forget_loaded(self) -> None:
         """Drop what the views have loaded besides the events."""
@@ -140,8 +144,6 @@ class ContextWindow:
     def _add_special(self, event: Event) -> bool:
         """Apply what an event ends; return whether the event itself is visible."""
         match event.data:
-            case progress.StepStarted(inputs=inputs):
-                return bool(inputs)
             case progress.SubagentCompleted(child=child, kept=kept):
                 if not kept:
                     self._drop_child((*event.path, child))

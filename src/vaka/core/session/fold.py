@@ -44,7 +44,8 @@ def _turn_started(state: SessionState, event: Event, body: progress.TurnStarted)
     state.agent = body.agent
     state.turn = RunningTurn(id=event.turn, agent=body.agent)
     state.lanes, state.marks = {"": AgentProgress(agent=body.agent)}, {}
-    _take_inputs(state, event.seq, body.inputs)
+    if body.inputs:
+        _take_inputs(state, event.seq, body.inputs)
 
 
 def _take_inputs(state: SessionState, seq: int, keys: Iterable[str]) -> None:
@@ -71,7 +72,8 @@ def _step_started(state: SessionState, event: Event, body: progress.StepStarted)
         lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
     if state.turn and not event.path:
         state.turn.rejected = ""  # in older logs a turn goes on after a rejection without a message
-    _take_inputs(state, event.seq, body.inputs)
+    if body.inputs:
+        _take_inputs(state, event.seq, body.inputs)
 
 
 def _step_completed(state: SessionState, event: Event, body: progress.StepCompleted) -> None:
@@ -122,7 +124,7 @@ def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -
         lane.made += 1
     else:
         state.calls += 1
-    lane.last, lane.streak = next(count_repeats(lane, [body.call]))
+    [(lane.last, lane.streak)] = count_repeats(lane, [body.call])
     lane.calls += 1
     lane.tools[body.call.name] = lane.tools.get(body.call.name, 0) + 1
     state.open[body.call.id] = OpenCall(
@@ -146,8 +148,9 @@ def _tool_returned(state: SessionState, event: Event, body: progress.ToolReturne
 
 def _tool_ended(state: SessionState, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
     call = state.open.pop(body.result.call, None)
-    if call:
+    if call and len(state.lanes) > 1:  # the first is that of the root agent
         _drop_children(state, agent_key((*call.path, child_name(call.number))))
+    if call and state.decisions:
         state.decisions = {key: d for key, d in state.decisions.items() if d.call != body.result.call}
 
 

@@ -35,11 +35,14 @@ class FollowerHub:
 
     def attach_writer(self, session: SessionId) -> Fanout:
         """Register a writer of this process; it publishes to followers directly."""
-        fanout = self.fanout_of(session)
-        if session not in self._writers:
+        fanout = self._fanouts.get(session)
+        if fanout is None:
+            fanout = self._fanouts[session] = Fanout(session)
+        elif session not in self._writers:
             fanout.clear_open_blocks()
         self._writers[session] = self._writers.get(session, 0) + 1
-        self._stop_pump(session)
+        if session in self._pumps:
+            self._stop_pump(session)
         self.store.live.share(session, fanout.snapshots)
         return fanout
 

@@ -1,6 +1,6 @@
 """The state of a session: small plain data that the fold computes and snapshots store."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -217,15 +217,16 @@ def agent_key(path: AgentPath) -> str:
     return "/".join(path) if path else ""
 
 
-def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> Iterator[tuple[Digest, int]]:
-    """Yield the digest of each call and the number of equal calls in a row, continuing from ``progress``."""
-    last: Digest | None = progress.last
-    streak = progress.streak
+def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> list[tuple[Digest, int]]:
+    """Return the digest of each call and the number of equal calls in a row, continuing from ``progress``."""
+    counted: list[tuple[Digest, int]] = []
+    last, streak = progress.last, progress.streak
     for call in calls:
         digest = digest_of([call.name, call.raw or call.arguments])
         streak = streak + 1 if digest == last else 1
         last = digest
-        yield digest, streak
+        counted.append((digest, streak))
+    return counted
 
 
 def child_name(number: int, ordinal: int = 1) -> str:
