@@ -96,8 +96,8 @@ class Budget:
         self.limits, self.log, self.agent = limits, log, agent
         self.scope = scope  # its turn updates it in every step
         self.reservations: Reservations = parent.reservations if parent is not None else Reservations()
-        self.closed = False
         self._parents: tuple[Budget, ...] = parent.payers if parent is not None else ()
+        self.closed, self.is_limited = False, limits.has_budget or bool(self._parents)
         self._warned: tuple[str, ...] = ()
 
     @property
@@ -118,7 +118,7 @@ class Budget:
 
     def exhausted_limit(self) -> str:
         """Return the name of the first budget of this agent or its parents that is used up, ``""`` for none."""
-        for payer in self.payers:
+        for payer in self.payers if self.is_limited else ():
             if limit := reached_budget(payer.limits, payer.used):
                 return limit
         return ""

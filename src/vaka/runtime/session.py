@@ -23,7 +23,7 @@ from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
 from vaka.core.types.keywords import suggest_keywords
-from vaka.core.types.message import Message, Text, as_content
+from vaka.core.types.message import Content, Message, Text, as_content
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
 from vaka.runtime.session_edits import read_last_turn
@@ -41,6 +41,13 @@ _CONFLICT_POLICIES: dict[str, InputPolicy] = {
 
 _DECISION_PREFIXES = ("apr_", "qst_")
 """The prefixes of decision ids, which share the keys of a session with its inputs."""
+
+
+def _is_blank(content: Content) -> bool:
+    for part in content:  # noqa: SIM110  # faster than a generator
+        if not isinstance(part, Text) or part.text.strip():
+            return False
+    return True
 
 
 class Session(Generic[Deps]):
@@ -246,7 +253,7 @@ class Session(Generic[Deps]):
         self, prompt: UserInput, on_busy: OnBusy, key: str, model: str, options: Mapping[str, Any] | None
     ) -> InputAdded:
         content = as_content(prompt)
-        if not content or all(isinstance(part, Text) and not part.text.strip() for part in content):
+        if _is_blank(content):
             raise InvalidInput("the input is empty; write what to do")
         if on_busy != "reject" and on_busy not in _CONFLICT_POLICIES:
             raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_CONFLICT_POLICIES)}")

@@ -159,7 +159,7 @@ class SessionDriver:
         """Ends a driver whose caller was cancelled before it was started."""
         self._term = Term(0)
         self._scope: EventScope | None = None
-        self._turn_ended = asyncio.Event()
+        self._turn_ended: asyncio.Event | None = None
 
     async def claim(self) -> None:
         """Become the writer of the session and load its state. Raises ``Busy`` while another process is the writer.
@@ -222,6 +222,7 @@ class SessionDriver:
         if running and key in self._current_inputs:
             self.stop("cancelled", "the caller withdrew")
             while self._scope is not None and self._scope.turn == running:
+                self._turn_ended = self._turn_ended or asyncio.Event()
                 await self._turn_ended.wait()
 
     @property
@@ -400,14 +401,14 @@ class SessionDriver:
                 break
             if isinstance(event.data, InputAdded) and event.data.key in keys:
                 found.insert(0, event.data)
-        return next((added for added in reversed(found) if added.model or added.options), None)
+        requests = [added for added in found if added.model or added.options]
+        return requests[-1] if requests else None
 
     async def _run_turn(self, opening: TurnInput | None) -> None:
         answering = opening.keys if opening else self._unfinished_inputs()
         recipe = self.recipe_for(self._model_request(answering, opening.fresh if opening else ()))
         state = self.log.state
-        self._stop = StopSignal()
-        self._current_inputs = answering
+        self._stop, self._current_inputs = StopSignal(), answering
         if not self._withdrawn.isdisjoint(self._current_inputs):
             self._stop.trigger("cancelled", "the caller withdrew")
         if opening is None and state.turn is not None:
@@ -425,8 +426,9 @@ class SessionDriver:
             await run_turn(turn, opening)
         finally:
             self._scope, self._current_inputs = None, ()
-            self._turn_ended.set()
-            self._turn_ended = asyncio.Event()
+            if self._turn_ended is not None:
+                self._turn_ended.set()
+                self._turn_ended = None
 
     def _record_session(self, agent: str) -> None:
         """Write the folder of the session and how it is run, if the log does not have them yet."""

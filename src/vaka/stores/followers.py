@@ -122,8 +122,10 @@ class SharedBlocks(Generic[K]):
         if old := self._shared.pop(key, None):
             old[1].stop()
         if blocks is not None:
-            self._shared[key] = blocks, Throttle(lambda: self._send(key, self.current_blocks(key)))
-            self.touch(key)
+            throttle = Throttle(lambda: self._send(key, self.current_blocks(key)))
+            self._shared[key] = blocks, throttle
+            if self._is_watched(key):
+                throttle.request()
 
     def touch(self, key: K) -> None:
         """Send the blocks of a session soon, if it is watched."""

@@ -362,9 +362,9 @@ class FunctionTool(Generic[P, R]):
     async def _run(self, context: ToolContext, work: Callable[[], Any], is_async: bool) -> Any:
         try:
             if is_async:
-                value = work()
+                value: Any = work()
                 if type(value) is CoroutineType:
-                    return await value
+                    return await value  # pyright: ignore[reportUnknownVariableType]  # any function may be a tool
             else:
                 value = await run_in_thread(lambda: _drain_generator(context, work()), self.name)
             if inspect.isasyncgen(value):

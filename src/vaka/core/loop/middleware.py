@@ -9,6 +9,7 @@ becomes the result of the call: a tool does not run after a middleware has faile
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -141,14 +142,15 @@ class MiddlewareChain:
             chain._by_point[point] = [*above, *(m for m in own if m not in above)]
         return chain
 
-    @property
+    @cached_property
+    def handled(self) -> frozenset[str]:
+        """The points that a middleware overrides."""
+        return frozenset(point for point, found in self._by_point.items() if found)
+
+    @cached_property
     def has_sources(self) -> bool:
         """Whether a middleware adds tools or text to the next model call."""
         return bool(self._by_point["tools_for_step"] or self._by_point["prompt_for_step"])
-
-    def handles(self, point: str) -> bool:
-        """Whether a middleware overrides ``point``."""
-        return bool(self._by_point[point])
 
     async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
         for m in self._by_point["before_agent"]:

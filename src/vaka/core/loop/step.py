@@ -27,7 +27,7 @@ def steered_inputs(turn: Turn) -> tuple[str, ...]:
 
     None if a middleware has ``before_agent``: inputs then wait for a turn of their own, so that none bypasses it.
     """
-    if turn.path or turn.middleware.handles("before_agent"):
+    if turn.path or "before_agent" in turn.middleware.handled:
         return ()
     return turn.log.pending.steered_inputs(turn.state) if turn.state.inputs else ()
 
@@ -50,11 +50,11 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
 async def call_model(turn: Turn) -> list[OpenCall]:
     """Call the model, defer its message to the next write, and return the calls it made."""
     prompt = await _build_prompt(turn)
-    value = await turn.middleware.before_model(turn, prompt)
+    value = await turn.middleware.before_model(turn, prompt) if "before_model" in turn.middleware.handled else prompt
     if isinstance(value, AssistantMessage):
         message = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
         return await _record_answer(turn, prompt, prompt, _call_parser(turn).parse_changed(message, ()), Usage())
-    if turn.budget.payers:
+    if turn.budget.is_limited:
         with turn.stop.cancellable():
             reservation = await turn.budget.reserve(turn.recipe.model, value)
     else:
@@ -71,8 +71,9 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     reservation.settle(assembly.usage)
     try:
         parser = _call_parser(turn)
-        received = assembly.build_message(parser, turn.recipe.model.name)
-        message = parser.parse_changed(await turn.middleware.after_model(turn, received), received.calls)
+        message = assembly.build_message(parser, turn.recipe.model.name)
+        if "after_model" in turn.middleware.handled:
+            message = parser.parse_changed(await turn.middleware.after_model(turn, message), message.calls)
     except TurnStopped:
         _keep_partial_text(turn, assembly, reservation)
         raise

@@ -81,8 +81,9 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
         return None
     value: Content | Answer | Reject = turn_input.content
     try:
-        content = await restore_content(turn.log.store.blobs, turn_input.content)
-        value = await turn.middleware.before_agent(turn, content)
+        value = content = await restore_content(turn.log.store.blobs, turn_input.content)
+        if "before_agent" in turn.middleware.handled:
+            value = await turn.middleware.before_agent(turn, content)
     finally:
         await _write_input(turn, turn_input, value)
     if isinstance(value, Reject):
@@ -106,10 +107,8 @@ async def _write_input(turn: Turn, turn_input: TurnInput, value: Content | Answe
     for fresh in turn_input.fresh:
         content = await offload(turn.log, fresh.content)
         turn.log.defer(EventScope(), msgspec.structs.replace(fresh, content=content))
-    started = progress.TurnStarted(
-        agent=turn.agent, inputs=turn_input.keys, content=await offload(turn.log, changed) if changed else None
-    )
-    turn.log.defer(turn.scope, started)
+    new = await offload(turn.log, changed) if changed else None
+    turn.log.defer(turn.scope, progress.TurnStarted(agent=turn.agent, inputs=turn_input.keys, content=new))
 
 
 async def _run_steps(turn: Turn) -> Ending:
@@ -129,7 +128,7 @@ async def _run_steps(turn: Turn) -> Ending:
             if (ending := _ending_of_rejection(turn)) is not None:
                 return ending
             if not asking:
-                events = await turn.middleware.before_step(turn)
+                events = await turn.middleware.before_step(turn) if "before_step" in turn.middleware.handled else ()
                 steps_used = turn.limits.reached_steps(turn.scope.step)
                 if limit := "steps" if steps_used else turn.budget.exhausted_limit():
                     return Ending(text=turn.last_text, limit=limit)
@@ -152,7 +151,7 @@ async def _must_go_on(turn: Turn) -> bool:
     if check is not None and ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries):
         return True
     number = turn.agent_progress.continued + 1
-    if number > turn.limits.max_continuations or not turn.middleware.handles("before_stop"):
+    if number > turn.limits.max_continuations or "before_stop" not in turn.middleware.handled:
         return False
     text, by = await turn.middleware.before_stop(turn, turn.last_text)
     if text:
@@ -161,7 +160,7 @@ async def _must_go_on(turn: Turn) -> bool:
 
 
 async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
-    if not turn.middleware.handles("after_agent"):
+    if "after_agent" not in turn.middleware.handled:
         return ending
     outcome = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
     outcome, error = await turn.middleware.after_agent(turn, outcome)

@@ -174,7 +174,8 @@ class Fanout:
         """Defer a live event that no follower reads now; return false if it must be published."""
         for follower in self.followers:
             if not follower.turn_ends_only:
-                self.publish_unread()
+                if self._unread:
+                    self.publish_unread()
                 return False
         if isinstance(body, progress.DELTAS):
             self._unread.append((publish, scope, body))
@@ -183,10 +184,9 @@ class Fanout:
         return True
 
     def publish_unread(self) -> None:
-        if self._unread:
-            unread, self._unread = self._unread, []
-            for publish, scope, body in unread:
-                publish(scope, body)
+        unread, self._unread = self._unread, []
+        for publish, scope, body in unread:
+            publish(scope, body)
 
     def publish_live(self, event: Event) -> None:
         body = event.data
@@ -208,7 +208,10 @@ class Fanout:
 
     def snapshots(self) -> list[Event]:
         """Return a snapshot of every open block."""
-        self.publish_unread()
+        if self._unread:
+            self.publish_unread()
+        if not self.blocks and not self.remote_blocks:
+            return []
         return [*(block.snapshot() for block in self.blocks.values()), *self.remote_blocks.values()]
 
     def recent_between(self, after: int, upto: int) -> list[Event]:

@@ -28,9 +28,8 @@ def fold(state: SessionState, events: Iterable[Event]) -> SessionState:
     event = None
     for event in events:
         body = event.data
-        handler = _HANDLERS.get(type(body))
-        if handler is not None:
-            handler(state, event, body)
+        if type(body) in _HANDLERS:
+            _HANDLERS[type(body)](state, event, body)
         if state.grants:
             fold_approvals.drop_expired_grants(state, event.ts)
     if event is not None:
@@ -44,8 +43,7 @@ def _turn_started(state: SessionState, event: Event, body: progress.TurnStarted)
     state.agent = body.agent
     state.turn = RunningTurn(id=event.turn, agent=body.agent)
     state.lanes, state.marks = {"": AgentProgress(agent=body.agent)}, {}
-    if body.inputs:
-        _take_inputs(state, event.seq, body.inputs)
+    _take_inputs(state, event.seq, body.inputs)
 
 
 def _take_inputs(state: SessionState, seq: int, keys: Iterable[str]) -> None:
@@ -148,9 +146,8 @@ def _tool_returned(state: SessionState, event: Event, body: progress.ToolReturne
 
 def _tool_ended(state: SessionState, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
     call = state.open.pop(body.result.call, None)
-    if call and len(state.lanes) > 1:  # the first is that of the root agent
+    if call and (len(state.lanes) > 1 or state.decisions):  # one is that of the root agent
         _drop_children(state, agent_key((*call.path, child_name(call.number))))
-    if call and state.decisions:
         state.decisions = {key: d for key, d in state.decisions.items() if d.call != body.result.call}
 
 

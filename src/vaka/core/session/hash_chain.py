@@ -103,7 +103,8 @@ def _seal_entries(
         seq += 1
         data = body
         raw: Any = body
-        kind, channel, decoder, may_differ = _body_kinds.get(type(body)) or _body_kind(body)
+        known = type(body) in _body_kinds
+        kind, channel, decoder, may_differ = _body_kinds[type(body)] if known else _body_kind(body)
         try:
             if decoder is not None:
                 encoded = body.raw if type(body) is Unknown else encode_json(body)

@@ -26,9 +26,9 @@ class InvariantChecker:
             self.seq += 1
             if not body.durable:
                 raise LogError(f"{body.type} is live and cannot be appended")
-            check = _CHECKS.get(type(body))
-            if check is not None:
-                check(self, scope.path, body)
+            kind = type(body)
+            if kind in _CHECKS:
+                _CHECKS[kind](self, scope.path, body)
 
     def check_tool_called(self, path: AgentPath, body: progress.ToolCalled) -> None:
         """A call has the next id of its agent."""

@@ -43,7 +43,8 @@ class Log:
         self.store, self.session, self.fanout, self.clock = store, session, fanout, clock
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         """Called with events after they are folded."""
-        self.term = Term(0)
+        self.term, self.head = Term(0), 0
+        """The claim, and the seq of the last event."""
         self.secrets = secrets if secrets is not None else Secrets()  # an empty registry is false, and may fill later
         self._lock = WriteLock()
         self._pending: PendingView | None = None
@@ -61,7 +62,7 @@ class Log:
         """Become the writer of a session that was read as ``opened``."""
         self.term = term
         self.state, self.window = opened.state, opened.window
-        self._last = opened.last
+        self._last, self.head = opened.last, opened.last.seq if opened.last else 0
         self._tail = opened.tail
         self._attempts, self._handed_over = [], False
         self.fanout.advance_head(self.head)
@@ -82,11 +83,6 @@ class Log:
     def released(self) -> bool:
         """Whether the claim was released."""
         return self.term == 0
-
-    @property
-    def head(self) -> int:
-        """The seq of the last event."""
-        return self._last.seq if self._last else 0
 
     @property
     def is_writer(self) -> bool:
@@ -234,7 +230,7 @@ class Log:
         if attempt.events:
             self._attempts.append(attempt)
             try:
-                head, events, release = self._last.seq if self._last else 0, attempt.events, attempt.release
+                events, head, release = attempt.events, self.head, attempt.release
                 await self.store.events.append(self.session, events, head=head, term=self.term, release=release)
             except Unavailable:
                 raise
@@ -260,7 +256,7 @@ class Log:
         fold(self.state, events)
         self.window.add(events, self.state)
         self._attempts.clear()
-        self._last = events[-1]
+        self._last, self.head = events[-1], events[-1].seq
         self._tail.add(events)
         if self._live_redactor.blocks:
             self._publish(self._live_redactor.flush_closed(events))

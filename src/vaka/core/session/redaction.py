@@ -20,6 +20,7 @@ MIN_SECRET_LENGTH = 8
 MIN_FORMAT_LENGTH = 8
 """Characters of the shortest text that can be recognized as a secret."""
 
+_BODY_OF = attrgetter("data")
 _SEQUENCES = (tuple, list)
 _PREFIX_LENGTH, _FEW_PREFIXES = 3, 12
 
@@ -147,7 +148,7 @@ class Secrets:
         """Whether one of the events may contain a secret: False is certain."""
         if self.value_forms and self._values.occur_in(b"".join([event.stored for event in events])):
             return True
-        items: list[Any] = [event.data for event in events] if self.finders else []
+        items: list[Any] = list(map(_BODY_OF, events)) if self.finders else []
         for item in items:  # it grows: a call for each value would cost more than the check
             kind: type[Any] = item.__class__
             if kind is str:

@@ -179,7 +179,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
 
     def open_calls_of(self, path: AgentPath) -> list[OpenCall]:
         """Return the open calls of the agent at ``path`` in order."""
-        return [call for call in self.open.values() if call.path == path]
+        return [call for call in self.open.values() if call.path == path] if self.open else []
 
     def count_model_call(self, agent: str, number: int, call: CallId | None = None) -> None:
         """Count model call ``number`` of an agent, made by tool call ``call``; number 0 counts nothing."""

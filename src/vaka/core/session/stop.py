@@ -9,8 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, nullcontext
-from inspect import iscoroutine
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Literal, TypeAlias
 
 MAX_STEP_SECONDS = 1.0
@@ -105,11 +104,13 @@ class Timer:
 
     def start(self) -> None:
         self._running = True
-        self._schedule()
+        if self._seconds_left is not None:
+            self._schedule()
 
     def cancel(self) -> None:
         self._running = False
-        self._unschedule()
+        if self._handle is not None:
+            self._unschedule()
 
     def close(self) -> None:
         """Cancel the timer and drop its callback, so that no reference cycle is left to the garbage collector."""
@@ -143,9 +144,10 @@ def _do_nothing() -> None:
     return
 
 
-async def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None]) -> Any:
-    """Await ``work``; call ``on_blocked`` with the time of each step in which it held the event loop for too long."""
-    return await (_MeasuredSteps(work, on_blocked) if iscoroutine(work) else work)
+def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None]) -> Awaitable[Any]:
+    """Return ``work``, to be awaited; ``on_blocked`` is called with the time of each step that holds the event loop."""
+    coroutine: Any = work
+    return _MeasuredSteps(coroutine, on_blocked) if type(work) is CoroutineType else work
 
 
 class _MeasuredSteps(Generator[Any, Any, Any]):
@@ -163,7 +165,8 @@ class _MeasuredSteps(Generator[Any, Any, Any]):
         try:
             return self._work.send(value)
         finally:
-            self._measure(start)
+            if time.perf_counter() - start > MAX_STEP_SECONDS:
+                self._on_blocked(time.perf_counter() - start)
 
     def throw(self, kind: Any, error: BaseException | object = None, trace: TracebackType | None = None) -> Any:
         """Resume the coroutine with an error, such as its cancellation."""
@@ -171,13 +174,9 @@ class _MeasuredSteps(Generator[Any, Any, Any]):
         try:
             return self._work.throw(error if isinstance(error, BaseException) else kind)
         finally:
-            self._measure(start)
+            if time.perf_counter() - start > MAX_STEP_SECONDS:
+                self._on_blocked(time.perf_counter() - start)
 
     def close(self) -> None:
         """Close the coroutine; it may be closed already."""
         self._work.close()
-
-    def _measure(self, start: float) -> None:
-        took = time.perf_counter() - start
-        if took > MAX_STEP_SECONDS:
-            self._on_blocked(took)

@@ -38,7 +38,7 @@ async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) ->
     Raises ``DecisionPending`` when the tool waits for a person; the call stays open.
     """
     result = await run_in_context(permitted, CallContext(turn, open_call, permitted))
-    if turn.middleware.handles("after_tool"):
+    if "after_tool" in turn.middleware.handled:
         await turn.log.append(turn.scope, ToolReturned(result=result))
         return await run_after_tool(turn, permitted.call, result)
     return result
@@ -131,10 +131,8 @@ async def _call_tool(turn: Turn, permitted: PermittedCall, context: CallContext)
 
     turn.budget.charge_to_call(permitted.call.id)
     try:
-        return as_result(
-            permitted.call.id,
-            await measure_steps(permitted.tool.call(context, permitted.call.arguments), report_blocked),
-        )
+        work = measure_steps(permitted.tool.call(context, permitted.call.arguments), report_blocked)
+        return as_result(permitted.call.id, await work)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except TurnStopped as stopped:
