@@ -99,12 +99,11 @@ class LayeredPolicy:
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
         """Return whether a call may run, must be asked about, or must not run."""
-        tool = targets_of(spec.name)
-        decision = self._decide(spec, tool, call.arguments)
+        decision = self.decide(spec, call.arguments)
         verdict = decision.verdict
         if isinstance(verdict, Deny):
             return verdict
-        folder = self._start_folder if tool.target_kind == "command" else None
+        folder = self._start_folder if is_command_tool(spec) else None
         if isinstance(verdict, Allow):
             return verdict if folder is None else msgspec.structs.replace(verdict, folder=folder)
         if decision.single_use:
@@ -184,16 +183,12 @@ class LayeredPolicy:
 
     def visible(self, spec: ToolSpec) -> bool:
         """Return whether the model sees the tool: not when a rule denies every call of it."""
-        denied = self._tool_rules(spec)[0]
-        return not denied or not any(rule.match_kind == "tool" for rule in denied)
+        return not [rule for rule in self._tool_rules(spec)[0] if rule.match_kind == "tool"]
 
     def decide(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> PermissionDecision:
         """Return the decision on a call with its reasons."""
-        return self._decide(spec, targets_of(spec.name), arguments)
-
-    def _decide(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
         try:
-            decision = self._decide_by_target(spec, tool, arguments)
+            decision = self._decide_by_target(spec, targets_of(spec.name), arguments)
         except ValueError as error:
             decision = self._decide_unknown_target(spec, arguments, str(error))
         return decision if decision.decision == "allow" else self._deny_questions(decision, spec.name)

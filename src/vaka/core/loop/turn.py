@@ -81,9 +81,8 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
         return None
     value: Content | Answer | Reject = turn_input.content
     try:
-        value = content = await restore_content(turn.log.store.blobs, turn_input.content)
-        if "before_agent" in turn.middleware.handled:
-            value = await turn.middleware.before_agent(turn, content)
+        content = await restore_content(turn.log.store.blobs, turn_input.content)
+        value = await turn.middleware.before_agent(turn, content)
     finally:
         await _write_input(turn, turn_input, value)
     if isinstance(value, Reject):
@@ -129,8 +128,7 @@ async def _run_steps(turn: Turn) -> Ending:
                 return ending
             if not asking:
                 events = await turn.middleware.before_step(turn) if "before_step" in turn.middleware.handled else ()
-                steps_used = turn.limits.reached_steps(turn.scope.step)
-                if limit := "steps" if steps_used else turn.budget.exhausted_limit():
+                if limit := "steps" if turn.limits.reached_steps(turn.scope.step) else turn.budget.exhausted_limit():
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)
             calls = await call_model(turn)
