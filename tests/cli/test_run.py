@@ -18,7 +18,7 @@ def test_the_answer_goes_to_stdout_and_progress_to_stderr(shell: Shell) -> None:
     done = shell.run("Add.")
     assert (done.code, done.out) == (0, "It is 3.\n")
     *progress, last = done.err.splitlines()
-    shown = ["Let me **add**.", '→ add {"a":5,"b":6}', "  │ 11", "→ boom", "  ✗ ValueError: boom"]
+    shown = ["Let me **add**.", "→ add a: 5, b: 6", "  │ 11", "→ boom", "  ✗ ValueError: boom"]
     assert progress[: len(shown)] == shown
     assert re.fullmatch(r"\d+ tokens · continue with: vaka run --session ses_cli_\w+", last)
 

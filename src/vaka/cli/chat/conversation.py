@@ -10,6 +10,7 @@ import click
 import msgspec
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.output import Output
+from rich.cells import cell_len
 
 from vaka import __version__
 from vaka.agents.react import tool_name_of
@@ -111,7 +112,7 @@ class Chat:
         """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
         tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files())]
         try:
-            self.print_note(f"vaka {__version__} · {_short_folder()} · /help lists commands and keys")
+            self.print_note(f"vaka {__version__} · {_short_folder()} · /help lists commands and keys\n")
             await self.show_session(self.session)
             if prompt:
                 await self.submit(prompt)
@@ -393,15 +394,17 @@ class Chat:
 
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings
-        facts = [
-            _short_folder(), self.model_name,
-            f"context {format_tokens(view.context_tokens)}" if view.context_tokens else "",
-            format_cost(view.usage.cost), self.session.id,
-        ]  # fmt: skip
+        name, model, session, cost = Path.cwd().name, self.model_name, self.session.id, format_cost(view.usage.cost)
+        context = f"context {format_tokens(view.context_tokens)}" if view.context_tokens else ""
         separator = " · " if settings.unicode else " - "
-        text = separator.join(as_printable(fact, lines=False) for fact in facts if fact)
         badge = [] if settings.mode == "default" else [("class:badge", f" {settings.mode} "), ("", " ")]
-        return [*badge, ("class:status", text)]
+        choices = [
+            (_short_folder(), model, context, cost, session), (name, model, context, cost, session),
+            (name, model, context, cost), (model, context), (model,),
+        ]  # fmt: skip
+        texts = [separator.join(as_printable(fact, lines=False) for fact in facts if fact) for facts in choices]
+        room = self.screen.columns - sum(cell_len(text) for _, text in badge)
+        return [*badge, ("class:status", next((text for text in texts if cell_len(text) <= room), texts[-1]))]
 
 
 def _lines_of(text: str) -> list[str]:

@@ -121,7 +121,8 @@ class MarkdownStream:
         if not self._lines:
             return False
         in_list = _ITEM.match(self._lines[0]) is not None
-        if (_ITEM if in_list else _FIRST_ITEM).match(line):
+        is_nested = in_list and _indent_of(line) > _indent_of(self._lines[0]) + 1
+        if not is_nested and (_ITEM if in_list else _FIRST_ITEM).match(line):
             return True
         return len(self._lines) > (MAX_TABLE_LINES if self._is_table() else MAX_BLOCK_LINES)
 
@@ -137,3 +138,7 @@ class MarkdownStream:
     def _flush(self) -> list[MarkdownBlock]:
         lines, self._lines, self._has_blank = self._lines, [], False
         return [MarkdownBlock("\n".join(lines))] if any(line.strip() for line in lines) else []
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

@@ -125,7 +125,7 @@ def shorten_end(line: str, width: int) -> str:
 
 def first_lines(text: str, limit: int) -> tuple[list[str], int]:
     """Return the first lines of a result, each with an end, and how many there are more."""
-    text = text.rstrip("\n")
+    text = text.strip("\n")
     lines = text.split("\n", limit)[:limit]
     return [as_printable(line[:MAX_LINE_LENGTH]).expandtabs(4) for line in lines], text.count("\n") + 1 - limit
 
@@ -155,7 +155,17 @@ def summary_of(call: ToolCall) -> str:
     arguments: dict[str, Any] = dict(call.arguments)
     named = (arguments.get(name) for name in targets_of(builtin_name_of(call.name)).main_arguments)
     main = next((value for value in named if isinstance(value, str) and value), None)
-    return main if main is not None else call.raw or (compact_json(arguments) if arguments else "")
+    if main is not None or call.raw:
+        return main or call.raw
+    only = next(iter(arguments.values())) if len(arguments) == 1 else None
+    return only if isinstance(only, str) else ", ".join(f"{name}: {_brief(value)}" for name, value in arguments.items())
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, list | dict):
+        count = len(cast("list[Any]", value))
+        return f"{count} {'item' if count == 1 else 'items'}"
+    return value if isinstance(value, str) else compact_json(value)
 
 
 class DiffRow(NamedTuple):

@@ -48,6 +48,7 @@ _STYLES: Mapping[str, Mapping[str, str]] = {
 _CODE_THEMES: Mapping[str, str] = {"dark": "ansi_dark", "light": "ansi_light", "none": "ansi_dark"}
 _STYLES_OF_NONE = dict.fromkeys(_STYLES["dark"], "none")
 
+_PREFIX = re.compile(r" *(?:│ ?)?")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 
 
@@ -87,7 +88,8 @@ class RichRenderer(PlainRenderer):
 
     def panel(self, text: str) -> str:
         """Return text that may have colours of its own, wrapped at words."""
-        return self.ansi(*(Text.from_ansi(line) for line in text.split("\n"))).rstrip("\n")
+        lines = [self._wrap_after(_PREFIX.match(line), line) for line in text.split("\n")]
+        return self.ansi(*(part for parts in lines for part in parts)).rstrip("\n")
 
     def note(self, text: str, style: str = "note") -> str:
         return self.ansi(Text(as_printable(text), style=style))
@@ -100,9 +102,18 @@ class RichRenderer(PlainRenderer):
         first = Text.assemble((sign, style), (as_printable(call.name, lines=False), "bold"), " ")
         first.append(self._fit(summary_of(call), self.width - first.cell_len - 2 * depth))
         lines = [first] if head else []
-        if result is not None:
-            lines += [Text.assemble(("  │ ", "note"), line) for line in self._shown_lines(result, full=full)]
+        for line in self._shown_lines(result, full=full) if result is not None else ():
+            parts = line.wrap(self._console, max(self.width - 4 - 2 * depth, 8), tab_size=4)
+            lines += [Text.assemble(("  │ ", "note"), part) for part in parts]
         return self.ansi(*(Padding(line, (0, 0, 0, 2 * depth)) for line in lines))
+
+    def _wrap_after(self, prefix: "re.Match[str] | None", line: str) -> list[Text]:
+        """Wrap a line at words; each part follows the prefix, so that none looks like a line of its own."""
+        start = prefix[0] if prefix is not None else ""
+        parts = Text.from_ansi(line[len(start) :]).wrap(self._console, max(self.width - len(start), 8), tab_size=4)
+        return [
+            Text(start if not n or "│" in start else " " * (len(start) or 2)) + part for n, part in enumerate(parts)
+        ]
 
     def _shown_lines(self, result: ToolResult, *, full: bool) -> Iterator[Text]:
         diff = diff_of(result)
@@ -113,7 +124,7 @@ class RichRenderer(PlainRenderer):
         else:
             lines, more = first_lines(result.text, MAX_FULL_LINES if full else MAX_RESULT_LINES)
             shown = [Text(line) for line in lines]
-            for line in shown if not full else ():
+            for line in shown if not full and not result.failed else ():
                 line.truncate(self.width - 4, overflow="ellipsis")
         yield from shown
         if more > 0:

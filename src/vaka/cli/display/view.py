@@ -307,12 +307,17 @@ class SessionView:
 
     def _activity_line(self, seconds: float, hint: str) -> str:
         frame = SPINNER[int(seconds / TICK_SECONDS) % len(SPINNER)]
-        children = f" · agents {', '.join(self.children.values())}" if self.children else ""
-        tokens = f" · {format_tokens(self.usage.output)} tokens" if self.usage.output else ""
+        children = f"agents {', '.join(self.children.values())}" if self.children else ""
+        tokens = f"{format_tokens(self.usage.output)} tokens" if self.usage.output else ""
         started = [running.call for running in self.running.values() if running.started]
         activity = f"{started[-1].name} {shorten(summary_of(started[-1]), 60)}" if started else self.activity
-        line = f"{frame} {activity} · {format_seconds(seconds)}{tokens}{children} · {hint}"
-        return self.renderer.note(shorten(line, self.renderer.width - 1))
+        activity = "waiting for an answer" if self.pending and not started else activity
+        facts, room = [format_seconds(seconds), tokens, children, hint], self.renderer.width - 2
+        for dropped in (tokens, children, hint):
+            if len(" · ".join(filter(None, facts))) + min(len(activity), 30) > room - 5:
+                facts.remove(dropped)
+        tail = " · ".join(["", *filter(None, facts)])
+        return self.renderer.note(f"{frame} {shorten(activity, max(room - len(tail) - 2, 6))}{tail}")
 
     def _on_input_added(self, event: Event, body: control.InputAdded) -> str:
         text = text_of(body.content)
@@ -422,7 +427,7 @@ class SessionView:
         asked = self.pending.pop(DecisionId(id), None)
         if asked is None:
             return ""
-        what = "question" if isinstance(asked.data, control.QuestionAsked) else summary_line(asked)
+        what = "question" if isinstance(asked.data, control.QuestionAsked) else summary_line(asked, self.renderer.width)
         match body:
             case control.ApprovalResolved():
                 return self.renderer.note(resolution_text(body, what))
@@ -462,11 +467,11 @@ class SessionView:
         return self.renderer.note(f"forked from {body.origin}@{body.cursor}") + "\n"
 
 
-def summary_line(asked: Event) -> str:
-    """Return the call that an approval is about, in one line."""
+def summary_line(asked: Event, width: int) -> str:
+    """Return the call that an approval is about, such that it and the author of a decision fit a line."""
     body = asked.data
     assert isinstance(body, control.ApprovalRequested)  # noqa: S101  # questions have no call
-    return f"{as_printable(body.call.name, lines=False)} {shorten(summary_of(body.call), 60)}"
+    return f"{as_printable(body.call.name, lines=False)} {shorten(summary_of(body.call), max(min(60, width - 30), 10))}"
 
 
 def todo_lines(todos: list[dict[str, Any]]) -> Iterator[str]:
