@@ -1,9 +1,9 @@
 """Markdown for a terminal: headings at the left margin, and code on the background of the terminal."""
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from rich import box
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, HorizontalRule, ListItem, Markdown, MarkdownElement, TableElement
 from rich.padding import Padding
 from rich.rule import Rule
@@ -53,7 +53,7 @@ class _OpenTable(TableElement):
             header_style="markdown.table.header",
         )  # fmt: skip
         for cell in self.header.row.cells if self.header is not None and self.header.row is not None else ():
-            table.add_column(cell.content, overflow="fold", justify=cast("JustifyMethod", cell.justify))
+            table.add_column(cell.content, overflow="fold")
         for row in self.body.rows if self.body is not None else ():
             table.add_row(*(cell.content for cell in row.cells))
         yield table
