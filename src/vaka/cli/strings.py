@@ -27,7 +27,7 @@ def use_language(language: str) -> None:
         _translations.language, _translations.table = language, None
 
 
-def translate(text: str, **values: object) -> str:
+def translate(text: str, /, **values: object) -> str:
     """Return a text in the user's language, with ``{name}`` replaced by the value of that name.
 
     A text in a call is a constant, or was marked with ``mark_translatable``: a test finds both in the source.
