@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vaka
-from vaka.errors import InvalidInput, TurnError
+from vaka.errors import InvalidInput, NotFound, TurnError
 from vaka.events import TextDelta
 from vaka.models import Scripted
 from vaka.runtime.options import RuntimeOptions
@@ -305,3 +305,13 @@ def test_an_event_is_a_server_sent_event() -> None:
 
 def test_fake_clock_is_part_of_the_testing_face() -> None:
     assert FakeClock().time() > 0
+
+
+async def test_a_session_without_a_turn_has_nothing_to_resume() -> None:
+    async with vaka.Runtime() as rt:
+        session = await rt.open(vaka.Agent("a", model=ScriptedModel(say("Hi."))), id="s")
+        await session.run("Hello.")
+        await session.rewind("1.1")
+        assert [event async for event in session.resume()] == []
+        with pytest.raises(NotFound, match="session 's' has no turn to resume; give it a prompt"):
+            await session.resume().wait()

@@ -91,6 +91,15 @@ async def test_an_answer_becomes_a_value_of_the_output_type(output: Any, answer:
     assert schema.get("type") == "object" or "$ref" in schema or "anyOf" in schema
 
 
+@dataclass
+class Canoe:
+    hulls: int
+
+    def __post_init__(self) -> None:
+        if not self.hulls:
+            raise AssertionError("a canoe has a hull")
+
+
 @pytest.mark.parametrize(
     ("output", "answer", "message"),
     [
@@ -98,6 +107,7 @@ async def test_an_answer_becomes_a_value_of_the_output_type(output: Any, answer:
         (Boat, '{"hulls": 2}', "the answer does not match the schema: .*'name'"),
         (Boat, '{"name": "a", "hulls": "two"}', "the answer does not match the schema: .*hulls"),
         (BoatModel, '{"name": "a", "hulls": 0}', "the answer does not match the schema|the answer cannot be used"),
+        (Canoe, '{"hulls": 0}', "the answer cannot be used: a canoe has a hull"),
     ],
 )
 async def test_an_answer_that_does_not_match_is_an_error_with_its_text(output: Any, answer: str, message: str) -> None:

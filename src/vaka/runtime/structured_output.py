@@ -11,14 +11,13 @@ from vaka.core.types.errors import InvalidInput, InvalidOutput, TurnError
 from vaka.core.types.tool import InvalidArguments
 from vaka.tools.arguments import parse_json, without_nulls
 from vaka.tools.schema.json_schema import SchemaWriter
-from vaka.tools.schema.json_types import UnsupportedType
+from vaka.tools.schema.json_types import CONVERSION_ERRORS, UnsupportedType
 from vaka.tools.schema.type_reader import TypeReader
 from vaka.tools.validate import Validator
 
 _CODE_FENCE = re.compile(r"\A\s*```[a-zA-Z]*\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _VALUE_KEY = "value"
 """The property that holds a value that is not an object: providers require an object at the root."""
-_CONVERT_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
 def schema_for(output: Any) -> "OutputSchema":
@@ -85,7 +84,7 @@ class OutputSchema:
             return value
         try:
             return self._type.convert(value)
-        except _CONVERT_ERRORS as error:
+        except CONVERSION_ERRORS as error:
             raise TurnError(f"the answer cannot be used: {error}", code=InvalidOutput.code) from error
 
     def _schema_of_type(self, output: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, SessionOpened, SessionUpdated
-from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, Rejected, TurnError
+from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, NotFound, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
 from vaka.core.types.message import text_of
@@ -148,6 +148,7 @@ class TurnStream:
     ) -> None:
         self._open_reader, self._finish = open_reader, finish
         self._collector: TurnCollector | None = None
+        self._has_turn = True
         self._events = self._read_events()
 
     def __aiter__(self) -> AsyncGenerator[Event]:
@@ -183,8 +184,11 @@ class TurnStream:
     def response(self) -> Response:
         """The response of the turn, once its last event was read.
 
-        Raises ``InvalidInput`` before that, and ``TurnError`` for a turn that failed, was cancelled or interrupted.
+        Raises ``InvalidInput`` before that, ``NotFound`` if the session has no turn to resume, and ``TurnError`` for a
+        turn that failed, was cancelled or interrupted.
         """
+        if self._collector is not None and not self._collector.ended and not self._has_turn:
+            raise NotFound(f"session {self._collector.session!r} has no turn to resume; give it a prompt")
         if self._collector is None or not self._collector.ended:
             raise InvalidInput("the turn has no response yet: read its events to the end, or await turn.wait()")
         return self._finish(self._collector.to_response())
@@ -219,6 +223,7 @@ class TurnStream:
         reader, collector = await self._open_reader()
         self._collector = collector
         if reader is None:
+            self._has_turn = collector.ended
             return
         async with reader:
             while not collector.ended:

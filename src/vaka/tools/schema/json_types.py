@@ -23,7 +23,7 @@ class TypeMismatch(ValueError):
     """A value that does not fit its type."""
 
 
-CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError)
+CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, AttributeError)
 """What ``convert`` raises for a value that does not fit: its own error, or those of a type's constructor."""
 
 
