@@ -167,7 +167,7 @@ def _print_first_models() -> list[str]:
     """Print the models to begin with, and return those that can be chosen, in the order of their numbers."""
     install, environ = lazy.missing_install_command(), lazy.key_environment()
     lines = [translate("vaka needs a model. Choose one to begin with:"), ""]
-    local = translate("a small model on this machine: no key, no cost, for a first try")
+    local = translate("a small model here: no key, no cost, no tools")
     choices = [*(() if install else ("local",)), *SUGGESTED_MODELS.values()]
     for number, name in enumerate(choices, start=1):
         provider = provider_of_model(name)
@@ -176,7 +176,7 @@ def _print_first_models() -> list[str]:
         lines.append(f"  {number}  {name:28}  {local if provider is None else key}")
     if install:
         lines += [f"  -  {'local':28}  {local}", " " * 35 + translate("to install it: {command}", command=install)]
-    lines += ["", translate("`vaka models list` has more. A key can also be a variable, such as ANTHROPIC_API_KEY.")]
+    lines += ["", translate("More: `vaka models list`. Variables such as ANTHROPIC_API_KEY are used, too.")]
     click.echo("\n".join(lines), err=True)
     return choices
 
