@@ -5,15 +5,16 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import TypeAlias
 
 from vaka.core.types.tool import Verdict
 from vaka.matching.sensitive_paths import holds_secrets, may_match_secrets
-from vaka.policy.bash.parse.hidden_programs import is_interpreter
+from vaka.policy.bash.parse.hidden_programs import is_interpreter, takes_commands
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words
 from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
 from vaka.policy.bash.programs import read_set
+from vaka.policy.bash.script_checks import sed_input_files
 from vaka.policy.decision import DecisionKind, Finding
 
 PathCheck: TypeAlias = Callable[[str], Verdict]
@@ -148,17 +149,24 @@ def iter_operand_paths(
         folders = _folders_of(words)
         for text in _names_in_code(simple, words):
             yield text, False
-        for word in words[1:]:
+        for before, word in pairwise(words):
+            if before.value in _LEFT_OUT_OPTIONS:
+                continue
             for text in (path for base in _path_candidates(word) for path in (base, *_join_each(folders, base))):
                 if name in _WRITING_PROGRAMS or name in _READING_PROGRAMS:
                     yield from ((path, writes) for path in (text, *children_pattern_of(text)))
                 elif "/" in text or "." in text:  # not every operand is a path, as in "npm run build"
                     yield text, False
-            for text in (*iter_likely_paths(word, probe=probe), *fill_with_values(word, values)):
+            likely = [*iter_likely_paths(word, probe=probe)]
+            for text in (
+                *likely,
+                *(part for path in likely for part in _parts_of(path)),
+                *fill_with_values(word, values),
+            ):
                 yield text, writes
 
 
-_CODE_STRING = re.compile(r"""(["'])([^"'\n]{1,256})\1|\b[rRwW][ \t]+(\S{1,256})""")
+_CODE_STRING = re.compile(r"""(["'])([^"'\n]{1,256})\1""")
 
 
 def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
@@ -167,7 +175,9 @@ def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
         return
     bodies = (item.body for item in simple.redirections if item.body is not None)
     for code in (*(word.placeholder_text for word in words[1:]), *bodies):
-        yield from (found[2] or found[3] for found in _CODE_STRING.finditer(code))
+        yield from (found[2] for found in _CODE_STRING.finditer(code))
+        yield from sed_input_files(code) if "sed" in base_name(words[0].placeholder_text) else ()
+        yield from code.split() if takes_commands(words) else ()
 
 
 _FOLDER_OPTION = re.compile(r"(?:-C|-D|--chdir|--directory|--cwd)=?(.*)", re.DOTALL)
@@ -224,7 +234,7 @@ def _path_candidates(word: Word) -> Iterator[str]:
         return
     if path.startswith("-"):
         attached = [path[2:]] if not path.startswith("--") and len(path) > 2 else []
-        for text in (*attached, *path.partition("=")[2:]):
+        for text in (*attached, *path.partition("=")[2:], *_parts_of(path.partition("=")[2])):
             yield from filter(None, dict.fromkeys((text, text.rpartition("@")[2], text.rpartition("<")[2])))
         return
     yield path
@@ -234,13 +244,18 @@ def _path_candidates(word: Word) -> Iterator[str]:
         yield path.partition("=")[2]
     if "@" in path and (rest := path.rpartition("@")[2]):
         yield rest
-    if ":" in path and not path.startswith(":") and (rest := path.partition(":")[2]) and not rest.startswith("//"):
-        yield rest
-        yield path.partition(":")[0]
+    yield from _parts_of(path)
+
+
+def _parts_of(text: str) -> list[str]:
+    """Return the parts of a word that may be paths, such as ``type=bind,src=./x`` and ``HEAD:x``."""
+    return [part for part in re.split(r"[=:,]", text) if part and part != text] if " " not in text else []
 
 
 _LEFT_OUT = re.compile(r"--(?:exclude|exclude-dir|ignore|ignore-dir|include)=")
 """Options that name what is left out, or a pattern: not a file that is used."""
+
+_LEFT_OUT_OPTIONS = frozenset({"--exclude", "--exclude-dir", "--ignore", "--ignore-dir", "--include", "--iglob"})
 
 
 def changes_folder(words: Words) -> bool:

@@ -19,6 +19,7 @@ from vaka.policy.bash.recursive_operands import (
     find_found_files,
     find_recursive_operands,
     list_visible_files,
+    reads_file_list,
 )
 from vaka.policy.decision import FolderUse
 
@@ -51,28 +52,33 @@ class PossibleFiles:
     def __init__(self, script: ShellScript) -> None:
         self._script = script
         self._dotglob = "dotglob" in script.text
-        self._stages = 0
+        self._flags = re.IGNORECASE if "nocaseglob" in script.text else re.NOFLAG
 
     def find(self, index: int, files: Sequence[Word] | None) -> Iterator[RecursiveOperand]:
         """Yield the files that a command may print, copy or change; ``files`` are the words that it reads, if known."""
         simple = self._script.commands[index]
+        bodies = [item.body for item in simple.redirections if item.body is not None]
         for number, words in enumerate(simple.forms):
-            known = files if number == 0 else None
-            name = base_name(words[0].guess or "") if words else ""
-            if name not in _LISTERS:
-                for word in known if known is not None else find_file_operands(words):
-                    yield from self._files_of(word, index)
-            if reads_unknown_file(words, [item.body for item in simple.redirections if item.body is not None]):
-                yield RecursiveOperand(
-                    literal_word(f"a file that {name} reads"), FolderUse(_accept_all, scope="anywhere")
-                )
-            for operand in find_recursive_operands(words):
-                if operand.folder.path is None:
-                    for found in self._files_of(operand.folder, index, recursive=True):
-                        yield _narrow(found, operand.use)
+            yield from self._find_in_form(words, bodies, index, files if number == 0 else None)
         for redirection in simple.redirections:
             if redirection.operator == "<":
                 yield from self._files_of(redirection.target, index)
+
+    def _find_in_form(
+        self, words: Words, bodies: list[str], index: int, files: Sequence[Word] | None
+    ) -> Iterator[RecursiveOperand]:
+        name = base_name(words[0].guess or "") if words else ""
+        if name not in _LISTERS:
+            for word in files if files is not None else find_file_operands(words):
+                yield from self._files_of(word, index)
+        if reads_file_list(words):
+            listed = self._files_of_input(index)
+            yield from listed if listed is not None else [_any_file(f"a file that {name} is given")]
+        if reads_unknown_file(words, bodies):
+            yield _any_file(f"a file that {name} reads")
+        for operand in find_recursive_operands(words):
+            if operand.folder.path is None:
+                yield from (_narrow(one, operand.use) for one in self._files_of(operand.folder, index, recursive=True))
 
     def _files_of(self, word: Word, index: int, *, recursive: bool = False) -> Iterator[RecursiveOperand]:
         if word.path is not None or not word.pieces:
@@ -83,8 +89,7 @@ class PossibleFiles:
                 yield from produced
                 return
         for value in dict.fromkeys(self._values_of(word, 0)):
-            if any(not isinstance(piece, str) for piece in value):
-                yield self._build_operand(value, word, recursive=recursive)
+            yield self._build_operand(value, word, recursive=recursive)
 
     def _build_operand(self, value: _Value, word: Word, *, recursive: bool) -> RecursiveOperand:
         if None in value:
@@ -93,11 +98,11 @@ class PossibleFiles:
             ends = re.compile(translate("*" + pattern))
             selects: PathFilter = lambda path: ends.match(path) is not None  # noqa: E731
             return RecursiveOperand(literal_word(word.source), FolderUse(selects, scope="anywhere"))
-        first = next(position for position, piece in enumerate(value) if isinstance(piece, _Glob))
+        first = next((position for position, piece in enumerate(value) if isinstance(piece, _Glob)), len(value))
         head, slash, rest = "".join(str(piece) for piece in value[:first]).rpartition("/")
         tail = (rest, *value[first:])
         pattern = "".join(piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in tail)
-        matchers = [self._compile_name(part) for part in pattern.split("/") if part]
+        matchers = [self._compile_name(part) for part in pattern.split("/") if part not in {"", "."}]
 
         def selects_names(path: str) -> bool:
             names = path.split("/")
@@ -111,7 +116,7 @@ class PossibleFiles:
     def _compile_name(self, part: str) -> Callable[[str], bool] | None:
         if part == "**":
             return None
-        pattern = re.compile(translate(part))
+        pattern = re.compile(translate(part), self._flags)
         hidden = self._dotglob or part.startswith((".", "[.]"))
         return lambda name: pattern.match(name) is not None and (hidden or not name.startswith("."))
 
@@ -211,14 +216,38 @@ class PossibleFiles:
             if name in _FILTERS or (name in {"grep", "egrep", "fgrep"} and not find_file_operands(words)):
                 filters += _line_filters_of(name, words)
                 continue
-            listed = _list_files(name, words)
+            listed = self._list_files(name, words)
             passing = FolderUse(partial(_passes, filters))
             return [_narrow(operand, passing) for operand in listed] if listed is not None else None
+        return None
+
+    def _list_files(self, name: str, words: Words) -> list[RecursiveOperand] | None:
+        """Return the files that a command lists, ``None`` for a command that prints something else."""
+        values = [word.placeholder_text for word in words[1:]]
+        operands = [word for word in words[1:] if not word.prefix.startswith("-")]
+        if name in {"find", "gfind", "bfs"}:
+            return [*find_found_files(words[1:])]
+        if name == "ls":
+            hidden = any(re.match(r"-\w*[aA]|--a", value) for value in values)
+            use = FolderUse(_accept_all if hidden else _is_visible)
+            named = [found for word in operands for found in self._files_of(word, 0)]
+            return [*named, *(RecursiveOperand(word, use) for word in operands or [literal_word(".")] if word.path)]
+        if name in {"fd", "fdfind"} or (name == "rg" and "--files" in values):
+            return [list_visible_files(words)]
+        if name == "git" and ("ls-files" in values or "--name-only" in values) and not {"-o", "--others"} & {*values}:
+            return [RecursiveOperand(literal_word("."), FolderUse(_accept_all, scope="tracked"))]
+        listing = any(re.fullmatch(r"-\w*l\w*|--files-with(?:out)?-match(?:es)?", value) for value in values)
+        if listing and name in {"grep", "rg", "ag", "ack"}:
+            return []  # it reads these files itself
         return None
 
 
 def _accept_all(_path: str) -> bool:
     return True
+
+
+def _any_file(description: str) -> RecursiveOperand:
+    return RecursiveOperand(literal_word(description), FolderUse(_accept_all, scope="anywhere"))
 
 
 def _is_visible(path: str) -> bool:
@@ -236,26 +265,6 @@ def _narrow(operand: RecursiveOperand, use: FolderUse) -> RecursiveOperand:
         return operand.use.selects(path) and use.selects(path)
 
     return RecursiveOperand(operand.folder, FolderUse(selects, use.writes, scope=operand.use.scope))
-
-
-def _list_files(name: str, words: Words) -> list[RecursiveOperand] | None:
-    """Return the files that a command lists, ``None`` for a command that prints something else."""
-    values = [word.placeholder_text for word in words[1:]]
-    operands = [word for word in words[1:] if not word.prefix.startswith("-")]
-    if name in {"find", "gfind", "bfs"}:
-        return [*find_found_files(words[1:])]
-    if name == "ls":
-        hidden = any(re.match(r"-\w*[aA]|--a", value) for value in values)
-        use = FolderUse(_accept_all if hidden else _is_visible)
-        return [RecursiveOperand(word, use) for word in operands or [literal_word(".")] if word.path is not None]
-    if name in {"fd", "fdfind"} or (name == "rg" and "--files" in values):
-        return [list_visible_files(words)]
-    if name == "git" and ("ls-files" in values or "--name-only" in values) and not {"-o", "--others"} & {*values}:
-        return [RecursiveOperand(literal_word("."), FolderUse(_accept_all, scope="tracked"))]
-    listing = any(re.fullmatch(r"-\w*l\w*|--files-with(?:out)?-match(?:es)?", value) for value in values)
-    if listing and name in {"grep", "rg", "ag", "ack"}:
-        return []  # it reads these files itself
-    return None
 
 
 def _passes(filters: Sequence[PathFilter], path: str) -> bool:

@@ -85,6 +85,15 @@ _RECURSIVE = {name: msgspec.convert(entry, FileOperands) for name, entry in read
 _READING = {name: msgspec.convert(entry, FileOperands) for name, entry in read_table("reading").items()}
 
 
+_LISTS: Mapping[str, str] = read_table("lists")
+
+
+def reads_file_list(words: Words) -> bool:
+    """Return whether a program reads the names of its files from its input."""
+    options = _LISTS.get(base_name(words[0].guess or "") if words else "", "(?!)")
+    return any(re.match(options, word.placeholder_text) for word in words[1:])
+
+
 def find_file_operands(words: Words) -> list[Word]:
     """Return the operands, and values of options, that name files which a command prints or copies."""
     name = base_name(words[0].guess or "") if words else ""
@@ -214,6 +223,13 @@ _GIT_WITHOUT_CONTENTS = re.compile(
     re.MULTILINE,
 )
 
+_GIT_ALL_FILES = re.compile(
+    r"grep\n(?:.*\n)*--(?:no-index|untracked)$|diff\n(?:.*\n)*--no-index$|add\n(?:.*\n)*(?:-\w*f|--force)$"
+    r"|stash\nshow\n(?:.*\n)*(?:-u|--\w+-untracked)$|stash\n(?:.*\n)*(?:-\w*a|--all)$",
+    re.MULTILINE,
+)
+"""Commands of git that print or copy files that are not tracked."""
+
 _GIT_PATCH = re.compile(r"^(?:-p|-u|--patch.*|-U\d*|--unified.*)$", re.MULTILINE)
 
 
@@ -225,6 +241,9 @@ def _find_shown_files(words: Words) -> Iterator[RecursiveOperand]:
         folder = words[index + 1] if values[index] == "-C" and index + 1 < len(words) else folder
         index += 2 if values[index] in _GIT_VALUED_OPTIONS else 1
     options = "\n".join(values[index:])
+    if _GIT_ALL_FILES.match(options):
+        yield RecursiveOperand(folder, FolderUse(lambda path: True))
+        return
     pattern = _GIT_CONTENTS.get(values[index], "(?!)") if index < len(values) else "(?!)"
     if not re.search(pattern, options, re.MULTILINE):
         return

@@ -137,6 +137,12 @@ def is_interpreter(words: Words) -> bool:
     return _program_of(words) in _INTERPRETERS
 
 
+def takes_commands(words: Words) -> bool:
+    """Return whether a program has commands of its own in its arguments or input, with names of files in them."""
+    interpreter = _INTERPRETERS.get(_program_of(words))
+    return interpreter is not None and interpreter.all_arguments
+
+
 def find_code_files(words: Words) -> list[Word]:
     """Return the files with code that an interpreter is given."""
     interpreter = _INTERPRETERS.get(_program_of(words))
