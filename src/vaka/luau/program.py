@@ -206,7 +206,10 @@ def read_source(path: Path) -> str:
 Surface: TypeAlias = Literal["ctx", "builtin", "rt"]
 
 ALL_SURFACES: tuple[Surface, ...] = ("ctx", "builtin", "rt")
-_LUAU_FILES = ("json", "tasks", "desk", "chunks", "http", "models", "agent", "ctx", "builtin", "rt", "start", "furnish")
+_LUAU_FILES = (
+    "json", "tasks", "desk", "chunks", "http", "models", "transformers", "agent", "ctx", "builtin", "rt", "start",
+    "furnish",
+)  # fmt: skip
 _SURFACE_PATTERNS: dict[Surface, re.Pattern[str]] = {
     "builtin": re.compile(r"\b__builtin\b"),
     "rt": re.compile(r"\brt\b"),

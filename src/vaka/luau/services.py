@@ -13,6 +13,7 @@ from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import KeyValueStore
 from vaka.core.ports.tool import Tool
+from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
@@ -197,9 +198,15 @@ class ScriptServices:
     """The environment variables that scripts may read: these and no others."""
     user: str = ""
     """The user of scripts in sessions whose metadata names none."""
+    builtin_transformers: Mapping[str, TransformerFactory] = field(default_factory=dict[str, TransformerFactory])
+    """The transformers of vaka by name: every script can open them."""
+    transformers: Mapping[str, TransformerFactory] = field(default_factory=dict[str, TransformerFactory])
+    """The transformers of the runtime's options: only trusted scripts can open them."""
 
     def for_untrusted(self) -> "ScriptServices":
-        """Return the services of an untrusted script: only its agent's own model, whose name cannot be a file."""
+        """Return the services of an untrusted script: only its agent's own model, whose name cannot be a file, and
+        only built-in transformers.
+        """
 
         def find_own_model(name: str) -> Model:
             model = self.find_model("default")
@@ -213,7 +220,7 @@ class ScriptServices:
                 raise ScriptError(f"create_agent: this script may name the model 'default' only, not {model!r}")
             return self.find_agent(name, config)
 
-        return replace(self, find_model=find_own_model, find_agent=find_agent)
+        return replace(self, find_model=find_own_model, find_agent=find_agent, transformers={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

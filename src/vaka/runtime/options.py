@@ -16,6 +16,7 @@ from vaka.core.ports.net import Network, SearchEngine
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import ResourceLimits, Sandbox
 from vaka.core.ports.store import Store
+from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import Limits
@@ -228,6 +229,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts that tools and scripts may reach although they are not public, such as ``127.0.0.1:8080``."""
     script_env: Mapping[str, str] = {}
     """The environment variables that scripts can read."""
+    transformers: Mapping[str, TransformerFactory] = {}
+    """Transformers that trusted scripts can open by name, besides the built-in ones."""
     clock: Clock | None = None
     """The source of time; default: the clock of the system."""
     ids: IdGenerator | None = None
@@ -358,6 +361,7 @@ class RuntimeOptions(TypedDict, total=False):
     network: "Network | None"
     trusted_hosts: "Sequence[str]"
     script_env: "Mapping[str, str]"
+    transformers: "Mapping[str, TransformerFactory]"
     clock: "Clock | None"
     ids: "IdGenerator | None"
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.policy import Policy
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.tool import World
+    from vaka.core.ports.transformer import TransformerFactory
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookEngine, HookMiddleware
     from vaka.policy.decision import Mode
@@ -148,6 +149,7 @@ class Runtime:
         network: "Network | None" = _UNSET,
         trusted_hosts: "Sequence[str]" = _UNSET,
         script_env: "Mapping[str, str]" = _UNSET,
+        transformers: "Mapping[str, TransformerFactory]" = _UNSET,
         clock: "Clock | None" = _UNSET,
         ids: "IdGenerator | None" = _UNSET,
     ) -> None:

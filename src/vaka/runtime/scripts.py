@@ -23,6 +23,7 @@ from vaka.runtime.options import Options
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_types import is_object
 from vaka.tools.validate import Validator
+from vaka.transformers import builtin_transformers
 
 
 class LuauAgent(Agent):
@@ -60,6 +61,7 @@ class ScriptHost:
         self._user = str(options.mode.cli.get("user", "")) if options.mode is not None else ""
         self._engine = ScriptEngine()
         self._cache = MemoryCache()
+        self._transformers = dict(options.transformers)
 
     @property
     def network(self) -> Network:
@@ -83,6 +85,8 @@ class ScriptHost:
             find_agent=agents,
             env=self._env,
             user=self._user,
+            builtin_transformers=builtin_transformers(),
+            transformers=self._transformers,
         )
 
     async def close(self) -> None:

@@ -122,7 +122,7 @@ def make_services(**fields: Any) -> HostServices:
     runtime: dict[str, Any] = {
         "runner": _vm_runner, "find_model": find_no_model, "network": FakeNetwork(), "values": DictValues(),
         "cache": MemoryCache(), "argument_parser": None, "find_schema_problem": lambda *_: "", "find_agent": None,
-        "env": {},
+        "env": {}, "builtin_transformers": {}, "transformers": {},
     }  # fmt: skip
     runtime |= {name: fields.pop(name) for name in runtime if name in fields}
     others = {"memory": StoredMemory(DictValues(), ""), "exit_stack": AsyncExitStack(), **fields}

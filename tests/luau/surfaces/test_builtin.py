@@ -259,10 +259,11 @@ async def test_ids_are_uuids_of_version_4_and_differ() -> None:
         ("transformer('tts', {model = 'm'})", "unknown transformer: tts"),
         ("transformer('tts', {})", "model is required in config"),
         ("transformer('asr')", "model is required in config"),
+        ("transformer('text', 'x')", "config must be a table, not a string"),
         ("transformer()", "transformer name is required"),
     ],
 )
-async def test_transformers_are_not_available(call: str, why: str) -> None:
+async def test_an_unknown_transformer_is_an_error(call: str, why: str) -> None:
     assert await run_script(f"return __builtin.{call}") == [None, why]
 
 

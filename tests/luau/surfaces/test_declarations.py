@@ -52,6 +52,8 @@ OBJECTS = {
     "Agent": "ctx.create_agent('a')",
     "State": "ctx.agent.state",
     "Task": "ctx.spawn(function() end)",
+    "Transformer": "ctx.transformer('text', {map = string.upper})",
+    "Bistream": "(rt:transformer('text', {map = string.upper}))",
     "Promise": "rt:sleep(0)",
     "Timeout": "rt:timeout(0)",
     "Response": "ctx.http.get('http://host/a')",

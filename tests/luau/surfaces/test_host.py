@@ -1,4 +1,4 @@
-"""Host functions without a VM: tools, chunks and hostile arguments."""
+"""Host functions without a VM: tools, chunks and hostile arguments; wrong calls of scripts."""
 
 import base64
 import inspect
@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.luau.surfaces.surface_fixtures import DictValues, EchoAgents, FakeNetwork, make_services, memory_services
+from tests.luau.surfaces.surface_fixtures import (
+    DictValues,
+    EchoAgents,
+    FakeNetwork,
+    make_services,
+    memory_services,
+    run_script,
+)
 from vaka.core.loop.children.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.errors import ScriptError
@@ -161,3 +168,26 @@ def test_a_script_has_the_surfaces_whose_names_occur_in_it() -> None:
     assert surfaces_of(["local start = 1", "return __builtin.time()"]) == ("ctx", "builtin")
     assert surfaces_of(["rt:log(1)"]) == ("ctx", "rt")
     assert prelude_source(("ctx",)) != prelude_source(("ctx", "rt"))
+
+
+WRONG_CALLS = (
+    "ctx.invoke(7)", "ctx.invoke('t', 7)", "ctx.sleep('x')", "ctx.sleep(0/0)", "ctx.spawn(7)", "ctx.join(7)",
+    "ctx.generate(7, 'x')", "ctx.generate('', 'x')", "ctx.generate('m', 7)", "ctx.generate('m', 'x', 7)",
+    "ctx.generate_json('m', 'x', 7)", "ctx.generate_stream(7)", "ctx.json.decode(7)", "ctx.json.encode(print)",
+    "ctx.emit(7)", "ctx.http.get(7)", "ctx.http.get('http://x', 7)", "ctx.http.get('http://x', {bad = 1})",
+    "ctx.http.request(7)", "ctx.http.get('http://x', {headers = 7})", "ctx.create_agent(7)", "ctx.create_agent('a', 7)",
+    "ctx.agent.history:recent('x')", "ctx.agent.history:append(7)", "ctx.agent.memory:set_summary(7)",
+    "ctx.agent.memory:query(7)", "ctx.parallel(7)", "ctx.parallel({[true] = print})", "ctx.agent.state[7] = 7",
+    "ctx.agent.state.x = print", "ctx.agent.name = 1", "ctx.realtime.connect('x')", "ctx.transformer(7)",
+    "ctx.transformer('split', 7)", "pcall(error) ctx.spawn(print).join()",
+)  # fmt: skip
+
+
+async def test_the_error_of_a_wrong_call_names_its_line() -> None:
+    lines: dict[str, str] = {}
+    for wrong in WRONG_CALLS:
+        source = f"local function call()\n{wrong}\nend\nlocal function outer()\ncall()\nend\nreturn pcall(outer)"
+        services = make_services(agents=EchoAgents())
+        _, message = await run_script(source, services=services, startup_info={"state": True})
+        lines[wrong] = str(message).partition(": ")[0]
+    assert {wrong: line for wrong, line in lines.items() if line != "script:2"} == {}

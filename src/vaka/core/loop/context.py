@@ -94,10 +94,8 @@ class Turn:
         self.tools = recipe.tools
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.root: Turn = self if parent is None else parent.root
-        self.child_count = self.state.turn.children if self.state.turn is not None else 0
-        """The number of child agents that the turn has started; only that of the root agent is kept up to date."""
-        self.script_count = 0
-        """The number of scripts that its scripts have started; only that of the root agent is kept up to date."""
+        self.child_count, self.script_count = self.state.turn.children if self.state.turn is not None else 0, 0
+        """The child agents that the turn has started, and the scripts of its scripts; the root agent's are counted."""
         self.admitted_calls = defaultdict(int, self.agent_progress.tools)
         for open in self.state.open_calls_of(scope.path):
             self.admitted_calls[open.call.name] -= 1

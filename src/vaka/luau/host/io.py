@@ -24,17 +24,18 @@ class EmittedChunk(NamedTuple):
 
 def chunk_of_content(content: Content) -> JSON:
     """Return content as the table that ``recv`` returns."""
-    return {"parts": [part for part in map(_part_table, content) if part is not None]}
+    return {"parts": [part for part in map(part_table, content) if part is not None]}
 
 
 def parse_chunk(chunk: JSON) -> EmittedChunk:
     """Return the chunk of an ``emit`` call; raise ``ScriptError`` for an invalid one."""
     fields = as_table(chunk, "emit: a chunk")
-    content = tuple(map(_parse_part, as_list(fields.get("parts"), "emit: parts")))
+    content = tuple(parse_part(part, "emit") for part in as_list(fields.get("parts"), "emit: parts"))
     return EmittedChunk(content, bool(fields.get("eof")))
 
 
-def _part_table(part: Part) -> JSON:
+def part_table(part: Part) -> JSON:
+    """Return a part as a table for scripts, ``None`` for one that scripts do not see."""
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     if isinstance(part, Stored):
@@ -45,15 +46,16 @@ def _part_table(part: Part) -> JSON:
     return None
 
 
-def _parse_part(value: JSON) -> Part:
-    part = as_table(value, "emit: a part")
+def parse_part(value: JSON, label: str) -> Part:
+    """Return the part of a script's table; raise ``ScriptError``, which begins with ``label``, for an invalid one."""
+    part = as_table(value, f"{label}: a part")
     if part.get("type") == "text":
         return Text(text=replace_surrogates(_decode_text(part.get("text"))))
     if part.get("type") != "blob":
         return Text(text=msgspec.json.encode(part).decode())
     data = part.get("data")
     if not isinstance(data, str | bytes):
-        raise ScriptError(f"emit: the data of a part must be a string, not {type_name(data)}")
+        raise ScriptError(f"{label}: the data of a part must be a string, not {type_name(data)}")
     encoded = base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
     mime = _decode_text(part.get("mime_type") or "application/octet-stream")
     return _BLOB_TYPES.get(mime[:6], Document)(media_type=mime, data=encoded)
