@@ -76,6 +76,24 @@ def hooks_command() -> click.Command:
     return hooks
 
 
+def skills_command() -> click.Command:
+    from vaka.cli.commands.components import skills
+
+    return skills
+
+
+def commands_command() -> click.Command:
+    from vaka.cli.commands.components import commands
+
+    return commands
+
+
+def agents_command() -> click.Command:
+    from vaka.cli.commands.components import agents
+
+    return agents
+
+
 def hooks_of_files() -> "Callable[[Sequence[SettingsFile]], ParsedHooks]":
     from vaka.runtime.hook_sources import hooks_of_files
 

@@ -1,0 +1,68 @@
+"""``vaka skills``, ``vaka commands``, ``vaka agents``: list what the ``.claude`` folders and plugins define."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vaka.cli import options
+from vaka.cli.bootstrap import config_context, print_notes
+from vaka.cli.render import print_json, print_table
+from vaka.config.components import AgentFile, CommandFile, Component, Components, Skill, components_in_force
+
+
+def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Component]]) -> click.Group:
+    """Return a group of commands about one kind of component."""
+
+    @click.group(name, help=f"List the {noun} of the project, of your home folder and of plugins.")
+    def group() -> None:
+        """Take a command."""
+
+    @group.command("list", help=f"List the {noun}; problems are printed on stderr.", epilog=options.format_examples(
+        f"vaka {name} list", f"vaka {name} list --json",
+    ))  # fmt: skip
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all fields.")
+    @click.option(
+        "--plugin-dir", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
+        help="A plugin, or a folder of plugins; may be repeated.",
+    )  # fmt: skip
+    @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+    def list_components(as_json: bool, plugin_dir: tuple[Path, ...], verbose: bool) -> None:
+        found = components_in_force(config_context(), plugin_dir)
+        items = select(found)
+        first = {component.name: component for component in reversed(items)}
+        if as_json:
+            print_json([_describe(item, active=first[item.name] is item) for item in items])
+        else:
+            rows = [(item.name, _origin_of(item), item.description) for item in items]
+            print_table(("NAME", "SOURCE", "DESCRIPTION"), rows)
+        print_notes(found.problems, (problem for item in items for problem in item.problems))
+
+    return group
+
+
+def _origin_of(item: Component) -> str:
+    return f"plugin {item.plugin}" if item.plugin else item.source
+
+
+def _describe(item: Component, *, active: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": item.name, "description": item.description, "source": item.source, "plugin": item.plugin,
+        "path": str(item.path), "model": item.model, "active": active, "problems": item.problems,
+    }  # fmt: skip
+    match item:
+        case Skill():
+            more: dict[str, Any] = {"allowed_tools": item.allowed_tools, "model_invocable": item.model_invocable}
+        case CommandFile():
+            more = {"allowed_tools": item.allowed_tools, "argument_hint": item.argument_hint}
+        case AgentFile():
+            more = {"tools": item.tools, "permission_mode": item.permission_mode, "max_turns": item.max_turns}
+        case _:
+            more = {}
+    return described | more
+
+
+skills = _make_group("skills", "skills", lambda found: found.skills)
+commands = _make_group("commands", "slash commands", lambda found: found.commands)
+agents = _make_group("agents", "agents", lambda found: found.agents)

@@ -1,0 +1,217 @@
+"""Texts for the system prompt that people keep in files: memory files with imports, rules, output styles."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from vaka.config.frontmatter import MAX_FILE_BYTES, parse_markdown, read_text
+from vaka.matching.globs import NameMatcher, compile_name, matches_names, parse_bracket
+
+MAX_TOTAL_BYTES = 4 * 1024 * 1024
+"""Bytes of all memory files together."""
+MAX_HOPS = 4
+"""How deep imports may be nested."""
+MAX_BRACES = 64
+"""The most patterns that one pattern with braces stands for."""
+MEMORY_NAMES = ("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md")
+FALLBACK_NAME = "AGENTS.md"
+"""Read in a folder that has no ``CLAUDE.md``."""
+
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_CODE_SPAN = re.compile(r"(`[^`\n]+`)")
+_IMPORT = re.compile(r"(?<!\S)@((?:\\ |[^\s\\]){1,1000}?)([.,;:!?)\]]*)(?=\s|$)")
+
+
+class MemoryText(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of memory, a rule, or an output style."""
+
+    path: Path
+    text: str
+    patterns: tuple[str, ...] = ()
+    """A rule with patterns applies only to work on a file that matches one of them."""
+    name: str = ""
+
+    def applies_to(self, path: str) -> bool:
+        """Return whether a path, relative to the project, matches one of the patterns."""
+        return any(_compile_pattern(pattern)(path) for pattern in self.patterns)
+
+
+class MemoryReader:
+    """Reads memory files. Each file is read once, and a problem costs only the file or import that has it."""
+
+    def __init__(self, *, excludes: Sequence[str] = (), may_import: Callable[[Path], bool] = lambda path: True) -> None:
+        self._excludes = [_compile_pattern(pattern) for pattern in excludes]
+        self._may_import = may_import
+        self._seen: set[Path] = set()
+        self._size = 0
+        self.problems: list[str] = []
+
+    def load_folder(self, folder: Path) -> list[MemoryText]:
+        """Return the memory files of one folder; ``AGENTS.md`` if it has no ``CLAUDE.md``."""
+        found = [self.load(folder / name) for name in MEMORY_NAMES]
+        if found[0] is None and found[1] is None:
+            found.insert(0, self.load(folder / FALLBACK_NAME))
+        return [text for text in found if text is not None]
+
+    def load(self, path: Path) -> MemoryText | None:
+        """Return one file with its imports, ``None`` when it does not exist, is excluded or was read before."""
+        if not _is_file(path) or any(matches(str(path)) for matches in self._excludes):
+            return None
+        text = self._read(path, 0)
+        return MemoryText(path=path, text=text) if text else None
+
+    def _read(self, path: Path, hops: int) -> str:
+        real = path.resolve()
+        if real in self._seen:
+            return ""
+        self._seen.add(real)
+        try:
+            text = read_text(path, MAX_FILE_BYTES)
+        except OSError as error:
+            self.problems.append(f"{path}: cannot be read: {error.strerror or error}")
+            return ""
+        self._size += len(text)
+        if "\0" in text or self._size > MAX_TOTAL_BYTES:
+            reason = "it is not a text" if "\0" in text else f"the memory files have more than {MAX_TOTAL_BYTES} bytes"
+            self.problems.append(f"{path}: was left out: {reason}")
+            return ""
+        return self._import_files(_strip_comments(text), path, hops).strip()
+
+    def _import_files(self, text: str, origin: Path, hops: int) -> str:
+        """Replace ``@path`` outside of code by the text of the file."""
+        lines, fence = list[str](), ""
+        for line in text.splitlines(keepends=True):
+            mark = _FENCE.match(line)
+            if not fence and mark is None:
+                parts = _CODE_SPAN.split(line)
+                parts[::2] = [_IMPORT.sub(partial(self._import, origin, hops), part) for part in parts[::2]]
+                line = "".join(parts)
+            elif mark is not None:
+                fence = mark[1] if not fence else "" if mark[1].startswith(fence) else fence
+            lines.append(line)
+        return "".join(lines)
+
+    def _import(self, origin: Path, hops: int, match: "re.Match[str]") -> str:
+        name = match[1].replace("\\ ", " ")
+        path = Path(os.path.normpath(origin.parent / Path(name).expanduser()))
+        if not _is_file(path):
+            if "/" in name or path.suffix:
+                self.problems.append(f"{origin}: @{name}: there is no such file")
+            return match[0]
+        if hops >= MAX_HOPS:
+            self.problems.append(f"{origin}: @{name}: imports are nested deeper than {MAX_HOPS}")
+            return match[0]
+        if not self._may_import(path):
+            self.problems.append(f"{origin}: @{name}: is outside of the project, so it is not imported")
+            return match[0]
+        return self._read(path, hops + 1) + match[2]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _strip_comments(text: str) -> str:
+    """Remove HTML comments that begin a line."""
+    kept, position = list[str](), 0
+    while (begin := text.find("<!--", position)) >= 0 and (end := text.find("-->", begin)) >= 0:
+        whole = begin == 0 or text[begin - 1] == "\n"
+        kept.append(text[position : begin if whole else end + 3])
+        position = end + 3
+    return "".join([*kept, text[position:]])
+
+
+def memory_folders(cwd: Path) -> list[Path]:
+    """Return the folders with memory files, from the root to ``cwd``, without those that other users can write."""
+    return [folder for folder in (*reversed(cwd.parents), cwd) if folder == cwd or _is_own(folder)]
+
+
+def _is_own(folder: Path) -> bool:
+    try:
+        info = folder.stat()
+    except OSError:
+        return False
+    return info.st_uid in (0, os.geteuid()) and not info.st_mode & 0o002
+
+
+def load_rules(folders: Iterable[Path], problems: list[str]) -> list[MemoryText]:
+    """Return the rules of folders, in the order of the folders and then of their numbers and names."""
+    rules: list[MemoryText] = []
+    for folder in folders:
+        for path in sorted(_list_markdown(folder, set()), key=lambda path: _rule_order(path, folder)):
+            text = _read_part(path, problems)
+            if text is None:
+                continue
+            parsed = parse_markdown(text)
+            if parsed.body.strip():
+                patterns = parsed.names("paths") or ()
+                rules.append(MemoryText(path=path, text=parsed.body.strip(), patterns=patterns))
+    return rules
+
+
+def load_output_style(name: str, folders: Iterable[Path], problems: list[str]) -> MemoryText | None:
+    """Return the output style with a name, of the first folder that has it; the name ``default`` stands for none."""
+    known: list[str] = []
+    for path in (path for folder in folders for path in _list_markdown(folder, set())):
+        text = _read_part(path, problems)
+        parsed = parse_markdown(text or "")
+        title = parsed.text("name") or path.stem
+        if name.lower() in (title.lower(), path.stem.lower()):
+            return MemoryText(path=path, text=parsed.body.strip(), name=title)
+        known.append(title)
+    if name.lower() not in ("", "default"):
+        problems.append(f"there is no output style {name!r}; there are: {', '.join(known) or 'none'}")
+    return None
+
+
+def _read_part(path: Path, problems: list[str]) -> str | None:
+    try:
+        return read_text(path, MAX_FILE_BYTES)
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror or error}")
+        return None
+
+
+def _rule_order(path: Path, folder: Path) -> tuple[float, str]:
+    number = re.match(r"(\d+)[-_.]", path.name)
+    return float(number[1]) if number else float("inf"), str(path.relative_to(folder))
+
+
+def _list_markdown(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yield the Markdown files below a folder; a folder that links lead to twice is read once."""
+    real = folder.resolve()
+    if real in seen or not folder.is_dir():
+        return
+    seen.add(real)
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from _list_markdown(path, seen)
+        elif path.suffix.lower() == ".md":
+            yield path
+
+
+def _compile_pattern(pattern: str) -> Callable[[str], bool]:
+    """Return a function that matches a path: ``*``, ``?``, ``[…]``, ``**`` and ``{a,b}``."""
+    alternatives = [_compile_names(text) for text in _expand_braces(pattern.strip())]
+    return lambda path: any(matches_names(names, path.strip("/").split("/")) for names in alternatives)
+
+
+def _compile_names(pattern: str) -> list[NameMatcher | None]:
+    parts = pattern.removeprefix("./").strip("/").split("/")
+    if len(parts) == 1:
+        parts.insert(0, "**")  # a bare name matches in every folder
+    return [None if part == "**" else compile_name(part, parse_bracket, lenient=True) for part in parts]
+
+
+def _expand_braces(pattern: str) -> list[str]:
+    pieces = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [piece.split(",") if number % 2 else [piece] for number, piece in enumerate(pieces)]
+    return ["".join(parts) for parts, _ in zip(product(*choices), range(MAX_BRACES), strict=False)]
