@@ -122,6 +122,8 @@ class SessionPicker:
                 )
                 if answer is None:
                     return None
+                if not self._rows and self._loading is not None:  # the list is not read yet
+                    await asyncio.wait([self._loading])
                 if answer == DELETE:
                     await self._delete()
                 elif self._rows:
