@@ -7,7 +7,8 @@ import pytest
 
 from vaka import Agent, Runtime, ToolContext, tool
 from vaka.cli.display.rich_renderer import RichRenderer
-from vaka.cli.display.view import MAX_OUTPUT_LENGTH, SessionView
+from vaka.cli.display.running import MAX_OUTPUT_LENGTH
+from vaka.cli.display.view import SessionView
 from vaka.core.types.event import Event
 from vaka.models.scripted import Scripted
 

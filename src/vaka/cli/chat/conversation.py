@@ -32,7 +32,7 @@ from vaka.core.ports.files import Files
 from vaka.core.types.control import ApprovalRequested, QuestionAsked, key_of
 from vaka.core.types.errors import InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import Cursor, DecisionId, SessionId
+from vaka.core.types.ids import CallId, Cursor, DecisionId, SessionId
 from vaka.core.types.message import Text, replace_surrogates
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.runtime.options import UserInput
@@ -87,6 +87,8 @@ class Chat:
         self._typed_inputs: set[str] = set()
         """The keys of inputs whose tool calls were typed here."""
         self._last_interrupt = -SECOND_INTERRUPT_SECONDS
+        self._shown_card: tuple[CallId, int] | None = None
+        """The last result when one was shown whole, and which one that was, counted from the last."""
         self._echoed: set[str] = set()
         """The keys of inputs that the terminal shows already, as lines that were typed."""
         self.screen = self._make_screen()
@@ -102,7 +104,7 @@ class Chat:
             return PlainScreen(submit=self.submit, interrupt=self.interrupt)
         return ChatScreen(
             live_text=self._live_text, status=self._status, submit=self.submit, interrupt=self.interrupt,
-            keys=(("s-tab", self._next_mode), ("c-o", self._show_last_result)),
+            keys=(("s-tab", self._next_mode), ("c-o", self._show_result), ("c-t", self._show_reasoning)),
             completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
             color=settings.theme != "none", unicode=settings.unicode, output=settings.output,
             on_background=self.set_theme if settings.theme == "auto" else None,
@@ -352,10 +354,22 @@ class Chat:
         self.settings.mode = mode
         self.screen.redraw()
 
-    def _show_last_result(self) -> None:
-        if self.view.cards:
-            call, body = self.view.cards[-1]
-            self.screen.print(self.renderer.tool_call(call, body.result, full=True) + "\n")
+    def _show_result(self) -> None:
+        """Show the last result of a tool whole, and with each further key the one before it."""
+        cards = self.view.cards
+        if not cards:
+            return
+        last = cards[-1][1].result.call
+        again = self._shown_card is not None and self._shown_card[0] == last
+        back = min(self._shown_card[1] + 1, len(cards)) if again and self._shown_card is not None else 1
+        self._shown_card = (last, back)
+        call, body = cards[-back]
+        self.screen.print(self.renderer.tool_call(call, body.result, full=True) + "\n")
+
+    def _show_reasoning(self) -> None:
+        """Show what the model thought before its last answer."""
+        text = self.view.reasoning
+        self.screen.print(self.renderer.note(text) + "\n" if text else self.renderer.note("there is no reasoning"))
 
     def _make_view(self) -> SessionView:
         return SessionView(self.renderer, live=not self.settings.plain)

@@ -23,12 +23,12 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
-from vaka.core.types.progress import GIVEN_CALLS
+from vaka.core.types.progress import GIVEN_CALLS, StepStarted
 
 if TYPE_CHECKING:
     from vaka.cli.chat.conversation import Chat
 
-_BAR_WIDTH = 30
+_BAR_MARKS, _ASCII_BAR_MARKS = "█▓▒░▞·", "#=+-:."
 
 
 class SlashCommands:
@@ -85,7 +85,8 @@ class SlashCommands:
             "  Enter sends, Alt-Enter begins a new line, @ names a file, Tab or arrows choose a completion",
             "  a long paste is shown as a label and sent whole; Ctrl-G edits the input in $EDITOR",
             "  Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves",
-            "  Shift-Tab changes the permission mode, Ctrl-O shows the last result whole",
+            "  Shift-Tab changes the permission mode, Ctrl-O shows the last result whole,",
+            "  and again the one before it; Ctrl-T shows the reasoning before the last answer",
         )
         self._show("Commands", *rows, "Keys", *keys)
 
@@ -160,16 +161,30 @@ class SlashCommands:
             self._show("no file was changed by a tool in what this terminal has shown")
 
     async def _context(self, argument: str) -> None:
-        sizes: dict[str, int] = {}
-        for message in await self._chat.session.messages():
+        """Show what fills the context window: a bar with a part for each kind, and its share."""
+        chat, sizes = self._chat, await self._prompt_sizes()
+        for message in await chat.session.messages():
             for name, size in _sizes_of(message):
                 sizes[name] = sizes.get(name, 0) + size
-        total = sum(sizes.values()) or 1
-        used = self._chat.view.context_tokens
-        self._show(f"tokens of the last request and its answer: {format_tokens(used)}" if used else "no request yet")
-        for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
-            bar = "█" * max(round(_BAR_WIDTH * size / total), 1)
-            self._show(f"  {name:<14}{bar:<{_BAR_WIDTH}} {100 * size / total:3.0f}%  {format_tokens(size)} characters")
+        total, used = sum(sizes.values()), chat.view.context_tokens
+        if not total or not used:
+            self._show("no request yet")
+            return
+        parts = sorted(((size, name) for name, size in sizes.items() if size), reverse=True)
+        marks, width = _BAR_MARKS if chat.settings.unicode else _ASCII_BAR_MARKS, min(60, chat.screen.columns - 4)
+        bar = "".join(mark * max(round(width * size / total), 1) for (size, _), mark in zip(parts, marks, strict=False))
+        rows = [
+            f"  {mark} {name:<18}{100 * size / total:3.0f}%  about {format_tokens(round(used * size / total))} tokens"
+            for (size, name), mark in zip(parts, marks, strict=False)
+        ]  # fmt: skip
+        self._show(f"{format_tokens(used)} tokens in the last request and its answer", f"  {bar[:width]}", *rows)
+
+    async def _prompt_sizes(self) -> dict[str, int]:
+        """Return the characters of the system prompt and of the tools, as the last step sent them."""
+        store, session = self._chat.runtime.store, self._chat.session
+        steps = [event.data for event in await session.last_turn() if isinstance(event.data, StepStarted)]
+        parts = [("system prompt", steps[-1].system), ("tools", steps[-1].tools)] if steps else []
+        return {name: len(await store.blobs.get(digest)) for name, digest in parts if digest is not None}
 
     async def _usage(self, argument: str) -> None:
         stats = await self._chat.runtime.stats(self._chat.session.id)

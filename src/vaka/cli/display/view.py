@@ -16,26 +16,26 @@ from vaka.cli.display.plain_renderer import (
     PlainStream,
     format_seconds,
     format_tokens,
+    shorten_end,
     summary_of,
 )
+from vaka.cli.display.running import RunningAgents, RunningCall
 from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, DecisionId, MessageId
-from vaka.core.types.message import Stored, ToolCall, Usage, text_of
+from vaka.core.types.message import Reasoning, Stored, ToolCall, Usage, text_of
 from vaka.tools.schema.json_types import is_array
 
 if TYPE_CHECKING:
     from vaka.cli.display.markdown import MarkdownStream
 
-MAX_OUTPUT_LINES = 5
-"""Lines of the output of a running command that are shown."""
-MAX_OUTPUT_LENGTH = 1000
-"""Characters of one line of it."""
 MAX_CARDS = 200
 """Tool calls whose whole result can still be shown."""
 COMMAND_TOOL = "Bash"
 """The tool of typed commands, whose output is shown whole."""
+MAX_TODO_LINES = 8
+"""Items of the to-do list that stay on the screen."""
 MAX_RUNNING_CALLS = 4
 """Running calls that are shown."""
 TICK_SECONDS = 0.1
@@ -43,35 +43,6 @@ TICK_SECONDS = 0.1
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TODO_KEY = "todos"
 """The session value of the to-do list."""
-
-
-class RunningCall:
-    """A tool call without a result."""
-
-    def __init__(self, call: ToolCall, path: tuple[str, ...], now: float) -> None:
-        self.call, self.path, self.since = call, path, now
-        self.started = False
-        self.output: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
-        self._length = 0
-        self._partial = ""
-
-    def add_output(self, text: str, offset: int) -> None:
-        """Add printed text; a part that was added before is ignored."""
-        new = text[max(self._length - offset, 0) :]
-        self._length = max(self._length, offset + len(text))
-        *lines, partial = (self._partial + new).split("\n")
-        self.output.extend(_last_overprint(line) for line in lines[-10 * MAX_OUTPUT_LINES :] if line.strip())
-        self._partial = _last_overprint(partial)
-
-    def tail(self) -> list[str]:
-        """Return the last lines of the output, the unfinished one included."""
-        lines = [*self.output, *([self._partial] if self._partial.strip() else [])]
-        return lines[-MAX_OUTPUT_LINES:]
-
-
-def _last_overprint(line: str) -> str:
-    """Return what a terminal would show of a line that is printed over itself, such as a progress bar, in part."""
-    return line[-MAX_OUTPUT_LENGTH:].rstrip("\r").rpartition("\r")[2]
 
 
 TextStream: TypeAlias = "MarkdownStream | PlainStream | LineStream"
@@ -198,8 +169,9 @@ class SessionView:
         self.queued: dict[str, str] = {}
         """Inputs that wait for their turn, by key."""
         self.todos: list[dict[str, Any]] = []
-        self.children: dict[str, str] = {}
-        """The names of running child agents, by id."""
+        self.agents = RunningAgents(clock)
+        self.reasoning = ""
+        """The reasoning of the last message that has some."""
         self.usage = Usage()
         self.context_tokens = 0
         """Tokens of the last request and its answer."""
@@ -244,7 +216,6 @@ class SessionView:
             progress.ToolCompleted: self._on_tool_ended,
             progress.ToolFailed: self._on_tool_ended,
             progress.SubagentStarted: self._on_child_started,
-            progress.SubagentCompleted: self._on_child_completed,
             monitor.UsageRecorded: self._on_usage,
         }
 
@@ -259,6 +230,7 @@ class SessionView:
 
     def take_parts(self, event: Event) -> ShownText:
         """Take an event and return the text that it adds, with the text of the answer on its own."""
+        self.agents.take(event)
         blocks = self.answer.take(event) if not self.runs_typed_calls else []
         before = self._take_reasoning(event, ended=bool(blocks) or isinstance(event.data, _REASONING_ENDS))
         if blocks or isinstance(event.data, progress.TextDelta):
@@ -288,7 +260,17 @@ class SessionView:
         if since is None or not ended:
             return ""
         self._reasoning_since = None
-        return self.renderer.note(f"reasoned for {format_seconds(self._clock() - since)}")
+        hint = " (Ctrl-T shows it)" if self._conversation and self._live else ""
+        return self.renderer.note(f"reasoned for {format_seconds(self._clock() - since)}{hint}")
+
+    def _pinned_todos(self) -> list[str]:
+        """Return the to-do list while it has items that are not done: those, and the last that are done."""
+        is_open = any(item.get("status") != "completed" for item in self.todos)
+        lines = list(todo_lines(self.todos)) if is_open else []
+        first = next((n for n, item in enumerate(self.todos) if item.get("status") != "completed"), 0)
+        start = max(min(first - 1, len(lines) - MAX_TODO_LINES), 0)
+        more = len(lines) - start - MAX_TODO_LINES
+        return [*lines[start : start + MAX_TODO_LINES], *([f"… {more} more"] if more > 0 else [])]
 
     def live_text(self, hint: str) -> str:
         """Return what is running: the block that is being written, calls, the to-do list, and a line of activity."""
@@ -296,10 +278,11 @@ class SessionView:
         parts: list[str] = []
         if self.answer.open_block:
             parts.append(renderer.markdown(self.answer.open_block))
-        for running in islice(self.running.values(), MAX_RUNNING_CALLS):
-            parts.append(renderer.tool_call(running.call, None, depth=len(running.path)))
+        for running in islice((call for call in self.running.values() if not call.path), MAX_RUNNING_CALLS):
+            parts.append(renderer.tool_call(running.call, None))
             parts += [renderer.note(f"  │ {line[: renderer.width - 6]}") for line in running.tail()]
-        parts += [renderer.note(line) for line in todo_lines(self.todos)] if self.busy else []
+        parts += [renderer.note(shorten_end(line, renderer.width - 1)) for line in self.agents.lines()]
+        parts += [renderer.note(shorten_end(line, renderer.width - 1)) for line in self._pinned_todos()]
         parts += [renderer.note(f"queued: {shorten(text, 60)}") for text in self.queued.values()]
         if self.turn_since is not None:
             parts.append(self._activity_line(self._clock() - self.turn_since, hint))
@@ -307,7 +290,7 @@ class SessionView:
 
     def _activity_line(self, seconds: float, hint: str) -> str:
         frame = SPINNER[int(seconds / TICK_SECONDS) % len(SPINNER)]
-        children = f"agents {', '.join(self.children.values())}" if self.children else ""
+        children = f"{len(self.agents)} agents" if len(self.agents) > 1 else ""
         tokens = f"{format_tokens(self.usage.output)} tokens" if self.usage.output else ""
         started = [running.call for running in self.running.values() if running.started]
         activity = f"{started[-1].name} {shorten(summary_of(started[-1]), 60)}" if started else self.activity
@@ -349,7 +332,7 @@ class SessionView:
         self.turn_since, self.activity = None, ""
         self.turn_inputs, self.runs_typed_calls = (), False
         self.running.clear()
-        self.children.clear()
+        self.agents.clear()
         return self._turn_end_note(event, body) if self._conversation else ""
 
     def _turn_end_note(self, event: Event, body: Any) -> str:
@@ -375,6 +358,9 @@ class SessionView:
         return ""
 
     def _on_message_completed(self, event: Event, body: progress.MessageCompleted) -> str:
+        if not event.path:
+            parts = [part.text for part in body.content if isinstance(part, Reasoning) and part.text]
+            self.reasoning = "\n\n".join(parts) or self.reasoning
         size = self.answer.hidden_bytes if not event.path else 0
         return self.renderer.note(f"… the beginning of a text of {size} bytes") + "\n" if size else ""
 
@@ -410,12 +396,7 @@ class SessionView:
         return f"{card}\n" if self._live else card
 
     def _on_child_started(self, event: Event, body: progress.SubagentStarted) -> str:
-        self.children[body.child] = body.agent
         return self.renderer.note(f"{'  ' * len(event.path)}{event_line(body)}")
-
-    def _on_child_completed(self, event: Event, body: progress.SubagentCompleted) -> str:
-        self.children.pop(body.child, None)
-        return ""
 
     def _on_asked(self, event: Event, body: control.ApprovalRequested | control.QuestionAsked) -> str:
         id = body.approval if isinstance(body, control.ApprovalRequested) else body.question
