@@ -12,11 +12,18 @@ from tests.cli.chat.chat_terminal import CTRL_D, ENTER, ChatTerminal
 from tests.cli.shell import Shell
 from vaka.cli.bootstrap import collect_secrets
 from vaka.cli.main import cli
+from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
 from vaka.runtime import providers
+from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 from vaka.runtime.stored_keys import key_environment, stored_keys_of
 
 KEY = "sk-proj-" + "4f7Zq0" * 5
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "chat.md"
+FIRST_SCREEN = (
+    GUIDE.read_text("utf-8").partition("## The first start\n")[2].partition("```text\n")[2].partition("```")[0]
+)
 
 SECRET_TOOL = """#!/bin/sh
 # A keyring in a folder: each key is a file named after its variable.
@@ -88,6 +95,9 @@ def test_a_key_is_stored_in_the_keyring_used_by_models_listed_without_its_value_
     assert KEY not in (keyring / "calls").read_text()
     assert [KEY in file.read_text() for file in home.rglob("*.json")] == [False]
     assert (key_of("openai"), key_of("openai-chat")) == (KEY, KEY)
+    secrets = Secrets()
+    ModelRegistry(ModelConfig(), secrets).find("openai/gpt-x")
+    assert secrets.redact_data(f"the key {KEY}") == "the key [redacted]"
     lists = [vaka(*words).output for words in (("login", "--list"), ("models", "list"), ("doctor",))]
     assert ["keyring" in text for text in lists] == [True, True, True]
     assert KEY not in "".join(lists)
@@ -169,6 +179,7 @@ def test_a_new_user_chooses_a_model_and_enters_a_key_that_is_not_shown_before_th
     key = "sk-ant-0123456789"
     with ChatTerminal(shell) as chat:
         chat.expect("number (Enter leaves):")
+        assert FIRST_SCREEN.strip() in chat.text
         chat.send(f"2{ENTER}")
         chat.expect("key of anthropic (it is not shown):")
         chat.send(f"{key}{ENTER}")
