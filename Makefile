@@ -48,7 +48,7 @@ $(LUAU): $(wildcard pyluau/*.toml pyluau/README.md pyluau/licenses/* pyluau/src/
 	@touch $(LUAU)
 
 system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use for real
-	@scripts/system.sh postgresql bubblewrap ripgrep
+	@scripts/system.sh postgresql bubblewrap ripgrep tmux
 
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py

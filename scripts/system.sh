@@ -9,6 +9,7 @@ present() {
         postgresql) .venv/bin/python -c 'from tests.postgres_server import find_binaries; find_binaries()' 2>/dev/null ;;
         bubblewrap) command -v bwrap >/dev/null ;;
         ripgrep) command -v rg >/dev/null ;;
+        tmux) command -v tmux >/dev/null ;;
         *) return 1 ;;
     esac
 }

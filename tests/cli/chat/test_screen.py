@@ -117,3 +117,26 @@ async def test_enter_sends_while_text_is_printed() -> None:
         run.screen.print("more\n")
         await run.wait_until(lambda: run.submitted)
         assert run.submitted == ["hello"]
+
+
+async def test_of_a_question_that_does_not_fit_the_beginning_is_printed_and_the_choices_stay() -> None:
+    async with running_screen() as run:
+        asked = asyncio.create_task(run.screen.ask("\n".join([*(f"line {n}" for n in range(100)), "[y] [n]"]), "yn"))
+        await run.wait_drawn("[y] [n]")
+        written = "".join(run.frames)
+        assert [n for n in range(100) if f"line {n}" not in written] == []
+        run.keys.send_text("y")
+        assert await asked == "y"
+
+
+async def test_the_lines_of_a_closed_menu_or_question_are_given_back() -> None:
+    async with running_screen() as run:
+        asked = asyncio.create_task(run.screen.ask("\n".join("abcdefgh") + "\n[y]?", "y"))
+        await run.wait_drawn("[y]?")
+        run.keys.send_text("y")
+        await asked
+        run.keys.send_text("Q")
+        await run.wait_drawn("Q")
+        screen = run.screen.app.renderer.last_rendered_screen
+        assert screen is not None
+        assert screen.height == 3

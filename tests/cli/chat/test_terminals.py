@@ -1,9 +1,12 @@
 """Terminals that go away, stop the chat, change their size, or get keys before the chat is ready."""
 
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.chat.chat_terminal import ChatTerminal
 from tests.cli.shell import TIMEOUT, Shell, call_line, say_line
@@ -90,3 +93,28 @@ def test_a_storm_of_new_sizes_while_an_answer_streams_loses_nothing(shell: Shell
         chat.expect("continue", gone=True)
         chat.say("/exit")
         assert chat.wait_exit() == 0
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_a_chat_in_a_detached_tmux_goes_on_and_keeps_its_place_when_the_window_shrinks(shell: Shell) -> None:
+    shell.write_script(say_line("The first answer."), say_line("The second answer."))
+    chat = f"{sys.executable} -m vaka chat {' '.join(WORDS)}"
+    tmux = ["tmux", "-L", shell.folder.name, "-f", "/dev/null"]
+    start = [*tmux, "new-session", "-x", "100", "-y", "20", chat]
+    with ChatTerminal(shell, program=start, columns=100, rows=20) as terminal:
+        try:
+            terminal.expect("❯")
+            terminal.say("One.")
+            terminal.expect("The first answer.")
+            terminal.send("\x02d")
+            terminal.expect("detached")
+            shell.bash(f"{' '.join(tmux)} send-keys 'Two.' Enter")
+            while "The second answer." not in shell.bash(f"{' '.join(tmux)} capture-pane -p").out:
+                pass
+            with ChatTerminal(shell, program=[*tmux, "attach"], columns=50, rows=20) as again:
+                again.expect("The second answer.")
+                again.expect(rule := "─" * 50)
+                again.expect(f"{rule}\n{rule}", gone=True)  # tmux has wrapped the rule until it is drawn again
+                assert again.visible.count(rule) == 1
+        finally:
+            shell.bash(f"{' '.join(tmux)} kill-server")

@@ -385,7 +385,7 @@ class Chat:
     async def _tick(self) -> None:
         """Redraw while a turn runs, for the spinner and the elapsed time."""
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(1.0 if self.view.pending else TICK_SECONDS)
             if self.view.busy:
                 self.screen.redraw()
 
@@ -404,6 +404,7 @@ class Chat:
         self._files = found
 
     def _live_text(self) -> str:
+        self._resize()
         return self.view.live_text("Esc interrupts")
 
     def _status(self) -> AnyFormattedText:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, FilterOrBool, has_completions
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, to_formatted_text
@@ -41,7 +42,7 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
 from vaka.cli.chat.pasted_text import PastedTexts, clean_paste
-from vaka.cli.chat.terminal import FrameOutput, JobControl
+from vaka.cli.chat.terminal import FrameOutput, JobControl, ResizedApplication
 from vaka.cli.chat.terminal_reports import (
     ASK_BACKGROUND,
     FOCUS_GAINED,
@@ -54,6 +55,8 @@ from vaka.cli.chat.terminal_reports import (
 
 MAX_LIVE_LINES = 16
 """Lines that show what is running."""
+MAX_ASKING_LINES = 8
+"""Lines that are shown with a question: the end of what is running, a rule, the input and the status."""
 MAX_INPUT_LINES = 10
 MAX_MENU_LINES = 8
 REFRESH_INTERVAL = 0.05
@@ -119,6 +122,7 @@ class ChatScreen:
         self._printed: list[str] = []
         self._live: AnyFormattedText = ""
         self._live_height = 0
+        self._size: Size | None = None
         self._refresh_timer: asyncio.TimerHandle | None = None
         self._next_refresh = self._frame_start = self._frame_seconds = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,7 +137,7 @@ class ChatScreen:
         )  # fmt: skip
         self._rule = "─" if unicode else "-"
         self._sign = "❯ " if unicode else "> "
-        self.app: Application[None] = Application(
+        self.app = ResizedApplication(
             layout=self._layout(status), key_bindings=self._bindings(keys), style=_STYLES if color else None,
             max_render_postpone_time=None, mouse_support=False, full_screen=False, erase_when_done=True,
             input=input, output=output,
@@ -224,20 +228,28 @@ class ChatScreen:
 
     def _update_live(self) -> None:
         lines = self._live_text().rstrip("\n").split("\n")
-        room = max(min(MAX_LIVE_LINES, self.app.output.get_size().rows - 8), 1)
+        room = max(min(MAX_LIVE_LINES, self.rows - 8), 1) if self._question is None else 2
         self._live_height = len(lines[-room:]) if lines != [""] else 0
         self._live = to_formatted_text(ANSI("\n".join(lines[-room:])))
 
     def _begin_frame(self, app: Application[None]) -> None:
         """Print above what is drawn now; the frame that follows is drawn below it."""
         self._frame_start = time.monotonic()
-        if not self._printed:
+        size, last = app.output.get_size(), app.renderer.last_rendered_screen
+        height = app.layout.container.preferred_height(size.columns, size.rows).preferred
+        shrinks = last is not None and last.height > height
+        if not self._printed and not shrinks and size == self._size:
             return
         if isinstance(app.output, FrameOutput):
             app.output.held = True
+        if size != self._size:
+            self._size = size
+            self.app.follow_wrapped_lines()
+            self._update_live()
         app.renderer.erase()
-        self._write_printed()
-        self._update_live()  # it may show what is printed now
+        if self._printed:
+            self._write_printed()
+            self._update_live()  # it may show what is printed now
 
     def _end_frame(self, app: Application[None]) -> None:
         if isinstance(app.output, FrameOutput) and app.output.held:
@@ -259,8 +271,17 @@ class ChatScreen:
             text: The input at the beginning.
         """
         async with self._question_lock:
-            shown = prompt if callable(prompt) else lambda: prompt
+            shown = prompt if callable(prompt) else partial(str, self._print_beginning(prompt))
             return await self._ask(ScreenQuestion(shown, keys, actions or {}), on_text, text)
+
+    def _print_beginning(self, prompt: str) -> str:
+        """Print the beginning of a question that does not fit the terminal; return the rest, with its choices."""
+        lines = prompt.split("\n")
+        room = max(self.rows - MAX_ASKING_LINES, 4)
+        if len(lines) <= room:
+            return prompt
+        self.print("\n".join(lines[:-room]) + "\n")
+        return "\n".join(lines[-room:])
 
     async def _ask(self, question: ScreenQuestion, on_text: Callable[[str], None] | None, text: str) -> str | None:
         draft, self._question = self.buffer.document, question

@@ -69,6 +69,8 @@ class SlashCommands:
     async def run(self, text: str) -> None:
         """Run a command. Raises ``UsageError`` for an unknown one."""
         name, _, argument = text.strip().partition(" ")
+        begun = [command for command in self._commands if command.startswith(name)]
+        name = begun[0] if len(begun) == 1 and name else name
         if name not in self._commands:
             near = fuzzy_sort(name, self._commands)
             raise UsageError(f"there is no command /{name}{f'; did you mean /{near[0]}?' if near else ''} See /help")

@@ -5,7 +5,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +42,28 @@ def open_output() -> Output:
     if sys.platform == "win32":
         return create_output()
     return FrameOutput.from_pty(sys.stdout, term=os.environ.get("TERM"))
+
+
+class ResizedApplication(Application[None]):
+    """An application in the ordinary screen, which stays in its place when the terminal becomes narrower."""
+
+    def _on_resize(self) -> None:
+        self._redraw()  # which compares sizes: a frame may be drawn before the signal arrives
+
+    def follow_wrapped_lines(self) -> None:
+        """Move the cursor to where it was: many terminals wrap the lines that are drawn when they become narrower."""
+        screen, columns = self.renderer.last_rendered_screen, self.output.get_size().columns
+        if screen is not None and columns > 0 and _wraps_when_narrow(os.environ):
+            cursor = screen.get_cursor_position(self.layout.current_window)
+            rows = [screen.data_buffer[row] for row in range(cursor.y)]
+            widths = [max((x for x, cell in row.items() if cell.char.strip()), default=0) for row in rows]
+            self.output.cursor_up(sum(width // columns for width in widths) + cursor.x // columns)
+
+
+def _wraps_when_narrow(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal is known to wrap its lines again when it becomes narrower; xterm, for one, cuts them."""
+    names = ("TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "WT_SESSION", "ALACRITTY_WINDOW_ID", "TERM_PROGRAM")
+    return any(environ.get(name) for name in names)
 
 
 class JobControl:
