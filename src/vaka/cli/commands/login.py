@@ -182,7 +182,7 @@ def _print_first_models() -> list[str]:
 
 
 def ask_missing_key(model: str) -> None:
-    """Ask for the key of a model and store it, unless there is one or none is needed."""
+    """Ask for the key of a model and store it, unless there is one or none is needed. Enter alone is the error."""
     provider = provider_of_model(model)
     if provider is None:
         return
@@ -192,10 +192,14 @@ def ask_missing_key(model: str) -> None:
         click.echo(translate("There is no key for {provider} yet.", provider=provider.name), err=True)
         if page := _KEY_PAGES.get(provider.name):
             click.echo(translate("You get one at {page}.", page=page), err=True)
-        key = ask_key(provider)
-        if not key:
-            raise missing from None
-        store_key(provider, key)
+        while key := ask_key(provider).strip():
+            try:
+                store_key(provider, key)
+            except UsageError as error:
+                click.echo(f"error: {error.message}", err=True)
+            else:
+                return
+        raise missing from None
 
 
 def provider_of_model(model: str) -> Provider | None:
