@@ -15,6 +15,7 @@ from vaka.policy.bash.programs import read_set
 from vaka.policy.bash.recursive_operands import (
     PathFilter,
     RecursiveOperand,
+    accept_all,
     find_file_operands,
     find_found_files,
     find_recursive_operands,
@@ -229,25 +230,21 @@ class PossibleFiles:
             return [*find_found_files(words[1:])]
         if name == "ls":
             hidden = any(re.match(r"-\w*[aA]|--a", value) for value in values)
-            use = FolderUse(_accept_all if hidden else _is_visible)
+            use = FolderUse(accept_all if hidden else _is_visible)
             named = [found for word in operands for found in self._files_of(word, 0)]
             return [*named, *(RecursiveOperand(word, use) for word in operands or [literal_word(".")] if word.path)]
         if name in {"fd", "fdfind"} or (name == "rg" and "--files" in values):
             return [list_visible_files(words)]
         if name == "git" and ("ls-files" in values or "--name-only" in values) and not {"-o", "--others"} & {*values}:
-            return [RecursiveOperand(literal_word("."), FolderUse(_accept_all, scope="tracked"))]
+            return [RecursiveOperand(literal_word("."), FolderUse(accept_all, scope="tracked"))]
         listing = any(re.fullmatch(r"-\w*l\w*|--files-with(?:out)?-match(?:es)?", value) for value in values)
         if listing and name in {"grep", "rg", "ag", "ack"}:
             return []  # it reads these files itself
         return None
 
 
-def _accept_all(_path: str) -> bool:
-    return True
-
-
 def _any_file(description: str) -> RecursiveOperand:
-    return RecursiveOperand(literal_word(description), FolderUse(_accept_all, scope="anywhere"))
+    return RecursiveOperand(literal_word(description), FolderUse(accept_all, scope="anywhere"))
 
 
 def _is_visible(path: str) -> bool:

@@ -19,6 +19,10 @@ PathFilter: TypeAlias = Callable[[str], bool]
 """Whether a command uses the file at this path, relative to the folder."""
 
 
+def accept_all(_path: str) -> bool:
+    return True
+
+
 class RecursiveOperand(NamedTuple):
     """A folder of which a command uses some files."""
 
@@ -242,7 +246,7 @@ def _find_shown_files(words: Words) -> Iterator[RecursiveOperand]:
         index += 2 if values[index] in _GIT_VALUED_OPTIONS else 1
     options = "\n".join(values[index:])
     if _GIT_ALL_FILES.match(options):
-        yield RecursiveOperand(folder, FolderUse(lambda path: True))
+        yield RecursiveOperand(folder, FolderUse(accept_all))
         return
     pattern = _GIT_CONTENTS.get(values[index], "(?!)") if index < len(values) else "(?!)"
     if not re.search(pattern, options, re.MULTILINE):
