@@ -80,3 +80,19 @@ async def test_a_refused_command_leaves_no_processes(kind: type[Bubblewrap], tmp
             await sandbox.start(shell_command("true", tmp_path, protected=(f"{tmp_path}/.claude",)))
         assert WARDEN.pid is not None
         assert [pid for pid in processes.list_descendants(WARDEN.pid) if processes.parent_of(pid) != WARDEN.pid] == []
+
+
+async def test_another_name_of_a_protected_file_cannot_be_changed(tmp_path: Path) -> None:
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    (tmp_path / ".git/hooks/pre-commit").write_text("as it was")
+    (tmp_path / "sub").mkdir()
+    os.link(tmp_path / ".git/hooks/pre-commit", tmp_path / "sub/other")
+    (tmp_path / "plain").write_text("")
+    os.link(tmp_path / "plain", tmp_path / "linked")
+    held = protected_paths(str(tmp_path))
+    script = (
+        "echo evil > sub/other; mv sub x; rm -f sub/other; ln .git/hooks/pre-commit new; echo x > new; echo x > linked"
+    )
+    await run_to_end(await Bubblewrap().start(shell_command(script, tmp_path, protected=held)))
+    assert (tmp_path / ".git/hooks/pre-commit").read_text() == (tmp_path / "sub/other").read_text() == "as it was"
+    assert (tmp_path / "plain").read_text() == "x\n"

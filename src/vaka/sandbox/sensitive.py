@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import re
+import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase, translate
@@ -123,6 +124,8 @@ _BARE_REPOSITORY_MARKERS = ("refs", "objects", "HEAD")
 """Git takes a folder that has all of these for a bare repository, if its ``.git`` is damaged."""
 _MAX_ENTRIES = 20_000
 """Names below a workspace that are looked at for protected paths, nearest first, before each command."""
+_MAX_PROTECTED_FILES = 2_000
+"""Protected files that are looked at for other names, the nearest first."""
 _NOT_SEARCHED = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache", ".cache"})
 PLACEHOLDER_FOLDERS = (
     ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
@@ -145,7 +148,8 @@ def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
 def protected_paths(workspace: str, homes: Iterable[Path] | None = None) -> tuple[str, ...]:
     """Return the paths of a workspace that commands must not change, nor make so that it becomes a bare repository.
 
-    Paths in folders below count if they exist. ``homes`` are by default all home folders of this machine.
+    Paths in folders below count if they exist, and so do other names (hard links) of protected files. ``homes`` are by
+    default all home folders of this machine.
     """
     folder = workspace.rstrip("/")
     is_bare = not any(_is_missing(f"{folder}/{name}") for name in _BARE_REPOSITORY_MARKERS)
@@ -154,7 +158,8 @@ def protected_paths(workspace: str, homes: Iterable[Path] | None = None) -> tupl
     if os.path.realpath(folder) in map(os.path.realpath, _list_homes() if homes is None else homes):
         more = (*more, *(name for name in HOME_PATHS if not name.startswith("Library/")))  # that is for macOS
     names = dict.fromkeys((*PROTECTED_NAMES, *more))
-    return (*(f"{folder}/{name}" for name in names), *find_nested_paths(folder))
+    paths = (*(f"{folder}/{name}" for name in names), *find_nested_paths(folder))
+    return (*paths, *_find_other_names(folder, paths))
 
 
 def find_nested_paths(workspace: str) -> Iterator[str]:
@@ -176,9 +181,41 @@ def find_nested_paths(workspace: str) -> Iterator[str]:
                 pending.append(path)
 
 
+def _find_other_names(workspace: str, protected: Iterable[str]) -> Iterator[str]:
+    """Yield the other names, in a workspace, of protected files that have several."""
+    linked = {*_list_linked(protected)}
+    pending, count = deque([workspace] if linked else []), 0
+    while pending and count < _MAX_ENTRIES:
+        folder = pending.popleft()
+        for entry in _scan_folder(folder):
+            count += 1
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            elif entry.inode() in linked:
+                yield entry.path
+
+
+def _list_linked(paths: Iterable[str]) -> Iterator[int]:
+    """Yield the inode numbers of the files at some paths, and in the folders there, that have several names."""
+    pending, count = deque(dict.fromkeys(paths)), 0
+    while pending and count < _MAX_PROTECTED_FILES:
+        count += 1
+        path = pending.popleft()
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode):
+                pending += (entry.path for entry in _scan_folder(path))
+            elif stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                yield status.st_ino
+
+
 def _list_folder(folder: str) -> list[tuple[str, bool]]:
+    return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in _scan_folder(folder)]
+
+
+def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        return [*entries]
     return []
 
 
