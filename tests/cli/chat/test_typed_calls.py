@@ -30,7 +30,8 @@ async def test_a_typed_command_runs_under_the_rules_and_the_model_sees_its_outpu
         await chat.expect("● Bash touch boat; seq 9\n")
         await chat.expect("  │ 9")
         assert "more lines" not in chat.text
-        assert "approved by" in chat.text
+        assert "approved by" not in chat.text
+        assert "approval.requested" in [event.type for event in await chat.chat.session.last_turn()]
         await chat.say("What was that?")
         await chat.expect("I see.")
         messages = await chat.chat.session.messages()

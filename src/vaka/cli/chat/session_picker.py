@@ -22,7 +22,7 @@ from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import text_of
 from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.progress import MessageCompleted, TurnStarted
+from vaka.core.types.progress import GIVEN_CALLS, MessageCompleted, TurnStarted
 
 PAGE_SIZE = 50
 MAX_ROWS = 12
@@ -59,7 +59,7 @@ async def read_details(store: Store, info: SessionInfo) -> SessionDetails:
                     turns += 1
                 case UsageRecorded(usage=usage):
                     cost += usage.cost
-                case MessageCompleted(content=content) if not event.path:
+                case MessageCompleted(content=content, model=model) if not event.path and model != GIVEN_CALLS:
                     preview = text_of(content) or preview
                 case _:
                     pass

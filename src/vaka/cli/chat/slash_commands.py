@@ -38,7 +38,7 @@ class SlashCommands:
         self._chat = conversation
         self._commands: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {
             "help": (self._help, "the commands and keys"),
-            "model": (self._model, "NAME: the model of the next turns; without a name, the present one"),
+            "model": (self._model, "[NAME]: the model of the next turns"),
             "tools": (self._tools, "the tools of the agent"),
             "sessions": (self._sessions, "[TEXT]: choose a session, of this project first"),
             "resume": (self._resume, "[ID]: finish the unfinished turn, or go on with another session"),
@@ -84,8 +84,8 @@ class SlashCommands:
         rows = [f"  /{name:<12}{text}" for name, text in self.help_texts.items()]
         keys = (
             "  !command runs a command, #note adds a note to the memory file of the project",
-            "  Enter sends, Alt-Enter begins a new line, @ names a file, Tab or arrows choose a completion",
-            "  a long paste is shown as a label and sent whole; Ctrl-G edits the input in $EDITOR",
+            "  Enter sends, Alt-Enter begins a new line, Ctrl-G edits the input in $EDITOR",
+            "  @ names a file; Tab or arrows choose a completion; a long paste is folded",
             "  Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves",
             "  Shift-Tab changes the permission mode, Ctrl-O shows the last result whole,",
             "  and again the one before it; Ctrl-T shows the reasoning before the last answer",
@@ -232,7 +232,8 @@ class SlashCommands:
         self._show(f"written to {as_printable(str(path), lines=False)}")
 
     async def _copy(self, argument: str) -> None:
-        answers = [m for m in await self._chat.session.messages() if isinstance(m, AssistantMessage)]
+        messages = await self._chat.session.messages()
+        answers = [m for m in messages if isinstance(m, AssistantMessage) and m.model != GIVEN_CALLS]
         text = next((shown for message in reversed(answers) if (shown := text_of(message.content))), "")
         if not text:
             raise NotFound("there is no answer yet")

@@ -410,6 +410,8 @@ class SessionView:
             return ""
         what = "question" if isinstance(asked.data, control.QuestionAsked) else summary_line(asked, self.renderer.width)
         match body:
+            case control.ApprovalResolved() if self.runs_typed_calls:
+                return ""  # typing the call was the decision
             case control.ApprovalResolved():
                 return self.renderer.note(resolution_text(body, what))
             case control.QuestionAnswered(answer=answer):
