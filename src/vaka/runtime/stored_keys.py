@@ -24,7 +24,7 @@ FOLDER = "stored_keys"
 SERVICE = "vaka"
 """The name under which the system keyring has the keys."""
 KEYRING_PLACE = "the system keyring"
-SECRET_TOOL = "secret-tool"  # noqa: S105  # a program
+KEYRING_PROGRAM = "secret-tool"
 KEYRING_SECONDS = 60
 """Seconds that the keyring gets to answer; it may ask the user for its password."""
 
@@ -52,16 +52,16 @@ class SecretToolKeyring:
         self._call("clear", name)
 
     def _call(self, action: str, name: str, key: str = "", *more: str) -> str:
-        command = [SECRET_TOOL, action, *more, "service", SERVICE, "variable", name]
+        command = [KEYRING_PROGRAM, action, *more, "service", SERVICE, "variable", name]
         try:
             done = subprocess.run(
                 command, input=key, capture_output=True, text=True, timeout=KEYRING_SECONDS, check=False
             )
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise KeyringFailed(f"{SECRET_TOOL} {action}: {type(error).__name__}") from None
+            raise KeyringFailed(f"{KEYRING_PROGRAM} {action}: {type(error).__name__}") from None
         if done.returncode != 0:
             reason = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-            raise KeyringFailed(f"{SECRET_TOOL} {action}: {reason}")
+            raise KeyringFailed(f"{KEYRING_PROGRAM} {action}: {reason}")
         return done.stdout.strip()
 
 
@@ -92,7 +92,7 @@ def find_system_keyring() -> SystemKeyring | None:
     package = lazy.keyring_package()
     if package is not None and package.get_keyring().priority >= 1:  # below 1: none, or a file without encryption
         return PackageKeyring(package)
-    return SecretToolKeyring() if shutil.which(SECRET_TOOL) else None
+    return SecretToolKeyring() if shutil.which(KEYRING_PROGRAM) else None
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
