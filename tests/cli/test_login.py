@@ -29,9 +29,10 @@ SECRET_TOOL = """#!/bin/sh
 # A keyring in a folder: each key is a file named after its variable.
 echo "$@" >> "$KEYRING/calls"
 for last; do :; done
+test -e "$KEYRING/locked" && { echo "the keyring is locked" >&2; exit 1; }
 case "$1" in
-  store) test -e "$KEYRING/locked" && { echo "the keyring is locked" >&2; exit 1; }; cat > "$KEYRING/$last" ;;
-  lookup) test -e "$KEYRING/locked" && { echo "the keyring is locked" >&2; exit 1; }; cat "$KEYRING/$last" ;;
+  store) cat > "$KEYRING/$last" ;;
+  lookup) cat "$KEYRING/$last" 2> /dev/null ;;
   clear) rm "$KEYRING/$last" ;;
 esac
 """
@@ -107,8 +108,10 @@ def test_a_key_is_stored_in_the_keyring_used_by_models_listed_without_its_value_
     (keyring / "locked").touch()
     with pytest.raises(AuthenticationFailed, match=r"OPENAI_API_KEY was stored in the system keyring.*is locked"):
         key_of("openai")
+    assert "cannot be removed from the system keyring: secret-tool lookup" in str(vaka("logout", "openai").exception)
+    (keyring / "locked").unlink()
     assert "The key of openai is removed." in vaka("logout", "openai").stderr
-    assert sorted(file.name for file in keyring.iterdir()) == ["calls", "locked"]
+    assert sorted(file.name for file in keyring.iterdir()) == ["calls"]
     with pytest.raises(AuthenticationFailed, match="set OPENAI_API_KEY, or store it with `vaka login openai`"):
         key_of("openai")
     assert "there is no stored key for openai" in str(vaka("logout", "openai").exception)
@@ -141,6 +144,10 @@ def test_a_keyring_of_the_package_keyring_is_used_unless_it_does_not_encrypt(
         assert (key_of("openai"), KEY in (home / "stored_keys" / "OPENAI_API_KEY.json").read_text()) == (KEY, False)
         sys.modules["keyring"].priority = 0.5  # type: ignore[attr-defined]  # of the module above
         assert "there is no system keyring" in vaka("login", "openai", "--stdin", input=KEY).stderr
+        sys.modules["keyring"].priority = 5  # type: ignore[attr-defined]  # as above
+        vaka("login", "openai", "--stdin", input=KEY)
+        sys.modules["keyring"].keys.clear()
+        assert "is removed" in vaka("logout", "openai").stderr
     finally:
         del sys.modules["keyring"]
 

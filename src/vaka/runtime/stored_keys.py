@@ -59,7 +59,9 @@ class SecretToolKeyring:
             )
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             raise KeyringFailed(f"{KEYRING_PROGRAM} {action}: {type(error).__name__}") from None
-        if done.returncode != 0:
+        if done.returncode != 0 and (
+            done.stderr.strip() or action != "lookup"
+        ):  # a lookup that finds nothing is silent
             reason = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
             raise KeyringFailed(f"{KEYRING_PROGRAM} {action}: {reason}")
         return done.stdout.strip()
@@ -179,9 +181,9 @@ class StoredKeys(Mapping[str, str]):
         if name not in self:
             return False
         record = self._read_record(name)
-        keyring = find_system_keyring()
+        keyring = find_system_keyring() if record is not None and record.place == "keyring" else None
         try:
-            if record is not None and record.place == "keyring" and keyring is not None:
+            if keyring is not None and keyring.read(name):
                 keyring.delete(name)
             file.unlink(missing_ok=True)
         except KeyringFailed as error:
