@@ -224,7 +224,8 @@ def _make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
         problems.append(f"the name {name!r} is not that of its folder")
     used = name if _SLUG.fullmatch(name) else folder
     return Skill(
-        name=_qualify_name(used, more), path=path, allowed_tools=head.names("allowed-tools") or head.names("tools") or (),
+        name=_qualify_name(used, more), path=path,
+        allowed_tools=head.names("allowed-tools") or head.names("tools") or (),
         description=_description(head, problems), model=head.text("model"), hooks=head.fields.get("hooks"),
         user_invocable=head.fields.get("user-invocable") not in (False, "false"),
         model_invocable=not head.flag("disable-model-invocation"), problems=_with_path(path, problems), **more,
