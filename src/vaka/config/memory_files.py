@@ -19,6 +19,8 @@ MAX_HOPS = 4
 MAX_BRACES = 64
 """The most patterns that one pattern with braces stands for."""
 MEMORY_NAMES = ("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md")
+MAX_SEARCHED_FOLDERS = 500
+SKIPPED_FOLDERS = ("node_modules", "target", "build", "dist", "venv", "__pycache__")
 FALLBACK_NAME = "AGENTS.md"
 """Read in a folder that has no ``CLAUDE.md``."""
 
@@ -132,6 +134,17 @@ def _strip_comments(text: str) -> str:
 def memory_folders(cwd: Path) -> list[Path]:
     """Return the folders with memory files, from the root to ``cwd``, without those that other users can write."""
     return [folder for folder in (*reversed(cwd.parents), cwd) if folder == cwd or _is_own(folder)]
+
+
+def has_nested_memory(cwd: Path) -> bool:
+    """Return whether a folder below ``cwd`` has memory files; only the first folders are searched."""
+    for count, (folder, folders, files) in enumerate(os.walk(cwd)):
+        if Path(folder) != cwd and ("CLAUDE.md" in files or FALLBACK_NAME in files):
+            return True
+        if count >= MAX_SEARCHED_FOLDERS:
+            return True  # it may have some
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS]
+    return False
 
 
 def _is_own(folder: Path) -> bool:

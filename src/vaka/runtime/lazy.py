@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vaka.models.text_calls.model import TextCalls
     from vaka.models.transport.client import Account, ConnectionPool
     from vaka.models.wrappers.pool import ModelPool, SelectedModel
+    from vaka.runtime.agent_builder import AgentBuilder
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.model_factory import ModelFactory
@@ -113,6 +114,18 @@ def start_hooks(options: "Options", env: "Env", models: "ModelRegistry") -> "tup
     engine = HookEngine(options.hooks, settings, Transcripts(options.transcript_folder, cwd))
     middleware = make_middleware(engine)
     return engine, (middleware,) if middleware is not None else ()
+
+
+def project_middleware(
+    options: "Options", builder: "AgentBuilder", models: "ModelRegistry"
+) -> "tuple[Middleware, ...]":
+    """Return the middleware that gives agents the content of a project."""
+    from vaka.config.project_content import ProjectSource
+    from vaka.runtime.project_tools import FileMemory, ProjectTools, model_chooser
+
+    source = options.project or ProjectSource()
+    project = ProjectTools(source, options.working_folder, builder.build_recipe, model_chooser(models))
+    return (project, FileMemory(project)) if project.content.has_file_texts else (project,)
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -30,6 +30,7 @@ from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
+    from vaka.config.project_content import ProjectSource
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.tools.builtin.shell.supervisor import CommandOptions
@@ -157,6 +158,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The middleware of the default agent, in order."""
     middleware_timeout: float | None = None
     """Seconds that one call of one middleware may take, for the default agent."""
+    project: "ProjectSource | None" = None
+    """Gives agents the memory files, rules, skills, commands and agents of ``.claude`` folders; default: none."""
     hooks: "tuple[Hook, ...]" = ()
     """Commands that run at fixed points of every session, and may decide there. See the guide on hooks."""
     hook_middleware: "tuple[HookMiddleware, ...]" = ()
@@ -326,6 +329,7 @@ class RuntimeOptions(TypedDict, total=False):
     custom_tools: "Sequence[ToolLike]"
     middleware: "Sequence[Middleware]"
     middleware_timeout: "float | None"
+    project: "ProjectSource | None"
     hooks: "Sequence[Hook]"
     hook_middleware: "Sequence[HookMiddleware]"
     hook_failure: "Literal['open', 'closed']"

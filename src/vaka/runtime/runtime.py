@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from vaka.agents.react import ToolLike
     from vaka.config.model_tables import ModelEntry, PriceEntry
+    from vaka.config.project_content import ProjectSource
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.env import AskMode, Clock, IdGenerator
     from vaka.core.ports.model import Model
@@ -114,6 +115,7 @@ class Runtime:
         custom_tools: "Sequence[ToolLike]" = _UNSET,
         middleware: "Sequence[Middleware]" = _UNSET,
         middleware_timeout: "float | None" = _UNSET,
+        project: "ProjectSource | None" = _UNSET,
         hooks: "Sequence[Hook]" = _UNSET,
         hook_middleware: "Sequence[HookMiddleware]" = _UNSET,
         hook_failure: "Literal['open', 'closed']" = _UNSET,
@@ -181,6 +183,8 @@ class Runtime:
         self._hooks: HookEngine | None = None
         if options.hooks:
             self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models)
+        if options.project is not None:
+            self._builder.governing += lazy.project_middleware(options, self._builder, self.models)
         self._default_agent = options.default_agent()
         self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)

@@ -36,6 +36,8 @@ class Middleware:
 
     inherited: tuple[str, ...] = ("before_tool", "before_approval", "after_tool")
     """The points that also run for the child agents of its agent, before their own middleware."""
+    admits_steering: bool = False
+    """Whether an input may join a running turn without passing its ``before_agent``."""
 
     @staticmethod
     def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> "Middleware":
@@ -146,6 +148,11 @@ class MiddlewareChain:
     def handled(self) -> frozenset[str]:
         """The points that a middleware overrides."""
         return frozenset(point for point, found in self._by_point.items() if found)
+
+    @cached_property
+    def holds_inputs(self) -> bool:
+        """Whether an input must wait for a turn of its own, so that it does not bypass ``before_agent``."""
+        return any(not m.admits_steering for m in self._by_point["before_agent"])
 
     @cached_property
     def has_sources(self) -> bool:

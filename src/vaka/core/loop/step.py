@@ -23,11 +23,8 @@ from vaka.core.types.message import AssistantMessage, Usage
 
 
 def steered_inputs(turn: Turn) -> tuple[str, ...]:
-    """Return the inputs that join the turn with its next step.
-
-    None if a middleware has ``before_agent``: inputs then wait for a turn of their own, so that none bypasses it.
-    """
-    if turn.path or "before_agent" in turn.middleware.handled:
+    """Return the inputs that join the turn with its next step; none if they must not bypass a ``before_agent``."""
+    if turn.path or turn.middleware.holds_inputs:
         return ()
     return turn.log.pending.steered_inputs(turn.state) if turn.state.inputs else ()
 

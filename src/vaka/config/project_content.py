@@ -1,0 +1,111 @@
+"""What a project and a user keep for agents: memory files, rules, an output style, skills, commands and agents."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from vaka.config.claude_settings import (
+    CLAUDE_FOLDER,
+    SettingsFile,
+    find_project_folder,
+    load_settings_files,
+    managed_folders,
+)
+from vaka.config.components import Components, components_in_force
+from vaka.config.memory_files import (
+    MemoryReader,
+    MemoryText,
+    has_nested_memory,
+    load_output_style,
+    load_rules,
+    memory_folders,
+)
+from vaka.config.settings import ConfigContext
+
+
+class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
+    """The content as it was loaded, and what is wrong with it."""
+
+    root: Path
+    """The folder of the project."""
+    components: Components = Components()
+    memory: tuple[MemoryText, ...] = ()
+    rules: tuple[MemoryText, ...] = ()
+    style: MemoryText | None = None
+    has_file_texts: bool = False
+    """Whether there are texts that only work on some files needs: rules with patterns, or nested memory files."""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The part of the system prompt: memory, rules without patterns, and the output style."""
+        parts = [f"# Memory: {memory.path}\n\n{memory.text}" for memory in self.memory]
+        always = [rule.text for rule in self.rules if not rule.patterns]
+        if always:
+            parts.append("# Project rules\n\n" + "\n\n".join(always))
+        if self.style is not None and self.style.text:
+            parts.append(f"# Output style: {self.style.name}\n\n{self.style.text}")
+        return "\n\n".join(parts)
+
+    def texts_for(self, path: Path, known: Iterable[str] = ()) -> list[MemoryText]:
+        """Return the rules and nested memory files for work on a file, without the known ones.
+
+        Nested memory files are those in folders between the project and the file.
+        """
+        try:
+            relative = path.relative_to(self.root)
+        except ValueError:
+            return []
+        seen = {*known, *(str(memory.path) for memory in self.memory)}
+        rules = [rule for rule in self.rules if rule.patterns and rule.applies_to(str(relative))]
+        reader = MemoryReader(may_import=lambda file: file.is_relative_to(self.root))
+        folders = [self.root.joinpath(*relative.parts[:count]) for count in range(1, len(relative.parts))]
+        nested = [memory for folder in folders for memory in reader.load_folder(folder)]
+        return [text for text in (*nested, *rules) if str(text.path) not in seen]
+
+
+class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the content of a project comes from."""
+
+    trusted: bool = True
+    """Whether its files may allow things: the tools that a command or skill lists as allowed."""
+    plugin_dirs: tuple[str, ...] = ()
+    settings_file: str = ""
+    """One more settings file."""
+
+    def load(self, folder: str) -> ProjectContent:
+        """Return the content for a working folder. Raises ``ConfigError`` for settings that cannot be read."""
+        context = ConfigContext(cwd=Path(folder or ".").absolute(), home=Path.home(), environ=os.environ)
+        further = Path(self.settings_file) if self.settings_file else None
+        files = load_settings_files(context, settings=further, trust=self.trusted)
+        return load_project_content(context, files, [Path(folder) for folder in self.plugin_dirs])
+
+
+def load_project_content(
+    context: ConfigContext, files: Sequence[SettingsFile] = (), plugin_dirs: Iterable[Path] = ()
+) -> ProjectContent:
+    """Return the content that holds for the working folder; ``files`` are the settings files in force."""
+    home, root = context.home / CLAUDE_FOLDER, find_project_folder(context.cwd, context.home)
+    components = components_in_force(context, plugin_dirs)
+    problems = [*components.problems]
+    excludes = [str(text) for file in files for text in file.document.get("claudeMdExcludes") or ()]
+    style_name = next((str(name) for file in reversed(files) if (name := file.document.get("outputStyle"))), "")
+    trusted = {folder.resolve() for folder in (home, root or context.cwd, context.cwd)}
+    reader = MemoryReader(
+        excludes=excludes, may_import=lambda path: any(path.resolve().is_relative_to(folder) for folder in trusted)
+    )
+    own = [reader.load(folder / "CLAUDE.md") for folder in (*managed_folders(), home)]
+    memory = [text for text in own if text is not None]
+    memory += [text for folder in memory_folders(context.cwd) for text in reader.load_folder(folder)]
+    parts = [home, *([root / CLAUDE_FOLDER] if root is not None else [])]
+    rules = load_rules([folder / "rules" for folder in parts], problems)
+    plugin_styles = [plugin.root / "output-styles" for plugin in components.plugins]
+    styles = [*(folder / "output-styles" for folder in reversed(parts)), *plugin_styles]
+    style = load_output_style(style_name, styles, problems) if style_name else None
+    return ProjectContent(
+        has_file_texts=any(rule.patterns for rule in rules) or has_nested_memory(context.cwd),
+        root=context.cwd, components=components, memory=tuple(memory), rules=tuple(rules),
+        style=style, problems=(*problems, *reader.problems),
+    )  # fmt: skip

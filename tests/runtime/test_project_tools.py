@@ -1,0 +1,234 @@
+"""Agents of a runtime with a project: memory in the prompt, skills, commands, child agents of files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
+from vaka.config.project_content import ProjectSource
+from vaka.core.types.message import UserMessage, text_of
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import ScriptedModel, call, calls, say
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with an empty home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "project/.git").mkdir(parents=True)
+    return tmp_path / "project"
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_skill(folder: Path, name: str, body: str, head: str = "description: Reviews.") -> Path:
+    return write(folder / f".claude/skills/{name}/SKILL.md", f"---\nname: {name}\n{head}\n---\n{body}")
+
+
+async def run_in(
+    folder: Path, model: Any, *prompts: str, tools: Any = (), trusted: bool = True, **options: Any
+) -> list[Any]:
+    """Run turns in one session and return the log."""
+    store = MemoryStore()
+    project = ProjectSource(trusted=trusted)
+    async with runtime(store, cwd=str(folder), project=project, permission_mode="bypassPermissions", **options) as rt:
+        session = await rt.open(agent(model, *tools, instructions="Be brief."), id="s")
+        for prompt in prompts or ("Go.",):
+            await session.run(prompt)
+    log = await read_log(store, "s")
+    check_log(log)
+    return log
+
+
+def first_prompt(model: Any, number: int = 0) -> str:
+    return next(text_of(m.content) for m in model.prompts[number].messages if isinstance(m, UserMessage))
+
+
+def menu_of(model: Any, number: int = 0) -> dict[str, str]:
+    return {spec.name: spec.description for spec in model.prompts[number].tools}
+
+
+async def test_memory_rules_and_output_style_are_in_the_system_prompt_in_order(folder: Path) -> None:
+    write(folder.parent / "home/.claude/CLAUDE.md", "Of the user.")
+    write(folder / "CLAUDE.md", "Of the project.")
+    write(folder / ".claude/rules/1-first.md", "First rule.")
+    write(folder / ".claude/rules/typed.md", "---\npaths: '*.ts'\n---\nTyped rule.")
+    write(folder / ".claude/output-styles/terse.md", "Be terse.")
+    write(folder / ".claude/settings.json", '{"outputStyle": "terse"}')
+    model = ScriptedModel(say("done"), say("done"))
+    log = await run_in(folder, model, "One.", "Two.")
+    system = model.prompts[0].system
+    order = ("Be brief.", "Of the user.", "Of the project.", "First rule.", "Be terse.")
+    places = [system.index(text) for text in order]
+    assert places == sorted(places)
+    assert "Typed rule." not in system
+    assert model.prompts[1].system == system
+    steps = [event.data.system for event in log if event.type == "step.started"]
+    assert len(set(steps)) == 1
+
+
+async def test_changed_files_reach_the_next_model_call(folder: Path) -> None:
+    clock = FakeClock()
+    write(folder / "CLAUDE.md", "Before.")
+
+    @vaka.tool(effect="once")
+    async def change() -> str:
+        """Change the project."""
+        clock.advance(2)
+        write(folder / "CLAUDE.md", "After.")
+        write(folder / ".claude/skills/new/SKILL.md", "---\nname: new\ndescription: New skill.\n---\nBody")
+        return "changed"
+
+    model = ScriptedModel(call("change"), say("done"))
+    await run_in(folder, model, tools=(change,), clock=clock)
+    assert "Before." in model.prompts[0].system
+    assert "After." in model.prompts[1].system
+    assert "Skill" not in menu_of(model)
+    assert "- new: New skill." in menu_of(model, 1)["Skill"]
+
+
+async def test_a_skill_is_named_in_the_menu_and_its_body_is_read_on_use(folder: Path) -> None:
+    path = write_skill(folder, "review", "Look at $1 in ${CLAUDE_SKILL_DIR}.")
+    write_skill(folder, "hidden", "B", "description: x\ndisable-model-invocation: true")
+    uses = calls(call("Skill", skill="review", args="a.py"), call("Skill", command="hidden"))
+    model = ScriptedModel(uses, say("done"))
+    log = await run_in(folder, model)
+    assert "Reviews." in menu_of(model)["Skill"]
+    assert "hidden" not in menu_of(model)["Skill"]
+    results = results_by_call(log)
+    assert results["call_1"].text == f"Base folder of this skill: {path.parent}\n\nLook at a.py in {path.parent}."
+    assert "there is no skill 'hidden'" in results["call_2"].text
+
+
+async def test_a_prompt_that_names_a_command_is_replaced_by_its_text_and_other_text_stays(folder: Path) -> None:
+    write(folder / ".claude/commands/git/fix.md", "Fix issue $1 with $2.\nAll: $ARGUMENTS")
+    write(folder / ".claude/commands/plain.md", "Do it.")
+    write(folder / "notes.txt", "The notes.")
+    write(folder / ".claude/commands/notes.md", "Read @notes.txt and @missing.txt")
+    model = ScriptedModel(*[say("done")] * 5)
+    prompts = ("/git:fix 12 'two words'", "/plain now", "/etc/hosts is empty, why?", "/notes", "Use /plain here")
+    await run_in(folder, model, *prompts)
+    said = [text_of(m.content) for m in model.prompts[-1].messages if isinstance(m, UserMessage)]
+    assert said[0] == "Fix issue 12 with two words.\nAll: 12 'two words'"
+    assert said[1] == "Do it.\n\nArguments: now"
+    assert said[2] == "/etc/hosts is empty, why?"
+    assert "The notes." in said[3]
+    assert said[3].endswith("@missing.txt")
+    assert said[4] == "Use /plain here"
+
+
+async def test_shell_blocks_of_a_command_run_only_if_they_are_allowed(folder: Path) -> None:
+    blocks = "Now: !`echo hello` and !`touch made`"
+    write(folder / ".claude/commands/state.md", f"---\nallowed-tools: Bash(echo:*)\n---\n{blocks}")
+    for trusted, shown in ((True, "Now: hello and [touch made: not run"), (False, "Now: [echo hello: not run")):
+        model = ScriptedModel(say("done"))
+        store = MemoryStore()
+        options: Any = {"permission_mode": "dontAsk", "ask_for": ("Bash(echo:*)",)} if not trusted else {}
+        async with runtime(store, cwd=str(folder), project=ProjectSource(trusted=trusted), **options) as rt:
+            await (await rt.open(agent(model, "Bash"), id="s")).run("/state")
+        assert first_prompt(model).startswith(shown)
+    assert not (folder / "made").exists()
+
+
+async def test_the_model_can_use_commands_that_allow_it(folder: Path) -> None:
+    write(folder / ".claude/commands/deploy.md", "Deploy to $1.")
+    write(folder / ".claude/commands/secret.md", "---\ndisable-model-invocation: true\n---\nNo.")
+    uses = calls(call("SlashCommand", command="/deploy prod"), call("SlashCommand", command="/secret"))
+    model = ScriptedModel(uses, say("done"))
+    log = await run_in(folder, model)
+    assert "- /deploy: Deploy to $1." in menu_of(model)["SlashCommand"]
+    assert results_by_call(log)["call_1"].text == "Deploy to prod."
+    assert "there is no command '/secret'" in results_by_call(log)["call_2"].text
+
+
+@vaka.tool(effect="read")
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@vaka.tool(effect="once")
+async def change() -> str:
+    """Change."""
+    return "changed"
+
+
+async def test_an_agent_of_a_file_runs_in_the_log_of_its_caller_with_its_own_prompt_and_tools(folder: Path) -> None:
+    head = "name: helper\ndescription: Helps.\ntools: look\nmaxTurns: 5\nskills: review"
+    write(folder / ".claude/agents/helper.md", f"---\n{head}\n---\nYou help.")
+    write(folder / ".claude/skills/review/SKILL.md", "---\nname: review\ndescription: x\n---\nReview well.")
+    helper = [call("look"), say("helped")]
+    model = ScriptedModel(call("Task", prompt="Help.", subagent_type="helper"), say("done"), agents={"helper": helper})
+    log = await run_in(folder, model, tools=(look, change))
+    assert results_by_call(log)["call_1"].text == "helped"
+    child = next(prompt for prompt in model.prompts if prompt.agent == "helper")
+    assert child.system.startswith("You help.\n\n# Skill: review\n\nReview well.")
+    assert [spec.name for spec in child.tools] == ["look"]
+    assert "- helper: Helps." in menu_of(model)["Task"]
+    assert event_types(log).count("subagent.started") == 1
+
+
+async def test_the_general_agent_has_all_tools_and_several_run_at_once(folder: Path) -> None:
+    lines = [say("one"), say("two")]
+    model = ScriptedModel(
+        calls(call("Task", prompt="A."), call("Task", prompt="B."), call("Task", prompt="C.", subagent_type="nix")),
+        say("done"),
+        agents={"general-purpose": lines},
+    )
+    log = await run_in(folder, model, tools=(look, change))
+    results = results_by_call(log)
+    assert {results["call_1"].text, results["call_2"].text} == {"one", "two"}
+    assert "there is no agent 'nix'; there are: general-purpose" in results["call_3"].text
+    child = next(prompt for prompt in model.prompts if prompt.agent == "general-purpose")
+    assert {"look", "change", "Task"} <= {spec.name for spec in child.tools}
+
+
+async def test_the_permission_mode_of_an_agent_only_narrows(folder: Path) -> None:
+    write(folder / ".claude/agents/reader.md", "---\ndescription: Reads.\npermissionMode: plan\n---\nRead.")
+    model = ScriptedModel(
+        call("Task", prompt="Read.", subagent_type="reader"), say("done"),
+        agents={"reader": [calls(call("look"), call("change")), say("read")]},
+    )  # fmt: skip
+    log = await run_in(folder, model, tools=(look, change))
+    texts = {result.text for result in results_by_call(log).values()}
+    assert "seen" in texts
+    assert "this agent only reads (permissionMode: plan)" in texts
+
+
+async def test_rules_and_nested_memory_of_a_file_follow_its_first_result(folder: Path) -> None:
+    write(folder / "src/CLAUDE.md", "About src.")
+    write(folder / "src/a.ts", "code")
+    write(folder / ".claude/rules/typed.md", "---\npaths: 'src/**/*.ts'\n---\nTyped rule.")
+    reads = [call("Read", file_path="src/a.ts"), call("Read", file_path=str(folder / "src/a.ts"))]
+    model = ScriptedModel(*reads, say("done"))
+    log = await run_in(folder, model, tools=("Read",))
+    results = results_by_call(log)
+    assert "About src." in results["call_1"].text
+    assert "Typed rule." in results["call_1"].text
+    assert "About src." not in results["call_2"].text
+
+
+async def test_an_input_can_be_steered_into_a_turn_of_an_agent_with_a_project(folder: Path) -> None:
+    write(folder / "CLAUDE.md", "Memory.")
+    model = ScriptedModel(call("wait"), say("done"))
+    store = MemoryStore()
+    async with runtime(store, cwd=str(folder), project=ProjectSource()) as rt:
+
+        @vaka.tool(effect="read")
+        async def wait() -> str:
+            """Wait."""
+            await session.send("Also this.", on_busy="steer")
+            return "waited"
+
+        session = await rt.open(agent(model, wait), id="s")
+        await session.run("Go.")
+    assert len(model.prompts) == 2
+    said = [text_of(m.content) for m in model.prompts[-1].messages if isinstance(m, UserMessage)]
+    assert said == ["Go.", "Also this."]
