@@ -1,18 +1,22 @@
 """A session belongs to its folder and remembers how it was run, whichever folder a later command is started in."""
 
 import asyncio
+import json
 import os
+import re
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from inline_snapshot import snapshot
 
 import vaka
 from tests.cli.shell import Shell, call_line, say_line
-from vaka.cli.errors import UsageError
+from vaka.cli.errors import ErrorDescription, Quit, UsageError, describe_error
 from vaka.cli.main import cli
 from vaka.core.types.control import RunSettings
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.testing.models import ScriptedModel, say
 
 CLEAN = "rm -rf build && pwd > cleaned"
@@ -183,16 +187,52 @@ def test_a_run_without_a_terminal_does_not_wait_because_an_earlier_one_did(shell
     assert (done.code, done.json["status"], done.json["decisions"]) == (5, "denied", [])
 
 
+@pytest.fixture
+def vaka_in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., object]]:
+    """A function that runs commands in this process, in a folder with a home of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with open(os.devnull) as stdin:  # noqa: PTH123  # a name of the system
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield lambda *words: cli.main([*words], standalone_mode=False)
+
+
+def test_hints_name_the_store_and_a_call_is_not_made_in_a_session_with_an_unfinished_turn(
+    tmp_path: Path, vaka_in_process: Callable[..., object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "script.jsonl").write_text(json.dumps(call_line("Bash", command=CLEAN)))
+    store = ("--store", "sqlite:///other.db")
+    words = ("--session", "my session", "--model", "scripted:script.jsonl", "--ask", "suspend")
+    with pytest.raises(Quit):
+        vaka_in_process("run", "Clean.", *words, *store)
+    err = capsys.readouterr().err
+    assert re.search(r"· vaka approvals resolve apr_\w+ --store sqlite:///other.db --approve", err)
+    assert "continue with: vaka run --session 'my session' --resume --store sqlite:///other.db\n" in err
+    with pytest.raises(InvalidInput, match="has an unfinished turn or a queued input; finish it first: vaka run"):
+        vaka_in_process("tools", "call", "Bash", '{"command": "pwd"}', "--session", "my session", *store)
+
+
+def test_a_removed_working_folder_is_an_error_that_says_so(
+    tmp_path: Path, vaka_in_process: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError) as failed:
+        vaka_in_process("sessions", "list")
+    assert describe_error(failed.value) == snapshot(
+        ErrorDescription("config", "the current folder does not exist any more; change to another one with cd", 3)
+    )
+
+
 def test_an_error_about_what_a_session_was_run_with_names_the_flag_that_replaces_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, vaka_in_process: Callable[..., object]
 ) -> None:
     store, file = f"sqlite:///{tmp_path}/vaka.db", f"{tmp_path}/tools.py"
     runs = {
         "tools": RunSettings(tools=(file,), model="scripted:x"), "model": RunSettings(model=f"scripted:{file}"),
         "agent": RunSettings(agent=f"{file}:agent"), "instructions": RunSettings(flags={"instructions": f"@{file}"}),
     }  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
 
     async def write_sessions() -> None:
         async with vaka.Runtime(store=store, cwd=str(tmp_path), model=ScriptedModel(say("Hi.", repeat=True))) as rt:
@@ -202,9 +242,7 @@ def test_an_error_about_what_a_session_was_run_with_names_the_flag_that_replaces
     asyncio.run(write_sessions())
 
     def run(session: str, *words: str) -> None:
-        with open(os.devnull) as stdin:  # noqa: PTH123  # a name of the system
-            monkeypatch.setattr(sys, "stdin", stdin)
-            cli.main(["run", "Go on.", "--session", session, "--store", store, *words], standalone_mode=False)
+        vaka_in_process("run", "Go on.", "--session", session, "--store", store, *words)
 
     for id in runs:
         with pytest.raises(ConfigError, match=f"; session '{id}' was last run with --{id} .*; give another --{id}$"):

@@ -1,11 +1,12 @@
 """Exit codes, and the code and message of every error."""
 
+import os
 from typing import NamedTuple
 
 import click
 
 from vaka.cli import lazy
-from vaka.core.types.errors import EXIT_CODES, VakaError
+from vaka.core.types.errors import EXIT_CODES, ConfigError, VakaError
 
 OK, FAILED, USAGE = 0, 1, 2  # 3 is ConfigError's
 AUTHENTICATION, APPROVAL, MODEL, LIMIT, TOOL = 4, 5, 6, 7, 8
@@ -56,9 +57,20 @@ def _describe(error: BaseException) -> ErrorDescription:
         return ErrorDescription("interrupted", "interrupted", INTERRUPTED)
     if isinstance(error, BrokenPipeError):
         return ErrorDescription("closed_pipe", "the reader of the output has closed it", CLOSED_PIPE)
+    if isinstance(error, FileNotFoundError) and not _has_current_folder():
+        message = "the current folder does not exist any more; change to another one with cd"
+        return ErrorDescription(ConfigError.code, message, ConfigError.exit_code)
     if isinstance(error, OSError):
         return ErrorDescription("system", str(error), FAILED)
     return ErrorDescription("internal", f"{type(error).__name__}: {error} (run again with -v to see where)", FAILED)
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  # without the import of pathlib
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _usage_message(error: click.ClickException) -> str:

@@ -2,12 +2,14 @@
 
 import json
 import re
+import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TextIO
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -31,6 +33,12 @@ _MARKS = re.compile(
 )
 _JOINER = re.compile("(?<=[^\x00-\x7f\u200c\u200d])[\u200c\u200d](?=[^\x00-\x7f\u200c\u200d])")
 """A joiner within a word or a symbol, as some scripts and emoji need it."""
+
+
+def typed_command(*words: str, store: str = "") -> str:
+    """Return a command of vaka as it is typed, with its store, unless that has a password."""
+    named = ("--store", store) if store and not urlsplit(store).password else ()
+    return as_printable(shlex.join(("vaka", *words, *named)), lines=False)
 
 
 def as_printable(text: str, *, lines: bool = True, joiners: bool = False) -> str:

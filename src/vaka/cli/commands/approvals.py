@@ -10,7 +10,16 @@ import msgspec
 from vaka.cli import options
 from vaka.cli.bootstrap import current_user, find_session, with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
-from vaka.cli.render import as_printable, author_of, format_age, print_json, print_table, scope_text, shorten
+from vaka.cli.render import (
+    as_printable,
+    author_of,
+    format_age,
+    print_json,
+    print_table,
+    scope_text,
+    shorten,
+    typed_command,
+)
 from vaka.cli.turn.approval_prompt import describe_decision
 from vaka.core.ports.store import PendingDecision, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
@@ -144,7 +153,7 @@ def resolve(approvals: tuple[str, ...], decision: str | None, edit: str | None, 
     outcomes = with_runtime(flags, work)
     if not outcomes:
         click.echo(f"nothing waits in session {as_printable(flags['session'])}", err=True)
-    _print_outcomes(*outcomes)
+    _print_outcomes(flags["store"] or "", *outcomes)
 
 
 def _check_flags(approvals: tuple[str, ...], decision: str | None, edit: str | None, flags: dict[str, Any]) -> None:
@@ -222,7 +231,7 @@ def answer(question: str, answer: str, by: str, **flags: Any) -> None:
         body = event.data
         return event, is_open and isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, by)
 
-    _print_outcomes(with_runtime(flags, work))
+    _print_outcomes(flags["store"] or "", with_runtime(flags, work))
 
 
 async def decision_history(runtime: Runtime, session: str | None) -> list[dict[str, Any]]:
@@ -265,7 +274,7 @@ async def _session_events(runtime: Runtime, session: str | None) -> AsyncGenerat
                 yield event
 
 
-def _print_outcomes(*outcomes: ResolveOutcome) -> None:
+def _print_outcomes(store: str, *outcomes: ResolveOutcome) -> None:
     failed = False
     for outcome in outcomes:
         if isinstance(outcome, str):
@@ -273,19 +282,20 @@ def _print_outcomes(*outcomes: ResolveOutcome) -> None:
         elif isinstance(outcome, VakaError):
             failed, text = True, f"error: {describe_error(outcome).message}"
         else:
-            failed, text = failed or not outcome[1], _outcome_text(*outcome)
+            failed, text = failed or not outcome[1], _outcome_text(*outcome, store)
         click.echo(text, err=True)
     if failed:
         raise Quit(FAILED)
 
 
-def _outcome_text(event: Event, ours: bool) -> str:
+def _outcome_text(event: Event, ours: bool, store: str) -> str:
     status = _settlement_status(event)
     if not ours:
         return f"error: already {status} by {author_of(event.data)} at {event.ts}; nothing was changed"
     rule = as_printable(getattr(event.data, "rule", "").replace("\n", ", "), lines=False)
     status += f" for the {scope_text(event.data)}: {rule}" if rule else ""
-    return f"{status}; if no run is waiting for it: vaka run --session {as_printable(event.session)} --resume"
+    command = typed_command("run", "--session", event.session, "--resume", store=store)
+    return f"{status}; if no run is waiting for it: {command}"
 
 
 def _settlement_status(event: Event) -> str:

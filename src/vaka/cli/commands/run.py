@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -20,10 +19,8 @@ from vaka.cli.turn.session_record import (
     describe_run,
     explain_recorded_flags,
     find_record_of_flags,
-    format_flags,
     load_continued,
 )
-from vaka.config.settings import Settings
 
 _EXAMPLES = options.format_examples(
     'vaka run "Say hello." --model scripted:hello.jsonl',
@@ -90,6 +87,7 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     """
     file = flags["file"].absolute() if flags["file"] is not None else None  # the session may be in another folder
     report = Report(flags["output"] or "text", quiet=flags["quiet"], verbose=flags["verbose"], file=file)
+    report.store = flags["store"] or ""
     try:
         if not flags["trust"]:
             ask_trust_once(config_context())
@@ -113,16 +111,8 @@ def _run_continued(target: RunTarget, continued: Continuation, report: Report) -
         target, session=record.id if record is not None and not target.fork else target.session, ask=continued.ask,
         run_settings=describe_run(continued, agent),
     )  # fmt: skip
-    report.continue_command = _continue_command(flags, continued.settings)
+    report.is_stored = continued.settings["store"] != "memory:"
     return run_turn(target, continued.settings, agent, report)
-
-
-def _continue_command(flags: dict[str, Any], settings: Settings) -> str:
-    """Return the command that continues the session, ``""`` when it is not stored."""
-    if settings["store"] == "memory:":
-        return ""
-    named = flags["store"] and not urlsplit(str(flags["store"])).password
-    return f"vaka run {format_flags({'store': flags['store']})}" if named else "vaka run"
 
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:

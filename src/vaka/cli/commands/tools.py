@@ -10,13 +10,14 @@ from vaka.cli import options
 from vaka.cli.bootstrap import load_flag_settings, print_notes, settings_from_flags
 from vaka.cli.build_agent import load_agent, load_tools
 from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
-from vaka.cli.render import print_json, print_table, shorten
+from vaka.cli.render import print_json, print_table, shorten, typed_command
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.cli.turn.session_record import continue_session, find_record
 from vaka.config.documents import suggest
 from vaka.config.settings import Settings
 from vaka.core.types import progress
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.message import ToolResult
 from vaka.core.types.tool import ToolSpec
@@ -71,8 +72,13 @@ def call(name: str, arguments: str, **flags: Any) -> None:
     Exit codes: 8 when the tool failed, 5 when the call was refused or waits for a person, 2 when the tool or its
     arguments are not valid.
     """
-    settings = load_flag_settings(flags)
+    settings, store = load_flag_settings(flags), flags["store"] or ""
     record = find_record(settings, flags["session"]) if flags["session"] else None
+    if record is not None and record.unfinished:  # its agent must answer it, not the model that makes this call
+        command = typed_command("run", "--session", record.id, "--resume", store=store)
+        raise InvalidInput(
+            f"session {record.id!r} has an unfinished turn or a queued input; finish it first: {command}"
+        )
     if record is not None:  # the call is made in its folder, but with the flags of this command alone
         record = msgspec.structs.replace(record, run=None)
     continued = continue_session(record, flags, settings)
@@ -84,6 +90,7 @@ def call(name: str, arguments: str, **flags: Any) -> None:
         raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NO_TOOLS)
     agent.model = GivenCalls([GivenCall(name=name, arguments=_check_json_object(arguments))])
     report = _CallReport(quiet=flags["quiet"])
+    report.store = store
     for note in continued.notes:
         report.print_note(note)
     target = RunTarget(session=flags["session"], prompt="vaka tools call", ask=continued.ask)

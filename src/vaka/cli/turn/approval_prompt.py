@@ -67,6 +67,8 @@ class ApprovalPrompter:
 
     def __init__(self, runtime: Runtime, session: SessionId, note: Callable[[str], None], *, terminal: bool) -> None:
         self.runtime, self.session, self.note, self.terminal = runtime, session, note, terminal
+        self.store = ""
+        """The store for the commands that are printed."""
         self._pending: dict[DecisionId, PendingDecision] = {}
         self._active_prompt: tuple[DecisionId, asyncio.Task[None]] | None = None
         self._resolving: DecisionId | None = None
@@ -92,7 +94,7 @@ class ApprovalPrompter:
                 continue
             self._pending[pending.id] = pending
             if not self.terminal:
-                self.note(f"waiting: {decision_hint(describe_decision(pending))}")
+                self.note(f"waiting: {decision_hint(describe_decision(pending), self.store)}")
         if self.terminal and self._active_prompt is None and self._pending:
             pending = next(iter(self._pending.values()))
             self._active_prompt = pending.id, asyncio.create_task(self._prompt(pending))

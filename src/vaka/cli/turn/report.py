@@ -12,7 +12,7 @@ import msgspec
 from vaka.cli.display.plain_renderer import format_cost, format_tokens
 from vaka.cli.display.turn_display import TurnDisplay
 from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
-from vaka.cli.render import as_printable, compact_json, shorten
+from vaka.cli.render import as_printable, compact_json, shorten, typed_command
 from vaka.cli.stdout import echo, own_stdout
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import Rejected, TurnError
@@ -171,8 +171,10 @@ class Report:
         self.final_result: RunResult | None = None
         self.output_schema: OutputSchema | None = None
         """The schema that the answer must match."""
-        self.continue_command = ""
-        """The command that continues the session, without its id; ``""``: do not print it."""
+        self.is_stored = False
+        """Whether the summary names the command that continues the session."""
+        self.store = ""
+        """The store that the command line names, for the commands that are printed."""
         self._session_written = False
         self._display = TurnDisplay(verbose=verbose) if not quiet else None
         self.set_format(output)
@@ -232,7 +234,7 @@ class Report:
             names = ", ".join(denial["name"] for denial in result.denials)
             click.echo(f"error: refused: {as_printable(names)}; no call succeeded after that", err=True)
         for decision in decisions:
-            click.echo(f"waiting: {decision_hint(decision)}", err=True)
+            click.echo(f"waiting: {decision_hint(decision, self.store)}", err=True)
         if not decisions:
             self._print_summary(result)
         return result.exit_code
@@ -243,7 +245,8 @@ class Report:
             return
         facts = [f"{format_tokens(result.usage['total'])} tokens" if result.usage["total"] else ""]
         facts += [format_cost(result.cost)]
-        facts += [f"continue with: {self.continue_command} --session {result.session_id}" * bool(self.continue_command)]
+        if self.is_stored:
+            facts += [f"continue with: {typed_command('run', '--session', result.session_id or '', store=self.store)}"]
         self.print_note(" · ".join(fact for fact in facts if fact))
 
     def write_failure(self, error: BaseException) -> None:
@@ -289,13 +292,13 @@ def to_plain_data(value: Any) -> Any:
     return dump(mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=str)
 
 
-def decision_hint(decision: dict[str, Any]) -> str:
+def decision_hint(decision: dict[str, Any], store: str = "") -> str:
     """Return an open decision with the command that settles it."""
     id, summary = decision["id"], as_printable(decision["summary"], lines=False)
     if decision["kind"] == "approval":
         summary += f" ({shorten(decision['reason'])})" if decision["reason"] else ""
-        return f"{id} {summary} · vaka approvals resolve {id} --approve|--reject"
-    return f"{id} {summary} · vaka approvals answer {id} ANSWER"
+        return f"{id} {summary} · {typed_command('approvals', 'resolve', id, store=store)} --approve|--reject"
+    return f"{id} {summary} · {typed_command('approvals', 'answer', id, store=store)} ANSWER"
 
 
 def _error_text(result: RunResult) -> str:

@@ -11,6 +11,7 @@ from vaka.cli import lazy
 from vaka.cli.bootstrap import SignalHandler, current_user, has_terminal, run_loop, runtime_from_settings
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
+from vaka.cli.render import typed_command
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.session_record import resolve_session_ref
 from vaka.config.settings import Settings
@@ -138,12 +139,14 @@ class TurnRunner:
         if self.runtime.env.ask != "wait":
             return None
         prompter = lazy.approval_prompter()(self.runtime, session, self.report.print_note, terminal=has_terminal())
+        prompter.store = self.report.store
         return asyncio.create_task(prompter.follow_decisions(cursor))
 
     async def _report_suspension(self, session: Session, suspended: Suspended) -> int:
         rows = await self.runtime.decisions(session.id)
         code = self.report.finish([lazy.describe_decision(row) for row in rows if row.id in suspended.decisions])
-        self.report.print_note(f"then continue with: vaka run --session {session.id} --resume")
+        command = typed_command("run", "--session", session.id, "--resume", store=self.report.store)
+        self.report.print_note(f"then continue with: {command}")
         return code
 
     def _request_stop(self) -> None:

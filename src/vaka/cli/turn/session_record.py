@@ -62,6 +62,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: SessionId
     workspace: SessionWorkspace | None = None
     run: RunSettings | None = None
+    unfinished: bool = False
+    """Whether it has an unfinished turn or a queued input."""
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +128,8 @@ async def _read_record(store: Store, session: str) -> SessionRecord | None:
     if await store.sessions.find(id) is None:
         return None
     state = (await reopen(store, id)).state
-    return SessionRecord(id=id, workspace=state.workspace, run=state.run)
+    unfinished = bool(state.turn or state.inputs)
+    return SessionRecord(id=id, workspace=state.workspace, run=state.run, unfinished=unfinished)
 
 
 async def resolve_session_ref(store: Store, text: str) -> tuple[str, str | None]:
