@@ -140,3 +140,19 @@ async def test_the_lines_of_a_closed_menu_or_question_are_given_back() -> None:
         screen = run.screen.app.renderer.last_rendered_screen
         assert screen is not None
         assert screen.height == 3
+
+
+async def test_the_letters_of_a_prompt_that_is_being_typed_do_not_answer_a_question() -> None:
+    async with running_screen() as run:
+        run.keys.send_text("show me ")
+        await run.wait_drawn("me")
+        asked = asyncio.create_task(run.screen.ask("Approve? [y] [s]", "ys"))
+        await run.wait_drawn("[y] [s]")
+        run.keys.send_text("yes\r")
+        await run.wait_until(lambda: run.submitted)
+        run.keys.send_text("why so?\r")
+        await run.wait_until(lambda: len(run.submitted) == 2)
+        assert run.submitted == ["show me yes", "why so?"]
+        assert not asked.done()
+        run.keys.send_text("y")
+        assert await asked == "y"

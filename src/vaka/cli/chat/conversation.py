@@ -29,6 +29,7 @@ from vaka.cli.render import as_printable
 from vaka.cli.turn.approval_prompt import ApprovalDialog, render_approval, render_rules
 from vaka.cli.turn.attachments import read_attachments
 from vaka.core.ports.files import Files
+from vaka.core.ports.store import SessionInfo
 from vaka.core.types.control import ApprovalRequested, QuestionAsked, key_of
 from vaka.core.types.errors import InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
@@ -147,19 +148,23 @@ class Chat:
         info = await self.runtime.store.sessions.find(session.id)
         after = Cursor(0, 0)
         if info is not None:
-            await self._show_tail(info.head)
+            await self._show_tail(info)
             after = Cursor(info.epoch, info.head)
         self._follow_task = asyncio.create_task(self._follow(session.id, after))
         if info is not None and (info.turn or info.inputs) and not info.live:
             self.screen.print(self.renderer.note("this session has unfinished work; /resume continues it", "warning"))
+        self._update_prompt()
 
-    async def _show_tail(self, head: int) -> None:
-        first = max(head - TAIL_EVENTS, 0)
+    async def _show_tail(self, info: SessionInfo) -> None:
+        """Show the last events; what they do not tell comes from the index of sessions."""
+        first = max(info.head - TAIL_EVENTS, 0)
         if first:
             self.screen.print(self.renderer.note(f"… {first} earlier events; /export writes all of them"))
-        async with aclosing(self.runtime.store.events.read(self.session.id, after=first, upto=head)) as events:
+        async with aclosing(self.runtime.store.events.read(self.session.id, after=first, upto=info.head)) as events:
             async for event in events:
                 self.screen.print(self.view.take(event))
+        pending = await self.runtime.decisions(self.session.id) if info.pending else ()
+        self.view.set_state(running=bool(info.turn) and info.live, pending={row.id: row.event for row in pending})
 
     async def submit(self, text: str) -> None:
         """Take what the user entered: a slash command, a command for the shell, a note, or a prompt."""

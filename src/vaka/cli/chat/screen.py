@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
-from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, FilterOrBool, has_completions
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, to_formatted_text
@@ -42,7 +40,7 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
 from vaka.cli.chat.pasted_text import PastedTexts, clean_paste
-from vaka.cli.chat.terminal import FrameOutput, JobControl, ResizedApplication
+from vaka.cli.chat.terminal import FrameApplication, JobControl
 from vaka.cli.chat.terminal_reports import (
     ASK_BACKGROUND,
     FOCUS_GAINED,
@@ -89,6 +87,8 @@ class ScreenQuestion:
     def __init__(self, prompt: Callable[[], str], keys: str, actions: QuestionActions) -> None:
         self.prompt, self.keys, self.actions = prompt, keys, actions
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.is_typing = False
+        """Whether the input is a prompt that was begun before the question: its letters are not answers."""
 
     def resolve(self, text: str | None) -> None:
         if not self.answer.done():
@@ -119,12 +119,10 @@ class ChatScreen:
         self.focused: bool | None = None
         """Whether the terminal has the focus, ``None`` if it has not reported it."""
         self._live_text, self._submit, self._interrupt = live_text, submit, interrupt
-        self._printed: list[str] = []
         self._live: AnyFormattedText = ""
         self._live_height = 0
-        self._size: Size | None = None
         self._refresh_timer: asyncio.TimerHandle | None = None
-        self._next_refresh = self._frame_start = self._frame_seconds = 0.0
+        self._next_refresh = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._question: ScreenQuestion | None = None
         self._question_lock = asyncio.Lock()
@@ -137,20 +135,18 @@ class ChatScreen:
         )  # fmt: skip
         self._rule = "─" if unicode else "-"
         self._sign = "❯ " if unicode else "> "
-        self.app = ResizedApplication(
-            layout=self._layout(status), key_bindings=self._bindings(keys), style=_STYLES if color else None,
-            max_render_postpone_time=None, mouse_support=False, full_screen=False, erase_when_done=True,
+        self.app = FrameApplication(
+            self._update_live, layout=self._layout(status), key_bindings=self._bindings(keys),
+            style=_STYLES if color else None, max_render_postpone_time=None, mouse_support=False, full_screen=False, erase_when_done=True,
             input=input, output=output,
         )  # fmt: skip
         self._job = JobControl(self.app, self._report_focus)
-        self.app.before_render += self._begin_frame
-        self.app.after_render += self._end_frame
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self.app.timeoutlen = ESCAPE_SECONDS * 4
 
     async def run(self, keys: str = "") -> None:
         """Read keys until ``exit`` or until the terminal is closed, first those that were typed before."""
-        self._write_printed()
+        self.app.write_printed()
         pressed: list[KeyPress] = []
         Vt100Parser(pressed.append).feed_and_flush(keys)
         store_typeahead(self.app.input, pressed)
@@ -205,12 +201,12 @@ class ChatScreen:
     def print(self, text: str) -> None:
         """Print text above; it may be several lines and ends with a line end."""
         if text:
-            self._printed.append(text)
+            self.app.printed.append(text)
             self.redraw()
 
     def flush(self) -> None:
         """Print what is waiting to be printed, after ``run``."""
-        self._write_printed()
+        self.app.write_printed()
 
     def redraw(self) -> None:
         """Draw what is running soon: many calls make one refresh, and refreshes take a bounded share of the time."""
@@ -222,7 +218,7 @@ class ChatScreen:
         self._refresh_timer = None
         begun = time.monotonic()
         self._update_live()
-        taken = time.monotonic() - begun + self._frame_seconds
+        taken = time.monotonic() - begun + self.app.frame_seconds
         self._next_refresh = begun + max(REFRESH_INTERVAL, REFRESH_COST * taken)
         self.app.invalidate()
 
@@ -231,31 +227,6 @@ class ChatScreen:
         room = max(min(MAX_LIVE_LINES, self.rows - 8), 1) if self._question is None else 2
         self._live_height = len(lines[-room:]) if lines != [""] else 0
         self._live = to_formatted_text(ANSI("\n".join(lines[-room:])))
-
-    def _begin_frame(self, app: Application[None]) -> None:
-        """Print above what is drawn now; the frame that follows is drawn below it."""
-        self._frame_start = time.monotonic()
-        size, last = app.output.get_size(), app.renderer.last_rendered_screen
-        height = app.layout.container.preferred_height(size.columns, size.rows).preferred
-        shrinks = last is not None and last.height > height
-        if not self._printed and not shrinks and size == self._size:
-            return
-        if isinstance(app.output, FrameOutput):
-            app.output.held = True
-        if size != self._size:
-            self._size = size
-            self.app.follow_wrapped_lines()
-            self._update_live()
-        app.renderer.erase()
-        if self._printed:
-            self._write_printed()
-            self._update_live()  # it may show what is printed now
-
-    def _end_frame(self, app: Application[None]) -> None:
-        if isinstance(app.output, FrameOutput) and app.output.held:
-            app.output.held = False
-            app.output.flush()
-        self._frame_seconds = time.monotonic() - self._frame_start
 
     async def ask(
         self, prompt: str | Callable[[], str], keys: str = "", *, actions: QuestionActions | None = None,
@@ -285,7 +256,9 @@ class ChatScreen:
 
     async def _ask(self, question: ScreenQuestion, on_text: Callable[[str], None] | None, text: str) -> str | None:
         draft, self._question = self.buffer.document, question
-        self.buffer.document = Document(text)
+        question.is_typing = bool(question.keys and draft.text)
+        if not question.is_typing:
+            self.buffer.document = Document(text)
 
         def notify(buffer: Buffer) -> None:
             if on_text is not None:
@@ -298,7 +271,8 @@ class ChatScreen:
         finally:
             self._question = None
             self.buffer.on_text_changed -= notify
-            self.buffer.document = draft
+            if not question.is_typing:
+                self.buffer.document = draft
             self.redraw()
 
     def answer(self, text: str) -> None:
@@ -319,12 +293,6 @@ class ChatScreen:
     @property
     def asking(self) -> bool:
         return self._question is not None
-
-    def _write_printed(self) -> None:
-        text, self._printed = "".join(self._printed), []
-        if text:
-            self.app.output.write_raw(text.replace("\n", "\r\n"))
-            self.app.output.flush()
 
     def _is_completing(self) -> bool:
         return self._question is None and (self.buffer.text.startswith("/") or "@" in self.buffer.text)
@@ -441,8 +409,16 @@ class ChatScreen:
             self._question.actions[key]()
 
     def _on_answer(self, event: KeyPressEvent) -> None:
-        if self._question is not None:
-            self._question.resolve(self.buffer.text)
+        """Answer with the input. Words in answer to a question about keys are a prompt, and the question stays."""
+        question, text = self._question, self.buffer.text
+        first = text.strip().partition(" ")[0].lower()
+        if question is None:
+            return
+        if not question.is_typing and (not question.keys or (len(first) < 2 and first in question.keys)):
+            question.resolve(text)
+            return
+        question.is_typing = False
+        self._on_enter(event)
 
     def _on_answer_key(self, event: KeyPressEvent) -> None:
         question = self._question

@@ -5,11 +5,13 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
@@ -44,13 +46,57 @@ def open_output() -> Output:
     return FrameOutput.from_pty(sys.stdout, term=os.environ.get("TERM"))
 
 
-class ResizedApplication(Application[None]):
-    """An application in the ordinary screen, which stays in its place when the terminal becomes narrower."""
+class FrameApplication(Application[None]):
+    """An application in the ordinary screen: text is printed above it, and it stays in its place on a resize."""
+
+    def __init__(self, on_change: Callable[[], None], **options: Any) -> None:
+        """Call ``on_change`` before a frame when the size has changed, and when text is printed above the frame."""
+        super().__init__(**options)
+        self._on_change = on_change
+        self._size: Size | None = None
+        self._frame_start = 0.0
+        self.printed: list[str] = []
+        """Text that the next frame prints above itself."""
+        self.frame_seconds = 0.0
+        """How long the last frame took."""
+        self.before_render += self._begin_frame
+        self.after_render += self._end_frame
+
+    def write_printed(self) -> None:
+        """Print what is waiting to be printed."""
+        text, self.printed = "".join(self.printed), []
+        if text:
+            self.output.write_raw(text.replace("\n", "\r\n"))
+            self.output.flush()
+
+    def _begin_frame(self, app: object) -> None:
+        self._frame_start = time.monotonic()
+        size, last = self.output.get_size(), self.renderer.last_rendered_screen
+        height = self.layout.container.preferred_height(size.columns, size.rows).preferred
+        shrinks = last is not None and last.height > height
+        if not self.printed and not shrinks and size == self._size:
+            return
+        if isinstance(self.output, FrameOutput):
+            self.output.held = True
+        if size != self._size:
+            self._size = size
+            self._follow_wrapped_lines()
+            self._on_change()
+        self.renderer.erase()
+        if self.printed:
+            self.write_printed()
+            self._on_change()  # what is running may be what is printed now
+
+    def _end_frame(self, app: object) -> None:
+        if isinstance(self.output, FrameOutput) and self.output.held:
+            self.output.held = False
+            self.output.flush()
+        self.frame_seconds = time.monotonic() - self._frame_start
 
     def _on_resize(self) -> None:
         self._redraw()  # which compares sizes: a frame may be drawn before the signal arrives
 
-    def follow_wrapped_lines(self) -> None:
+    def _follow_wrapped_lines(self) -> None:
         """Move the cursor to where it was: many terminals wrap the lines that are drawn when they become narrower."""
         screen, columns = self.renderer.last_rendered_screen, self.output.get_size().columns
         if screen is not None and columns > 0 and _wraps_when_narrow(os.environ):

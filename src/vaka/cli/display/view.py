@@ -326,13 +326,24 @@ class SessionView:
         self.turn_since, self.activity = self._clock(), "thinking"
         return self._event_note(event)
 
-    def _on_turn_ended(self, event: Event, body: Any) -> str:
-        if event.path:
-            return ""
+    def set_state(self, *, running: bool, pending: dict[DecisionId, Event]) -> None:
+        """Set what the events so far may not tell: whether a process runs the turn, and which decisions are open."""
+        self.pending = pending
+        if not running:
+            self._end_turn()
+        elif self.turn_since is None:
+            self.turn_since, self.activity = self._clock(), "thinking"
+
+    def _end_turn(self) -> None:
         self.turn_since, self.activity = None, ""
         self.turn_inputs, self.runs_typed_calls = (), False
         self.running.clear()
         self.agents.clear()
+
+    def _on_turn_ended(self, event: Event, body: Any) -> str:
+        if event.path:
+            return ""
+        self._end_turn()
         return self._turn_end_note(event, body) if self._conversation else ""
 
     def _turn_end_note(self, event: Event, body: Any) -> str:
