@@ -137,8 +137,8 @@ class ChatScreen:
         self._sign = "❯ " if unicode else "> "
         self.app = FrameApplication(
             self._update_live, layout=self._layout(status), key_bindings=self._bindings(keys),
-            style=_STYLES if color else None, max_render_postpone_time=None, mouse_support=False, full_screen=False, erase_when_done=True,
-            input=input, output=output,
+            style=_STYLES if color else None, max_render_postpone_time=None, mouse_support=False, full_screen=False,
+            erase_when_done=True, input=input, output=output,
         )  # fmt: skip
         self._job = JobControl(self.app, self._report_focus)
         self.app.ttimeoutlen = ESCAPE_SECONDS
