@@ -1,12 +1,15 @@
 """Run commands as real processes in a folder of their own, with pipes or with a terminal."""
 
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -173,7 +176,7 @@ class Shell:
         self.env = {
             key: value
             for key, value in os.environ.items()
-            if not key.startswith(("VAKA_", "XDG_")) and not key.endswith("_API_KEY")
+            if not key.startswith(("VAKA_", "XDG_")) and not key.endswith(("_API_KEY", "VISUAL", "EDITOR"))
         }
         self.env |= {
             "HOME": str(folder / "home"), "XDG_DATA_HOME": str(folder / "data"),
@@ -251,6 +254,7 @@ class Terminal:
 
     def __init__(self, command: Sequence[str], folder: Path, env: dict[str, str]) -> None:
         self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         self.process = subprocess.Popen(
             command, cwd=folder, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
         )

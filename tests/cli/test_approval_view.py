@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from vaka.cli.turn.approval_prompt import MAX_DIFF_BYTES, render_approval, render_rules, risk_of
+from vaka.cli.turn.approval_view import MAX_DIFF_BYTES, render_approval, render_rules, risk_of
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ids import CallId, DecisionId, Digest
 from vaka.core.types.message import ToolCall

@@ -2,14 +2,18 @@
 
 import json
 import os
+import sys
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.cli.chat.chat_terminal import ChatTerminal
 from tests.cli.shell import Shell, Terminal, call_line, say_line
 
-PROMPT = "[y] once · [s] session · [p] project · [u] always · [e] edit rule · [n] no, with feedback > "
+CHOICES = "[y] once · [s] session · [p] project · [u] always · [e] edit rule · [a] edit arguments"
+PROMPT = f"{CHOICES} · [n] no, with feedback > "
+LIST_PROMPT = f"{CHOICES} · [*] all of these · [1] [2] … another · [n] no, with feedback > "
 MODEL = ("--model", "scripted:script.jsonl")
 
 
@@ -54,7 +58,7 @@ def test_a_command_is_shown_with_its_agent_risk_sandbox_and_rule(shell: Shell) -
 def test_a_command_runs_in_the_sandbox_that_was_named(shell: Shell) -> None:
     shell.write_script(bash_line("touch made"), say_line("Done."))
     screen = run_at_terminal(shell)
-    named = screen.expect(" with feedback > ").partition("· sandbox ")[2].partition("\r\n")[0]
+    named = screen.expect(" with feedback > ").partition("· sandbox ")[2].partition(":")[0]
     assert named in shell.vaka("doctor", "--json").out or "none" in named
     screen.send_line("n not now")
     screen.expect("Done.")
@@ -68,7 +72,7 @@ def test_a_command_can_neither_control_the_terminal_nor_imitate_the_prompt(shell
     screen.expect("Approve Bash?\r\n")
     shown = screen.expect("  Why: ")
     assert "  │ make\r\n  │ Approve Bash?\\r[y] once\\u001b[2K\\u001b]0;x\\u0007 \\u202etxt.exe\\u202c \\u200b" in shown
-    screen.expect("[y] once · [n] no, with feedback > ")
+    screen.expect("[y] once · [a] edit arguments · [n] no, with feedback > ")
     screen.send_line("n \x1b[31mno\x07")
     screen.expect("Done.")
     screen.wait_exit()
@@ -112,12 +116,12 @@ def test_a_new_file_and_an_edit_are_shown_as_diffs_too(shell: Shell) -> None:
     )
     screen = run_at_terminal(shell, NO_COLOR="1")
     for tool, lines in (
-        ("Write", "  │ b.txt (a new file)\r\n  │ @@ -0,0 +1,2 @@\r\n  │ +new\\u001b[31m\r\n"),
-        ("Edit", "  │ a.txt (everywhere in it)\r\n  │ @@ -1,2 +1,2 @@\r\n  │ -one two\r\n  │ +1 two\r\n"),
+        ("Write", "  │ b.txt (a new file)\r\n  │ @@ -0,0 +1 @@\r\n  │ +new\\u001b[31m\r\n"),
+        ("Edit", "  │ a.txt (everywhere in it)\r\n  │ @@ -1 +1 @@\r\n  │ -one two\r\n  │ +1 two\r\n"),
     ):
         screen.expect(f"Approve {tool}?")
         assert lines in screen.expect("  Why: ")
-        screen.expect(PROMPT)
+        screen.expect("no, with feedback > ")
         screen.send_line("n no")
     screen.expect("Done.")
     screen.wait_exit()
@@ -201,13 +205,13 @@ def test_only_scopes_that_would_apply_are_offered(shell: Shell) -> None:
         bash_line("touch a"), call_line("Write", file_path=".git/config", content="x"), say_line("Done.")
     )
     screen = run_at_terminal(shell, "--confirm", "Bash(touch:*)", NO_COLOR="1")
-    screen.expect("\r\n[y] once · [s] session · [e] edit rule · [n] no, with feedback > ")
+    screen.expect("\r\n[y] once · [s] session · [e] edit rule · [a] edit arguments · [n] no, with feedback > ")
     screen.send_line("p")
-    screen.expect("Answer y, s, e or n, or a to edit the arguments.")
+    screen.expect("Answer with one of the keys in brackets: y, s, e, a, n.")
     screen.expect("with feedback > ")
     screen.send_line("y")
     screen.expect("risk high: it changes what runs later, or what is allowed")
-    screen.expect("\r\n[y] once · [n] no, with feedback > ")
+    screen.expect("\r\n[y] once · [a] edit arguments · [n] no, with feedback > ")
     screen.send_line("n no")
     screen.expect("Done.")
     screen.wait_exit()
@@ -221,22 +225,65 @@ def test_several_approvals_are_prompted_one_by_one_and_counted(shell: Shell) -> 
         parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch a; ls")), say_line("Done.")
     )
     screen = run_at_terminal(shell, NO_COLOR="1")
+    screen.expect("3 approvals are open:\r\n> 1. Bash touch a\r\n  2. Bash touch b\r\n  3. Bash touch a; ls\r\n")
     screen.expect("Approve Bash? (1 of 3)")
-    screen.expect(PROMPT)
+    screen.expect(LIST_PROMPT)
     screen.send_line("s")
-    screen.expect("Approve Bash? (2 of 2)")
-    screen.expect("touch b")
+    screen.expect("for the session: Bash(touch a)")
+    screen.expect("  │ touch b")
     screen.expect(PROMPT)
     screen.send_line("n no")
     screen.expect("Done.")
     screen.wait_exit()
-    assert screen.screen.count("Approve Bash?") == 2, "the third is covered by the answer to the first"
+    assert "│ touch a; ls" not in screen.screen, "the third is covered by the answer to the first"
+
+
+def test_all_open_approvals_are_answered_together_and_arguments_are_edited_in_an_editor(shell: Shell) -> None:
+    calls = [bash_line(f"touch {name}") for name in ("a", "b", "c")]
+    shell.write_script(parallel_calls(*calls), bash_line("touch d"), say_line("Done."))
+    second, first = '{"command": "touch f"}', '{"command": oops}'
+    editor = shell.write_file(
+        "editor", f"#!/bin/sh\n[ -f seen ] && echo '{second}' > $1 && exit\n>seen; echo '{first}' > $1\n"
+    )
+    editor.chmod(0o755)
+    screen = run_at_terminal(shell, "--session", "s", NO_COLOR="1", VISUAL=str(editor))
+    screen.expect(LIST_PROMPT)
+    screen.send_line("3")
+    screen.expect("> 3. Bash touch c\r\n")
+    screen.expect(LIST_PROMPT)
+    screen.send_line("* s")
+    screen.expect("  │ touch d")
+    screen.expect(PROMPT)
+    screen.send_line("a")
+    screen.expect("error: expected a JSON object: line 1, column 13: Expecting value")
+    screen.expect("[Enter] edit again")
+    screen.send_line("")
+    screen.expect("Done.")
+    assert screen.wait_exit() == 0
+    assert {name for name in "abcdf" if (shell.folder / name).exists()} == {"a", "b", "c", "f"}
+    resolved = [e["data"] for e in shell.events("s") if e["type"] == "approval.resolved"]
+    rules = {(answer["scope"], answer["rule"]) for answer in resolved[:3]}
+    assert rules == {("session", f"Bash(touch {name})") for name in ("a", "b", "c")}
+
+
+def test_a_question_is_asked_on_the_controlling_terminal_when_stdin_is_a_pipe(shell: Shell) -> None:
+    shell.write_script({**bash_line("touch a"), "expect": {"last_user_contains": "two commits"}}, say_line("Done."))
+    run = f"{sys.executable} -m vaka run Summarise. --model scripted:script.jsonl --session s"
+    shell.write_file("pipe.sh", f"echo two commits | {run} | cat > out")
+    with ChatTerminal(shell, program=("bash", "pipe.sh"), columns=100) as screen:
+        screen.expect("Approve Bash?")
+        screen.expect("with feedback >")
+        screen.send("y\n")
+        assert screen.wait_exit() == 0
+        assert "Approve" not in screen.visible, "an answered question leaves the screen"
+        assert "approved by kim: Bash touch a" in screen.text
+    assert ((shell.folder / "out").read_text(), (shell.folder / "a").exists()) == ("Done.\n", True)
 
 
 def test_ctrl_c_at_the_prompt_interrupts_the_turn(shell: Shell) -> None:
     shell.write_script(parallel_calls(bash_line("touch a"), bash_line("touch b")), say_line("Done."))
     screen = run_at_terminal(shell, "--session", "s")
-    screen.expect(PROMPT)
+    screen.expect(LIST_PROMPT)
     screen.process.send_signal(2)
     assert screen.wait_exit() == 130
     assert shell.event_types("s")[-1] == "turn.interrupted"
@@ -252,6 +299,7 @@ def test_without_a_terminal_the_call_is_refused_and_the_exit_code_is_5(shell: Sh
     assert (done.code, done.out) == (5, "I could not.\n")
     failed = next(e["data"]["result"] for e in shell.events("s") if e["type"] == "tool.failed")
     assert failed["content"][0]["text"].endswith("no person can be asked here, so it was not run")
+    assert "allow it with --allow 'Bash(touch a)', or leave the question open with --ask suspend" in done.err
     assert not (shell.folder / "a").exists()
 
 
@@ -352,7 +400,7 @@ def test_rejecting_all_approvals_of_a_running_turn_without_a_reason_ends_it(shel
         parallel_calls(bash_line("touch a"), bash_line("touch b"), bash_line("touch c")), say_line("never")
     )
     screen = run_at_terminal(shell, "--session", "s")
-    screen.expect(PROMPT)
+    screen.expect(LIST_PROMPT)
     done = shell.vaka("approvals", "resolve", "--all", "--session", "s", "--reject")
     assert done.code == 0, done.err
     screen.expect("a person refused Bash and said nothing more")

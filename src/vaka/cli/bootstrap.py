@@ -121,6 +121,34 @@ def has_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
+def can_ask() -> bool:
+    """Whether a person can be asked, at stdin or, if that is a pipe or a file, at the controlling terminal."""
+    if has_terminal():
+        return True
+    if sys.stderr is None or not sys.stderr.isatty() or (descriptor := open_controlling_terminal()) is None:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def open_controlling_terminal() -> int | None:
+    """Return a descriptor of the controlling terminal, ``None`` if there is none or this is a background job."""
+    if sys.platform == "win32":
+        return None
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        in_foreground = os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        in_foreground = False
+    if not in_foreground:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def ask_trust_once(context: ConfigContext) -> None:
     """Ask at the terminal whether to trust a folder that has settings of its own, unless there is a decision."""
     root = trust_root_of(context.cwd)
@@ -161,7 +189,7 @@ def runtime_from_settings(
             store=settings["store"], durability=settings["durability"], agent=agent,
             mode=ModeContext(cli={"user": current_user()}),
             **model_options(settings, quiet=quiet), **world_options(settings),
-            ask=cast("AskMode", ask or settings["ask"] or ("wait" if has_terminal() else "deny")),
+            ask=cast("AskMode", ask or settings["ask"] or ("wait" if can_ask() else "deny")),
             policy=policy_from_settings(settings) if agent is not None else None,
             secrets=collect_secrets(os.environ, settings["store"]),
             redact_patterns=settings["redact_patterns"] == "on", trusted_hosts=settings["allow_host"],

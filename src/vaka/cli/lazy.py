@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from vaka.cli.chat.conversation import Chat, ChatSettings
     from vaka.cli.display.rich_markdown import TerminalMarkdown
     from vaka.cli.display.rich_renderer import RichRenderer
-    from vaka.cli.turn.approval_prompt import ApprovalPrompter
+    from vaka.cli.turn.approval_prompt import DecisionPrompter
+    from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
     from vaka.core.ports.store import PendingDecision, SessionInfo
     from vaka.core.types.message import Part
@@ -227,14 +228,20 @@ def terminal_markdown() -> "type[TerminalMarkdown]":
     return TerminalMarkdown
 
 
-def approval_prompter() -> "type[ApprovalPrompter]":
-    from vaka.cli.turn.approval_prompt import ApprovalPrompter
+def decision_prompter() -> "type[DecisionPrompter]":
+    from vaka.cli.turn.approval_prompt import DecisionPrompter
 
-    return ApprovalPrompter
+    return DecisionPrompter
+
+
+def terminal_prompt() -> "type[TerminalPrompt]":
+    from vaka.cli.turn.terminal_prompt import TerminalPrompt
+
+    return TerminalPrompt
 
 
 def describe_decision(pending: "PendingDecision") -> dict[str, Any]:
-    from vaka.cli.turn.approval_prompt import describe_decision as describe
+    from vaka.cli.turn.approval_view import describe_decision as describe
 
     return describe(pending)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from vaka.cli.bootstrap import current_user
 from vaka.cli.chat.completion import ChatCompleter, attached_files
 from vaka.cli.chat.notifications import Notifier
 from vaka.cli.chat.plain_screen import PlainScreen
+from vaka.cli.chat.prompt import ChatPrompt
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
 from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
@@ -26,14 +27,14 @@ from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.view import TICK_SECONDS, SessionView
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable
-from vaka.cli.turn.approval_prompt import ApprovalDialog, render_approval, render_rules
+from vaka.cli.turn.approval_prompt import DecisionPrompter
 from vaka.cli.turn.attachments import read_attachments
 from vaka.core.ports.files import Files
-from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.store import PendingDecision, SessionInfo
 from vaka.core.types.control import ApprovalRequested, QuestionAsked, key_of
-from vaka.core.types.errors import InvalidInput, NotFound, VakaError
+from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import CallId, Cursor, DecisionId, SessionId
+from vaka.core.types.ids import CallId, Cursor, SessionId
 from vaka.core.types.message import Text, replace_surrogates
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.runtime.options import UserInput
@@ -83,8 +84,6 @@ class Chat:
         self.commands = SlashCommands(self)
         self._files: list[str] = []
         self._follow_task: asyncio.Task[None] | None = None
-        self._prompt_task: tuple[DecisionId, asyncio.Task[None]] | None = None
-        self._dismissed: set[DecisionId] = set()
         self._typed_inputs: set[str] = set()
         """The keys of inputs whose tool calls were typed here."""
         self._last_interrupt = -SECOND_INTERRUPT_SECONDS
@@ -96,6 +95,7 @@ class Chat:
         settings.theme = "dark" if settings.theme == "auto" else settings.theme
         self.renderer = self._make_renderer()
         self.view = self._make_view()
+        self.prompter = self._make_prompter()
         self._notifier = Notifier(settings.notify)
 
     def _make_screen(self) -> ChatScreen | PlainScreen:
@@ -111,6 +111,9 @@ class Chat:
             on_background=self.set_theme if settings.theme == "auto" else None,
         )  # fmt: skip
 
+    def _make_prompter(self) -> DecisionPrompter:
+        return DecisionPrompter(self.runtime, self.session.id, ChatPrompt(self), approves=self._approves)
+
     async def run(self, prompt: str = "", *, keys: str = "") -> int:
         """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
         tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files())]
@@ -121,7 +124,7 @@ class Chat:
                 await self.submit(prompt)
             await self.screen.run(keys)
         finally:
-            self._stop_prompt()
+            self.prompter.close()
             for task in (*tasks, *((self._follow_task,) if self._follow_task else ())):
                 task.cancel()
             if self.view.busy and self.runtime.is_running(self.session.id):
@@ -142,9 +145,9 @@ class Chat:
         """Show the last events of a session and follow it from there."""
         if self._follow_task is not None:
             self._follow_task.cancel()
-        self._stop_prompt()
+        self.prompter.close()
         self.session, self.view = session, self._make_view()
-        self._dismissed.clear()
+        self.prompter = self._make_prompter()
         info = await self.runtime.store.sessions.find(session.id)
         after = Cursor(0, 0)
         if info is not None:
@@ -153,7 +156,8 @@ class Chat:
         self._follow_task = asyncio.create_task(self._follow(session.id, after))
         if info is not None and (info.turn or info.inputs) and not info.live:
             self.screen.print(self.renderer.note("this session has unfinished work; /resume continues it", "warning"))
-        self._update_prompt()
+        if info is not None and info.pending:
+            await self.prompter.load()
 
     async def _show_tail(self, info: SessionInfo) -> None:
         """Show the last events; what they do not tell comes from the index of sessions."""
@@ -255,7 +259,7 @@ class Chat:
                     text = self.view.take(event)
                     self.screen.print(text if key_of(event.data) not in self._echoed else "")
                     self._notify(event, started)
-                    self._update_prompt()
+                    self.prompter.take(event)
                     self.screen.redraw()
         except VakaError as error:
             self.print_error(describe_error(error).message)
@@ -271,83 +275,13 @@ class Chat:
         if ended and self.settings.plain:
             self.print_note("ready")
 
-    def _update_prompt(self) -> None:
-        """Ask about the oldest open decision; end a question that was answered elsewhere."""
-        if self._prompt_task is not None and self._prompt_task[0] not in self.view.pending:
-            self._stop_prompt()
-        waiting = next((id for id in self.view.pending if id not in self._dismissed), None)
-        if self._prompt_task is None and waiting is not None:
-            task = asyncio.create_task(self._ask_decision(waiting, self.view.pending[waiting]))
-            self._prompt_task = (waiting, task)
-            task.add_done_callback(self._prompt_done)
-
-    def _prompt_done(self, task: "asyncio.Task[None]") -> None:
-        if self._prompt_task is not None and self._prompt_task[1] is task:
-            self._prompt_task = None
-            self._update_prompt()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.print_error(str(error))
-
-    def _stop_prompt(self) -> None:
-        prompt, self._prompt_task = self._prompt_task, None
-        if prompt is not None:
-            prompt[1].cancel()
-
-    def reopen_questions(self) -> None:
-        """Ask again about decisions that the user put off."""
-        self._dismissed.clear()
-        self._update_prompt()
-
-    async def _ask_decision(self, id: DecisionId, event: Event) -> None:
-        body = event.data
-        try:
-            if isinstance(body, ApprovalRequested) and not event.path and self._is_typed():
-                await self.runtime.resolve(id, "approve", by=current_user())
-            elif isinstance(body, ApprovalRequested):
-                await self._ask_approval(id, body, child=bool(event.path))
-            elif isinstance(body, QuestionAsked):
-                await self._ask_question(id, body)
-        except NotFound:  # it was decided elsewhere; its event follows
-            self._dismissed.add(id)
-        except VakaError as error:
-            self.print_error(describe_error(error).message)
+    def _approves(self, pending: PendingDecision) -> bool:
+        """Whether a call needs no prompt: it was typed here, and typing it is the decision to run it."""
+        return not pending.event.path and self._is_typed()
 
     def _is_typed(self) -> bool:
         """Whether the running turn makes calls that were typed here: typing a call is the decision to run it."""
         return not self._typed_inputs.isdisjoint(self.view.turn_inputs)
-
-    async def _ask_approval(self, id: DecisionId, body: ApprovalRequested, *, child: bool) -> None:
-        position = list(self.view.pending).index(id) + 1
-        count = f" ({position} of {len(self.view.pending)})" if len(self.view.pending) > 1 else ""
-        shown = render_approval(body, count=count)
-
-        def ask(prompt: str) -> Awaitable[str | None]:
-            if not prompt.startswith(dialog.choices):
-                return self.screen.ask(prompt)
-            text = "\n".join([shown, *_lines_of(render_rules(dialog.rules)), prompt])
-            return self.screen.ask(self.renderer.panel(text), dialog.keys)
-
-        dialog = ApprovalDialog(body, child=child, echo=self._print_lines, ask=ask)
-        answer = await dialog.ask_decision()
-        if answer is None:
-            self._dismissed.add(id)
-            self.print_note("the question stays open; /approvals asks it again")
-            return
-        await self.runtime.resolve(id, answer.pop("decision"), **answer, by=current_user())
-
-    async def _ask_question(self, id: DecisionId, body: QuestionAsked) -> None:
-        lines = [as_printable(body.text), *(f"  [{n}] {as_printable(o)}" for n, o in enumerate(body.options, start=1))]
-        answer = await self.screen.ask(self.renderer.panel("\n".join(lines)))
-        if answer is None or not answer.strip():
-            self._dismissed.add(id)
-            return
-        text = answer.strip()
-        if text.isdigit() and 0 < int(text) <= len(body.options):
-            text = body.options[int(text) - 1]
-        await self.runtime.answer(id, {"outcome": text} if body.kind == "outcome" else text, by=current_user())
-
-    def _print_lines(self, text: str) -> None:
-        self.screen.print(f"{text}\n")
 
     def _next_mode(self) -> None:
         modes = MODES if self.settings.mode in MODES else (self.settings.mode, *MODES)
@@ -425,10 +359,6 @@ class Chat:
         texts = [separator.join(as_printable(fact, lines=False) for fact in facts if fact) for facts in choices]
         room = self.screen.columns - sum(cell_len(text) for _, text in badge)
         return [*badge, ("class:status", next((text for text in texts if cell_len(text) <= room), texts[-1]))]
-
-
-def _lines_of(text: str) -> list[str]:
-    return text.split("\n") if text else []
 
 
 def _short_folder() -> str:

@@ -203,9 +203,9 @@ class SlashCommands:
         self._show(f"total: {format_tokens(stats.total_tokens)} tokens {format_cost(stats.usage.cost)}".rstrip())
 
     async def _approvals(self, argument: str) -> None:
-        if not self._chat.view.pending:
+        if not self._chat.prompter.pending:
             self._show("nothing waits for a decision")
-        self._chat.reopen_questions()
+        self._chat.prompter.reopen()
 
     async def _permissions(self, argument: str) -> None:
         modes = SETTING_KEYS["permission_mode"].choices

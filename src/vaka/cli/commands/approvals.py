@@ -20,7 +20,7 @@ from vaka.cli.render import (
     shorten,
     typed_command,
 )
-from vaka.cli.turn.approval_prompt import describe_decision
+from vaka.cli.turn.approval_view import describe_decision
 from vaka.core.ports.store import PendingDecision, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
 from vaka.core.types.control import (

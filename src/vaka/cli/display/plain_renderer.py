@@ -85,6 +85,10 @@ class PlainRenderer:
         lines = prompt_lines(text)
         return "\n".join(["❯ " + lines[0], *("  " + line for line in lines[1:]), "", ""])
 
+    def panel(self, text: str) -> str:
+        """Return text that may have colours of its own, wrapped at words."""
+        return text
+
     def note(self, text: str, style: str = "note") -> str:
         """Return a remark about the conversation."""
         return f"{as_printable(text)}\n"

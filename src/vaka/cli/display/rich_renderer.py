@@ -87,7 +87,6 @@ class RichRenderer(PlainRenderer):
         )
 
     def panel(self, text: str) -> str:
-        """Return text that may have colours of its own, wrapped at words."""
         lines = [self._wrap_after(_PREFIX.match(line), line) for line in text.split("\n")]
         return self.ansi(*(part for parts in lines for part in parts)).rstrip("\n")
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 import click
@@ -33,7 +34,7 @@ class LiveArea:
 
     def draw(self, text: str) -> None:
         """Replace the lines."""
-        rows = shutil.get_terminal_size().lines
+        rows = terminal_size().lines
         lines = text.split("\n")[-max(min(MAX_LIVE_LINES, rows - 3), 1) :] if text else []
         if lines == self._lines:
             return
@@ -87,17 +88,17 @@ class TurnDisplay:
         """Return the renderer of a terminal with colours, ``None`` without one."""
         if not self.for_terminal or (make := lazy.rich_renderer()) is None:
             return None
-        return make(shutil.get_terminal_size().columns, unicode=locale_has_unicode())
+        return make(terminal_size().columns, unicode=locale_has_unicode())
 
     def show(self, event: Event) -> None:
         """Print what an event adds."""
         before, answer, after = self._view.take_parts(event)
-        self._print(before)
+        self.print(before)
         if self.streams_answers:
-            self._print(answer, answer=True)
+            self.print(answer, answer=True)
         else:
             self._hold_answer(event, answer)
-        self._print(after)
+        self.print(after)
 
     def skip(self, event: Event) -> None:
         """Take an event that was shown before."""
@@ -108,19 +109,19 @@ class TurnDisplay:
         self._held_answer += answer
         if isinstance(event.data, progress.ToolCalled) and not event.path:
             held, self._held_answer = self._held_answer, ""
-            self._print(held)
+            self.print(held)
 
     def note(self, text: str) -> None:
         """Print a line of progress."""
         line = f"{as_printable(text)}\n"
-        self._print(line if self._live is None else click.style(line, dim=True))
+        self.print(line if self._live is None else click.style(line, dim=True))
 
     def tick(self) -> None:
         """Draw what is running."""
         view = self._created_view
         if self._live is None or view is None or self._held_text is not None or self._closed:
             return
-        if view.renderer.width != shutil.get_terminal_size().columns:
+        if view.renderer.width != terminal_size().columns:
             view.renderer = self._create_renderer() or view.renderer
         self._live.draw(view.live_text("Ctrl-C interrupts"))
 
@@ -131,10 +132,18 @@ class TurnDisplay:
             if self._live is not None:
                 self._live.clear()
 
+    def wrap(self, text: str) -> tuple[str, bool]:
+        """Return a text in lines that fit the terminal, and whether they can be removed from it again."""
+        view = self._created_view
+        if self._live is None or view is None:
+            return text, False
+        end = text[len(text.rstrip(" ")) :]  # where an answer is typed
+        return view.renderer.panel(text) + end, True
+
     def release(self) -> None:
         held, self._held_text = self._held_text, None
         for text, answer in held or ():
-            self._print(text, answer=answer)
+            self.print(text, answer=answer)
 
     def close(self) -> None:
         """Remove the live area for good."""
@@ -143,7 +152,8 @@ class TurnDisplay:
             self._live.clear()
             self._closed = True
 
-    def _print(self, text: str, *, answer: bool = False) -> None:
+    def print(self, text: str, *, answer: bool = False) -> None:
+        """Print text above the live area, once no question is on the screen."""
         if not text:
             return
         if self._held_text is not None:
@@ -157,6 +167,15 @@ class TurnDisplay:
         else:
             click.echo(text if self._live is not None else click.style(text, dim=True), nl=False, err=True)
         self.tick()
+
+
+def terminal_size() -> os.terminal_size:
+    """Return the size of the terminal at stderr: stdout may be a pipe."""
+    with suppress(OSError, ValueError):
+        size = os.get_terminal_size(sys.stderr.fileno())
+        if size.columns and size.lines:
+            return size
+    return shutil.get_terminal_size()
 
 
 def locale_has_unicode() -> bool:

@@ -1,6 +1,8 @@
 """The result of a turn, and its report as text or JSON."""
 
 import asyncio
+import select
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ from vaka.cli.display.turn_display import TurnDisplay
 from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
 from vaka.cli.render import as_printable, compact_json, shorten, typed_command
 from vaka.cli.stdout import echo, own_stdout
-from vaka.core.types import monitor, progress
+from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
@@ -25,6 +27,9 @@ from vaka.runtime.turn_stream import TurnCollector
 if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
 
+_ATOMIC_BYTES = select.PIPE_BUF if sys.platform != "win32" else 0
+"""Bytes that fit into any pipe that can be written to at all."""
+_DECISION_TYPES = (control.ApprovalResolved, control.ApprovalExpired, control.QuestionAnswered)
 _REFUSAL_REASONS = ("denied", "expired")
 
 
@@ -203,8 +208,13 @@ class Report:
             self._report_earlier_turn()
         self.recorder.record(event)
         if self.format == "stream-json":
-            await asyncio.to_thread(_write_line, event.to_json())
+            await _write_line_unblocked(event.to_json())
         if self._display is not None:
+            self._display.show(event)
+
+    def show_decision(self, event: Event) -> None:
+        """Print who has decided what; the events of a turn do not include it."""
+        if self._display is not None and isinstance(event.data, _DECISION_TYPES):
             self._display.show(event)
 
     @property
@@ -223,8 +233,8 @@ class Report:
         if text and self._display is not None:
             self._display.note(text)
 
-    def finish(self, decisions: Sequence[dict[str, Any]] = ()) -> int:
-        """Write the result of a turn that has ended or waits; return the exit code."""
+    def finish(self, decisions: Sequence[dict[str, Any]] = (), *, hint: str = "") -> int:
+        """Write the result of a turn that has ended or waits; return the exit code. ``hint``: what avoids refusals."""
         result = self._write_result(None, decisions)
         if result.status in ("failed", "limit", "cancelled", "interrupted"):
             click.echo(f"error: {_error_text(result)}", err=True)
@@ -232,7 +242,10 @@ class Report:
             click.echo(f"error: {_error_text(result)}; send another prompt to continue", err=True)
         elif result.status == "denied":
             names = ", ".join(denial["name"] for denial in result.denials)
-            click.echo(f"error: refused: {as_printable(names)}; no call succeeded after that", err=True)
+            advice = f"; {hint}" if hint else ""
+            click.echo(f"error: refused: {as_printable(names)}; no call succeeded after that{advice}", err=True)
+        elif hint:
+            self.print_note(hint)
         for decision in decisions:
             click.echo(f"waiting: {decision_hint(decision, self.store)}", err=True)
         if not decisions:
@@ -305,6 +318,15 @@ def _error_text(result: RunResult) -> str:
     if result.error is not None:
         return " ".join(f"{result.error['message']}".split())
     return f"limit reached: {result.limit}" if result.limit else compact_json(result.status)
+
+
+async def _write_line_unblocked(line: bytes) -> None:
+    """Write a line; where that could block, in a thread."""
+    output = own_stdout().fileno()
+    if len(line) < _ATOMIC_BYTES and select.select([], [output], [], 0)[1]:
+        _write_line(line)
+    else:
+        await asyncio.to_thread(_write_line, line)
 
 
 def _write_line(line: bytes) -> None:

@@ -1,6 +1,7 @@
 """Run one turn of one session: open the session, stream the events, stop on signals, return the exit code."""
 
 import asyncio
+import shlex
 from contextlib import aclosing, suppress
 
 import msgspec
@@ -8,22 +9,29 @@ import msgspec
 from vaka import __version__
 from vaka.agents.react import Agent
 from vaka.cli import lazy
-from vaka.cli.bootstrap import SignalHandler, current_user, has_terminal, run_loop, runtime_from_settings
+from vaka.cli.bootstrap import SignalHandler, can_ask, current_user, run_loop, runtime_from_settings
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
-from vaka.cli.render import typed_command
-from vaka.cli.turn.report import Report
+from vaka.cli.render import as_printable, typed_command
+from vaka.cli.turn.report import Report, decision_hint
 from vaka.cli.turn.session_record import resolve_session_ref
 from vaka.config.settings import Settings
 from vaka.core.ports.store import SessionInfo
+from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types.control import RunSettings
 from vaka.core.types.errors import NotFound, Suspended, VakaError
 from vaka.core.types.ids import SessionId
-from vaka.core.types.message import Part, Text, replace_surrogates
+from vaka.core.types.message import Part, Text, ToolCall, replace_surrogates
 from vaka.core.types.progress import TurnStarted
+from vaka.core.types.tool import Allow
+from vaka.policy.policy import LayeredPolicy
+from vaka.policy.tool_targets import spec_of
 from vaka.runtime.options import UserInput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
+
+NOT_ASKED = "no person can be asked here"
+"""Part of the result of a call that needed an approval where none could be requested."""
 
 
 class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +99,7 @@ class TurnRunner:
         """Report the turn; if the session has an unfinished turn or queued inputs ``before``, report those first."""
         unfinished = before is not None and bool(before.turn)
         earlier = before is not None and bool(before.turn or before.inputs)
-        prompter = self._start_approval_prompter(session.id, cursor)
+        prompter = self._start_prompter(session.id, cursor)
         ticker = asyncio.create_task(self._tick())
         try:
             if target.resume or unfinished:
@@ -109,7 +117,23 @@ class TurnRunner:
                 with suppress(asyncio.CancelledError):
                     await prompter
         self.report.recorder.signal = signals.code
-        return self.report.finish()
+        return self.report.finish(hint=self._refusal_hint())
+
+    def _refusal_hint(self) -> str:
+        """Return the flags that would have avoided refusals for want of a person, ``""`` if there were none."""
+        policy, recorder = self.runtime.env.policy, self.report.recorder
+        calls = [recorder.calls[denial["id"]] for denial in recorder.denials if NOT_ASKED in denial["message"]]
+        if self.runtime.env.ask != "deny" or not calls:
+            return ""
+        rules: list[str] = []
+        for fields in calls:
+            call = ToolCall(id=fields["id"], name=fields["name"], arguments=fields["arguments"])
+            spec = spec_of(call.name)
+            if isinstance(policy, LayeredPolicy) and not isinstance(policy.judge(call, spec, ()), Allow):
+                rules += policy.rule_for(call, spec).splitlines()  # else middleware has asked
+        flags = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(rules))
+        allow = f"allow it with {as_printable(flags, lines=False)}, or " if flags else ""
+        return f"{allow}leave the question open with --ask suspend"
 
     async def _tick(self) -> None:
         """Draw what is running, as long as the turn runs."""
@@ -134,13 +158,38 @@ class TurnRunner:
         if info is not None and info.live:
             self.report.print_note(f"session {session.id} runs in another process; waiting for it")
 
-    def _start_approval_prompter(self, session: SessionId, cursor: str) -> "asyncio.Task[None] | None":
-        """Prompt for decisions while the turn waits for them."""
+    def _start_prompter(self, session: SessionId, cursor: str) -> "asyncio.Task[None] | None":
+        """Prompt for decisions while the turn waits for them; without a terminal, print how to decide them."""
         if self.runtime.env.ask != "wait":
             return None
-        prompter = lazy.approval_prompter()(self.runtime, session, self.report.print_note, terminal=has_terminal())
-        prompter.store = self.report.store
-        return asyncio.create_task(prompter.follow_decisions(cursor))
+        work = self._prompt_for_decisions if can_ask() else self._print_decisions
+        return asyncio.create_task(work(session, cursor))
+
+    async def _prompt_for_decisions(self, session: SessionId, cursor: str) -> None:
+        with lazy.terminal_prompt()(self.report.display) as face:
+            prompter = lazy.decision_prompter()(self.runtime, session, face)
+            try:
+                await prompter.load()
+                async with aclosing(self.runtime.follow(session, after=cursor)) as events:
+                    async for event in events:
+                        self.report.show_decision(event)
+                        prompter.take(event)
+            finally:
+                prompter.close()
+
+    async def _print_decisions(self, session: SessionId, cursor: str) -> None:
+        seen: set[str] = set()
+        async with aclosing(self.runtime.follow(session, after=cursor)) as events:
+            rows = await self.runtime.decisions(session)
+            while True:
+                for row in rows:
+                    if row.id not in seen:
+                        seen.add(row.id)
+                        hint = decision_hint(lazy.describe_decision(row), self.report.store)
+                        self.report.print_note(f"waiting: {hint}")
+                event = await anext(events)
+                self.report.show_decision(event)
+                rows = [*find_asked_decisions(session, [event])]
 
     async def _report_suspension(self, session: Session, suspended: Suspended) -> int:
         rows = await self.runtime.decisions(session.id)

@@ -15,6 +15,7 @@ from vaka.agents.react import Agent
 from vaka.cli import lazy
 from vaka.cli.bootstrap import (
     ask_trust_once,
+    can_ask,
     config_context,
     create_default_store_folder,
     has_terminal,
@@ -84,7 +85,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True):
         Without a terminal the recorded mode applies, and a question of another project is left open.
         """
         mode: str = self.flags["ask"] or ""
-        if has_terminal():
+        if can_ask():
             return mode
         recorded = self.record.run.flags.get("ask", "") if self.record is not None and self.record.run else ""
         mode = mode or recorded or self.settings["ask"] or "deny"

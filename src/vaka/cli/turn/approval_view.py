@@ -1,0 +1,208 @@
+"""The text of an open approval: the whole call, as a command or a diff, with invisible characters escaped."""
+
+import difflib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, cast
+
+import click
+import msgspec
+
+from vaka.cli.display.plain_renderer import summary_of
+from vaka.cli.render import as_printable, call_text, shorten
+from vaka.core.ports.sandbox import Sandbox
+from vaka.core.ports.store import PendingDecision
+from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.tool import PROTECTED_LAYER, Grant
+from vaka.policy.tool_targets import builtin_name_of, targets_of
+
+MAX_DIFF_BYTES = 1024 * 1024
+"""The largest file that is compared with its new content."""
+
+_LAYER_RISKS = {
+    PROTECTED_LAYER: "high: it changes what runs later, or what is allowed",
+    "guard": "high: it may destroy a lot",
+    "syntax": "unknown: its effect cannot be determined beforehand",
+}
+_EFFECT_RISKS = {
+    "read": "low: it only reads",
+    "idempotent": "it changes something; doing it twice is like doing it once",
+    "resume": "it continues by itself, and each of its steps is judged",
+}
+_DEFAULT_RISK = "it may change something, and cannot be undone here"
+
+_SANDBOX_EFFECTS = {
+    "write": "writes only to the workspace", "read": "secret files are hidden", "network": "only allowed hosts"
+}  # fmt: skip
+"""What a limit means for a command."""
+
+_INVISIBLE = (
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\ufffc\U000e0100-\U000e01ef]"
+    "|(?<![\u0080-\U0010ffff])\ufe0f"
+)
+"""A pattern of characters that Unicode counts as printable but terminals draw as nothing."""
+
+
+def describe_decision(pending: PendingDecision) -> dict[str, Any]:
+    body = pending.event.data
+    facts: dict[str, Any] = {"id": pending.id, "session_id": pending.session, "asked": pending.event.ts}
+    if isinstance(body, ApprovalRequested):
+        return {
+            **facts, "kind": "approval", "summary": call_text(body.call), "tool": body.call.name, "call": body.call.id,
+            "arguments": body.call.arguments, "reason": body.reason, "rule": body.rule, "message": body.message,
+            "expires": body.expires or None, "agent": body.agent, "risk": risk_of(body),
+            "scopes": list(body.allowed_scopes), "grant": list(Grant(rule=body.grant).rules), "lasts": body.lasts,
+        }  # fmt: skip
+    assert isinstance(body, QuestionAsked)  # noqa: S101  # a decision is an approval or a question
+    return {
+        **facts, "kind": body.kind, "summary": body.text, "options": list(body.options), "call": body.call,
+        "expires": body.expires or None,
+    }  # fmt: skip
+
+
+def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str:
+    """Return a call for approval: each of its lines follows a bar, so that none can imitate the prompt itself."""
+    lines = [click.style(f"Approve {_escape_invisible(body.call.name, lines=False)}?", bold=True) + count]
+    facts = [f"agent {body.agent}" if body.agent else "", f"risk {risk_of(body)}", sandbox and f"sandbox {sandbox}"]
+    lines.append("  " + _escape_invisible(" · ".join(fact for fact in facts if fact), lines=False))
+    lines += [f"  in {_escape_invisible(body.folder, lines=False)}"] if body.folder else []
+    lines += [f"  │ {line}" for line in _call_lines(body)]
+    if body.message:
+        lines.append(f"  {_escape_invisible(body.message, lines=False)}")
+    if body.reason:
+        lines.append(f"  Why: {_escape_invisible(body.reason, lines=False)}")
+    if body.rule and body.rule not in body.reason:
+        lines.append(f"  Asked by: {_escape_invisible(body.rule, lines=False)}")
+    return "\n".join(lines)
+
+
+def summarize_call(body: ApprovalRequested, width: int) -> str:
+    """Return the call of an approval in one line."""
+    return _escape_invisible(f"{body.call.name} {shorten(summary_of(body.call), width)}", lines=False)
+
+
+def describe_sandbox(body: ApprovalRequested, sandbox: Sandbox | None) -> str:
+    """Return what the sandbox would do with a command, ``""`` for other calls."""
+    if targets_of(builtin_name_of(body.call.name)).target_kind != "command":
+        return ""
+    if sandbox is None or not sandbox.enforces:
+        return "none: it would run with all your permissions"
+    effects = [text for limit, text in _SANDBOX_EFFECTS.items() if limit in sandbox.enforces]
+    return f"{sandbox.name}: {', '.join(effects)}" if effects else sandbox.name
+
+
+def render_rules(rules: Iterable[str]) -> str:
+    """Return the rules that a longer scope would store, one per line."""
+    return "\n".join(f"  Rule: {_escape_invisible(rule, lines=False)}" for rule in rules)
+
+
+def risk_of(body: ApprovalRequested) -> str:
+    """Return the risk of a call in a few words."""
+    return _LAYER_RISKS.get(body.layer) or _EFFECT_RISKS.get(body.effect, _DEFAULT_RISK)
+
+
+def _escape_invisible(text: str, *, lines: bool = True) -> str:
+    """Return a text with control and invisible characters escaped."""
+    shown = as_printable(text, lines=lines)
+    return shown if shown.isascii() else re.sub(_INVISIBLE, lambda match: json.dumps(match[0])[1:-1], shown)
+
+
+def _call_lines(body: ApprovalRequested) -> Iterator[str]:
+    arguments: dict[str, Any] = dict(body.call.arguments)
+    tool, about = builtin_name_of(body.call.name), targets_of(builtin_name_of(body.call.name)).target_kind
+    command = arguments.get("command")
+    if about == "command" and isinstance(command, str):
+        del arguments["command"]
+        yield from _escaped_lines(command)
+    elif about == "edit" and (changes := _change_lines(tool, arguments, body.cwd)) is not None:
+        yield from changes
+        return
+    elif about != "command":
+        yield from _escaped_lines(_pretty_json(arguments))
+        return
+    for name, value in arguments.items():
+        yield from _escaped_lines(f"{name}: {value if isinstance(value, str) else _pretty_json(value)}")
+
+
+def _change_lines(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str] | None:
+    """Return the change of a file as a diff, ``None`` when the arguments do not determine it."""
+    values = (arguments.get(name) for name in targets_of(tool).main_arguments)
+    path = next((value for value in values if isinstance(value, str)), None)
+    if path is None:
+        return None
+    if tool == "Write" and isinstance(arguments.get("content"), str):
+        before, note = _read_current(os.path.join(cwd, path))  # noqa: PTH118  # Path would normalize it
+        pairs = [(before, arguments["content"])]
+    else:
+        edits: list[Any] | None = {"Edit": [arguments], "MultiEdit": arguments.get("edits")}.get(tool)
+        if not isinstance(edits, list) or not all(_is_edit(edit) for edit in edits):
+            return None
+        pairs = _edit_pairs(cast("list[dict[str, str]]", edits), os.path.join(cwd, path))  # noqa: PTH118  # as above
+        note = "everywhere in it" if tool == "Edit" and arguments.get("replace_all") else ""
+    lines = [*_escaped_lines(f"{path}{f' ({note})' if note else ''}")]
+    return lines + [line for before, after in pairs for line in _diff_lines(before, after)]
+
+
+def _edit_pairs(edits: list[dict[str, str]], file: str) -> list[tuple[str, str]]:
+    """Return the file before and after the edits; where they do not apply to it, each passage and its replacement."""
+    before, note = _read_current(file)
+    after = before
+    for edit in edits if not note else ():
+        count = after.count(edit["old_string"]) if edit["old_string"] else 0
+        if count != 1 and not (count and edit.get("replace_all")):
+            break
+        after = after.replace(edit["old_string"], edit["new_string"])
+    else:
+        if not note:
+            return [(before, after)]
+    return [(edit["old_string"], edit["new_string"]) for edit in edits]
+
+
+def _is_edit(edit: Any) -> bool:
+    return isinstance(edit, dict) and all(
+        isinstance(cast("dict[str, Any]", edit).get(name), str) for name in ("old_string", "new_string")
+    )
+
+
+def _diff_lines(before: str, after: str) -> Iterator[str]:
+    """Yield a unified diff with three lines of context, without its file headers."""
+    if after.endswith("\n") and (not before or before.endswith("\n")):
+        before, after = before.removesuffix("\n"), after.removesuffix("\n")
+    diff = difflib.unified_diff(before.split("\n") if before else [], after.split("\n"), lineterm="", n=3)
+    for line in islice(diff, 2, None):
+        colour = {"+": "green", "-": "red"}.get(line[:1])
+        yield click.style(_escape_invisible(line, lines=False), fg=colour)
+
+
+def _read_current(path: str) -> tuple[str, str]:
+    """Return the present text of a file, and a note when it cannot be compared."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError:
+        return "", "a new file"
+    except (OSError, ValueError):
+        return "", "the present file cannot be read"
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_DIFF_BYTES:
+            return "", "the present file is too large to compare, or not a regular file"
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_DIFF_BYTES)
+    finally:
+        os.close(descriptor)
+    try:
+        return data.decode(), ""
+    except UnicodeDecodeError:
+        return "", "the present file is not text"
+
+
+def _escaped_lines(text: str) -> list[str]:
+    return _escape_invisible(text).split("\n")
+
+
+def _pretty_json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
