@@ -20,7 +20,9 @@ class RandomIds:
 
     def __init__(self) -> None:
         self._pool = ""
-        self._offset = 0
+        self._offset = self._milliseconds = 0
+        self._time = ""
+        """The digits of the last time."""
 
     def new_id(self, prefix: str) -> str:
         """Return ``prefix_`` with the time in milliseconds and 40 random bits."""
@@ -28,4 +30,7 @@ class RandomIds:
             self._pool, self._offset = os.urandom(1000).hex(), 0  # one system call for two hundred ids
         random_bits = self._pool[self._offset : self._offset + 10]
         self._offset += 10
-        return f"{prefix}_{time.time_ns() // 1_000_000:011x}{random_bits}"
+        now = time.time_ns() // 1_000_000
+        if now != self._milliseconds:  # several ids are made in one millisecond
+            self._milliseconds, self._time = now, f"{now:011x}"
+        return f"{prefix}_{self._time}{random_bits}"

@@ -83,7 +83,7 @@ class FollowerHub:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def add_follower(self, session: SessionId, follower: Follower) -> Fanout:
-        fanout = self.fanout_of(session)
+        fanout = self._fanouts.get(session) or self.fanout_of(session)
         fanout.followers.add(follower)
         if session not in self._writers:
             self._start_pump(fanout)

@@ -16,7 +16,7 @@ from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, EventScope
-from vaka.core.types.message import ToolResult, Usage, text_of
+from vaka.core.types.message import NO_USAGE, ToolResult, Usage, text_of
 
 Entry: TypeAlias = tuple[EventScope, Body]
 
@@ -174,8 +174,12 @@ class PendingView:
     def usage_under(self, path: AgentPath) -> Usage:
         """Return the usage of the agent at ``path`` and of its children."""
         if not self.usage:
-            return _NO_USAGE
-        return sum((usage for at, usage in self.usage if at[: len(path)] == path), _NO_USAGE)
+            return NO_USAGE
+        total = NO_USAGE
+        for at, usage in self.usage:
+            if at[: len(path)] == path:
+                total = total + usage
+        return total
 
     def steered_inputs(self, state: SessionState) -> tuple[str, ...]:
         """Return the keys of the inputs that join the turn, without those with which it begins."""
@@ -207,8 +211,6 @@ class PendingView:
     def add_script_call(self, scope: EventScope, body: monitor.ScriptCalled) -> None:
         self.script_model_calls = max(self.script_model_calls, body.model)
 
-
-_NO_USAGE = Usage()
 
 _VIEW_HANDLERS: dict[type[Body], Callable[[PendingView, EventScope, Any], None]] = {
     progress.TurnStarted: PendingView.start_turn,

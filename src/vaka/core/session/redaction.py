@@ -1,7 +1,7 @@
 """Redaction of secrets, in values before they are stored, and in a text that is still streaming."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, cast, get_args
@@ -21,7 +21,6 @@ MIN_FORMAT_LENGTH = 8
 """Characters of the shortest text that can be recognized as a secret."""
 
 _BODY_OF = attrgetter("data")
-_SEQUENCES = (tuple, list)
 _PREFIX_LENGTH, _FEW_PREFIXES = 3, 12
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -150,17 +149,19 @@ class Secrets:
             return True
         items: list[Any] = list(map(_BODY_OF, events)) if self.finders else []
         for item in items:  # it grows: a call for each value would cost more than the check
+            if not item:
+                continue
             kind: type[Any] = item.__class__
             if kind is str:
                 if item[MIN_FORMAT_LENGTH - 1 :] and self._text_may_match(item):
                     return True
             elif kind is dict:
-                if item:
-                    items += [f'{key}="{value}' if type(value) is str else value for key, value in item.items()]
-            elif kind in _SEQUENCES:
+                items += [f'{key}="{value}' if type(value) is str else value for key, value in item.items()]
+            elif kind is tuple or kind is list:
                 items += item
             elif (text_of := texts_of[kind]) is not None:
-                items += (text_of(item),)
+                texts = text_of(item)  # a tuple of several fields, or the value of one
+                items += texts if type(texts) is tuple else (texts,)
         return False
 
     def _text_may_match(self, text: str) -> bool:
@@ -226,10 +227,20 @@ class _TextGetters(dict[type, "Callable[[Any], Any] | None"]):
     """For each type a function that returns the fields with text of users, models or tools, not only names."""
 
     def __missing__(self, kind: type) -> "Callable[[Any], Any] | None":
-        fields = _text_fields(kind) if issubclass(kind, msgspec.Struct) else ()
-        names = [name for name in fields if name not in _NAME_FIELDS]
-        self[kind] = getter = attrgetter(*names) if names else None
+        paths = list(_text_paths(kind)) if issubclass(kind, msgspec.Struct) else []
+        self[kind] = getter = attrgetter(*paths) if paths else None
         return getter
+
+
+def _text_paths(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the fields of a struct with such text, as ``field``, or ``field.inner`` for one that is a struct itself."""
+    for field in msgspec.structs.fields(kind):
+        if field.name not in _text_fields(kind) or field.name in _NAME_FIELDS:
+            continue
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from (f"{field.name}.{path}" for path in _text_paths(field.type))
+        else:
+            yield field.name
 
 
 texts_of = _TextGetters()

@@ -24,11 +24,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
         return self.input + self.output
 
     def __add__(self, other: "Usage") -> "Usage":
+        if other == NO_USAGE:
+            return self
         return Usage(
             input=self.input + other.input, output=self.output + other.output,
             cache_read=self.cache_read + other.cache_read, cache_write=self.cache_write + other.cache_write,
             reasoning=self.reasoning + other.reasoning, cost=self.cost + other.cost,
         )  # fmt: skip
+
+
+NO_USAGE = Usage()
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
