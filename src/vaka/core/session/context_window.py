@@ -104,13 +104,8 @@ class ContextWindow:
     def add(self, events: Iterable[Event], state: SessionState) -> None:
         """Add the next events of the log; ``state`` already includes them."""
         for event in events:
-            body: Any = event.data
             kind = type(event.data)
-            if kind not in _VISIBLE_BODIES:
-                continue
-            if kind is progress.StepStarted and not body.inputs:  # most steps
-                continue
-            if kind in _SPECIAL_BODIES and not self._add_special(event):
+            if kind not in _VISIBLE_BODIES or (kind in _SPECIAL_BODIES and not self._add_special(event)):
                 continue
             self.events.append(event)
             self.size += len(event.stored)
@@ -144,6 +139,8 @@ class ContextWindow:
     def _add_special(self, event: Event) -> bool:
         """Apply what an event ends; return whether the event itself is visible."""
         match event.data:
+            case progress.StepStarted(inputs=inputs):
+                return bool(inputs)
             case progress.SubagentCompleted(child=child, kept=kept):
                 if not kept:
                     self._drop_child((*event.path, child))

@@ -231,10 +231,10 @@ class Fanout:
         """Drop the blocks that these events close; return whether one of them ends or resumes a turn."""
         turn_ended = False
         for event in events:
-            body: Any = event.data
             kind = type(event.data)
             if kind not in _BLOCK_ENDS:
                 continue
+            body: Any = event.data
             if kind in _MESSAGE_ENDS:
                 self._drop_message(body.message_id)
             elif kind in _CALL_ENDS:

@@ -27,9 +27,9 @@ def fold(state: SessionState, events: Iterable[Event]) -> SessionState:
     """Apply ``events`` to ``state`` (in place) and return it. Unknown types change nothing."""
     event = None
     for event in events:
-        body = event.data
-        if type(body) in _HANDLERS:
-            _HANDLERS[type(body)](state, event, body)
+        kind = type(event.data)
+        if kind in _HANDLERS:
+            _HANDLERS[kind](state, event, event.data)
         if state.grants:
             fold_approvals.drop_expired_grants(state, event.ts)
     if event is not None:

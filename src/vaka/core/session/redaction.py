@@ -20,7 +20,6 @@ MIN_SECRET_LENGTH = 8
 MIN_FORMAT_LENGTH = 8
 """Characters of the shortest text that can be recognized as a secret."""
 
-_BODY_OF = attrgetter("data")
 _PREFIX_LENGTH, _FEW_PREFIXES = 3, 12
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -147,7 +146,11 @@ class Secrets:
         """Whether one of the events may contain a secret: False is certain."""
         if self.value_forms and self._values.occur_in(b"".join([event.stored for event in events])):
             return True
-        items: list[Any] = list(map(_BODY_OF, events)) if self.finders else []
+        items: list[Any] = []
+        for event in events if self.finders else ():
+            if (text_of := texts_of[type(event.data)]) is not None:
+                texts = text_of(event.data)
+                items += texts if type(texts) is tuple else (texts,)
         for item in items:  # it grows: a call for each value would cost more than the check
             if not item:
                 continue
@@ -160,7 +163,7 @@ class Secrets:
             elif kind is tuple or kind is list:
                 items += item
             elif (text_of := texts_of[kind]) is not None:
-                texts = text_of(item)  # a tuple of several fields, or the value of one
+                texts = text_of(item)
                 items += texts if type(texts) is tuple else (texts,)
         return False
 
@@ -224,7 +227,10 @@ _NAME_FIELDS = frozenset(
 
 
 class _TextGetters(dict[type, "Callable[[Any], Any] | None"]):
-    """For each type a function that returns the fields with text of users, models or tools, not only names."""
+    """For each type a function that returns the field with text of users, models or tools, or a tuple of several.
+
+    Names are not such text.
+    """
 
     def __missing__(self, kind: type) -> "Callable[[Any], Any] | None":
         paths = list(_text_paths(kind)) if issubclass(kind, msgspec.Struct) else []
