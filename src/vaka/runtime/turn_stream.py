@@ -110,23 +110,16 @@ class TurnCollector:
         raise kind(summary.error or summary.stop, code=summary.code, result=summary)
 
 
-class TurnReader:
+class TurnReader(Subscription):
     """The events of one turn, batch by batch, until its end."""
 
     def __init__(self, hub: FollowerHub, collector: TurnCollector, after: int, follower: Follower) -> None:
-        self._collector, self._follower = collector, follower
-        self._subscription = Subscription(hub, collector.session, Cursor(0, after), follower)
-
-    async def __aenter__(self) -> "TurnReader":
-        await self._subscription.__aenter__()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._subscription.__aexit__()
+        super().__init__(hub, collector.session, Cursor(0, after), follower)
+        self._collector = collector
 
     async def next_batch(self) -> list[Event]:
         """Return the next events of the turn. Raises the error that ended its driver before the turn ended."""
-        events = await self._subscription.next_batch()
+        events = await super().next_batch()
         if not events:
             session = self._collector.session
             raise self._follower.error or Closed(f"session {session!r} stopped before its turn had ended; resume it")

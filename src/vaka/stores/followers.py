@@ -144,7 +144,8 @@ class HeadWaiters(Generic[K]):
     """Futures that are resolved with the head of a log as soon as it is above the head they were made with."""
 
     def __init__(self) -> None:
-        self._waiting: dict[K, dict[asyncio.Future[int], int]] = {}
+        self.waiting: dict[K, dict[asyncio.Future[int], int]] = {}
+        """For each key the futures and the heads they were made with."""
 
     async def wait(self, key: K, after: int) -> int:
         """Return the head once ``wake`` is called with one above ``after``."""
@@ -157,30 +158,30 @@ class HeadWaiters(Generic[K]):
     def add(self, key: K, after: int) -> "asyncio.Future[int]":
         """Return a future for the head once it is above ``after``; pass it to ``remove`` at the end."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key, {})[future] = after
+        self.waiting.setdefault(key, {})[future] = after
         return future
 
     def remove(self, key: K, future: "asyncio.Future[int]") -> None:
-        waiting = self._waiting[key]
+        waiting = self.waiting[key]
         del waiting[future]
         if not waiting:
-            del self._waiting[key]
+            del self.waiting[key]
 
     def wake(self, key: K, head: int) -> None:
         """Resolve the waits for ``key`` that are below ``head``."""
-        for future, after in self._waiting[key].items() if key in self._waiting else ():
+        for future, after in self.waiting[key].items() if key in self.waiting else ():
             if head > after and not future.done():
                 future.set_result(head)
 
     def fail(self, keys: Iterable[K], error: Exception) -> None:
         """Raise ``error`` in all waits for ``keys``."""
         for key in keys:
-            for future in self._waiting.get(key, ()):
+            for future in self.waiting.get(key, ()):
                 if not future.done():
                     future.set_exception(error)
 
     def keys(self) -> list[K]:
-        return list(self._waiting)
+        return list(self.waiting)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._waiting
+        return key in self.waiting

@@ -109,7 +109,8 @@ class SharedMemory:
     def wake(self, key: MemoryKey, head: int) -> None:
         """Wake the waits for a session in all handles."""
         for hub in self.hubs:
-            hub.waiters.wake(key, head)
+            if hub.waiters.waiting:
+                hub.waiters.wake(key, head)
 
 
 class MemoryHub:

@@ -126,8 +126,10 @@ def names_blobs(message: Message) -> bool:
             if _names_blobs(result.content):
                 return True
         return False
-    content = message.content
-    return (len(content) != 1 or type(content[0]) is not Text) and _names_blobs(content)
+    for part in message.content:  # as ``_names_blobs``, without a call
+        if type(part) is not Text and type(part) is not CallRef and getattr(part, "blob", None):
+            return True
+    return False
 
 
 async def restore_message(blobs: BlobStore, message: Message) -> Message:

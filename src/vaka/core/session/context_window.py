@@ -112,8 +112,10 @@ class ContextWindow:
             if kind is control.ContextCompacted:
                 self._views.pop(event.path, None)
                 self._trim(state)
-            elif self._views:
-                self._extend_views(event)
+            elif event.path in self._views:
+                self._views[event.path].add(event)
+            if kind is progress.SubagentStarted and self._views:
+                self._extend_child(event)
 
     def view(self, path: AgentPath, make: Callable[[Iterable[Event]], V]) -> V:
         """Return the view of the agent at ``path``; ``make`` makes it from the events so far, later ones are added."""
@@ -127,14 +129,11 @@ class ContextWindow:
         for view in self._views.values():
             view.forget_loaded()
 
-    def _extend_views(self, event: Event) -> None:
-        view = self._views.get(event.path)
-        if view is not None:
-            view.add(event)
-        if type(event.data) is progress.SubagentStarted:
-            child = self._views.get((*event.path, event.data.child))
-            if child is not None:
-                child.add(event)
+    def _extend_child(self, event: Event) -> None:
+        assert isinstance(event.data, progress.SubagentStarted)  # noqa: S101  # ``add`` has checked it
+        child = self._views.get((*event.path, event.data.child))
+        if child is not None:
+            child.add(event)
 
     def _add_special(self, event: Event) -> bool:
         """Apply what an event ends; return whether the event itself is visible."""

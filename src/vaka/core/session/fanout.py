@@ -102,7 +102,7 @@ class Follower:
         self.ended, self.error = True, error
         self.wake()
 
-    def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
+    def advance_head(self, head: int, turn_ended: bool = True) -> None:
         """Queue the new head of the log."""
         if self.queue and isinstance(self.queue[-1], int):
             self.queue[-1] = head
@@ -161,14 +161,14 @@ class Fanout:
         if recent and recent[-1].hash != events[0].prev:  # events between them were written by another process
             recent.clear()
         recent.extend(events)
-        self.advance_head(events[-1].seq, turn_ended=turn_ended or len(recent) == RECENT_EVENTS)
+        self.advance_head(events[-1].seq, turn_ended or len(recent) == RECENT_EVENTS)
 
-    def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
+    def advance_head(self, head: int, turn_ended: bool = True) -> None:
         """Publish the new head of the log; ``turn_ended`` is false only if certainly no turn has ended."""
         if head > self.head:  # noqa: PLR1730  # max() is slower, and this runs for every append
             self.head = head
         for follower in self.followers:
-            follower.advance_head(self.head, turn_ended=turn_ended)
+            follower.advance_head(self.head, turn_ended)
 
     def defer_live(self, publish: Callable[[EventScope, Body], None], scope: EventScope, body: Body) -> bool:
         """Defer a live event that no follower reads now; return false if it must be published."""

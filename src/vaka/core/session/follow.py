@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Self
 
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout, Follower
@@ -141,7 +141,7 @@ class Subscription:
         self._seq = after.seq
         self._first = True
 
-    async def __aenter__(self) -> "Subscription":
+    async def __aenter__(self) -> Self:
         self._fanout = self._hub.add_follower(self._session, self._follower)
         return self
 

@@ -32,7 +32,8 @@ class InvariantChecker:
 
     def check_tool_called(self, path: AgentPath, body: progress.ToolCalled) -> None:
         """A call has the next id of its agent."""
-        self.check_in_turn(path, body)
+        if not self.turn_running:
+            raise _outside_turn(body)
         id, number = body.call.id, self.calls_made.get(path, self.state.calls_made_by(path)) + 1
         if id != call_id(path, number):
             raise LogError(f"call id {id!r} is known or out of order, expected {call_id(path, number)!r}")
@@ -54,13 +55,14 @@ class InvariantChecker:
 
     def check_step_started(self, path: AgentPath, body: progress.StepStarted) -> None:
         """A step of an agent begins when all calls of the one before have results."""
-        self.check_in_turn(path, body)
+        if not self.turn_running:
+            raise _outside_turn(body)
         if self.open_calls:
             self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner == path])
 
     def check_in_turn(self, path: AgentPath, body: Body) -> None:
         if not self.turn_running:
-            raise LogError(f"{body.type} without a turn")
+            raise _outside_turn(body)
 
     def check_compacted(self, path: AgentPath, body: control.ContextCompacted) -> None:
         """Compaction happens between steps, and the window only moves forward."""
@@ -80,17 +82,24 @@ class InvariantChecker:
     def check_turn_started(self, path: AgentPath, body: progress.TurnStarted) -> None:
         if self.turn_running:
             raise LogError("turn.started while a turn is running")
-        self._require_none_open(body, self.open_calls)
+        if self.open_calls:
+            self._require_none_open(body, self.open_calls)
         self.turn_running = True
 
     def check_turn_ended(self, path: AgentPath, body: Body) -> None:
-        self._require_none_open(body, self.open_calls)
-        self.check_in_turn(path, body)
+        if self.open_calls:
+            self._require_none_open(body, self.open_calls)
+        if not self.turn_running:
+            raise _outside_turn(body)
         self.turn_running = False
 
     def _require_none_open(self, body: Body, open_calls: Collection[CallId]) -> None:
         if open_calls:
             raise LogError(f"{body.type} while {', '.join(open_calls)} has no result")
+
+
+def _outside_turn(body: Body) -> LogError:
+    return LogError(f"{body.type} without a turn")
 
 
 def _unknown_call(body: Body, call: CallId) -> LogError:

@@ -244,8 +244,10 @@ class Log:
     def _finish_attempt(self, attempt: WriteAttempt) -> None:
         for group, events in attempt.group_events:
             group.events, group.waiting = events, False
+            if group in self._groups:
+                self._groups.remove(group)
         self._attempts.clear()
-        self._groups, self._pending = [group for group in self._groups if group.waiting], None
+        self._pending = None
         if attempt.release:
             self.term = Term(0)
         self._apply(attempt.events)

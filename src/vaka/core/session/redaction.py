@@ -20,6 +20,7 @@ MIN_SECRET_LENGTH = 8
 MIN_FORMAT_LENGTH = 8
 """Characters of the shortest text that can be recognized as a secret."""
 
+_SEQUENCES = frozenset[type]({tuple, list})
 _PREFIX_LENGTH, _FEW_PREFIXES = 3, 12
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -151,16 +152,14 @@ class Secrets:
             if (text_of := texts_of[type(event.data)]) is not None:
                 texts = text_of(event.data)
                 items += texts if type(texts) is tuple else (texts,)
-        for item in items:  # it grows: a call for each value would cost more than the check
-            if not item:
-                continue
+        for item in filter(None, items):  # it grows: a call for each value would cost more than the check
             kind: type[Any] = item.__class__
             if kind is str:
                 if item[MIN_FORMAT_LENGTH - 1 :] and self._text_may_match(item):
                     return True
             elif kind is dict:
                 items += [f'{key}="{value}' if type(value) is str else value for key, value in item.items()]
-            elif kind is tuple or kind is list:
+            elif kind in _SEQUENCES:
                 items += item
             elif (text_of := texts_of[kind]) is not None:
                 texts = text_of(item)

@@ -79,7 +79,8 @@ class CancellableRegion:
         self._stop, self._inside = stop, inside
 
     def __enter__(self) -> None:
-        self._stop.check()
+        if self._stop.reason is not None:
+            raise self._stop.reason
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine always runs in a task
         self._task = task

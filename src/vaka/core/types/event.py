@@ -153,7 +153,7 @@ class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_
     @property
     def epoch(self) -> int:
         """The incarnation of the log, the first number of the cursor."""
-        return int(self.id.partition(".")[0]) if self.seq else 1
+        return 1 if self.id[:2] in ("1.", "") else int(self.id.partition(".")[0])
 
     def to_json(self) -> bytes:
         """Return the wire form: the stored bytes of a durable event, the JSON of a live one."""
