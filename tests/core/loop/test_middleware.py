@@ -1,6 +1,8 @@
 """The six points of middleware: each gets a value and returns one."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import msgspec
@@ -426,6 +428,21 @@ async def test_turn_count_returns_the_calls_of_a_tool() -> None:
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abc")), say("done"))
     log = await run_with_middleware(model, middleware_at("before_tool", limits))
     assert reasons_by_call(log) == {"call_3": "denied", "call_1": "ok", "call_2": "ok"}
+
+
+async def test_a_finished_turn_is_freed_without_the_garbage_collector() -> None:
+    turns: list[weakref.ref[Any]] = []
+
+    async def note(turn: Any, message: Any) -> Any:
+        turns.append(weakref.ref(turn))
+        return message
+
+    gc.disable()
+    try:
+        await run_with_middleware(ScriptedModel(call("look"), say("done")), middleware_at("after_model", note))
+        assert [turn() for turn in turns] == [None, None]
+    finally:
+        gc.enable()
 
 
 async def test_the_base_methods_return_their_values_unchanged() -> None:

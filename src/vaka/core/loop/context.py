@@ -93,9 +93,9 @@ class Turn:
         self.limits: Limits = recipe.limits if parent is None else recipe.limits.within(parent.limits)
         self.tools = recipe.tools
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.root: Turn = self if parent is None else parent.root
-        self.child_count, self.script_count = self.state.turn.children if self.state.turn is not None else 0, 0
-        """The child agents that the turn has started, and the scripts of its scripts; the root agent's are counted."""
+        children = self.state.turn.children if self.state.turn is not None else 0
+        self.started: dict[str, int] = {"agents": children, "scripts": 0} if parent is None else parent.started
+        """How many child agents, and scripts of scripts, the turn has started; all its agents share it."""
         self.admitted_calls = defaultdict(int, self.agent_progress.tools)
         for open in self.state.open_calls_of(scope.path):
             self.admitted_calls[open.call.name] -= 1

@@ -255,7 +255,7 @@ class ScriptJournal:
 
 def check_script_count(turn: Turn) -> None:
     """Raise ``ScriptLimit`` if the scripts of this turn have started too many scripts, the sign of a recursion."""
-    if turn.root.script_count > turn.limits.max_scripts:
+    if turn.started["scripts"] > turn.limits.max_scripts:
         raise ScriptLimit(
             f"the scripts of this turn may start {turn.limits.max_scripts} scripts (max_scripts): does one call itself?"
         )

@@ -57,7 +57,7 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
     if progress is None:
         if (refused := _check_child_limits(parent, recipe.name)) is not None:
             return refused
-        parent.root.child_count += 1
+        parent.started["agents"] += 1
     stop = StopSignal(context.stop)
     turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
     after = parent.conversations.get(context.call) if parent.conversations is not None else None
@@ -79,7 +79,7 @@ def _check_child_limits(parent: Turn, name: str) -> Ending | None:
     limits = parent.limits
     if parent.depth >= limits.max_depth:
         return _refused_child("depth", f"child agents may be nested {limits.max_depth} deep (max_depth)", name)
-    if parent.root.child_count >= limits.max_children:
+    if parent.started["agents"] >= limits.max_children:
         return _refused_child("children", f"a turn may start {limits.max_children} child agents (max_children)", name)
     return None
 
@@ -155,7 +155,7 @@ async def open_script_journal(
     turn.tools = {**parent.tools, **tools}
     if progress is None:
         if len(parent.path) > parent.depth:  # the caller is a script: only agents add to the depth
-            parent.root.script_count += 1
+            parent.started["scripts"] += 1
             check_script_count(parent)
         parent.log.defer(parent.scope, SubagentStarted(call=context.call, agent=agent, child=child))
     try:
