@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from vaka.cli.stdout import echo, own_stdout
+from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId
@@ -74,17 +75,21 @@ def call_text(call: ToolCall, width: int = MAX_LINE_WIDTH) -> str:
 def scope_text(body: Body) -> str:
     """Return the scope of a resolution and until when it applies."""
     scope, until = getattr(body, "scope", ""), getattr(body, "until", "")
-    return f"{scope} until {until}" if until else scope
+    return translate("{scope} until {until}", scope=scope, until=until) if until else scope
 
 
 def resolution_text(body: control.ApprovalResolved, call: str = "") -> str:
     """Return a decision with its author, edit, rule and reason, about a call or by the id of the approval."""
-    done = "approved" if body.decision == "approve" else "refused"
+    author = author_of(body)
+    approved = body.decision == "approve"
+    refused = translate("refused by {author}", author=author)
+    done = translate("approved by {author}", author=author) if approved else refused
     source = _in_parentheses(body.source) if not call else ""
-    rule = f" for the {scope_text(body)}: {', '.join(body.rule.splitlines())}" if body.rule else ""
-    edit = f" as {shorten(compact_json(body.edit))}" if body.edit is not None else ""
+    scope, rules, edited = scope_text(body), ", ".join(body.rule.splitlines()), shorten(compact_json(body.edit))
+    rule = translate(" for the {scope}: {rules}", scope=scope, rules=rules) if rules else ""
+    edit = translate(" as {edited}", edited=edited) if body.edit is not None else ""
     what = call or body.approval
-    return f"{done} by {author_of(body)}{source}: {what}{edit}{rule}{_in_parentheses(shorten(body.message))}"
+    return f"{done}{source}: {what}{edit}{rule}{_in_parentheses(shorten(body.message))}"
 
 
 def author_of(body: Body) -> str:
@@ -97,32 +102,42 @@ def _in_parentheses(text: str) -> str:
 
 _LINES: dict[type[Body], Callable[[Any], str]] = {
     progress.ToolStarted: lambda body: f"→ {call_text(body.call)}" + _in_parentheses(
-        f"attempt {body.attempt}" if body.attempt > 1 else ""
+        translate("attempt {number}", number=body.attempt) if body.attempt > 1 else ""
     ),
-    progress.TurnResumed: lambda body: "resuming the unfinished turn",
-    progress.SubagentStarted: lambda body: f"⇒ agent {body.agent}",
-    progress.OutputRejected: lambda body: f"asking again: {shorten(body.feedback)}",
+    progress.TurnResumed: lambda body: translate("resuming the unfinished turn"),
+    progress.SubagentStarted: lambda body: translate("⇒ agent {name}", name=body.agent),
+    progress.OutputRejected: lambda body: translate("asking again: {why}", why=shorten(body.feedback)),
     monitor.ModelFailed: lambda body: (
-        f"{body.model} failed, trying again: {shorten(body.message)}" if body.retried else ""
+        translate("{model} failed, trying again: {why}", model=body.model, why=shorten(body.message))
+        if body.retried else ""
     ),
-    monitor.BudgetWarning: lambda body: f"{body.budget}: {body.used:g} of {body.limit:g} used",
+    monitor.BudgetWarning: lambda body: translate(
+        "{budget}: {used} of {limit} used", budget=body.budget, used=f"{body.used:g}", limit=f"{body.limit:g}"
+    ),
     monitor.Logged: lambda body: (
         f"{body.level}: {shorten(body.message)}" if body.level in ("warning", "error") else ""
     ),
     control.ApprovalRequested: lambda body: (
-        f"? {body.approval} asks: {call_text(body.call)}{_in_parentheses(shorten(body.reason))}"
+        translate("? {id} asks: {what}", id=body.approval, what=call_text(body.call))
+        + _in_parentheses(shorten(body.reason))
     ),
     control.ApprovalResolved: resolution_text,
-    control.ApprovalExpired: lambda body: f"expired without a decision: {body.approval}",
-    control.QuestionAsked: lambda body: f"? {body.question} asks: {shorten(body.text)}",
-    control.QuestionAnswered: lambda body: f"answered by {author_of(body)}: {body.question}",
-    control.SessionUpdated: lambda body: f"the session belongs to {body.workspace.root}" if body.workspace else "",
+    control.ApprovalExpired: lambda body: translate("expired without a decision: {what}", what=body.approval),
+    control.QuestionAsked: lambda body: translate("? {id} asks: {what}", id=body.question, what=shorten(body.text)),
+    control.QuestionAnswered: lambda body: translate(
+        "answered by {author}: {what}", author=author_of(body), what=body.question
+    ),
+    control.SessionUpdated: lambda body: (
+        translate("the session belongs to {folder}", folder=body.workspace.root) if body.workspace else ""
+    ),
 }  # fmt: skip
 """The progress line of each kind of event, ``""`` for none."""
 
 _VERBOSE_LINES: dict[type[Body], Callable[[Any], str]] = {
-    progress.StepStarted: lambda body: f"step {body.number} ({body.model})",
-    monitor.UsageRecorded: lambda body: f"{body.usage.input} tokens in, {body.usage.output} out",
+    progress.StepStarted: lambda body: translate("step {number} ({model})", number=body.number, model=body.model),
+    monitor.UsageRecorded: lambda body: translate(
+        "{input} tokens in, {output} out", input=body.usage.input, output=body.usage.output
+    ),
 }
 
 
@@ -130,6 +145,11 @@ def event_line(body: Body, *, verbose: bool = False) -> str:
     """Return the line of an event, ``""`` for none."""
     render = _LINES.get(type(body)) or (_VERBOSE_LINES.get(type(body)) if verbose else None)
     return render(body) if render is not None else ""
+
+
+def stop_word(event: Event) -> str:
+    """Return how a turn ended that was interrupted or cancelled."""
+    return translate("interrupted") if event.type == "turn.interrupted" else translate("cancelled")
 
 
 class Transcript:
@@ -143,19 +163,19 @@ class Transcript:
         """Return the text of an event, ``""`` for none."""
         match event.data:
             case control.InputAdded(content=content):
-                return self._message_text("User", text_of(content))
+                return self._message_text(translate("User"), text_of(content))
             case progress.MessageCompleted(content=content) if text_of(content):
-                return self._message_text("Agent" if not event.path else f"Agent {event.path[-1]}", text_of(content))
+                return self._message_text(" ".join([translate("Agent"), *event.path[-1:]]), text_of(content))
             case progress.TurnFailed(code=code, message=message):
-                return self._note_text(f"failed ({code}): {message}")
+                return self._note_text(translate("failed ({code}): {message}", code=code, message=message))
             case progress.TurnInterrupted(note=note) | progress.TurnCancelled(note=note):
-                return self._note_text(f"{event.type.removeprefix('turn.')}{f': {note}' if note else ''}")
+                return self._note_text(f"{stop_word(event)}{f': {note}' if note else ''}")
             case progress.TurnCompleted(stop="limit", limit=limit):
-                return self._note_text(f"limit reached: {limit}")
+                return self._note_text(translate("limit reached: {limit}", limit=limit))
             case control.SessionForked(origin=origin, cursor=cursor):
-                return self._note_text(f"forked from {origin}@{cursor}")
+                return self._note_text(translate("forked from {origin}", origin=f"{origin}@{cursor}"))
             case control.SessionReverted(to=to):
-                return self._note_text(f"rewound to {to}")
+                return self._note_text(translate("rewound to event {to}", to=to))
             case _:
                 line = self._line_of(event.data)
                 return self._note_text(f"{'  ' * len(event.path)}{line}") if line else ""
