@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unmeasured import without_coverage
-from vaka.core.types.errors import FileRefused
+from vaka.core.types.errors import FileRefused, InvalidInput
 from vaka.files.disk import DiskFiles
 from vaka.files.safe_open import OpenerName
 from vaka.stores.sqlite import SqliteStore
@@ -95,3 +95,11 @@ async def test_disk_files_do_not_open_a_database_in_use(tmp_path: Path, way: Ope
     await store.close()
     assert await run_visitor(path) == "2"
     assert (await files.read("vaka.db")).data.startswith(b"SQLite")
+
+
+async def test_a_store_that_another_thread_has_opened_is_refused(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "vaka.db")
+    await store.values.put("k", 1)
+    with pytest.raises(InvalidInput, match="belong to the thread that used them first; open one in each"):
+        await asyncio.to_thread(asyncio.run, store.values.get("k"))
+    await store.close()

@@ -83,6 +83,10 @@ def translate_error(error: BaseException) -> VakaError:
         return Corrupt(f"the database is damaged: {text}")
     if code in {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH} or not isinstance(error, sqlite3.Error):
         return InvalidInput(f"SQLite cannot store this value: {text}")
+    if isinstance(error, sqlite3.ProgrammingError) and "that same thread" in text:
+        return InvalidInput(
+            "a runtime and its SQLite store belong to the thread that used them first; open one in each"
+        )
     return StoreError(f"SQLite: {text}")
 
 

@@ -13,7 +13,7 @@ from tests.tools.builtin.shell_harness import ShellHarness
 from vaka.core.ports.sandbox import Command, Process
 from vaka.core.ports.tool import World
 from vaka.core.types.control import InterruptRequested
-from vaka.core.types.errors import InvalidInput, SandboxError
+from vaka.core.types.errors import InvalidInput, SandboxError, StoreError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Stored, ToolResult
 from vaka.core.types.progress import ToolOutputDelta
@@ -250,6 +250,31 @@ async def test_output_beyond_the_quota_is_noted(tmp_path: Path) -> None:
     assert "were not kept but for what is here: the quota is used up" in result.text
     await bench.restart()
     assert (await bench.bash("echo again")).text == "again\n[exit code 0]"
+
+
+class FullBlobs:
+    """A store of blobs with space for small ones only."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def put(self, data: bytes) -> Any:
+        if len(data) > 50_000:
+            raise StoreError("the disk is full; nothing was written")
+        return await self._inner.put(data)
+
+
+async def test_output_that_cannot_be_stored_does_not_hide_that_the_command_has_run(bench: ShellHarness) -> None:
+    bench.store.blobs = FullBlobs(bench.store.blobs)
+    result = await bench.bash("seq 1 20000")
+    assert not result.failed
+    assert result.text.startswith("1\n2\n")
+    assert "by the command, which has run. The output could not be stored: the disk is full" in result.text
+    assert "\n20000\n" in result.text
+    assert result.text.endswith("[exit code 0]")
 
 
 async def test_a_flood_of_output_does_not_grow_memory(bench: ShellHarness) -> None:

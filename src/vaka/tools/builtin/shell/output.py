@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import InvalidInput, StoreError
 from vaka.core.types.message import Part, Text, replace_surrogates
 from vaka.tools.builtin import regex_worker
 from vaka.tools.builtin.builtin_tool import output_name_of, store_output
@@ -179,12 +179,25 @@ async def render_output(context: ToolContext, spool: Spool) -> RenderedOutput:
     if spool.lost_bytes == 0 and spool.characters <= MAX_CHARACTERS:
         text = _decode_text(await spool.read(0, spool.size)).rstrip("\r\n")
         return RenderedOutput(parts=(Text(text=text),) if text else ())
-    if spool.lost_bytes == 0 and spool.size <= MAX_STORED_BYTES:
+    try:
+        if spool.lost_bytes or spool.size > MAX_STORED_BYTES:
+            return await _render_ends(context, spool)
         stored = await store_output(
             context, _decode_text(await spool.read(0, spool.size)), head=HEAD_CHARACTERS, tail=TAIL_CHARACTERS
         )
-        return RenderedOutput(parts=(stored,), names=(output_name_of(stored.blob),))
-    return await _render_ends(context, spool)
+    except StoreError as error:  # the command has run: its exit code must reach the model, or it is run again
+        return await _render_unstored(spool, error)
+    return RenderedOutput(parts=(stored,), names=(output_name_of(stored.blob),))
+
+
+async def _render_unstored(spool: Spool, problem: StoreError) -> RenderedOutput:
+    """Return whole lines of the beginning and the end, so that no secret is cut."""
+    head = _decode_text(await spool.read(0, HEAD_CHARACTERS)).rpartition("\n")[0]
+    end = spool.lost_tail() or await spool.read(max(spool.size - TAIL_CHARACTERS, 0), TAIL_CHARACTERS)
+    tail = _decode_text(end[-TAIL_CHARACTERS:]).partition("\n")[2]
+    total = _format_size(spool.size + spool.lost_bytes)
+    note = f"[… {total} were printed by the command, which has run. The output could not be stored: {problem} …]"
+    return RenderedOutput(parts=(Text(text=f"{head}\n{note}\n{tail}"),), partly=True)
 
 
 async def _render_ends(context: ToolContext, spool: Spool) -> RenderedOutput:
