@@ -2,7 +2,7 @@
 
 import re
 
-from vaka.cli.display.plain_renderer import MarkdownBlock
+from vaka.cli.display.plain_renderer import MarkdownBlock, more_characters
 
 MAX_BLOCK_LINES = 40
 """Lines of open text or code after which they are returned as a block of their own."""
@@ -77,7 +77,7 @@ class MarkdownStream:
         line, hidden = self._partial, self._line_length - MAX_SHOWN_LENGTH
         self._partial, self._line_length = "", 0
         if hidden > 0:
-            line += f" … {hidden} more characters"
+            line += f" {more_characters(hidden)}"
         return self._end_code_line(line) if self._fence else self._end_text_line(line)
 
     def _end_text_line(self, line: str) -> list[MarkdownBlock]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vaka.cli.render import as_printable, compact_json, shorten
+from vaka.cli.strings import translate
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.policy.tool_targets import builtin_name_of, targets_of
 
@@ -119,7 +120,17 @@ class PlainRenderer:
             lines = lines if full else [shorten_end(line, self.width) for line in lines]
         yield from lines
         if more > 0:
-            yield f"… {more} more lines"
+            yield more_lines(more)
+
+
+def more_lines(count: int) -> str:
+    """Return how many lines are not shown."""
+    return translate("… {count} more lines", count=count)
+
+
+def more_characters(count: int) -> str:
+    """Return how many characters are not shown."""
+    return translate("… {count} more characters", count=count)
 
 
 def shorten_end(line: str, width: int) -> str:
@@ -138,13 +149,13 @@ def prompt_lines(text: str) -> list[str]:
     """Return the first lines of what a user said."""
     lines = [_cut_line(line) for line in text.split("\n", MAX_PROMPT_LINES)[:MAX_PROMPT_LINES]]
     more = text.count("\n") + 1 - MAX_PROMPT_LINES
-    return [*lines, f"… {more} more lines"] if more > 0 else lines
+    return [*lines, more_lines(more)] if more > 0 else lines
 
 
 def _cut_line(line: str) -> str:
     more = len(line) - MAX_LINE_LENGTH
     shown = as_printable(line[:MAX_LINE_LENGTH], joiners=True).expandtabs(4)
-    return f"{shown} … {more} more characters" if more > 0 else shown
+    return f"{shown} {more_characters(more)}" if more > 0 else shown
 
 
 def diff_of(result: ToolResult) -> str:
@@ -232,6 +243,10 @@ def format_tokens(count: int) -> str:
     return (
         f"{count / 1_000_000:.1f}M" if count >= 1_000_000 else f"{count / 1000:.1f}k" if count >= 1000 else str(count)
     )
+
+
+def tokens_text(count: int) -> str:
+    return translate("{count} tokens", count=format_tokens(count))
 
 
 def format_seconds(seconds: float) -> str:

@@ -21,6 +21,7 @@ from vaka.cli.display.plain_renderer import (
     diff_of,
     diff_rows,
     first_lines,
+    more_lines,
     prompt_lines,
     summary_of,
 )
@@ -127,7 +128,7 @@ class RichRenderer(PlainRenderer):
                 line.truncate(self.width - 4, overflow="ellipsis")
         yield from shown
         if more > 0:
-            yield Text(f"… {more} more lines", style="note")
+            yield Text(more_lines(more), style="note")
 
     def _fit(self, text: str, width: int) -> str:
         line = shorten(text, max(width, 8))

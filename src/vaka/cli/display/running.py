@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from vaka.cli.display.plain_renderer import format_seconds, summary_of
 from vaka.cli.render import as_printable, shorten
+from vaka.cli.strings import translate
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath
@@ -86,7 +87,7 @@ class RunningAgents:
             for path, agent in shown[:MAX_AGENT_LINES]
         ]
         more = len(shown) - MAX_AGENT_LINES
-        return [*lines, f"  … {more} more agents"] if more > 0 else lines
+        return [*lines, "  " + translate("… {count} more agents", count=more)] if more > 0 else lines
 
 
 _ACTIVITIES: dict[type[Body], str] = {

@@ -13,6 +13,7 @@ from vaka.cli.display.plain_renderer import PlainRenderer
 from vaka.cli.display.view import SessionView
 from vaka.cli.render import as_printable
 from vaka.cli.stdout import echo, own_stdout
+from vaka.cli.strings import translate
 from vaka.core.types import progress
 from vaka.core.types.event import Event
 
@@ -123,7 +124,7 @@ class TurnDisplay:
             return
         if view.renderer.width != terminal_size().columns:
             view.renderer = self._create_renderer() or view.renderer
-        self._live.draw(view.live_text("Ctrl-C interrupts"))
+        self._live.draw(view.live_text(translate("Ctrl-C interrupts")))
 
     def hold(self) -> None:
         """Keep what is printed until ``release``: a question is on the screen."""

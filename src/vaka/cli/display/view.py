@@ -15,12 +15,13 @@ from vaka.cli.display.plain_renderer import (
     PlainRenderer,
     PlainStream,
     format_seconds,
-    format_tokens,
     shorten_end,
     summary_of,
+    tokens_text,
 )
 from vaka.cli.display.running import RunningAgents, RunningCall
-from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten
+from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten, stop_word
+from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, DecisionId, MessageId
@@ -234,7 +235,7 @@ class SessionView:
         blocks = self.answer.take(event) if not self.runs_typed_calls else []
         before = self._take_reasoning(event, ended=bool(blocks) or isinstance(event.data, _REASONING_ENDS))
         if blocks or isinstance(event.data, progress.TextDelta):
-            self.activity = "answering" if not event.path else self.activity
+            self.activity = translate("answering") if not event.path else self.activity
         handler = self._handlers.get(type(event.data))
         after = handler(event, event.data) if handler is not None else self._event_note(event)
         shown = ShownText(before, self._render(blocks), after)
@@ -260,8 +261,8 @@ class SessionView:
         if since is None or not ended:
             return ""
         self._reasoning_since = None
-        hint = " (Ctrl-T shows it)" if self._conversation and self._live else ""
-        return self.renderer.note(f"reasoned for {format_seconds(self._clock() - since)}{hint}")
+        hint = translate(" (Ctrl-T shows it)") if self._conversation and self._live else ""
+        return self.renderer.note(translate("reasoned for {time}", time=format_seconds(self._clock() - since)) + hint)
 
     def _pinned_todos(self) -> list[str]:
         """Return the to-do list while it has items that are not done: those, and the last that are done."""
@@ -270,7 +271,10 @@ class SessionView:
         first = next((n for n, item in enumerate(self.todos) if item.get("status") != "completed"), 0)
         start = max(min(first - 1, len(lines) - MAX_TODO_LINES), 0)
         more = len(lines) - start - MAX_TODO_LINES
-        return [*lines[start : start + MAX_TODO_LINES], *([f"… {more} more"] if more > 0 else [])]
+        return [
+            *lines[start : start + MAX_TODO_LINES],
+            *([translate("… {count} more", count=more)] if more > 0 else []),
+        ]
 
     def live_text(self, hint: str) -> str:
         """Return what is running: the block that is being written, calls, the to-do list, and a line of activity."""
@@ -283,18 +287,18 @@ class SessionView:
             parts += [renderer.note(f"  │ {line[: renderer.width - 6]}") for line in running.tail()]
         parts += [renderer.note(shorten_end(line, renderer.width - 1)) for line in self.agents.lines()]
         parts += [renderer.note(shorten_end(line, renderer.width - 1)) for line in self._pinned_todos()]
-        parts += [renderer.note(f"queued: {shorten(text, 60)}") for text in self.queued.values()]
+        parts += [renderer.note(translate("queued: {text}", text=shorten(text, 60))) for text in self.queued.values()]
         if self.turn_since is not None:
             parts.append(self._activity_line(self._clock() - self.turn_since, hint))
         return "\n".join(part.rstrip("\n") for part in parts)
 
     def _activity_line(self, seconds: float, hint: str) -> str:
         frame = SPINNER[int(seconds / TICK_SECONDS) % len(SPINNER)]
-        children = f"{len(self.agents)} agents" if len(self.agents) > 1 else ""
-        tokens = f"{format_tokens(self.usage.output)} tokens" if self.usage.output else ""
+        children = translate("{count} agents", count=len(self.agents)) if len(self.agents) > 1 else ""
+        tokens = tokens_text(self.usage.output) if self.usage.output else ""
         started = [running.call for running in self.running.values() if running.started]
         activity = f"{started[-1].name} {shorten(summary_of(started[-1]), 60)}" if started else self.activity
-        activity = "waiting for an answer" if self.pending and not started else activity
+        activity = translate("waiting for an answer") if self.pending and not started else activity
         facts, room = [format_seconds(seconds), tokens, children, hint], self.renderer.width - 2
         for dropped in (tokens, children, hint):
             if len(" · ".join(filter(None, facts))) + min(len(activity), 30) > room - 5:
@@ -319,11 +323,11 @@ class SessionView:
         self.turn_since = self._clock()
         self.turns += 1
         self.turn_inputs = body.inputs
-        self.activity = "thinking"
+        self.activity = translate("thinking")
         return "".join(self._show_input(key, self.queued[key]) for key in body.inputs if key in self.queued)
 
     def _on_turn_resumed(self, event: Event, body: progress.TurnResumed) -> str:
-        self.turn_since, self.activity = self._clock(), "thinking"
+        self.turn_since, self.activity = self._clock(), translate("thinking")
         return self._event_note(event)
 
     def set_state(self, *, running: bool, pending: dict[DecisionId, Event]) -> None:
@@ -332,7 +336,7 @@ class SessionView:
         if not running:
             self._end_turn()
         elif self.turn_since is None:
-            self.turn_since, self.activity = self._clock(), "thinking"
+            self.turn_since, self.activity = self._clock(), translate("thinking")
 
     def _end_turn(self) -> None:
         self.turn_since, self.activity = None, ""
@@ -349,12 +353,13 @@ class SessionView:
     def _turn_end_note(self, event: Event, body: Any) -> str:
         match body:
             case progress.TurnFailed(code=code, message=message):
-                return self.renderer.note(f"failed ({code}): {message}", "failed") + "\n"
+                text = translate("failed ({code}): {message}", code=code, message=message)
+                return self.renderer.note(text, "failed") + "\n"
             case progress.TurnInterrupted(note=note) | progress.TurnCancelled(note=note):
-                word = event.type.removeprefix("turn.")
-                return self.renderer.note(f"{word}{f': {note}' if note else ''}", "warning") + "\n"
+                return self.renderer.note(f"{stop_word(event)}{f': {note}' if note else ''}", "warning") + "\n"
             case progress.TurnCompleted(stop="limit", limit=limit):
-                return self.renderer.note(f"stopped: the limit of {limit} is reached", "warning") + "\n"
+                text = translate("stopped: the limit of {limit} is reached", limit=limit)
+                return self.renderer.note(text, "warning") + "\n"
             case _:
                 return ""
 
@@ -365,7 +370,7 @@ class SessionView:
 
     def _on_reasoning(self, event: Event, body: progress.ReasoningDelta) -> str:
         if not event.path and self._reasoning_since is None:
-            self._reasoning_since, self.activity = self._clock(), "reasoning"
+            self._reasoning_since, self.activity = self._clock(), translate("reasoning")
         return ""
 
     def _on_message_completed(self, event: Event, body: progress.MessageCompleted) -> str:
@@ -373,12 +378,14 @@ class SessionView:
             parts = [part.text for part in body.content if isinstance(part, Reasoning) and part.text]
             self.reasoning = "\n\n".join(parts) or self.reasoning
         size = self.answer.hidden_bytes if not event.path else 0
-        return self.renderer.note(f"… the beginning of a text of {size} bytes") + "\n" if size else ""
+        text = translate("… the beginning of a text of {size} bytes", size=size)
+        return self.renderer.note(text) + "\n" if size else ""
 
     def _on_message_discarded(self, event: Event, body: progress.MessageDiscarded) -> str:
         if not self.answer.has_text_of(body.message_id):
             return ""
-        return self.renderer.note(f"the answer so far is discarded: {shorten(body.reason)}", "warning")
+        text = translate("the answer so far is discarded: {why}", why=shorten(body.reason))
+        return self.renderer.note(text, "warning")
 
     def _on_tool_called(self, event: Event, body: progress.ToolCalled) -> str:
         self.running[body.call.id] = RunningCall(body.call, tuple(event.path), self._clock())
@@ -387,7 +394,8 @@ class SessionView:
     def _on_tool_started(self, event: Event, body: progress.ToolStarted) -> str:
         running = self.running.setdefault(body.call.id, RunningCall(body.call, tuple(event.path), self._clock()))
         running.started, running.call = True, body.call
-        again = self.renderer.note(f"{body.call.name}: attempt {body.attempt}", "warning") if body.attempt > 1 else ""
+        attempt = translate("attempt {number}", number=body.attempt)
+        again = self.renderer.note(f"{body.call.name}: {attempt}", "warning") if body.attempt > 1 else ""
         return again + ("" if self._live else self.renderer.tool_call(body.call, None, depth=len(event.path)))
 
     def _on_tool_output(self, event: Event, body: progress.ToolOutputDelta) -> str:
@@ -398,7 +406,7 @@ class SessionView:
 
     def _on_tool_ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> str:
         running = self.running.pop(body.result.call, None)
-        self.activity = "thinking"
+        self.activity = translate("thinking")
         if running is None:
             return ""
         self.cards.append((running.call, body))
@@ -419,16 +427,18 @@ class SessionView:
         asked = self.pending.pop(DecisionId(id), None)
         if asked is None:
             return ""
-        what = "question" if isinstance(asked.data, control.QuestionAsked) else summary_line(asked, self.renderer.width)
+        is_question = isinstance(asked.data, control.QuestionAsked)
+        what = translate("question") if is_question else summary_line(asked, self.renderer.width)
         match body:
             case control.ApprovalResolved() if self.runs_typed_calls:
                 return ""  # typing the call was the decision
             case control.ApprovalResolved():
                 return self.renderer.note(resolution_text(body, what))
             case control.QuestionAnswered(answer=answer):
-                return self.renderer.note(f"answered by {author_of(body)}: {shorten(str(answer))}")
+                text = translate("answered by {author}: {what}", author=author_of(body), what=shorten(str(answer)))
+                return self.renderer.note(text)
             case _:
-                return self.renderer.note(f"expired without a decision: {what}", "warning")
+                return self.renderer.note(translate("expired without a decision: {what}", what=what), "warning")
 
     def _on_usage(self, event: Event, body: monitor.UsageRecorded) -> str:
         self.usage += body.usage
@@ -441,7 +451,7 @@ class SessionView:
             return ""
         self.runs_typed_calls = body.model == progress.GIVEN_CALLS
         if not self.runs_typed_calls:
-            self.model, self.activity = body.model or self.model, "thinking"
+            self.model, self.activity = body.model or self.model, translate("thinking")
         return self._event_note(event) + "".join(
             self._show_input(key, self.queued[key]) for key in body.inputs if key in self.queued
         )
@@ -455,10 +465,11 @@ class SessionView:
     def _on_reverted(self, event: Event, body: control.SessionReverted) -> str:
         self.running.clear()
         self.pending.clear()
-        return self.renderer.note(f"rewound to event {body.to}{f': {body.reason}' if body.reason else ''}") + "\n"
+        text = translate("rewound to event {to}", to=body.to)
+        return self.renderer.note(f"{text}{f': {body.reason}' if body.reason else ''}") + "\n"
 
     def _on_forked(self, event: Event, body: control.SessionForked) -> str:
-        return self.renderer.note(f"forked from {body.origin}@{body.cursor}") + "\n"
+        return self.renderer.note(translate("forked from {origin}", origin=f"{body.origin}@{body.cursor}")) + "\n"
 
 
 def summary_line(asked: Event, width: int) -> str:
