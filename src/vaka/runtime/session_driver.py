@@ -115,6 +115,19 @@ def _size_of(opened: OpenedSession) -> int:
 class SessionDriver:
     """Runs the turns of one session, one after the other."""
 
+    error: BaseException | None = None
+    ending = False
+    """Whether the driver accepts no more inputs."""
+    workspace: SessionWorkspace | None = None
+    run_settings: RunSettings | None = None
+    deps: Any = None
+    waiting_for_claim = False
+    """Whether another process may be the writer, of which this driver waits for the end."""
+    abandoned: asyncio.Task[None] | None = None
+    """Ends a driver whose caller was cancelled before it was started."""
+    _sync_task: asyncio.Task[None] | None = None
+    _attached = _no_more_turns = _ended = False
+
     def __init__(
         self,
         session: SessionId,
@@ -129,34 +142,21 @@ class SessionDriver:
         self.store: Store = hub.store
         self._sync_starter, self._warm_sessions = sync_starter, warm_sessions
         self.log = Log(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
-        self.error: BaseException | None = None
         self._opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """The result is whether the session was claimed and the driver has started."""
-        self.ending = False
-        """Whether the driver accepts no more inputs."""
         self.new_inputs: list[InputAdded] = []
         self.observers: list[Callable[[Sequence[Event]], None]] = []
         """Called with the events that this driver's log stores."""
         self.offer_input: Callable[[SessionId, InputAdded], Awaitable[int]]
         """Adds an input to a session of which another process is the writer."""
         self.metadata: dict[str, Any] = {}
-        self.workspace: SessionWorkspace | None = None
-        self.run_settings: RunSettings | None = None
-        self.deps: Any = None
         self._followers: set[Follower] = set()
         self._announced: set[str] = set()
         self._stop = StopSignal()
-        self._sync_task: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._attached = False
         self._current_inputs: tuple[str, ...] = ()
         self._withdrawn: set[str] = set()
-        self.waiting_for_claim = False
-        """Whether another process may be the writer, of which this driver waits for the end."""
-        self._no_more_turns = self._ended = False
         self._finished = asyncio.Event()
-        self.abandoned: asyncio.Task[None] | None = None
-        """Ends a driver whose caller was cancelled before it was started."""
         self._term = Term(0)
         self._scope: EventScope | None = None
         self._turn_ended: asyncio.Event | None = None
