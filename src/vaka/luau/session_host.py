@@ -140,7 +140,7 @@ class _WakeUp(Follower):
     def push(self, event: Event) -> None:
         self.changed.set()
 
-    def advance_head(self, head: int, *, turn_ended: bool = True) -> None:
+    def advance_head(self, head: int, turn_ended: bool = True) -> None:
         self.changed.set()
 
 

@@ -446,12 +446,12 @@ class SessionDriver:
 
     def _on_events(self, events: Sequence[Event]) -> None:
         """Stop the turn if the new events interrupt it, and announce newly queued inputs."""
-        turn = self.log.state.turn
+        turn, inputs = self.log.state.turn, self.log.state.inputs
         if turn is None:
             return
         if turn.interrupted is not None:
             self._stop.trigger("interrupted", turn.interrupted)
-        for queued in self.log.state.inputs.values():
+        for queued in inputs.values() if inputs else ():
             if not queued.announced and queued.policy != "steer" and queued.key not in self._announced:
                 self._announced.add(queued.key)
                 self.log.defer(EventScope(), TurnQueued(input=queued.key))

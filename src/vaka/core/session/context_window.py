@@ -153,14 +153,14 @@ class ContextWindow:
             case _:
                 return True
 
-    def events_at(self, path: AgentPath) -> Iterator[Event]:
-        """Yield the events of one agent, and the ``subagent.started`` that holds its input.
+    def events_at(self, path: AgentPath) -> Iterable[Event]:
+        """Return the events of one agent, and the ``subagent.started`` that holds its input.
 
         Before them come those of the children whose conversation it continues, as if they were its own.
         """
-        if not path:
-            yield from [event for event in self.events if not event.path]
-            return
+        return self._events_below(path) if path else [event for event in self.events if not event.path]
+
+    def _events_below(self, path: AgentPath) -> Iterator[Event]:
         if earlier := self._continued_path(path):
             yield from [_moved_to(path, event) for event in self.events_at(earlier)]
         for event in islice(self.events, self._start_of(path), None):

@@ -10,7 +10,7 @@ import msgspec
 
 from vaka.core.types import progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import EventScope, MessageId, SessionId
+from vaka.core.types.ids import EventScope, MessageId, SessionId, TurnId
 
 MAX_QUEUED = 256
 """Queued live events above which a follower gets snapshots instead."""
@@ -240,16 +240,20 @@ class Fanout:
             elif kind in _CALL_ENDS:
                 self._drop_message(MessageId(body.result.call))
             else:
-                turn_ended, remote = True, self.remote_blocks
-                self._unread = [delta for delta in self._unread if delta[1].turn != event.turn]
-                self.blocks = {key: block for key, block in self.blocks.items() if block.first_event.turn != event.turn}
-                self.remote_blocks = {key: block for key, block in remote.items() if block.turn != event.turn}
+                turn_ended = True
+                if self._unread or self.blocks or self.remote_blocks:
+                    self._drop_turn(event.turn)
         return turn_ended
+
+    def _drop_turn(self, turn: TurnId) -> None:
+        self._unread = [delta for delta in self._unread if delta[1].turn != turn]
+        self.blocks = {key: block for key, block in self.blocks.items() if block.first_event.turn != turn}
+        self.remote_blocks = {key: block for key, block in self.remote_blocks.items() if block.turn != turn}
 
     def _drop_message(self, message: MessageId) -> None:
         self._closed.append(message)
         if self._unread:
             self._unread = [delta for delta in self._unread if delta[2].message_id != message]
-        for blocks in (self.blocks, self.remote_blocks):
-            for key in [key for key in blocks if key[0] == message] if blocks else ():
+        for blocks in (self.blocks, self.remote_blocks) if self.blocks or self.remote_blocks else ():
+            for key in [key for key in blocks if key[0] == message]:
                 del blocks[key]

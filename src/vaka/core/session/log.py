@@ -246,8 +246,7 @@ class Log:
             group.events, group.waiting = events, False
             if group in self._groups:
                 self._groups.remove(group)
-        self._attempts.clear()
-        self._pending = None
+        self._attempts, self._pending = [], None
         if attempt.release:
             self.term = Term(0)
         self._apply(attempt.events)
@@ -257,8 +256,7 @@ class Log:
             return
         fold(self.state, events)
         self.window.add(events, self.state)
-        self._attempts.clear()
-        self._last, self.head = events[-1], events[-1].seq
+        self._attempts, self._last, self.head = [], events[-1], events[-1].seq
         self._tail.add(events)
         if self._live_redactor.blocks:
             self._publish(self._live_redactor.flush_closed(events))
