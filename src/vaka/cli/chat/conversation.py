@@ -22,11 +22,12 @@ from vaka.cli.chat.prompt import ChatPrompt
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
 from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
-from vaka.cli.display.plain_renderer import format_cost, format_tokens
+from vaka.cli.display.plain_renderer import format_cost, format_tokens, tokens_text
 from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.view import TICK_SECONDS, SessionView
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable
+from vaka.cli.strings import translate
 from vaka.cli.turn.approval_prompt import DecisionPrompter
 from vaka.cli.turn.attachments import read_attachments
 from vaka.core.ports.files import Files
@@ -118,7 +119,7 @@ class Chat:
         """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
         tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files())]
         try:
-            self.print_note(f"vaka {__version__} · {_short_folder()} · /help lists commands and keys\n")
+            self.print_note(f"vaka {__version__} · {_short_folder()} · {translate('/help lists commands and keys')}\n")
             await self.show_session(self.session)
             if prompt:
                 await self.submit(prompt)
@@ -136,9 +137,10 @@ class Chat:
     def _print_farewell(self) -> None:
         """Print how to go on, if there is anything to go on with."""
         if self.view.turns:
-            facts = [f"{format_tokens(self.view.usage.total)} tokens", format_cost(self.view.usage.cost)]
+            facts = [tokens_text(self.view.usage.total), format_cost(self.view.usage.cost)]
             self.print_note(" · ".join(fact for fact in facts if fact))
-            self.print_note(f"continue with: vaka chat --session {self.session.id}")
+            command = f"vaka chat --session {self.session.id}"
+            self.print_note(translate("continue with: {command}", command=command))
             self.screen.flush()
 
     async def show_session(self, session: Session) -> None:
@@ -155,7 +157,8 @@ class Chat:
             after = Cursor(info.epoch, info.head)
         self._follow_task = asyncio.create_task(self._follow(session.id, after))
         if info is not None and (info.turn or info.inputs) and not info.live:
-            self.screen.print(self.renderer.note("this session has unfinished work; /resume continues it", "warning"))
+            text = translate("this session has unfinished work; /resume continues it")
+            self.screen.print(self.renderer.note(text, "warning"))
         if info is not None and info.pending:
             await self.prompter.load()
 
@@ -163,7 +166,7 @@ class Chat:
         """Show the last events; what they do not tell comes from the index of sessions."""
         first = max(info.head - TAIL_EVENTS, 0)
         if first:
-            self.screen.print(self.renderer.note(f"… {first} earlier events; /export writes all of them"))
+            self.print_note(translate("… {count} earlier events; /export writes all of them", count=first))
         async with aclosing(self.runtime.store.events.read(self.session.id, after=first, upto=info.head)) as events:
             async for event in events:
                 self.screen.print(self.view.take(event))
@@ -215,8 +218,10 @@ class Chat:
 
     async def _choose_memory_file(self, exists: bool) -> str:
         names = " · ".join(f"[{name[0].lower()}] {name}" for name in MEMORY_FILES)
-        question = "Add the note to" if exists else "There is no memory file yet; create"
-        key = await self.screen.ask(self.renderer.panel(f"{question}: {names} · Esc leaves"), "ac")
+        text = translate("Add the note to: {names} · Esc leaves", names=names)
+        if not exists:
+            text = translate("There is no memory file yet; create: {names} · Esc leaves", names=names)
+        key = await self.screen.ask(self.renderer.panel(text), "ac")
         return next((name for name in MEMORY_FILES if key and name[0].lower() == key.lower()), "")
 
     def interrupt(self) -> bool:
@@ -269,9 +274,9 @@ class Chat:
         ended = started is not None and self.view.turn_since is None
         away = not self.screen.focused
         if away and isinstance(event.data, ApprovalRequested | QuestionAsked) and not self._is_typed():
-            self.screen.write_control(self._notifier.notify("a question waits for your answer"))
+            self.screen.write_control(self._notifier.notify(translate("a question waits for your answer")))
         elif away and ended and time.monotonic() - (started or 0.0) >= self.settings.notify_after:
-            self.screen.write_control(self._notifier.notify("the turn has ended"))
+            self.screen.write_control(self._notifier.notify(translate("the turn has ended")))
         if ended and self.settings.plain:
             self.print_note("ready")
 
@@ -308,7 +313,9 @@ class Chat:
     def _show_reasoning(self) -> None:
         """Show what the model thought before its last answer."""
         text = self.view.reasoning
-        self.screen.print(self.renderer.note(text) + "\n" if text else self.renderer.note("there is no reasoning"))
+        self.screen.print(
+            self.renderer.note(text) + "\n" if text else self.renderer.note(translate("there is no reasoning"))
+        )
 
     def _make_view(self) -> SessionView:
         return SessionView(self.renderer, live=not self.settings.plain)
@@ -344,12 +351,13 @@ class Chat:
 
     def _live_text(self) -> str:
         self._resize()
-        return self.view.live_text("Esc interrupts")
+        return self.view.live_text(translate("Esc interrupts"))
 
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings
         name, model, session, cost = Path.cwd().name, self.model_name, self.session.id, format_cost(view.usage.cost)
-        context = f"context {format_tokens(view.context_tokens)}" if view.context_tokens else ""
+        tokens = format_tokens(view.context_tokens)
+        context = translate("context {tokens}", tokens=tokens) if view.context_tokens else ""
         separator = " · " if settings.unicode else " - "
         badge = [] if settings.mode == "default" else [("class:badge", f" {settings.mode} "), ("", " ")]
         choices = [

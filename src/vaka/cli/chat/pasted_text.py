@@ -2,6 +2,8 @@
 
 import re
 
+from vaka.cli.strings import translate
+
 MAX_LINES = 8
 MAX_CHARACTERS = 1000
 """A paste of more lines or characters than these is folded."""
@@ -25,11 +27,12 @@ class PastedTexts:
         lines = text.count("\n") + 1
         if lines <= MAX_LINES and len(text) <= MAX_CHARACTERS:
             return text
-        size = f"{lines} lines" if lines > MAX_LINES else f"{len(text)} characters"
-        label, number = f"[pasted {size}]", 1
+        characters = translate("{count} characters", count=len(text))
+        size = translate("{count} lines", count=lines) if lines > MAX_LINES else characters
+        label, number = translate("[pasted {size}]", size=size), 1
         while self._texts.get(label, text) != text:
             number += 1
-            label = f"[pasted {size}, {number}]"
+            label = translate("[pasted {size}, {number}]", size=size, number=number)
         self._texts[label] = text
         return label
 

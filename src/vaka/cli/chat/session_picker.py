@@ -15,6 +15,7 @@ from vaka.cli.chat.terminal import open_output
 from vaka.cli.display.plain_renderer import format_cost
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable, format_age, shorten
+from vaka.cli.strings import translate
 from vaka.cli.turn.session_record import is_of_project, project_query
 from vaka.config.settings import trust_root_of
 from vaka.core.ports.store import SessionInfo, Store
@@ -44,7 +45,8 @@ class SessionDetails(msgspec.Struct, frozen=True):
     @property
     def facts(self) -> str:
         more = "" if self.complete else "+"
-        turns = f"{self.turns}{more} turn{'' if self.turns == 1 and not more else 's'}"
+        several = translate("{count} turns", count=f"{self.turns}{more}")
+        turns = translate("1 turn") if self.turns == 1 and not more else several
         return " · ".join(fact for fact in (turns, f"{format_cost(self.cost)}{more}" if self.cost else "") if fact)
 
 
@@ -102,9 +104,9 @@ class SessionPicker:
         shown = self._rows[:MAX_ROWS]
         lines = [f"{number}. {self._row(info)}" for number, info in enumerate(shown, start=1)]
         if not lines:
-            screen.print("there are no sessions\n")
+            screen.print(translate("there are no sessions") + "\n")
             return None
-        question = "\n".join([*lines, "Number of the session, or an empty line to leave:"])
+        question = "\n".join([*lines, translate("Number of the session, or an empty line to leave:")])
         answer = (await screen.ask(question) or "").strip()
         return shown[int(answer) - 1] if answer.isdigit() and 0 < int(answer) <= len(shown) else None
 
@@ -137,9 +139,12 @@ class SessionPicker:
             return
         info = self._rows[self._selected]
         if info.id == self._current:
-            self._message = "this session is open; /clear begins another one"
+            self._message = translate("this session is open; /clear begins another one")
             return
-        question = f"Delete {_title_of(info)!r} ({info.id}) for good? [y] yes · [n] no > "
+        question = (
+            translate("Delete {title} ({id}) for good? [y] yes · [n] no", title=repr(_title_of(info)), id=info.id)
+            + " > "
+        )
         if await self._screen.ask(question, "yn") != "y":
             return
         try:
@@ -148,7 +153,7 @@ class SessionPicker:
             self._message = describe_error(error).message
             return
         self._rows.remove(info)
-        self._message = f"{info.id} is deleted"
+        self._message = translate("{id} is deleted", id=info.id)
         self._move(0)
 
     def _filter(self, text: str) -> None:
@@ -217,8 +222,7 @@ class SessionPicker:
         width = max(self._screen.columns - 1, 10)
         rows = max(min(MAX_ROWS, height - 9), 1)
         self._first = min(max(self._first, self._selected - rows + 1), self._selected)
-        where = "all projects" if self._project is None else "this project"
-        lines = [f"Sessions of {where}{f' with {self._text!r}' if self._text else ''}"]
+        lines = [self._heading()]
         for number, info in enumerate(self._rows[self._first : self._first + rows], start=self._first):
             sign = "❯ " if number == self._selected else "  "
             lines.append(f"{sign}{self._row(info, width - len(sign))}")
@@ -226,14 +230,19 @@ class SessionPicker:
             if number == self._selected and details is not None and details.preview:
                 lines.append(f"    {details.preview}")
         if not self._rows:
-            lines.append("  …" if self._next is not None else "  there are no sessions")
+            lines.append("  …" if self._next is not None else f"  {translate('there are no sessions')}")
         more = self._next is not None or len(self._rows) > self._first + rows
         lines.append("  …" if more and self._rows else "")
-        other = "this project" if self._project is None else "all projects"
+        other = translate("this project") if self._project is None else translate("all projects")
         lines += [self._message] if self._message else []
-        lines.append(f"type to filter · Enter opens · Tab {other} · Del deletes · Esc leaves")
+        lines.append(translate("type to filter · Enter opens · Tab {other} · Del deletes · Esc leaves", other=other))
         text = "\n".join(_fit(as_printable(line, lines=False), width) for line in lines if line)
         return text if self._unicode else text.translate(_ASCII)
+
+    def _heading(self) -> str:
+        everywhere = self._project is None
+        text = translate("Sessions of all projects") if everywhere else translate("Sessions of this project")
+        return text + (translate(" with {text}", text=repr(self._text)) if self._text else "")
 
     def _row(self, info: SessionInfo, width: int = 0) -> str:
         """Return the title and the facts of a session, in columns if there is a width."""
@@ -252,7 +261,7 @@ _ASCII = str.maketrans("❯·…", ">-~")
 
 
 def _title_of(info: SessionInfo) -> str:
-    return shorten(info.title, 200) or "(no title)"
+    return shorten(info.title, 200) or translate("(no title)")
 
 
 def _fit(line: str, width: int) -> str:

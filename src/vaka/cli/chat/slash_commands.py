@@ -17,6 +17,7 @@ from vaka.cli.display.view import todo_lines
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.render import Transcript, as_printable
+from vaka.cli.strings import translate
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.control import InputAdded
@@ -37,28 +38,28 @@ class SlashCommands:
     def __init__(self, conversation: "Chat") -> None:
         self._chat = conversation
         self._commands: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {
-            "help": (self._help, "the commands and keys"),
-            "model": (self._model, "[NAME]: the model of the next turns"),
-            "tools": (self._tools, "the tools of the agent"),
-            "sessions": (self._sessions, "[TEXT]: choose a session, of this project first"),
-            "resume": (self._resume, "[ID]: finish the unfinished turn, or go on with another session"),
-            "fork": (self._fork, "go on in a copy of this session"),
-            "undo": (self._undo, "take back the last turn and the changes it made to files"),
-            "rewind": (self._rewind, "SEQ: take back everything after an event; files stay"),
-            "diff": (self._diff, "the changes that the last turns made to files"),
-            "context": (self._context, "what fills the context window"),
-            "usage": (self._usage, "tokens by model"),
-            "cost": (self._usage, "tokens by model"),
-            "approvals": (self._approvals, "answer open approvals and questions"),
-            "permissions": (self._permissions, "[MODE]: the permission mode"),
-            "plan": (self._plan, "switch to the mode in which nothing is changed, and back"),
-            "todo": (self._todo, "the to-do list"),
-            "export": (self._export, "FILE: write the conversation as Markdown"),
-            "copy": (self._copy, "copy the last answer to the clipboard of the terminal"),
-            "clear": (self._clear, "begin a new session"),
-            "theme": (self._theme, "dark, light or none"),
-            "doctor": (self._doctor, "check the installation"),
-            "exit": (self._exit, "leave"),
+            "help": (self._help, translate("the commands and keys")),
+            "model": (self._model, translate("[NAME]: the model of the next turns")),
+            "tools": (self._tools, translate("the tools of the agent")),
+            "sessions": (self._sessions, translate("[TEXT]: choose a session, of this project first")),
+            "resume": (self._resume, translate("[ID]: finish the unfinished turn, or go on with another session")),
+            "fork": (self._fork, translate("go on in a copy of this session")),
+            "undo": (self._undo, translate("take back the last turn and the changes it made to files")),
+            "rewind": (self._rewind, translate("SEQ: take back everything after an event; files stay")),
+            "diff": (self._diff, translate("the changes that the last turns made to files")),
+            "context": (self._context, translate("what fills the context window")),
+            "usage": (self._usage, translate("tokens by model")),
+            "cost": (self._usage, translate("tokens by model")),
+            "approvals": (self._approvals, translate("answer open approvals and questions")),
+            "permissions": (self._permissions, translate("[MODE]: the permission mode")),
+            "plan": (self._plan, translate("switch to the mode in which nothing is changed, and back")),
+            "todo": (self._todo, translate("the to-do list")),
+            "export": (self._export, translate("FILE: write the conversation as Markdown")),
+            "copy": (self._copy, translate("copy the last answer to the clipboard of the terminal")),
+            "clear": (self._clear, translate("begin a new session")),
+            "theme": (self._theme, translate("dark, light or none")),
+            "doctor": (self._doctor, translate("check the installation")),
+            "exit": (self._exit, translate("leave")),
         }  # fmt: skip
 
     @property
@@ -83,21 +84,21 @@ class SlashCommands:
     async def _help(self, argument: str) -> None:
         rows = [f"  /{name:<12}{text}" for name, text in self.help_texts.items()]
         keys = (
-            "  !command runs a command, #note adds a note to the memory file of the project",
-            "  Enter sends, Alt-Enter begins a new line, Ctrl-G edits the input in $EDITOR",
-            "  @ names a file; Tab or arrows choose a completion; a long paste is folded",
-            "  Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves",
-            "  Shift-Tab changes the permission mode, Ctrl-O shows the last result whole,",
-            "  and again the one before it; Ctrl-T shows the reasoning before the last answer",
+            translate("!command runs a command, #note adds a note to the memory file of the project"),
+            translate("Enter sends, Alt-Enter begins a new line, Ctrl-G edits the input in $EDITOR"),
+            translate("@ names a file; Tab or arrows choose a completion; a long paste is folded"),
+            translate("Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves"),
+            translate("Shift-Tab changes the permission mode, Ctrl-O shows the last result whole,"),
+            translate("and again the one before it; Ctrl-T shows the reasoning before the last answer"),
         )
-        self._show("Commands", *rows, "Keys", *keys)
+        self._show(translate("Commands"), *rows, translate("Keys"), *(f"  {line}" for line in keys))
 
     async def _model(self, argument: str) -> None:
         chat = self._chat
         if argument:
             chat.runtime.models.find(argument)
             chat.model = argument
-        self._show(f"model: {chat.model_name or 'that of the settings'}")
+        self._show(translate("model: {name}", name=chat.model_name or translate("that of the settings")))
 
     async def _tools(self, argument: str) -> None:
         names = [getattr(tool, "spec", tool) for tool in self._chat.session.agent.tools]
@@ -145,7 +146,7 @@ class SlashCommands:
         inputs = [event.seq for event in turn if isinstance(event.data, InputAdded)]
         place = min([*inputs, turn[0].seq]) - 1
         await chat.session.rewind(str(place), interrupt=True, files=True)
-        chat.print_note("the last turn and its changes to files are taken back")
+        chat.print_note(translate("the last turn and its changes to files are taken back"))
 
     async def _rewind(self, argument: str) -> None:
         if not argument:
@@ -160,7 +161,7 @@ class SlashCommands:
                 chat.screen.print(chat.renderer.tool_call(call, body.result, full=True) + "\n")
                 shown = True
         if not shown:
-            self._show("no file was changed by a tool in what this terminal has shown")
+            self._show(translate("no file was changed by a tool in what this terminal has shown"))
 
     async def _context(self, argument: str) -> None:
         """Show what fills the context window: a bar with a part for each kind, and its share."""
@@ -170,16 +171,18 @@ class SlashCommands:
                 sizes[name] = sizes.get(name, 0) + size
         total, used = sum(sizes.values()), chat.view.context_tokens
         if not total or not used:
-            self._show("no request yet")
+            self._show(translate("no request yet"))
             return
         parts = sorted(((size, name) for name, size in sizes.items() if size), reverse=True)
         marks, width = _BAR_MARKS if chat.settings.unicode else _ASCII_BAR_MARKS, min(60, chat.screen.columns - 4)
         bar = "".join(mark * max(round(width * size / total), 1) for (size, _), mark in zip(parts, marks, strict=False))
         rows = [
-            f"  {mark} {name:<18}{100 * size / total:3.0f}%  about {format_tokens(round(used * size / total))} tokens"
+            f"  {mark} {name:<18}{100 * size / total:3.0f}%  "
+            + translate("about {tokens} tokens", tokens=format_tokens(round(used * size / total)))
             for (size, name), mark in zip(parts, marks, strict=False)
         ]  # fmt: skip
-        self._show(f"{format_tokens(used)} tokens in the last request and its answer", f"  {bar[:width]}", *rows)
+        text = translate("{tokens} tokens in the last request and its answer", tokens=format_tokens(used))
+        self._show(text, f"  {bar[:width]}", *rows)
 
     async def _prompt_sizes(self) -> dict[str, int]:
         """Return the characters of the system prompt and of the tools, as the last step sent them."""
@@ -194,17 +197,20 @@ class SlashCommands:
             usage = used.usage
             if name == GIVEN_CALLS:
                 continue
-            cached = f", {format_tokens(usage.cache_read)} cached" if usage.cache_read else ""
+            facts = [
+                translate("{count} calls", count=used.request_count),
+                translate("{tokens} tokens in", tokens=format_tokens(usage.input)),
+                translate("{tokens} cached", tokens=format_tokens(usage.cache_read)) if usage.cache_read else "",
+                translate("{tokens} out", tokens=format_tokens(usage.output)),
+            ]
             cost = f"  {format_cost(usage.cost)}" if usage.cost else ""
-            self._show(
-                f"  {name}: {used.request_count} calls, {format_tokens(usage.input)} tokens in{cached}, "
-                f"{format_tokens(usage.output)} out{cost}"
-            )
-        self._show(f"total: {format_tokens(stats.total_tokens)} tokens {format_cost(stats.usage.cost)}".rstrip())
+            self._show(f"  {name}: {', '.join(fact for fact in facts if fact)}{cost}")
+        text = translate("total: {tokens} tokens", tokens=format_tokens(stats.total_tokens))
+        self._show(f"{text} {format_cost(stats.usage.cost)}".rstrip())
 
     async def _approvals(self, argument: str) -> None:
         if not self._chat.prompter.pending:
-            self._show("nothing waits for a decision")
+            self._show(translate("nothing waits for a decision"))
         self._chat.prompter.reopen()
 
     async def _permissions(self, argument: str) -> None:
@@ -213,14 +219,15 @@ class SlashCommands:
             raise UsageError(f"there is no permission mode {argument!r}; there are {', '.join(modes)}")
         if argument:
             self._chat.change_mode(argument)
-        self._show(f"permission mode: {self._chat.settings.mode}")
+        self._show(translate("permission mode: {mode}", mode=self._chat.settings.mode))
 
     async def _plan(self, argument: str) -> None:
         self._chat.change_mode("default" if self._chat.settings.mode == "plan" else "plan")
-        self._show(f"permission mode: {self._chat.settings.mode}")
+        self._show(translate("permission mode: {mode}", mode=self._chat.settings.mode))
 
     async def _todo(self, argument: str) -> None:
-        self._show(*(todo_lines(self._chat.view.todos) if self._chat.view.todos else ["the to-do list is empty"]))
+        todos = self._chat.view.todos
+        self._show(*(todo_lines(todos) if todos else [translate("the to-do list is empty")]))
 
     async def _export(self, argument: str) -> None:
         if not argument:
@@ -229,7 +236,7 @@ class SlashCommands:
         async with aclosing(self._chat.runtime.store.events.read(self._chat.session.id)) as events:
             parts = [text async for event in events if (text := transcript.render_event(event))]
         await asyncio.to_thread(path.write_text, "\n".join(parts), encoding="utf-8")
-        self._show(f"written to {as_printable(str(path), lines=False)}")
+        self._show(translate("written to {file}", file=as_printable(str(path), lines=False)))
 
     async def _copy(self, argument: str) -> None:
         messages = await self._chat.session.messages()
@@ -239,11 +246,11 @@ class SlashCommands:
             raise NotFound("there is no answer yet")
         data = base64.b64encode(text.encode("utf-8", "replace")).decode()
         self._chat.screen.print(f"\x1b]52;c;{data}\x07")
-        self._show(f"{len(text)} characters copied, if this terminal allows it")
+        self._show(translate("{count} characters copied, if this terminal allows it", count=len(text)))
 
     async def _clear(self, argument: str) -> None:
         await self._chat.show_session(await self._chat.runtime.open())
-        self._show(f"a new session: {self._chat.session.id}")
+        self._show(translate("a new session: {id}", id=self._chat.session.id))
 
     async def _theme(self, argument: str) -> None:
         if argument not in THEMES:
