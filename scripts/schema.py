@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from vaka.cli.turn.stream_input import InputLine
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
 from vaka.tools.builtin import SPECS_FILE, TOOLS, import_tool
@@ -101,7 +102,21 @@ def tool_specs() -> Schema:
     return {name: msgspec.to_builtins(import_tool(name).spec) for name in TOOLS}
 
 
-FILES: dict[Path, Callable[[], Schema]] = {FOLDER / "events.schema.json": events_schema, SPECS_FILE: tool_specs}
+def input_schema() -> Schema:
+    """Return the schema of a line that ``vaka run --input stream-json`` reads."""
+    (line,), components = msgspec.json.schema_components([InputLine], ref_template="#/$defs/{name}")
+    return {
+        "$schema": DIALECT,
+        "title": "vaka run input",
+        "description": "A line of stdin of `vaka run --input stream-json`.",
+        **line,
+        "$defs": {name: components[name] for name in sorted(components)},
+    }
+
+
+FILES: dict[Path, Callable[[], Schema]] = {
+    FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema, SPECS_FILE: tool_specs
+}  # fmt: skip
 
 
 def render_schema(make: Callable[[], Schema]) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vaka.cli.display.rich_markdown import TerminalMarkdown
     from vaka.cli.display.rich_renderer import RichRenderer
     from vaka.cli.turn.approval_prompt import DecisionPrompter
+    from vaka.cli.turn.stream_input import StreamedRun
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
     from vaka.core.ports.store import PendingDecision, SessionInfo
@@ -238,6 +239,12 @@ def terminal_prompt() -> "type[TerminalPrompt]":
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
 
     return TerminalPrompt
+
+
+def streamed_run() -> "type[StreamedRun]":
+    from vaka.cli.turn.stream_input import StreamedRun
+
+    return StreamedRun
 
 
 def describe_decision(pending: "PendingDecision") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """``vaka run``: run one turn."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 @click.option(
     "--output", type=options.setting_choice("output"), help="text (default), json, or stream-json: one event per line."
 )
+@click.option(
+    "--input", type=click.Choice(["text", "stream-json"]), default="text",
+    help="text (default), or stream-json: messages and decisions of a program, one per line of stdin.",
+)  # fmt: skip
 @options.agent_options
 @click.option(
     "--model", metavar="NAME",
@@ -91,6 +96,8 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     try:
         if not flags["trust"]:
             ask_trust_once(config_context())
+        if flags["input"] == "stream-json":
+            _check_streamed(words, flags)
         settings = load_flag_settings(flags)
         report.set_format(settings["output"])
         target = _parse_target(words, flags)
@@ -108,7 +115,8 @@ def _run_continued(target: RunTarget, continued: Continuation, report: Report) -
     flags, record = continued.flags, continued.record
     report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])
     target = msgspec.structs.replace(
-        target, session=record.id if record is not None and not target.fork else target.session, ask=continued.ask,
+        target, session=record.id if record is not None and not target.fork else target.session,
+        ask=(flags["ask"] or "wait") if target.streamed else continued.ask,
         run_settings=describe_run(continued, agent),
     )  # fmt: skip
     report.is_stored = continued.settings["store"] != "memory:"
@@ -117,11 +125,23 @@ def _run_continued(target: RunTarget, continued: Continuation, report: Report) -
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
     _check_flags(words, flags)
+    streamed = flags["input"] == "stream-json"
     return RunTarget(
-        session=flags["session"] or "", resume=flags["resume"], fork=flags["fork"] or "",
-        prompt="" if flags["resume"] else read_prompt(words),
+        session=flags["session"] or "", resume=flags["resume"], fork=flags["fork"] or "", streamed=streamed,
+        prompt=" ".join(words) if streamed else "" if flags["resume"] else read_prompt(words),
         parts=lazy.read_attachments(flags["attach"]) if flags["attach"] else (),
     )  # fmt: skip
+
+
+def _check_streamed(words: tuple[str, ...], flags: dict[str, Any]) -> None:
+    """Let a program that writes lines of JSON also read them."""
+    if sys.stdin is None:
+        raise UsageError("--input stream-json reads lines from stdin, which is closed")
+    if len(words) > 1 or "-" in words:
+        raise UsageError("--input stream-json takes one PROMPT at most; stdin has the other messages")
+    if flags["output"] not in (None, "stream-json"):
+        raise UsageError("--input stream-json goes with --output stream-json; leave --output out")
+    flags["output"] = "stream-json"
 
 
 def _check_flags(words: tuple[str, ...], flags: dict[str, Any]) -> None:

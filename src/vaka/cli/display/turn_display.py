@@ -93,6 +93,7 @@ class TurnDisplay:
 
     def show(self, event: Event) -> None:
         """Print what an event adds."""
+        self._closed = self._closed and not isinstance(event.data, progress.TurnStarted)
         before, answer, after = self._view.take_parts(event)
         self.print(before)
         if self.streams_answers:
@@ -147,7 +148,7 @@ class TurnDisplay:
             self.print(text, answer=answer)
 
     def close(self) -> None:
-        """Remove the live area for good."""
+        """Remove the live area, until another turn starts."""
         self.release()
         if self._live is not None:
             self._live.clear()

@@ -139,6 +139,23 @@ class StdinReader:
         async with self._lock:
             return await self._next_line()
 
+    async def read_bounded(self, limit: int) -> tuple[bytes, int] | None:
+        """Return the next line, at most ``limit`` bytes of it, and its length; ``None`` when there are no more."""
+        async with self._lock:
+            line, length = bytearray(), 0
+            while self._buffer or not self._ended:
+                if not self._buffer:
+                    self._buffer += await self._read_chunk()
+                    self._ended = not self._buffer
+                    continue
+                part, end, rest = bytes(self._buffer).partition(b"\n")
+                self._buffer = bytearray(rest)
+                line += part[: max(limit - len(line), 0)]
+                length += len(part)
+                if end:
+                    return bytes(line), length
+            return (bytes(line), length) if length else None
+
     async def read_json(self) -> tuple[JSON] | None:
         """Return the next JSON value, on one line or on several; ``None`` when there are no more."""
         async with self._lock:

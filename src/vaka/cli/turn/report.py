@@ -82,6 +82,7 @@ class TurnRecorder:
         """Forget a turn that has ended: another one begins, whose result this is."""
         self.collector, self.models, self.calls = TurnCollector(SessionId("")), {}, {}
         self.denials, self.recovered, self._first_output_at = [], True, None
+        self._started_at = time.monotonic()
 
     def record(self, event: Event) -> None:
         self.collector.record(event)
@@ -195,6 +196,10 @@ class Report:
         self._session_written = True
         if self.format == "stream-json":
             _write_line(msgspec.json.encode({"type": "session", **facts}))
+
+    def write_input_error(self, line: int, code: str, message: str) -> None:
+        """Write that a line of the input could not be used."""
+        _write_line(msgspec.json.encode({"type": "error", "line": line, "error": {"code": code, "message": message}}))
 
     def replay(self, event: Event) -> None:
         """Record an event that was printed before."""

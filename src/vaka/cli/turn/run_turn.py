@@ -43,6 +43,8 @@ class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str = ""
     parts: tuple[Part, ...] = ()
     """Attachments."""
+    streamed: bool = False
+    """Whether stdin has lines of JSON with messages and decisions."""
     ask: str = ""
     """What the turn does when a person must decide; default: as the settings say."""
     run_settings: RunSettings | None = None
@@ -97,6 +99,9 @@ class TurnRunner:
         self, session: Session, target: RunTarget, cursor: str, signals: SignalHandler, before: SessionInfo | None
     ) -> int:
         """Report the turn; if the session has an unfinished turn or queued inputs ``before``, report those first."""
+        if target.streamed:
+            run = lazy.streamed_run()(self.runtime, self.report, session, signals)
+            return await run.run(target.content, cursor, resume=target.resume)
         unfinished = before is not None and bool(before.turn)
         earlier = before is not None and bool(before.turn or before.inputs)
         prompter = self._start_prompter(session.id, cursor)
