@@ -7,6 +7,7 @@ from vaka.core.types.control import CheckpointSaved as CheckpointSaved
 from vaka.core.types.control import ContextCompacted as ContextCompacted
 from vaka.core.types.control import Handoff as Handoff
 from vaka.core.types.control import InputAdded as InputAdded
+from vaka.core.types.control import InputWithdrawn as InputWithdrawn
 from vaka.core.types.control import InterruptRequested as InterruptRequested
 from vaka.core.types.control import QuestionAnswered as QuestionAnswered
 from vaka.core.types.control import QuestionAsked as QuestionAsked
@@ -80,6 +81,7 @@ __all__ = [
     "Handoff",
     "HookRan",
     "InputAdded",
+    "InputWithdrawn",
     "InterruptRequested",
     "Logged",
     "McpChanged",

@@ -14,9 +14,12 @@ from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
+from vaka.core.session.snapshot import reopen
+from vaka.core.session.state import SessionState
 from vaka.core.types.control import (
     ApprovalRequested,
     InputAdded,
+    InputWithdrawn,
     InterruptRequested,
     OfferedBody,
     SessionOpened,
@@ -24,7 +27,7 @@ from vaka.core.types.control import (
 )
 from vaka.core.types.errors import Busy, Closed, NotFound, VakaError
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.monitor import UsageRecorded
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
@@ -189,6 +192,25 @@ class SessionDrivers:
             if not driver.log.head:
                 return
         await self.offer(session, body, body.key)
+
+    async def withdraw(self, session: SessionId, body: InputWithdrawn) -> bool:
+        """Write that an input is withdrawn; return whether it still waited. Raises ``Busy`` while another process runs.
+
+        An input that joins the running turn cannot be withdrawn.
+        """
+        driver = self.active.get(session)
+        if driver is None or not await driver.wait_started() or driver.ending:
+            if not _is_waiting((await reopen(self.store, session)).state, body.input):
+                return False
+            await self.write(session, body)
+            return True
+        if driver.waiting_for_claim:
+            raise Busy(f"session {session!r} is run by another process, which has its queue")
+        await driver.sync()
+        if not _is_waiting(driver.log.state, body.input) or body.input in driver.current_inputs:
+            return False
+        await driver.log.append(EventScope(), body)
+        return True
 
     async def require_idle(self, session: SessionId) -> None:
         """Raise ``Busy`` while this process runs a turn of a session; wait for a driver that has released it."""
@@ -388,3 +410,9 @@ class SessionDrivers:
             else:  # with a message, so that the model reads it and the turn goes on
                 fault = "" if answer == "deny" else f": its handler gave {answer!r}, expected allow, deny or ask"
                 await self.decide(request.approval, "reject", by=approver, message=f"denied by {approver}{fault}")
+
+
+def _is_waiting(state: SessionState, key: str) -> bool:
+    """Return whether an input waits for a turn of its own."""
+    queued = state.inputs.get(key)
+    return queued is not None and queued.policy != "steer"

@@ -15,6 +15,7 @@ from vaka.core.types.control import (
     CheckpointSaved,
     InputAdded,
     InputPolicy,
+    InputWithdrawn,
     InterruptRequested,
     RunSettings,
     SessionClosed,
@@ -167,6 +168,13 @@ class Session(Generic[Deps]):
         """Stop the running turn, in whichever process it runs; without one, do nothing."""
         key = self._runtime.env.ids.new_id("int")
         await self._drivers.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
+
+    async def withdraw(self, key: str, *, by: str = "") -> bool:
+        """Take back the input with a key that ``send`` returned; return ``False`` if a turn has taken it already.
+
+        Raises ``Busy`` while another process runs the session: its queue cannot be changed from here.
+        """
+        return await self._drivers.withdraw(self.id, InputWithdrawn(input=key, by=by))
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield the stored events after a cursor, then new ones as they are written."""

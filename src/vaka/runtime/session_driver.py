@@ -154,7 +154,7 @@ class SessionDriver:
         self._announced: set[str] = set()
         self._stop = StopSignal()
         self._task: asyncio.Task[None] | None = None
-        self._current_inputs: tuple[str, ...] = ()
+        self.current_inputs: tuple[str, ...] = ()
         self._withdrawn: set[str] = set()
         self._finished = asyncio.Event()
         self._term = Term(0)
@@ -219,7 +219,7 @@ class SessionDriver:
         self.new_inputs = [added for added in self.new_inputs if added.key != key]
         self._withdrawn.add(key)
         running = self._scope.turn if self._scope else ""
-        if running and key in self._current_inputs:
+        if running and key in self.current_inputs:
             self.stop("cancelled", "the caller withdrew")
             while self._scope is not None and self._scope.turn == running:
                 self._turn_ended = self._turn_ended or asyncio.Event()
@@ -408,8 +408,8 @@ class SessionDriver:
         answering = opening.keys if opening else self._unfinished_inputs()
         recipe = self.recipe_for(self._model_request(answering, opening.fresh if opening else ()))
         state = self.log.state
-        self._stop, self._current_inputs = StopSignal(), answering
-        if not self._withdrawn.isdisjoint(self._current_inputs):
+        self._stop, self.current_inputs = StopSignal(), answering
+        if not self._withdrawn.isdisjoint(self.current_inputs):
             self._stop.trigger("cancelled", "the caller withdrew")
         if opening is None and state.turn is not None:
             place = EventScope(state.turn.id)
@@ -425,7 +425,7 @@ class SessionDriver:
             turn.deps, turn.metadata = self.deps, self.metadata
             await run_turn(turn, opening)
         finally:
-            self._scope, self._current_inputs = None, ()
+            self._scope, self.current_inputs = None, ()
             if self._turn_ended is not None:
                 self._turn_ended.set()
                 self._turn_ended = None

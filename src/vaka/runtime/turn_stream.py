@@ -8,7 +8,7 @@ import msgspec
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types import progress
-from vaka.core.types.control import InputAdded, SessionOpened, SessionUpdated
+from vaka.core.types.control import InputAdded, InputWithdrawn, SessionOpened, SessionUpdated
 from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, NotFound, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
@@ -29,14 +29,16 @@ class TurnCollector:
         """``earlier``: take also the events before the turn, those of the turns that end first."""
         self.session, self.key, self.turn, self.earlier = session, key, turn, earlier
         self.end_event: Event | None = None
+        self.withdrawn = False
+        """Whether the input was taken back, so that no turn answers it."""
         self.steps = 0
         self.tool_names: list[str] = []
         self.denied_calls: list[str] = []
 
     @property
     def ended(self) -> bool:
-        """Whether the last event of the turn was read."""
-        return self.end_event is not None
+        """Whether the last event of the turn was read, or there will be none."""
+        return self.end_event is not None or self.withdrawn
 
     def take_events(self, events: Sequence[Event]) -> list[Event]:
         """Return those of some events that belong to the turn."""
@@ -66,6 +68,9 @@ class TurnCollector:
                 return True
             case InputAdded(key=key) | progress.TurnQueued(input=key):
                 return key == self.key
+            case InputWithdrawn(input=key):
+                self.withdrawn = self.withdrawn or key == self.key
+                return key == self.key
             case SessionOpened() | SessionUpdated():
                 return True
             case _:
@@ -87,6 +92,9 @@ class TurnCollector:
 
     def summarize(self) -> Response:
         """Return the response of the turn, whether it succeeded or not."""
+        if self.withdrawn:
+            error = "the input was withdrawn"
+            return Response(text="", session_id=self.session, turn_id="", stop="cancelled", error=error)
         if self.end_event is None:
             raise TurnError("the turn has not ended")
         body = self.end_event.data

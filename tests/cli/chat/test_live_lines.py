@@ -8,9 +8,10 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime, tool
+from vaka.core.types.message import UserMessage, text_of
 from vaka.models.scripted import Scripted
 
-CTRL_O, CTRL_T = "\x0f", "\x14"
+CTRL_O, CTRL_T, UP = "\x0f", "\x14", "\x1b[A"
 
 
 async def test_child_agents_reasoning_todos_results_and_context_are_shown(
@@ -59,3 +60,32 @@ async def test_child_agents_reasoning_todos_results_and_context_are_shown(
         await chat.say("/context")
         await chat.expect("1.0k tokens in the last request")
         await chat.expect("█ tools ")
+
+
+async def test_a_queued_input_is_taken_back_and_edited() -> None:
+    gate = asyncio.Event()
+
+    @tool(effect="read")
+    async def wait() -> str:
+        """Wait."""
+        await gate.wait()
+        return "waited"
+
+    lines: list[dict[str, Any]] = [
+        {"tool_calls": [{"name": "wait", "arguments": {}}]}, {"text": "One."}, {"text": "Two."}
+    ]  # fmt: skip
+    agent: Agent[Any] = Agent("waiter", model=Scripted(lines), tools=[wait])
+    async with Runtime(agent=agent) as runtime, chat_in_process(runtime, busy="queue") as chat:
+        await chat.say("Wait.")
+        await chat.expect("○ wait")
+        await chat.say("Then sail")
+        await chat.expect("queued: Then sail")
+        chat.send(UP)
+        await chat.expect("queued:", gone=True)
+        await chat.expect("❯ Then sail")
+        chat.send(" home.\r")
+        await chat.expect("queued: Then sail home.")
+        gate.set()
+        await chat.expect("Two.")
+        messages = await chat.chat.session.messages()
+    assert [text_of(m.content) for m in messages if isinstance(m, UserMessage)] == ["Wait.", "Then sail home."]

@@ -16,8 +16,8 @@ STORED: dict[Channel, str] = {
         tool.completed tool.failed subagent.started subagent.completed output.rejected agent.continued
     """,
     "control": """
-        input.added interrupt.requested approval.requested approval.resolved approval.expired question.asked
-        question.answered session.opened session.updated session.forked session.reverted session.closed
+        input.added input.withdrawn interrupt.requested approval.requested approval.resolved approval.expired
+        question.asked question.answered session.opened session.updated session.forked session.reverted session.closed
         context.compacted checkpoint.saved handoff state.changed
     """,
     "monitor": """

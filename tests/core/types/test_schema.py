@@ -62,6 +62,7 @@ EXAMPLES: list[Body] = [
         number=1, name="invoke", digest=Digest("d"), answer={"a": [1]}, error="e", call=CALL.id, blob=Digest("b"), at=5
     ),
     control.InputAdded(key="k", content=CONTENT, policy="steer", source="s"),
+    control.InputWithdrawn(input="k", by="b"),
     control.InterruptRequested(key="k", note="n", by="b"),
     control.ApprovalRequested(
         approval=D, call=CALL, digest=Digest("d"), spec=Digest("s"), reason="r", rule="u", layer="l", message="m",

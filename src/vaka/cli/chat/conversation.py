@@ -90,6 +90,8 @@ class Chat:
         self._last_interrupt = -SECOND_INTERRUPT_SECONDS
         self._shown_card: tuple[CallId, int] | None = None
         """The last result when one was shown whole, and which one that was, counted from the last."""
+        self._sent: dict[str, str] = {}
+        """What was typed for inputs that may wait, by key: their content may have attachments."""
         self._echoed: set[str] = set()
         """The keys of inputs that the terminal shows already, as lines that were typed."""
         self.screen = self._make_screen()
@@ -105,6 +107,7 @@ class Chat:
             settings.theme = "none"
             return PlainScreen(submit=self.submit, interrupt=self.interrupt)
         return ChatScreen(
+            take_back=self._take_back, has_queue=lambda: bool(self.view.queued),
             live_text=self._live_text, status=self._status, submit=self.submit, interrupt=self.interrupt,
             keys=(("s-tab", self._next_mode), ("c-o", self._show_result), ("c-t", self._show_reasoning)),
             completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
@@ -193,9 +196,10 @@ class Chat:
         if files:
             content = (Text(text=replace_surrogates(text)), *read_attachments([str(file) for file in files]))
         steers = self.view.busy and not self.view.runs_typed_calls and self.settings.busy == "steer"
-        key = ""
+        key = self.runtime.env.ids.new_id("inp") if self.settings.plain or self.view.busy else ""
+        if key:
+            self._sent[key] = text
         if self.settings.plain:
-            key = self.runtime.env.ids.new_id("inp")
             self._echoed.add(key)
         await self.session.send(content, on_busy="steer" if steers else "queue", model=self.model, key=key)
 
@@ -207,7 +211,20 @@ class Chat:
             raise InvalidInput(f"the agent {self.session.agent.name!r} has no tool {missing or calls[0]['name']}")
         key = self.runtime.env.ids.new_id("inp")
         self._typed_inputs.add(key)
+        self._sent[key] = text
         await self.session.send(text, key=key, model=GIVEN_CALLS, options={"calls": list(calls)})
+
+    async def _take_back(self) -> None:
+        """Withdraw the input that was queued last, and put its text into the input line."""
+        key = next(reversed(self.view.queued), "")
+        text = self._sent.get(key) or self.view.queued.get(key, "")
+        try:
+            withdrawn = bool(key) and await self.session.withdraw(key, by=current_user())
+        except VakaError as error:
+            self.print_error(describe_error(error).message)
+            return
+        if withdrawn and isinstance(self.screen, ChatScreen):
+            self.screen.insert_text(text)
 
     async def _add_note(self, text: str) -> None:
         """Add a note to the memory file of the project; ask which one if there are both, or none."""

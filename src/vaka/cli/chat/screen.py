@@ -4,14 +4,12 @@ Everything above is ordinary scroll-back: text is printed there once and never d
 """
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer, ThreadedCompleter
@@ -41,15 +39,7 @@ from prompt_toolkit.styles import Style
 
 from vaka.cli.chat.pasted_text import PastedTexts, clean_paste
 from vaka.cli.chat.terminal import FrameApplication, JobControl
-from vaka.cli.chat.terminal_reports import (
-    ASK_BACKGROUND,
-    FOCUS_GAINED,
-    FOCUS_LOST,
-    IGNORE_FOCUS,
-    REPORT_FOCUS,
-    BackgroundReader,
-    theme_of_colour,
-)
+from vaka.cli.chat.terminal_reports import TerminalReports
 
 MAX_LIVE_LINES = 16
 """Lines that show what is running."""
@@ -105,6 +95,8 @@ class ChatScreen:
         status: Callable[[], AnyFormattedText],
         submit: Callable[[str], Awaitable[None]],
         interrupt: Callable[[], bool],
+        take_back: Callable[[], Awaitable[None]] | None = None,
+        has_queue: Callable[[], bool] = lambda: False,
         keys: Sequence[tuple[str, Callable[[], None]]] = (),
         completer: Completer | None = None,
         history: Path | None = None,
@@ -114,10 +106,12 @@ class ChatScreen:
         output: Output | None = None,
         on_background: Callable[[str], None] | None = None,
     ) -> None:
-        """Draw on ``output``; ``on_background`` is called with the theme that fits the background of the terminal."""
-        self._on_background = on_background
-        self.focused: bool | None = None
-        """Whether the terminal has the focus, ``None`` if it has not reported it."""
+        """Draw on ``output``; ``on_background`` is called with the theme that fits the background of the terminal.
+
+        In an empty input, the Up key calls ``take_back`` while ``has_queue``.
+        """
+        self._take_back = take_back
+        self._reports = TerminalReports(self.write_control, on_background)
         self._live_text, self._submit, self._interrupt = live_text, submit, interrupt
         self._live: AnyFormattedText = ""
         self._live_height = 0
@@ -136,11 +130,11 @@ class ChatScreen:
         self._rule = "─" if unicode else "-"
         self._sign = "❯ " if unicode else "> "
         self.app = FrameApplication(
-            self._update_live, layout=self._layout(status), key_bindings=self._bindings(keys),
+            self._update_live, layout=self._layout(status), key_bindings=self._bindings(keys, has_queue),
             style=_STYLES if color else None, max_render_postpone_time=None, mouse_support=False, full_screen=False,
             erase_when_done=True, input=input, output=output,
         )  # fmt: skip
-        self._job = JobControl(self.app, self._report_focus)
+        self._job = JobControl(self.app, self._reports.report_focus)
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self.app.timeoutlen = ESCAPE_SECONDS * 4
 
@@ -150,7 +144,7 @@ class ChatScreen:
         pressed: list[KeyPress] = []
         Vt100Parser(pressed.append).feed_and_flush(keys)
         store_typeahead(self.app.input, pressed)
-        self._ask_reports()
+        self._reports.start(self.app.input)
         try:
             with self._job, suppress(EOFError):
                 await self.app.run_async(handle_sigint=False, set_exception_handler=False)
@@ -159,27 +153,8 @@ class ChatScreen:
                 task.cancel()
             if self._refresh_timer is not None:
                 self._refresh_timer.cancel()
-            self.write_control(IGNORE_FOCUS if self._reports else "")
+            self._reports.report_focus(False)
             self.flush()
-
-    @property
-    def _reports(self) -> bool:
-        """Whether the terminal may be asked for reports."""
-        return os.environ.get("TERM") != "dumb" and sys.platform != "win32"
-
-    def _ask_reports(self) -> None:
-        if not self._reports:
-            return
-        self.write_control(REPORT_FOCUS)
-        if self._on_background is not None:
-            keys: Any = self.app.input
-            keys.vt100_parser = BackgroundReader(keys.vt100_parser, self._take_background)
-            self.write_control(ASK_BACKGROUND)
-
-    def _take_background(self, report: str) -> None:
-        theme = theme_of_colour(report)
-        if theme and self._on_background is not None:
-            self._on_background(theme)
 
     def write_control(self, sequence: str) -> None:
         """Write a sequence that draws nothing."""
@@ -187,12 +162,10 @@ class ChatScreen:
             self.app.output.write_raw(sequence)
             self.app.output.flush()
 
-    def _on_focus(self, event: KeyPressEvent) -> None:
-        if event.data in (FOCUS_GAINED, FOCUS_LOST):
-            self.focused = event.data == FOCUS_GAINED
-
-    def _report_focus(self, on: bool) -> None:
-        self.write_control((REPORT_FOCUS if on else IGNORE_FOCUS) if self._reports else "")
+    @property
+    def focused(self) -> bool | None:
+        """Whether the terminal has the focus, ``None`` if it has not reported it."""
+        return self._reports.focused
 
     def exit(self) -> None:
         if self.app.is_running:
@@ -321,7 +294,7 @@ class ChatScreen:
     def _question_text(self) -> AnyFormattedText:
         return ANSI(self._question.prompt()) if self._question is not None else ""
 
-    def _bindings(self, more: Sequence[tuple[str, Callable[[], None]]]) -> KeyBindings:
+    def _bindings(self, more: Sequence[tuple[str, Callable[[], None]]], has_queue: Callable[[], bool]) -> KeyBindings:
         bindings = KeyBindings()
         asking = Condition(lambda: self._question is not None)
         empty = Condition(lambda: not self.buffer.text)
@@ -329,7 +302,9 @@ class ChatScreen:
         bindings.add("enter", filter=~asking & has_completions)(self._on_accept_completion)
         bindings.add("enter", filter=asking)(self._on_answer)
         bindings.add(Keys.Any, filter=asking & empty)(self._on_answer_key)
-        bindings.add(Keys.Ignore)(self._on_focus)
+        queued = Condition(lambda: has_queue() and self._take_back is not None)
+        bindings.add("up", filter=~asking & empty & queued)(self._on_take_back)
+        bindings.add(Keys.Ignore)(self._on_report)
         bindings.add(Keys.BracketedPaste)(self._on_paste)
         after_label = Condition(lambda: bool(self._pasted.label_before(self.buffer.document.text_before_cursor)))
         actions: list[tuple[tuple[str, ...], Callable[[], object], FilterOrBool]] = [
@@ -351,6 +326,17 @@ class ChatScreen:
 
     def _insert_line_end(self) -> None:
         self.buffer.insert_text("\n")
+
+    def _on_report(self, event: KeyPressEvent) -> None:
+        self._reports.take_key(event.data)
+
+    def _on_take_back(self, event: KeyPressEvent) -> None:
+        if self._take_back is not None:
+            self._start(self._take_back())
+
+    def insert_text(self, text: str) -> None:
+        """Put text before what the input has."""
+        self.buffer.document = Document(text + self.buffer.text, len(text))
 
     def _on_paste(self, event: KeyPressEvent) -> None:
         """Insert a paste, a long one folded.

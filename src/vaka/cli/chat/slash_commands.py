@@ -87,6 +87,7 @@ class SlashCommands:
             translate("!command runs a command, #note adds a note to the memory file of the project"),
             translate("Enter sends, Alt-Enter begins a new line, Ctrl-G edits the input in $EDITOR"),
             translate("@ names a file; Tab or arrows choose a completion; a long paste is folded"),
+            translate("Up in an empty input takes back the last queued one, else recalls earlier ones"),
             translate("Esc or Ctrl-C interrupts, a second time leaves; Ctrl-D leaves"),
             translate("Shift-Tab changes the permission mode, Ctrl-O shows the last result whole,"),
             translate("and again the one before it; Ctrl-T shows the reasoning before the last answer"),

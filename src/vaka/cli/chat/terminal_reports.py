@@ -1,6 +1,8 @@
 """What a terminal reports among the keys: the colour of its background, and whether it has the focus."""
 
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -77,3 +79,36 @@ class BackgroundReader:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._parser, name)
+
+
+class TerminalReports:
+    """Asks a terminal for reports, and takes those it sends."""
+
+    def __init__(self, write: Callable[[str], None], on_theme: Callable[[str], None] | None) -> None:
+        """Write with ``write``; ``on_theme`` is called with the theme that fits the background."""
+        self._write, self._on_theme = write, on_theme
+        self.focused: bool | None = None
+        """Whether the terminal has the focus, ``None`` if it has not reported it."""
+        self._enabled = os.environ.get("TERM") != "dumb" and sys.platform != "win32"
+
+    def start(self, keys: Any) -> None:
+        """Ask for the reports, which arrive among ``keys``, an input of prompt_toolkit."""
+        self.report_focus(True)
+        if self._enabled and self._on_theme is not None:
+            keys.vt100_parser = BackgroundReader(keys.vt100_parser, self._take_background)
+            self._write(ASK_BACKGROUND)
+
+    def report_focus(self, on: bool) -> None:
+        """Let the terminal report its focus, or not while another program reads the keys."""
+        if self._enabled:
+            self._write(REPORT_FOCUS if on else IGNORE_FOCUS)
+
+    def take_key(self, data: str) -> None:
+        """Take a report of the focus."""
+        if data in (FOCUS_GAINED, FOCUS_LOST):
+            self.focused = data == FOCUS_GAINED
+
+    def _take_background(self, report: str) -> None:
+        theme = theme_of_colour(report)
+        if theme and self._on_theme is not None:
+            self._on_theme(theme)

@@ -192,6 +192,7 @@ class SessionView:
         """The call whose line was shown last, with nothing below it."""
         self._handlers: dict[type[Any], Callable[[Event, Any], str]] = {
             control.InputAdded: self._on_input_added,
+            control.InputWithdrawn: self._on_input_withdrawn,
             control.ApprovalRequested: self._on_asked,
             control.QuestionAsked: self._on_asked,
             control.ApprovalResolved: self._on_decided,
@@ -312,6 +313,10 @@ class SessionView:
             self.queued[body.key] = text
             return ""
         return self._show_input(body.key, text)
+
+    def _on_input_withdrawn(self, event: Event, body: control.InputWithdrawn) -> str:
+        self.queued.pop(body.input, None)
+        return ""
 
     def _show_input(self, key: str, text: str) -> str:
         self.queued.pop(key, None)

@@ -5,7 +5,14 @@ from typing import NamedTuple
 
 from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.state import SessionState
-from vaka.core.types.control import InputAdded, InterruptRequested, SessionForked, SessionReverted, SessionUpdated
+from vaka.core.types.control import (
+    InputAdded,
+    InputWithdrawn,
+    InterruptRequested,
+    SessionForked,
+    SessionReverted,
+    SessionUpdated,
+)
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
@@ -45,7 +52,7 @@ class LiveBranch:
         inputs: list[_Node] = []
         node = self._tip
         while node is not None and node.event is not None and node.seq > to:
-            if isinstance(node.event.data, InputAdded | InterruptRequested):
+            if isinstance(node.event.data, InputAdded | InputWithdrawn | InterruptRequested):
                 inputs.append(node)
             node = node.parent
         for added in reversed(inputs):

@@ -6,11 +6,11 @@ The state is small: open calls, grants, counters, and the start of the context w
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vaka.core.session import fold_approvals
+from vaka.core.session import fold_approvals, fold_inputs
+from vaka.core.session.fold_inputs import take_inputs
 from vaka.core.session.state import (
     AgentProgress,
     OpenCall,
-    QueuedInput,
     RunningTurn,
     SessionState,
     agent_key,
@@ -43,14 +43,7 @@ def _turn_started(state: SessionState, event: Event, body: progress.TurnStarted)
     state.agent = body.agent
     state.turn = RunningTurn(id=event.turn, agent=body.agent)
     state.lanes, state.marks = {"": AgentProgress(agent=body.agent)}, {}
-    _take_inputs(state, event.seq, body.inputs)
-
-
-def _take_inputs(state: SessionState, seq: int, keys: Iterable[str]) -> None:
-    for key in keys:
-        queued = state.inputs.pop(key, None)
-        if queued:
-            state.taken[queued.seq] = seq
+    take_inputs(state, event.seq, body.inputs)
 
 
 def _turn_resumed(state: SessionState, event: Event, body: progress.TurnResumed) -> None:
@@ -71,7 +64,7 @@ def _step_started(state: SessionState, event: Event, body: progress.StepStarted)
     if state.turn and not event.path:
         state.turn.rejected = ""  # in older logs a turn goes on after a rejection without a message
     if body.inputs:
-        _take_inputs(state, event.seq, body.inputs)
+        take_inputs(state, event.seq, body.inputs)
 
 
 def _step_completed(state: SessionState, event: Event, body: progress.StepCompleted) -> None:
@@ -180,24 +173,6 @@ def _script_called(state: SessionState, event: Event, body: monitor.ScriptCalled
         state.models[_agent_progress(state, event.path).agent] = body.model
 
 
-def _input_added(state: SessionState, event: Event, body: control.InputAdded) -> None:
-    state.closed = False
-    state.inputs.setdefault(body.key, QueuedInput(key=body.key, seq=event.seq, policy=body.policy))
-    if body.policy == "interrupt" and state.turn and state.turn.interrupted is None:
-        state.turn.interrupted = "a new input takes its place"
-
-
-def _turn_queued(state: SessionState, event: Event, body: progress.TurnQueued) -> None:
-    queued = state.inputs.get(body.input)
-    if queued:
-        queued.announced = True
-
-
-def _interrupt_requested(state: SessionState, event: Event, body: control.InterruptRequested) -> None:
-    if state.turn and state.turn.interrupted is None:
-        state.turn.interrupted = body.note
-
-
 def _session_opened(state: SessionState, event: Event, body: control.SessionOpened) -> None:
     state.agent, state.workspace, state.run = body.agent, body.workspace, body.run
 
@@ -264,7 +239,7 @@ def _state_changed(state: SessionState, event: Event, body: control.StateChanged
 
 
 _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
-    progress.TurnQueued: _turn_queued, progress.TurnStarted: _turn_started, progress.TurnResumed: _turn_resumed,
+    progress.TurnStarted: _turn_started, progress.TurnResumed: _turn_resumed,
     **dict.fromkeys(progress.TURN_ENDS, _turn_ended),
     progress.StepStarted: _step_started, progress.StepCompleted: _step_completed,
     progress.MessageCompleted: _message_completed, progress.OutputRejected: _output_rejected,
@@ -273,12 +248,11 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
     progress.ToolCompleted: _tool_ended, progress.ToolFailed: _tool_ended,
     progress.SubagentStarted: _subagent_started, progress.SubagentCompleted: _subagent_completed,
     monitor.ScriptCalled: _script_called, monitor.ModelFailed: _model_failed, monitor.UsageRecorded: _usage_recorded,
-    control.InputAdded: _input_added, control.InterruptRequested: _interrupt_requested,
     control.SessionOpened: _session_opened, control.SessionUpdated: _session_updated,
     control.SessionForked: _session_forked,
     control.SessionReverted: _session_reverted, control.SessionClosed: _session_closed,
     control.ContextCompacted: _context_compacted, control.CheckpointSaved: _checkpoint_saved,
-    control.StateChanged: _state_changed, **fold_approvals.HANDLERS,
+    control.StateChanged: _state_changed, **fold_approvals.HANDLERS, **fold_inputs.HANDLERS,
 }  # fmt: skip
 
 

@@ -55,6 +55,9 @@ class _SessionRow:
         self.closed = False
         self.title = self.title or " ".join(text_of(body.content).split())[:TITLE_LENGTH]
 
+    def input_withdrawn(self, event: Event, body: control.InputWithdrawn) -> None:
+        self.inputs = max(self.inputs - 1, 0)
+
     def turn_started(self, event: Event, body: progress.TurnStarted) -> None:
         self.turn, self.agent, self.inputs = event.turn, body.agent, max(self.inputs - len(body.inputs), 0)
 
@@ -92,7 +95,7 @@ class _SessionRow:
 
 
 _HANDLERS: dict[type[Body], Callable[[_SessionRow, Event, Any], None]] = {
-    control.InputAdded: _SessionRow.input_added,
+    control.InputAdded: _SessionRow.input_added, control.InputWithdrawn: _SessionRow.input_withdrawn,
     progress.TurnStarted: _SessionRow.turn_started, progress.StepStarted: _SessionRow.step_started,
     **dict.fromkeys(progress.TURN_ENDS, _SessionRow.turn_ended),
     control.ApprovalRequested: _SessionRow.decision_asked, control.QuestionAsked: _SessionRow.decision_asked,

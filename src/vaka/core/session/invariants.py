@@ -19,6 +19,8 @@ class InvariantChecker:
             self.open_calls[id] = state.open[id].path
         self.state, self.turn_running, self.seq = state, state.turn is not None, state.seq
         self.calls_made: dict[AgentPath, int] = {}
+        self.taken: tuple[str, ...] = ()
+        """The inputs of a turn that begins with these entries."""
 
     def check(self, entries: Iterable[tuple[EventScope, Body]]) -> None:
         """Check the next entries. Raises ``LogError``; the checker cannot be used after it."""
@@ -79,12 +81,17 @@ class InvariantChecker:
         if not 0 < body.to < self.seq:
             raise LogError(f"{body.type} to {body.to}, expected 1 to {self.seq - 1}")
 
+    def check_withdrawn(self, path: AgentPath, body: control.InputWithdrawn) -> None:
+        """Only an input that waits can be withdrawn."""
+        if body.input not in self.state.inputs or body.input in self.taken:
+            raise LogError(f"{body.type} of input {body.input!r}, which is unknown or was taken")
+
     def check_turn_started(self, path: AgentPath, body: progress.TurnStarted) -> None:
         if self.turn_running:
             raise LogError("turn.started while a turn is running")
         if self.open_calls:
             self._require_none_open(body, self.open_calls)
-        self.turn_running = True
+        self.turn_running, self.taken = True, body.inputs
 
     def check_turn_ended(self, path: AgentPath, body: Body) -> None:
         if self.open_calls:
@@ -116,5 +123,6 @@ _CHECKS: dict[type[Body], Callable[[InvariantChecker, AgentPath, Any], None]] = 
     progress.TurnStarted: InvariantChecker.check_turn_started,
     **dict.fromkeys(progress.TURN_ENDS, InvariantChecker.check_turn_ended),
     control.ContextCompacted: InvariantChecker.check_compacted,
+    control.InputWithdrawn: InvariantChecker.check_withdrawn,
     control.SessionReverted: InvariantChecker.check_reverted,
 }

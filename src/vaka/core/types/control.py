@@ -31,6 +31,14 @@ class InputAdded(Control, tag="input.added"):
     """Model options of this turn; they override those of the agent."""
 
 
+class InputWithdrawn(Control, tag="input.withdrawn"):
+    """An input that no turn had taken was taken back. It is not part of the conversation."""
+
+    input: str
+    """The key of the input."""
+    by: str = ""
+
+
 class InterruptRequested(Control, tag="interrupt.requested"):
     """Someone wants the running turn to stop."""
 
