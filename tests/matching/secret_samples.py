@@ -146,6 +146,22 @@ vault-batch|hvb.{url140}
 vault-old|s.{alnum24}
 xai|xai-{alnum80}
 yandex|AQVN{url36}
+buildkite|bkua_{hex40}
+e2b|e2b_{hex40}
+anyscale|aph0_{alnum60}
+honeycomb|hcaik_{low58}
+semgrep|sgt_{hex64}
+axiom|xaat-{hex8}-{hex4}-{hex4}-{hex4}-{hex12}
+runpod|rpa_{up40}
+deno|ddp_{alnum36}
+datadog|ddpat_{alnum36}
+browserbase|bb_live_{url27}
+razorpay|rzp_live_{alnum14}
+volcengine|AKLT{alnum43}
+baidu|bce-v3/ALTAK-{alnum21}/{hex40}
+alibaba-sts|STS.{alnum26}
+snyk|snyk_uat.{hex8}.{url60}
+django|pbkdf2_sha256$260000${alnum22}${b6443}=
 shadow|$6$saltsalt${alnum86}
 bcrypt|$2b$12${alnum53}
 argon2|$argon2id$v=19$m=65536,t=3,p=4${alnum22}${alnum43}
@@ -270,6 +286,18 @@ toml|secret = "|{alnum16}|"
 zendesk|zendesk_secret_key = "|{low40}|"
 basic-header|Authorization: Basic |bWU6aHVudGVyMg==|
 proxy|http://me:|hunter2|@proxy:3128 # not a secret
+kubernetes-variable|- name: API_TOKEN\\n  value: |{alnum32}|
+kubernetes-json|"name": "DB_PASSWORD", "value": "|Hunter2Hunter!|"
+kubernetes-diff|+kind: Secret\\n+data:\\n+  value: |{b6440}|
+query-key|https://maps.example.org/api?key=|{alnum39}|
+query-signature|https://s.example.org/f?Expires=1&Signature=|{alnum40}|&Key-Pair-Id=x
+aws-signature|Authorization: AWS4-HMAC-SHA256 Credential=x/y, SignedHeaders=host, Signature=|{hex64}|
+sql|CREATE USER me WITH PASSWORD '|Hunter2Hunter!|';
+php|define('DB_PASSWORD', '|Hunter2Hunter!|');
+java|connection.setPassword("|Hunter2Hunter!|");
+fish|set -x API_KEY |{alnum32}|
+csh|setenv API_KEY |{alnum32}|
+redis-settings|requirepass |Hunter2Hunter!|
 header-token|Authorization: token |{hex40}|
 url-parameter|https://api.example.org/v1?api_key=|{alnum32}|&q=x
 """

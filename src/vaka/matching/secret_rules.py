@@ -73,6 +73,13 @@ TOKENS: tuple[SecretRule, ...] = (
     ),
     _token("hf_ api_org_", "A-Za-z", 34, 34),
     _token("fc-", HEX, 32, 32, is_mixed),
+    _token(
+        "bkua_ e2b_ aph0_ hcaik_ hcxik_ sgt_ xaat- rpa_ ddp_ ddpat_ bb_live_",
+        URL_SAFE,
+        24,
+        255,
+        is_mixed,
+    ),
     # code hosts and registries
     _token("ghp_ gho_ ghu_ ghs_ ghr_", ALNUM, 36, 255),
     _token("github_pat_", WORD, 40, 255),
@@ -108,7 +115,10 @@ TOKENS: tuple[SecretRule, ...] = (
     _token("ya29.", DOTTED, 20, 1024),
     _token("1//0", URL_SAFE, 30, 255),
     _token("LTAI", ALNUM, 12, 30, is_mixed),
-    _token("AKID", ALNUM, 32, 48, is_mixed),
+    _token("AKID AKLT", ALNUM, 32, 64, is_mixed),
+    _token("bce-v3/ALTAK-", f"{ALNUM}/", 40, 80),
+    _token("STS.", ALNUM, 20, 40, is_mixed),
+    _token("snyk_uat.", DOTTED, 40, 120, is_mixed),
     _token("dop_v1_ doo_v1_ dor_v1_", HEX, 64, 64),
     _token("HRKU-", URL_SAFE, 36, 80),
     _token("fo1_ fm1a_ fm1r_ fm2_", f"{BASE64}_,-", 40, 2000),
@@ -137,6 +147,7 @@ TOKENS: tuple[SecretRule, ...] = (
         has_digit,
     ),
     _token("sk_live_ rk_live_ sk_test_ rk_test_ sk_prod_ rk_prod_ whsec_ pk_live_", BASE64, 10, 255, has_digit),
+    _token("rzp_live_ rzp_test_", ALNUM, 14, 14, is_mixed),
     _token("SG.", f"{URL_SAFE}.", 32, 100, is_mixed),
     _token("xkeysib- xsmtpsib-", f"{ALNUM}-", 60, 100),
     _token("key- pubkey-", HEX, 32, 32, is_mixed),
@@ -170,7 +181,8 @@ TOKENS: tuple[SecretRule, ...] = (
     _token("xprv zprv yprv tprv", ALNUM, 100, 120),
     _token("ngrok_ cr_", ALNUM, 40, 60, is_mixed),
     _token(
-        "$1$ $2a$ $2b$ $2x$ $2y$ $5$ $6$ $7$ $y$ $apr1$ $argon2i$ $argon2id$ $argon2d$ $scrypt$",
+        "$1$ $2a$ $2b$ $2x$ $2y$ $5$ $6$ $7$ $y$ $apr1$ $argon2i$ $argon2id$ $argon2d$ $scrypt$ "
+        "pbkdf2_sha256$ pbkdf2_sha512$",
         f"./$=,{ALNUM}+",
         22,
         400,
@@ -188,36 +200,18 @@ TOKENS: tuple[SecretRule, ...] = (
             Chars("a-z0-9+/_=-", 30, 120),
         ),
     ),
-    SecretRule(
-        "jwt",
-        (
-            Words(("eyJ",)),
-            Chars(URL_SAFE, 10, 2000),
-            Words((".eyJ",)),
-            Chars(URL_SAFE, 8, 3000),
-            Words((".",)),
-            Chars(f"{URL_SAFE}=", 8, 1500),
-        ),
-    ),
-    SecretRule(
-        "jwe",
-        (
-            Words(("eyJ",)),
-            Chars(URL_SAFE, 10, 2000),
-            Words((".",)),
-            Chars(URL_SAFE, 0, 1000),
-            Words((".",)),
-            Chars(URL_SAFE, 8, 64),
-            Words((".",)),
-            Chars(URL_SAFE, 8, 4000),
-            Words((".",)),
-            Chars(URL_SAFE, 16, 64),
-        ),
-    ),
+    SecretRule("jwt", (
+        Words(("eyJ",)), Chars(URL_SAFE, 10, 2000), Words((".eyJ",)), Chars(URL_SAFE, 8, 3000), Words((".",)),
+        Chars(f"{URL_SAFE}=", 8, 1500),
+    )),
+    SecretRule("jwe", (
+        Words(("eyJ",)), Chars(URL_SAFE, 10, 2000), Words((".",)), Chars(URL_SAFE, 0, 1000), Words((".",)),
+        Chars(URL_SAFE, 8, 64), Words((".",)), Chars(URL_SAFE, 8, 4000), Words((".",)), Chars(URL_SAFE, 16, 64),
+    )),
     SecretRule(
         "base64 of a jwt", (Words(("ZXlKaGJHY2lPaU", "ZXlKMGVYQWlPaU", "ZXlKcmFXUWlPaU")), Chars(BASE64, 40, 4000))
     ),
-)
+)  # fmt: skip
 """Tokens that are recognizable by their first characters, at the edge of a word."""
 
 _PRIVATE_NAMES = r"(?:pass(?:word|wd|phrase|code)?s?|pwd|client[_-]?secret|secret|credentials?|creds?)"
@@ -361,6 +355,57 @@ CONTEXTUAL: tuple[SecretRule, ...] = (
         r"(?:AccountKey|SharedAccessKey|SharedAccessSignature|[?&]sig|X-(?:Amz|Goog)-Signature|X-Amz-Security-Token)=",
         ("key=", "token=", "sig=", "signature="),
     ),
+    SecretRule(
+        "signature", (Chars(f"{BASE64}%_-", 32, 400),), r"[ ,?&]Signature=", ("signature=",), is_secret=is_mixed
+    ),
+    SecretRule(
+        "key in a query",
+        (Chars(f"{URL_SAFE}.%", 20, 400),),
+        r"[?&]key=",
+        ("key=",),
+        is_secret=is_key,
+    ),
+    SecretRule(
+        "name and value",
+        (Chars(_QUOTED_VALUE, 6, 2000),),
+        _ignore_case(
+            r"name[\"']?: {0,2}[\"']?[a-z0-9_.-]{0,40}(?:pass|secret|token|api_?key|cred)[a-z0-9_]{0,16}[\"']?"
+            r",?\s{1,24}[\"']?value[\"']?: {0,2}[\"']?"
+        ),
+        ("value:", 'value":'),
+        is_secret=is_bare_password,
+    ),
+    SecretRule(
+        "password in a statement",
+        (Chars(_QUOTED_VALUE, 4, 200),),
+        r"\b(?:PASSWORD|password) {1,3}'",
+        ("password '",),
+        "(?=')",
+        is_password,
+    ),
+    SecretRule(
+        "password in a call",
+        (Chars(_QUOTED_VALUE, 4, 200),),
+        r"(?:\b[Ss]et[Pp]ass(?:word)?\("
+        r"|\bdefine\([\"'][A-Z0-9_]{0,40}(?:PASS|PASSWORD|SECRET|KEY|TOKEN|SALT)[\"'], {0,2})[\"']",
+        ("setpass", "define("),
+        r"(?=[\"'])",
+        is_password,
+    ),
+    SecretRule(
+        "variable of another shell",
+        (Chars(_QUOTED_VALUE, 6, 400),),
+        r"\bset(?:env| -[a-zA-Z]{1,4}) [A-Z0-9_]{0,40}(?:PASS(?:WORD)?|SECRET|TOKEN|KEY)[A-Z0-9_]{0,16} [\"']?",
+        ("setenv", "set -"),
+        is_secret=is_bare_password,
+    ),
+    SecretRule(
+        "password of a service",
+        (Chars(_QUOTED_VALUE, 4, 200),),
+        r"\b(?:requirepass|masterauth) [\"']?",
+        ("requirepass", "masterauth"),
+        is_secret=is_uncommon,
+    ),
     SecretRule("airtable token", (Chars(HEX, 64, 64),), r"(?<![A-Za-z0-9])pat[A-Za-z0-9]{14}\.", ("pat",)),
     SecretRule(
         "discord token",
@@ -396,7 +441,7 @@ CONTEXTUAL: tuple[SecretRule, ...] = (
     SecretRule(
         "kubernetes secret",
         (Chars(BASE64, 8, 4000),),
-        r"kind: ?[\"']?Secret\b[^#]{0,100}?\bdata:\s{1,6}[A-Za-z0-9_.-]{1,40}: ?[\"']?",
+        r"kind: ?[\"']?Secret\b[^#]{0,100}?\bdata:[\s0-9+>|]{1,20}[A-Za-z0-9_.-]{1,40}: ?[\"']?",
         ("kind:",),
     ),
     SecretRule(
