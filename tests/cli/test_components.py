@@ -1,6 +1,6 @@
 """``vaka skills|commands|agents list``: everything that the folders define, with its source and its problems."""
 
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, say_line
 
 
 def test_components_of_project_user_and_plugins_are_listed(shell: Shell) -> None:
@@ -20,3 +20,15 @@ def test_components_of_project_user_and_plugins_are_listed(shell: Shell) -> None
     assert [command["name"] for command in commands.json] == ["git:commit", "kit:run"]
     table = shell.vaka("agents", "list")
     assert table.out.splitlines()[1].split() == ["helper", "project", "Helps."]
+
+
+def test_a_run_of_the_coding_agent_has_the_memory_and_the_commands_of_the_project(shell: Shell) -> None:
+    shell.write_file("CLAUDE.md", "Answer in rhymes.")
+    shell.write_file(".claude/commands/fix.md", "Fix bug $1.")
+    script = shell.write_script(say_line("done") | {"expect": {"last_user_contains": "Fix bug 12."}})
+    done = shell.vaka("run", "/fix 12", "--model", script, "--session", "s")
+    assert (done.code, done.out.strip()) == (0, "done"), done.err
+    step = next(event for event in shell.events("s") if event["type"] == "step.started")
+    assert step["data"]["system"]
+    named = shell.vaka("run", "/fix 12", "--model", script, "--agent", "agent.py")
+    assert "12" in named.err  # an agent of a file gets the text as it is

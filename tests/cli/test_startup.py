@@ -22,6 +22,7 @@ RUN = ("run", "Say hello.", "--model", "scripted:hello.jsonl", "--ephemeral")
 def loaded_modules(folder: Path, *arguments: str) -> set[str]:
     """Return the modules that a command has loaded at its end; without coverage, which loads some itself."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    environment["HOME"] = str(folder)
     command = [sys.executable, "-c", PROGRAM, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=folder)
     return set(done.stdout.splitlines()[-1].split())

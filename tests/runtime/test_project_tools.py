@@ -108,7 +108,7 @@ async def test_a_skill_is_named_in_the_menu_and_its_body_is_read_on_use(folder: 
 
 
 async def test_a_prompt_that_names_a_command_is_replaced_by_its_text_and_other_text_stays(folder: Path) -> None:
-    write(folder / ".claude/commands/git/fix.md", "Fix issue $1 with $2.\nAll: $ARGUMENTS")
+    write(folder / ".claude/commands/git/fix.md", "Fix bug $1 with $2.\nAll: $ARGUMENTS")
     write(folder / ".claude/commands/plain.md", "Do it.")
     write(folder / "notes.txt", "The notes.")
     write(folder / ".claude/commands/notes.md", "Read @notes.txt and @missing.txt")
@@ -116,7 +116,7 @@ async def test_a_prompt_that_names_a_command_is_replaced_by_its_text_and_other_t
     prompts = ("/git:fix 12 'two words'", "/plain now", "/etc/hosts is empty, why?", "/notes", "Use /plain here")
     await run_in(folder, model, *prompts)
     said = [text_of(m.content) for m in model.prompts[-1].messages if isinstance(m, UserMessage)]
-    assert said[0] == "Fix issue 12 with two words.\nAll: 12 'two words'"
+    assert said[0] == "Fix bug 12 with two words.\nAll: 12 'two words'"
     assert said[1] == "Do it.\n\nArguments: now"
     assert said[2] == "/etc/hosts is empty, why?"
     assert "The notes." in said[3]

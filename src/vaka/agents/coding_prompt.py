@@ -43,6 +43,11 @@ def coding_instructions(folder: Path, *, base: str | None = None, instructions: 
     return make_instructions
 
 
+def is_coding_agent(instructions: object) -> bool:
+    """Return whether instructions were made by ``coding_instructions``."""
+    return getattr(instructions, "__module__", "") == __name__
+
+
 def describe_environment(folder: Path, now: datetime) -> str:
     """Return the folder, its branch, the system and the date."""
     branch = _branch_of(folder)

@@ -16,12 +16,19 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
 from vaka.cli import lazy
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.render import StatusLine, as_printable
 from vaka.cli.strings import translate, use_language
-from vaka.config.claude_settings import SettingsFile, load_permissions, load_settings_files, project_settings_files
+from vaka.config.claude_settings import (
+    SettingsFile,
+    load_permissions,
+    load_settings_files,
+    may_have_content,
+    project_settings_files,
+)
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import ConfigContext, Settings, data_folder, load_settings, trust_root_of
 from vaka.core.ports.env import AskMode
@@ -100,6 +107,14 @@ def hook_options(settings: Settings) -> dict[str, Any]:
     print_notes(parsed.problems)
     folder = data_folder(os.environ, config_context().home) / "transcripts"
     return {"hooks": parsed.hooks, "transcript_folder": str(folder)}
+
+
+def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
+    """Return the option that gives the coding agent the content of ``.claude`` folders, if there may be any."""
+    if not is_coding_agent(agent.instructions) or not may_have_content(config_context()):
+        return {}
+    source = lazy.project_source()(trusted=settings.trusted, settings_file=str(_further_file_of(settings) or ""))
+    return {"project": source}
 
 
 def print_notes(*notes: Iterable[str]) -> None:
@@ -194,7 +209,7 @@ def runtime_from_settings(
             secrets=collect_secrets(os.environ, settings["store"]),
             redact_patterns=settings["redact_patterns"] == "on", trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
-            **(hook_options(settings) if agent is not None else {}),
+            **(hook_options(settings) | project_options(settings, agent) if agent is not None else {}),
         )
     )  # fmt: skip
 

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from vaka.cli.chat.conversation import Chat, ChatSettings
     from vaka.cli.display.rich_markdown import TerminalMarkdown
     from vaka.cli.display.rich_renderer import RichRenderer
+    from vaka.cli.display.turn_display import TurnDisplay
     from vaka.cli.turn.approval_prompt import DecisionPrompter
     from vaka.cli.turn.stream_input import StreamedRun
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
+    from vaka.config.project_content import ProjectSource
+    from vaka.config.settings import ConfigContext
     from vaka.core.ports.store import PendingDecision, SessionInfo
     from vaka.core.types.message import Part
     from vaka.hooks.definition import ParsedHooks
@@ -100,6 +103,27 @@ def hooks_of_files() -> "Callable[[Sequence[SettingsFile]], ParsedHooks]":
     from vaka.runtime.hook_sources import hooks_of_files
 
     return hooks_of_files
+
+
+def project_source() -> "type[ProjectSource]":
+    from vaka.config.project_content import ProjectSource
+
+    return ProjectSource
+
+
+def project_commands(context: "ConfigContext") -> dict[str, str]:
+    """Return the commands and skills that a user can call by ``/name``, with their descriptions."""
+    from vaka.config.components import components_in_force
+
+    found = components_in_force(context)
+    skills = [skill for skill in found.skills if skill.user_invocable]
+    return {item.name: item.description for item in reversed((*found.commands, *skills))}
+
+
+def turn_display() -> "type[TurnDisplay]":
+    from vaka.cli.display.turn_display import TurnDisplay
+
+    return TurnDisplay
 
 
 def trust_command() -> click.Command:

@@ -168,6 +168,15 @@ def find_project_folder(cwd: Path, home: Path) -> Path | None:
     return next((folder for folder in candidates if (folder / CLAUDE_FOLDER).is_dir() and folder != home), None)
 
 
+def may_have_content(context: ConfigContext) -> bool:
+    """Return whether there may be memory files, skills or the like for agents: a look at few names."""
+    root = find_project_folder(context.cwd, context.home)
+    if root is not None or (context.home / CLAUDE_FOLDER).is_dir():
+        return True
+    folders = (context.cwd, *context.cwd.parents)
+    return any((folder / name).exists() for folder in folders for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"))
+
+
 def read_document(path: Path) -> dict[str, Any] | None:
     """Return a settings file as data, ``None`` when it does not exist. Raises ``ConfigError``."""
     with read_errors(path):

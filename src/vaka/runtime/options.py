@@ -16,7 +16,6 @@ from vaka.core.ports.net import Network, SearchEngine
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import ResourceLimits, Sandbox
 from vaka.core.ports.store import Store
-from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import Limits
@@ -31,6 +30,7 @@ from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
     from vaka.config.project_content import ProjectSource
+    from vaka.core.ports.transformer import TransformerFactory
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.tools.builtin.shell.supervisor import CommandOptions
@@ -232,7 +232,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts that tools and scripts may reach although they are not public, such as ``127.0.0.1:8080``."""
     script_env: Mapping[str, str] = {}
     """The environment variables that scripts can read."""
-    transformers: Mapping[str, TransformerFactory] = {}
+    transformers: "Mapping[str, TransformerFactory]" = {}
     """Transformers that trusted scripts can open by name, besides the built-in ones."""
     clock: Clock | None = None
     """The source of time; default: the clock of the system."""

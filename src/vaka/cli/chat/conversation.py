@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -64,6 +64,8 @@ class ChatSettings(msgspec.Struct, kw_only=True):
     mode: str = "default"
     set_mode: Callable[[str], None] = lambda mode: None
     """Applies another permission mode."""
+    project_commands: Mapping[str, str] = {}
+    """Descriptions of the commands and skills of the project, by name; ``/name`` sends them as a prompt."""
     history: Path | None = None
     plain: bool = False
     """Whether the chat prints lines only: without a spinner, colours and anything that is drawn again."""

@@ -64,12 +64,16 @@ class SlashCommands:
 
     @property
     def help_texts(self) -> dict[str, str]:
-        """The description of each command, by name."""
-        return {name: text for name, (_, text) in self._commands.items()}
+        """The description of each command, by name; those of the project follow."""
+        own = {name: text for name, (_, text) in self._commands.items()}
+        return own | {name: text for name, text in self._chat.settings.project_commands.items() if name not in own}
 
     async def run(self, text: str) -> None:
         """Run a command. Raises ``UsageError`` for an unknown one."""
         name, _, argument = text.strip().partition(" ")
+        if name in self._chat.settings.project_commands and name not in self._commands:
+            await self._chat.session.send(f"/{text}", on_busy="queue", model=self._chat.model)
+            return
         begun = [command for command in self._commands if command.startswith(name)]
         name = begun[0] if len(begun) == 1 and name else name
         if name not in self._commands:

@@ -137,6 +137,7 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
     return lazy.chat_settings()(
         theme=_theme_of(settings), plain=settings["plain"] == "on", notify=settings["notify"],
         unicode=locale_has_unicode(), busy=flags["while_busy"],
+        project_commands=lazy.project_commands(config_context()) if runtime.options.project is not None else {},
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
     )  # fmt: skip
 

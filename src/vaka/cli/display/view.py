@@ -26,7 +26,6 @@ from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, DecisionId, MessageId
 from vaka.core.types.message import Reasoning, Stored, ToolCall, Usage, text_of
-from vaka.tools.schema.json_types import is_array
 
 if TYPE_CHECKING:
     from vaka.cli.display.markdown import MarkdownStream
@@ -463,7 +462,8 @@ class SessionView:
 
     def _on_state_changed(self, event: Event, body: control.StateChanged) -> str:
         if body.key == TODO_KEY:
-            items = body.value if is_array(body.value) else []
+            value: object = body.value
+            items = cast("list[object]", value) if isinstance(value, list) else []
             self.todos = [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
         return ""
 

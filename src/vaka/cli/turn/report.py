@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from vaka.cli import lazy
 from vaka.cli.display.plain_renderer import format_cost, format_tokens
-from vaka.cli.display.turn_display import TurnDisplay
 from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
 from vaka.cli.render import as_printable, compact_json, shorten, typed_command
 from vaka.cli.stdout import echo, own_stdout
@@ -25,6 +25,7 @@ from vaka.runtime.options import Response
 from vaka.runtime.turn_stream import TurnCollector
 
 if TYPE_CHECKING:
+    from vaka.cli.display.turn_display import TurnDisplay
     from vaka.runtime.structured_output import OutputSchema
 
 _ATOMIC_BYTES = select.PIPE_BUF if sys.platform != "win32" else 0
@@ -182,7 +183,7 @@ class Report:
         self.store = ""
         """The store that the command line names, for the commands that are printed."""
         self._session_written = False
-        self._display = TurnDisplay(verbose=verbose) if not quiet else None
+        self._display = lazy.turn_display()(verbose=verbose) if not quiet else None
         self.set_format(output)
 
     def set_format(self, format: str) -> None:
