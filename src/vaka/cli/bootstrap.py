@@ -30,7 +30,7 @@ from vaka.config.claude_settings import (
     project_settings_files,
 )
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.settings import ConfigContext, Settings, data_folder, load_settings, trust_root_of
+from vaka.config.settings import ConfigContext, Settings, data_folder, keys_folder, load_settings, trust_root_of
 from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo
@@ -40,7 +40,6 @@ from vaka.core.types.ids import parse_session_id
 from vaka.policy.policy import LayeredPolicy
 from vaka.runtime.options import ModeContext, Options
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.stored_keys import stored_keys_of
 
 T = TypeVar("T")
 
@@ -347,6 +346,6 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
 def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
     """Return the values to redact everywhere: API keys of the environment and of files, the store's password."""
     keys = [value for name, value in environ.items() if name.endswith("_API_KEY")]
-    keys += stored_keys_of(environ).keys_in_files()
+    keys += lazy.keys_in_files(environ) if keys_folder(environ, Path.home()).is_dir() else []
     password = unquote(urlsplit(store).password or "")
     return tuple(value for value in (*keys, password) if len(value) >= MIN_SECRET_LENGTH)

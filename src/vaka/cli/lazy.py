@@ -126,6 +126,12 @@ def turn_display() -> "type[TurnDisplay]":
     return TurnDisplay
 
 
+def keys_in_files(environ: "Mapping[str, str]") -> list[str]:
+    from vaka.runtime.stored_keys import stored_keys_of
+
+    return stored_keys_of(environ).keys_in_files()
+
+
 def trust_command() -> click.Command:
     from vaka.cli.commands.config import trust
 

@@ -31,6 +31,11 @@ def user_config_file(environ: Mapping[str, str], home: Path) -> Path:
     return _platform_folder(environ, home, "XDG_CONFIG_HOME", ".config", "APPDATA") / "config.toml"
 
 
+def keys_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the folder with the keys of providers that ``vaka login`` stores."""
+    return user_config_file(environ, home).parent / "stored_keys"
+
+
 def data_folder(environ: Mapping[str, str], home: Path) -> Path:
     return _platform_folder(environ, home, "XDG_DATA_HOME", ".local/share", "LOCALAPPDATA")
 

@@ -13,14 +13,12 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from vaka.config.documents import replace_file
-from vaka.config.settings import user_config_file
+from vaka.config.settings import keys_folder
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
 from vaka.runtime import lazy
 
 KeyPlace: TypeAlias = Literal["keyring", "file"]
 
-FOLDER = "stored_keys"
-"""The folder with one file for each stored key, beside the user's ``config.toml``."""
 SERVICE = "vaka"
 """The name under which the system keyring has the keys."""
 KEYRING_PLACE = "the system keyring"
@@ -250,7 +248,7 @@ def stored_keys_of(environ: Mapping[str, str]) -> StoredKeys:
         home = Path.home()
     except RuntimeError:
         home = Path(os.devnull)
-    return StoredKeys(user_config_file(environ, home).parent / FOLDER)
+    return StoredKeys(keys_folder(environ, home))
 
 
 def key_environment() -> Mapping[str, str]:
