@@ -16,6 +16,7 @@ from vaka.cli.render import as_printable, typed_command
 from vaka.cli.turn.report import Report, decision_hint
 from vaka.cli.turn.session_record import resolve_session_ref
 from vaka.config.settings import Settings
+from vaka.core.ports.policy import Policy
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types.control import RunSettings
@@ -23,7 +24,7 @@ from vaka.core.types.errors import NotFound, Suspended, VakaError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Part, Text, ToolCall, replace_surrogates
 from vaka.core.types.progress import TurnStarted
-from vaka.core.types.tool import Allow
+from vaka.core.types.tool import Ask
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
 from vaka.runtime.options import UserInput
@@ -127,15 +128,14 @@ class TurnRunner:
     def _refusal_hint(self) -> str:
         """Return the flags that would have avoided refusals for want of a person, ``""`` if there were none."""
         policy, recorder = self.runtime.env.policy, self.report.recorder
-        calls = [recorder.calls[denial["id"]] for denial in recorder.denials if NOT_ASKED in denial["message"]]
-        if self.runtime.env.ask != "deny" or not calls:
+        denials = [denial for denial in recorder.denials if NOT_ASKED in denial["message"]]
+        if self.runtime.env.ask != "deny" or not denials:
             return ""
         rules: list[str] = []
-        for fields in calls:
+        for denial in denials:
+            fields = recorder.calls[denial["id"]]
             call = ToolCall(id=fields["id"], name=fields["name"], arguments=fields["arguments"])
-            spec = spec_of(call.name)
-            if isinstance(policy, LayeredPolicy) and not isinstance(policy.judge(call, spec, ()), Allow):
-                rules += policy.rule_for(call, spec).splitlines()  # else middleware has asked
+            rules += _allowing_rules(policy, call, denial["message"])
         flags = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(rules))
         allow = f"allow it with {as_printable(flags, lines=False)}, or " if flags else ""
         return f"{allow}leave the question open with --ask suspend"
@@ -217,6 +217,16 @@ class TurnRunner:
                 return
         if self._task is not None:
             self._task.cancel()
+
+
+def _allowing_rules(policy: Policy, call: ToolCall, refusal: str) -> list[str]:
+    """Return rules that would have allowed a call, none if something else than the policy has asked."""
+    spec = spec_of(call.name)
+    if not isinstance(policy, LayeredPolicy):
+        return []
+    verdict = policy.judge(call, spec, ())
+    is_cause = isinstance(verdict, Ask) and refusal.startswith(verdict.reason)
+    return policy.rule_for(call, spec).splitlines() if is_cause else []
 
 
 async def open_session(runtime: Runtime, target: RunTarget) -> Session:
