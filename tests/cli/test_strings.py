@@ -4,10 +4,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
 import pytest
 
+from tests.cli.chat.chat_in_process import chat_in_process
+from vaka import Agent, Runtime
 from vaka.cli import strings
+from vaka.models.scripted import Scripted
 
 SOURCE = Path(strings.__file__).parent
 
@@ -68,6 +72,34 @@ def test_the_language_is_that_of_the_variable_or_of_a_locale_that_can_show_it(
     environ: dict[str, str], language: str
 ) -> None:
     assert strings.language_of(environ) == language
+
+
+@pytest.fixture
+def chinese() -> Iterator[None]:
+    strings.use_language("zh")
+    yield
+    strings.use_language("")
+
+
+async def test_a_conversation_is_shown_in_chinese(
+    chinese: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = Scripted([{"tool_calls": [{"name": "Bash", "arguments": {"command": "touch boat"}}]}, {"text": "Aye."}])
+    agent: Agent[Any] = Agent("mate", model=model, tools=["Bash"])
+    async with Runtime(agent=agent, sandbox="off") as runtime, chat_in_process(runtime, columns=160) as chat:
+        await chat.expect("/help 列出命令和按键")
+        await chat.say("Build a boat.")
+        await chat.expect("批准 Bash 吗？")
+        await chat.expect("[y] 仅一次 · [s] 本会话")
+        chat.send("y")
+        await chat.expect("批准: Bash touch boat")
+        await chat.expect("Aye.")
+        await chat.say("/plan")
+        await chat.expect("权限模式：plan")
+        await chat.say("/sessions")
+        await chat.expect("此项目的会话")
+        chat.send("\x1b")
 
 
 def test_a_text_is_shown_in_the_chosen_language_with_its_values() -> None:

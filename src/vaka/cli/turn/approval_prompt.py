@@ -11,6 +11,7 @@ import msgspec
 from vaka.cli.bootstrap import current_user
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable
+from vaka.cli.strings import mark_translatable, translate
 from vaka.cli.turn.approval_view import describe_sandbox, render_approval, render_rules, summarize_call
 from vaka.config.claude_settings import settings_file_for_scope
 from vaka.config.setting_keys import parse_seconds
@@ -25,7 +26,8 @@ from vaka.runtime.resolve_approval import check_rule
 from vaka.runtime.runtime import Runtime
 
 _APPROVE_CHOICES: tuple[tuple[str, str, ApprovalScope], ...] = (
-    ("y", "once", "once"), ("s", "session", "session"), ("p", "project", "project"), ("u", "always", "user"),
+    ("y", mark_translatable("once"), "once"), ("s", mark_translatable("session"), "session"),
+    ("p", mark_translatable("project"), "project"), ("u", mark_translatable("always"), "user"),
 )  # fmt: skip
 """The key to type, its label, and the scope of the approval."""
 MAX_LISTED = 9
@@ -160,7 +162,7 @@ class DecisionPrompter:
             answer = await dialog.ask_decision()
             if answer is None:
                 self._postponed.update(row.id for row in others)
-                self.face.echo("the question stays open; /approvals asks it again")
+                self.face.echo(translate("the question stays open; /approvals asks it again"))
                 return
             if "show" in answer:
                 number: int = answer["show"]
@@ -176,14 +178,15 @@ class DecisionPrompter:
         """Return an approval, below the list of all that are open if there are several."""
         lines: list[str] = []
         if len(others) > 1:
-            lines.append(f"{len(others)} approvals are open:")
+            lines.append(translate("{count} approvals are open:", count=len(others)))
             for number, row in enumerate(others[:MAX_LISTED], start=1):
                 assert isinstance(row.event.data, ApprovalRequested)  # noqa: S101  # the list has nothing else
                 mark = ">" if row.id == id else " "
                 lines.append(f"{mark} {number}. {summarize_call(row.event.data, self.face.size[0] - 20)}")
-            lines += [f"  … {len(others) - MAX_LISTED} more"] if len(others) > MAX_LISTED else []
+            more = translate("… {count} more", count=len(others) - MAX_LISTED)
+            lines += [f"  {more}"] if len(others) > MAX_LISTED else []
         place = next((n for n, row in enumerate(others, start=1) if row.id == id), 1)
-        count = f" ({place} of {len(others)})" if len(others) > 1 else ""
+        count = translate(" ({number} of {count})", number=place, count=len(others)) if len(others) > 1 else ""
         return "\n".join([*lines, render_approval(body, count=count, sandbox=self._sandbox_text(body))])
 
     def _sandbox_text(self, body: ApprovalRequested) -> str:
@@ -222,9 +225,10 @@ class DecisionPrompter:
         if resolution.scope not in ("project", "user") or resolution.by != current_user():
             return
         path, _ = settings_file_for_scope(resolution.scope, body.cwd, Path.home())
-        trust = "; later runs apply it once you trust this folder: vaka trust" if resolution.scope == "project" else ""
         rules = ", ".join(Grant(rule=resolution.rule).rules)
-        self.face.echo(f"{as_printable(f'{rules} is stored in {path}', lines=False)}{trust}")
+        stored = translate("{rules} is stored in {file}", rules=rules, file=str(path))
+        later = translate("; later runs apply it once you trust this folder: vaka trust")
+        self.face.echo(as_printable(stored, lines=False) + (later if resolution.scope == "project" else ""))
 
     async def _answer(self, id: DecisionId, body: QuestionAsked) -> None:
         lines = [as_printable(body.text)]
@@ -243,7 +247,7 @@ class DecisionPrompter:
         if body.kind == "outcome" and answer is not None:
             answer = {"outcome": answer}
             if answer["outcome"] == "happened":
-                answer["result"] = (await self.face.ask("", "What did it return? > ") or "").strip()
+                answer["result"] = (await self.face.ask("", translate("What did it return?") + " > ") or "").strip()
         await self.runtime.answer(id, answer, by=current_user())
         self.pending.pop(id, None)
 
@@ -256,7 +260,7 @@ class ApprovalDialog:
         describe: Callable[[], str],
     ) -> None:  # fmt: skip
         self.body, self.face, self._others, self._describe = body, face, others, describe
-        self._reject_hint = "" if child else ", which ends the turn"
+        self._reject_hint = "" if child else translate(", which ends the turn")
         self.rules = Grant(rule=body.grant).rules
         self.may_restart = False
         """Whether the prompt waits for its first key."""
@@ -270,11 +274,14 @@ class ApprovalDialog:
         """Return the keys of the prompt with their labels."""
         choices: list[str] = []
         if "approve" in self._allowed_decisions:
-            choices = [f"[{key}] {label}" for key, label, _ in _APPROVE_CHOICES if key in self._scopes_by_key]
-            choices += ["[e] edit rule"] if self.rules else []
-        choices += ["[a] edit arguments"] if "edit" in self._allowed_decisions else []
-        choices += [f"[{ALL_KEY}] all of these", "[1] [2] … another"] if self._others > 1 else []
-        return [*choices, "[n] no, with feedback"]
+            choices = [
+                f"[{key}] {translate(label)}" for key, label, _ in _APPROVE_CHOICES if key in self._scopes_by_key
+            ]
+            choices += [translate("[e] edit rule")] if self.rules else []
+        choices += [translate("[a] edit arguments")] if "edit" in self._allowed_decisions else []
+        if self._others > 1:
+            choices += [f"[{ALL_KEY}] {translate('all of these')}", translate("[1] [2] … another")]
+        return [*choices, translate("[n] no, with feedback")]
 
     def _keys(self) -> str:
         """Return the keys that answer the prompt at once."""
@@ -305,7 +312,8 @@ class ApprovalDialog:
         if len(lines) > self.face.size[1]:
             if not self._was_printed:
                 self.face.echo(text)
-            self._was_printed, text = True, f"{lines[0]}\n  … {len(lines) - 1} lines, printed above"
+            above = translate("… {count} lines, printed above", count=len(lines) - 1)
+            self._was_printed, text = True, f"{lines[0]}\n  {above}"
         return f"{text}\n{rules}" if rules else text
 
     async def _interpret(self, key: str, rest: str) -> dict[str, Any] | None:
@@ -323,13 +331,14 @@ class ApprovalDialog:
             return await self._ask_all(rest)
         if self._others > 1 and key.isdecimal() and 0 < int(key) <= self._others:
             return {"show": int(key)}
-        self.face.echo(f"Answer with one of the keys in brackets: {', '.join(self._keys())}.")
+        keys = ", ".join(self._keys())
+        self.face.echo(translate("Answer with one of the keys in brackets: {keys}.", keys=keys))
         return None
 
     async def _ask_rejection(self, reason: str) -> dict[str, Any]:
         if not reason:
-            prompt = f"Reason for the model (Enter for none{self._reject_hint}) > "
-            reason = await self.face.ask(f"No to {self._summary()}", prompt) or ""
+            prompt = translate("Reason for the model (Enter for none{hint})", hint=self._reject_hint) + " > "
+            reason = await self.face.ask(translate("No to {call}", call=self._summary()), prompt) or ""
         return {"decision": "reject", "message": reason.strip()}
 
     def _summary(self) -> str:
@@ -338,8 +347,9 @@ class ApprovalDialog:
     async def _ask_all(self, rest: str) -> dict[str, Any] | None:
         """Ask what to answer to all open approvals; each is approved for longer with the rule of its own."""
         keys = {key: scope for key, scope in self._scopes_by_key.items() if "approve" in self._allowed_decisions}
-        labels = [f"[{key}] {label}" for key, label, _ in _APPROVE_CHOICES if key in keys]
-        prompt = _join_choices([f"All {self._others}: {labels[0]}", *labels[1:], "[n] no, with feedback"], 10_000)
+        labels = [f"[{key}] {translate(label)}" for key, label, _ in _APPROVE_CHOICES if key in keys]
+        first = translate("All {count}: {choice}", count=self._others, choice=labels[0])
+        prompt = _join_choices([first, *labels[1:], translate("[n] no, with feedback")], 10_000)
         line = rest or await self.face.ask("", prompt, f"{''.join(keys)}n")
         key, _, reason = (line or "").strip().partition(" ")
         if key == "n":
@@ -372,7 +382,9 @@ class ApprovalDialog:
         self.rules = Grant(rule=rule).rules
 
     async def _ask_rule(self, rule: str) -> str:
-        line = await self.face.ask("", f"Rule, now {as_printable(rule, lines=False)} (Enter keeps it, - drops it) > ")
+        shown = as_printable(rule, lines=False)
+        prompt = translate("Rule, now {rule} (Enter keeps it, - drops it)", rule=shown) + " > "
+        line = await self.face.ask("", prompt)
         return (line or "").strip() or rule
 
     async def _edit_arguments(self) -> dict[str, Any] | None:
@@ -381,11 +393,14 @@ class ApprovalDialog:
         while True:
             edited = await self.face.edit(text)
             if edited is None:
-                return self._parse_arguments(await self.face.ask(self._summary(), "Arguments as JSON > ") or "")
+                return self._parse_arguments(
+                    await self.face.ask(self._summary(), translate("Arguments as JSON") + " > ") or ""
+                )
             arguments = self._parse_arguments(edited)
             if arguments is not None:
                 return arguments
-            again = await self.face.ask("", "[Enter] edit again · [q] leave the arguments as they are > ", "q")
+            prompt = translate("[Enter] edit again · [q] leave the arguments as they are") + " > "
+            again = await self.face.ask("", prompt, "q")
             if again is None or again.strip():
                 return None
             text = edited

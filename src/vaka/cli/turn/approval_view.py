@@ -14,6 +14,7 @@ import msgspec
 
 from vaka.cli.display.plain_renderer import summary_of
 from vaka.cli.render import as_printable, call_text, shorten
+from vaka.cli.strings import mark_translatable, translate
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
@@ -24,20 +25,22 @@ MAX_DIFF_BYTES = 1024 * 1024
 """The largest file that is compared with its new content."""
 
 _LAYER_RISKS = {
-    PROTECTED_LAYER: "high: it changes what runs later, or what is allowed",
-    "guard": "high: it may destroy a lot",
-    "syntax": "unknown: its effect cannot be determined beforehand",
+    PROTECTED_LAYER: mark_translatable("high: it changes what runs later, or what is allowed"),
+    "guard": mark_translatable("high: it may destroy a lot"),
+    "syntax": mark_translatable("unknown: its effect cannot be determined beforehand"),
 }
 _EFFECT_RISKS = {
-    "read": "low: it only reads",
-    "idempotent": "it changes something; doing it twice is like doing it once",
-    "resume": "it continues by itself, and each of its steps is judged",
+    "read": mark_translatable("low: it only reads"),
+    "idempotent": mark_translatable("it changes something; doing it twice is like doing it once"),
+    "resume": mark_translatable("it continues by itself, and each of its steps is judged"),
 }
-_DEFAULT_RISK = "it may change something, and cannot be undone here"
+_DEFAULT_RISK = mark_translatable("it may change something, and cannot be undone here")
 
 _SANDBOX_EFFECTS = {
-    "write": "writes only to the workspace", "read": "secret files are hidden", "network": "only allowed hosts"
-}  # fmt: skip
+    "write": mark_translatable("writes only to the workspace"),
+    "read": mark_translatable("secret files are hidden"),
+    "network": mark_translatable("only allowed hosts"),
+}
 """What a limit means for a command."""
 
 _INVISIBLE = (
@@ -66,17 +69,24 @@ def describe_decision(pending: PendingDecision) -> dict[str, Any]:
 
 def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str:
     """Return a call for approval: each of its lines follows a bar, so that none can imitate the prompt itself."""
-    lines = [click.style(f"Approve {_escape_invisible(body.call.name, lines=False)}?", bold=True) + count]
-    facts = [f"agent {body.agent}" if body.agent else "", f"risk {risk_of(body)}", sandbox and f"sandbox {sandbox}"]
+    question = translate("Approve {tool}?", tool=_escape_invisible(body.call.name, lines=False))
+    lines = [click.style(question, bold=True) + count]
+    facts = [
+        translate("agent {name}", name=body.agent) if body.agent else "",
+        translate("risk {risk}", risk=translate(risk_of(body))),
+        sandbox and translate("sandbox {sandbox}", sandbox=sandbox),
+    ]
     lines.append("  " + _escape_invisible(" · ".join(fact for fact in facts if fact), lines=False))
-    lines += [f"  in {_escape_invisible(body.folder, lines=False)}"] if body.folder else []
+    lines += (
+        ["  " + translate("in {folder}", folder=_escape_invisible(body.folder, lines=False))] if body.folder else []
+    )
     lines += [f"  │ {line}" for line in _call_lines(body)]
     if body.message:
         lines.append(f"  {_escape_invisible(body.message, lines=False)}")
     if body.reason:
-        lines.append(f"  Why: {_escape_invisible(body.reason, lines=False)}")
+        lines.append("  " + translate("Why: {reason}", reason=_escape_invisible(body.reason, lines=False)))
     if body.rule and body.rule not in body.reason:
-        lines.append(f"  Asked by: {_escape_invisible(body.rule, lines=False)}")
+        lines.append("  " + translate("Asked by: {rule}", rule=_escape_invisible(body.rule, lines=False)))
     return "\n".join(lines)
 
 
@@ -90,14 +100,14 @@ def describe_sandbox(body: ApprovalRequested, sandbox: Sandbox | None) -> str:
     if targets_of(builtin_name_of(body.call.name)).target_kind != "command":
         return ""
     if sandbox is None or not sandbox.enforces:
-        return "none: it would run with all your permissions"
-    effects = [text for limit, text in _SANDBOX_EFFECTS.items() if limit in sandbox.enforces]
+        return translate("none: it would run with all your permissions")
+    effects = [translate(text) for limit, text in _SANDBOX_EFFECTS.items() if limit in sandbox.enforces]
     return f"{sandbox.name}: {', '.join(effects)}" if effects else sandbox.name
 
 
 def render_rules(rules: Iterable[str]) -> str:
     """Return the rules that a longer scope would store, one per line."""
-    return "\n".join(f"  Rule: {_escape_invisible(rule, lines=False)}" for rule in rules)
+    return "\n".join("  " + translate("Rule: {rule}", rule=_escape_invisible(rule, lines=False)) for rule in rules)
 
 
 def risk_of(body: ApprovalRequested) -> str:
@@ -142,7 +152,7 @@ def _change_lines(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str
         if not isinstance(edits, list) or not all(_is_edit(edit) for edit in edits):
             return None
         pairs = _edit_pairs(cast("list[dict[str, str]]", edits), os.path.join(cwd, path))  # noqa: PTH118  # as above
-        note = "everywhere in it" if tool == "Edit" and arguments.get("replace_all") else ""
+        note = translate("everywhere in it") if tool == "Edit" and arguments.get("replace_all") else ""
     lines = [*_escaped_lines(f"{path}{f' ({note})' if note else ''}")]
     return lines + [line for before, after in pairs for line in _diff_lines(before, after)]
 
@@ -183,13 +193,13 @@ def _read_current(path: str) -> tuple[str, str]:
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
-        return "", "a new file"
+        return "", translate("a new file")
     except (OSError, ValueError):
-        return "", "the present file cannot be read"
+        return "", translate("the present file cannot be read")
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_DIFF_BYTES:
-            return "", "the present file is too large to compare, or not a regular file"
+            return "", translate("the present file is too large to compare, or not a regular file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(MAX_DIFF_BYTES)
     finally:
@@ -197,7 +207,7 @@ def _read_current(path: str) -> tuple[str, str]:
     try:
         return data.decode(), ""
     except UnicodeDecodeError:
-        return "", "the present file is not text"
+        return "", translate("the present file is not text")
 
 
 def _escaped_lines(text: str) -> list[str]:

@@ -12,10 +12,11 @@ import click
 import msgspec
 
 from vaka.cli import lazy
-from vaka.cli.display.plain_renderer import format_cost, format_tokens
+from vaka.cli.display.plain_renderer import format_cost, tokens_text
 from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
 from vaka.cli.render import as_printable, compact_json, shorten, typed_command
 from vaka.cli.stdout import echo, own_stdout
+from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import Rejected, TurnError
 from vaka.core.types.event import Event
@@ -231,7 +232,8 @@ class Report:
     def _report_earlier_turn(self) -> None:
         """Print how a turn ended that was finished first."""
         ended = self.recorder.collector.summarize()
-        self.print_note(f"an earlier turn has ended ({ended.stop}): {ended.text or ended.error}".rstrip(": "))
+        text = translate("an earlier turn has ended ({stop}): {text}", stop=ended.stop, text=ended.text or ended.error)
+        self.print_note(text.rstrip(": "))
         self.recorder.begin_turn()
 
     def print_note(self, text: str) -> None:
@@ -253,7 +255,7 @@ class Report:
         elif hint:
             self.print_note(hint)
         for decision in decisions:
-            click.echo(f"waiting: {decision_hint(decision, self.store)}", err=True)
+            click.echo(translate("waiting: {what}", what=decision_hint(decision, self.store)), err=True)
         if not decisions:
             self._print_summary(result)
         return result.exit_code
@@ -262,10 +264,11 @@ class Report:
         """Print what the turn has used, and how the session goes on."""
         if self.format != "text" or not result.turn_id:
             return
-        facts = [f"{format_tokens(result.usage['total'])} tokens" if result.usage["total"] else ""]
+        facts = [tokens_text(result.usage["total"]) if result.usage["total"] else ""]
         facts += [format_cost(result.cost)]
         if self.is_stored:
-            facts += [f"continue with: {typed_command('run', '--session', result.session_id or '', store=self.store)}"]
+            command = typed_command("run", "--session", result.session_id or "", store=self.store)
+            facts += [translate("continue with: {command}", command=command)]
         self.print_note(" · ".join(fact for fact in facts if fact))
 
     def write_failure(self, error: BaseException) -> None:

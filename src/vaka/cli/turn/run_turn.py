@@ -13,6 +13,7 @@ from vaka.cli.bootstrap import SignalHandler, can_ask, current_user, run_loop, r
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
 from vaka.cli.render import as_printable, typed_command
+from vaka.cli.strings import translate
 from vaka.cli.turn.report import Report, decision_hint
 from vaka.cli.turn.session_record import resolve_session_ref
 from vaka.config.settings import Settings
@@ -161,7 +162,8 @@ class TurnRunner:
             agent=session.agent.name, ask=self.runtime.env.ask, version=__version__,
         )  # fmt: skip
         if info is not None and info.live:
-            self.report.print_note(f"session {session.id} runs in another process; waiting for it")
+            text = translate("session {id} runs in another process; waiting for it", id=session.id)
+            self.report.print_note(text)
 
     def _start_prompter(self, session: SessionId, cursor: str) -> "asyncio.Task[None] | None":
         """Prompt for decisions while the turn waits for them; without a terminal, print how to decide them."""
@@ -191,7 +193,7 @@ class TurnRunner:
                     if row.id not in seen:
                         seen.add(row.id)
                         hint = decision_hint(lazy.describe_decision(row), self.report.store)
-                        self.report.print_note(f"waiting: {hint}")
+                        self.report.print_note(translate("waiting: {what}", what=hint))
                 event = await anext(events)
                 self.report.show_decision(event)
                 rows = [*find_asked_decisions(session, [event])]
@@ -200,7 +202,7 @@ class TurnRunner:
         rows = await self.runtime.decisions(session.id)
         code = self.report.finish([lazy.describe_decision(row) for row in rows if row.id in suspended.decisions])
         command = typed_command("run", "--session", session.id, "--resume", store=self.report.store)
-        self.report.print_note(f"then continue with: {command}")
+        self.report.print_note(translate("then continue with: {command}", command=command))
         return code
 
     def _request_stop(self) -> None:

@@ -14,6 +14,7 @@ import click
 
 from vaka.cli.bootstrap import has_terminal, open_controlling_terminal
 from vaka.cli.display.turn_display import TurnDisplay, terminal_size
+from vaka.cli.strings import translate
 
 if sys.platform != "win32":
     import termios
@@ -113,7 +114,7 @@ async def edit_in_editor(text: str, echo: Callable[[str], None], terminal: int |
     except ValueError:  # a quotation mark is not closed
         editor = command.split()
     if not editor:
-        echo("Set VISUAL or EDITOR to change the arguments in an editor.")
+        echo(translate("Set VISUAL or EDITOR to change the arguments in an editor."))
         return None
     with tempfile.TemporaryDirectory(prefix="vaka-") as folder:
         file = Path(folder) / "arguments.json"
