@@ -219,3 +219,12 @@ def test_a_stepper_gives_the_coroutine_to_its_host(state: State) -> None:
     done = stepper.answer(step.calls[0].id, asyncio.run(step.calls[0].args[0]))
     assert isinstance(done, pyluau.Done)
     assert done.value == 6
+
+
+def test_calls_in_threads_wait_for_each_other(state: State) -> None:
+    async def call_all() -> list[int]:
+        function = state.eval("function(n) local sum = 0 for i = 1, n do sum += i end return sum end")
+        calls = [state.call_async(function, 200_000, thread=True) for _ in range(3)]
+        return await asyncio.gather(*calls, state.eval_async("1 + 1"))
+
+    assert run(call_all()) == [20000100000, 20000100000, 20000100000, 2]

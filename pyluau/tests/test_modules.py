@@ -72,6 +72,8 @@ def test_the_host_learns_who_requires_and_names_the_module(state: State) -> None
         True,
     )
     assert asked[:2] == [("./a", "main.luau"), ("./b", "lib/a")]
+    state.eval("pcall(require, './b'), coroutine.wrap(require)('./b')", chunkname="@main.luau")
+    assert asked[-2:] == [("./b", "main.luau"), ("./b", "")]
 
 
 def test_an_exception_of_the_host_is_passed_on(state: State) -> None:
@@ -91,6 +93,42 @@ def test_a_module_may_await_the_host(state: State) -> None:
     state.register("fetch", fetch)
     state.set_require(lambda name, origin: "return fetch()")
     assert asyncio.run(state.eval_async("require('x') + require('x')")) == 10
+
+
+def test_a_module_that_awaits_can_be_required_by_several_calls_at_once(state: State) -> None:
+    async def fetch() -> int:
+        await asyncio.sleep(0)
+        return 5
+
+    async def require_twice() -> list[int]:
+        calls = [state.eval_async("require('x').n") for _ in range(2)]
+        return await asyncio.gather(*calls)
+
+    state.register("fetch", fetch)
+    state.set_require(lambda name, origin: "return { n = fetch() }")
+    assert asyncio.run(require_twice()) == [5, 5]
+    assert state.eval("require('x') == require('x')") is True
+
+
+def test_a_module_whose_load_was_stopped_can_be_required_again(state: State) -> None:
+    sources = {"cancelled": "return wait()", "endless": "while true do end", "own": "require('own')"}
+
+    async def cancel_load() -> None:
+        call = asyncio.ensure_future(state.eval_async("require('cancelled')"))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    state.register("wait", asyncio.Event().wait)
+    state.set_require(lambda name, origin: sources[name])
+    asyncio.run(cancel_load())
+    with pytest.raises(pyluau.OutOfInstructions):
+        state.stepper("require('endless')", limits=pyluau.Limits(instructions=1000)).start()
+    for call in ("require('own')", "coroutine.wrap(require)('own')"):
+        with pytest.raises(pyluau.LuauError, match="module 'own' is being loaded: modules cannot require each other"):
+            state.eval(call)
+    sources.update(cancelled="return 1", endless="return 2", own="return 3")
+    assert state.eval("require('cancelled'), require('endless'), require('own')") == (1, 2, 3)
 
 
 def test_require_can_be_taken_away(modules: State) -> None:

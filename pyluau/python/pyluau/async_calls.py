@@ -22,11 +22,19 @@ class StepLock(NamedTuple):
 
 
 async def run_async(
-    state: State, lock: asyncio.Lock, stepper: Stepper, arguments: Sequence[Any], *, thread: bool
+    state: State, lock: asyncio.Lock, make_stepper: Callable[[], Stepper], arguments: Sequence[Any], *, thread: bool
 ) -> Any:
-    """Run a script to its end; return nothing, its result, or a tuple of its results."""
-    with stepper:
+    """Run a script to its end; return nothing, its result, or a tuple of its results.
+
+    Whatever uses the VM holds the lock: a step of another call may run in a thread.
+    """
+    async with lock:
+        stepper = make_stepper()
+    try:
         done = await _Run(state, lock, stepper, thread).drive(arguments)
+    finally:
+        async with lock:
+            stepper.close()
     return done.values[0] if len(done.values) == 1 else tuple(done.values) or None
 
 

@@ -54,9 +54,7 @@ class LimitError(PyluauError):
     ``chunk`` and ``line`` are where it was stopped, as at the start of the message; ``None`` if it had not begun.
     """
 
-    def __init__(
-        self, message: str, *, chunk: str | None = None, line: int | None = None, traceback: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, chunk: str | None = None, line: int | None = None, traceback: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.chunk = chunk

@@ -20,29 +20,60 @@ FindModule = Callable[[str, str], Module | str | bytes | None]
 
 REQUIRE = """
 local find, load = ...
+local running, status = coroutine.running, coroutine.status
 local loaded, loading = {}, {}
+
+-- Whether a load goes on below this call. One that waits, or was stopped, does not: the module is then loaded again.
+local function is_active(loader: any): boolean
+	if loader.thread ~= running() then
+		return loader.thread ~= nil and status(loader.thread) == "normal"
+	end
+	local level = 2
+	local f = debug.info(level, "f")
+	while f and f ~= loader.run do
+		level += 1
+		f = debug.info(level, "f")
+	end
+	return f ~= nil
+end
+
+-- The chunk that requires, also by pcall(require, name); empty in a coroutine that runs nothing else.
+local function origin_of(): string
+	local level = 3
+	local source = debug.info(level, "s")
+	while source == "[C]" do
+		level += 1
+		source = debug.info(level, "s")
+	end
+	return source or ""
+end
+
 return function(name: any): any
 	if type(name) ~= "string" then
 		error(`require: a module is named by a string, not by a {type(name)}`, 2)
 	end
-	local key = find(name, debug.info(2, "s"))
+	local key = find(name, (origin_of()))
 	if key == nil then
 		error(`require: there is no module '{name}'`, 2)
 	end
 	local module = loaded[key]
 	if module == nil then
-		if loading[key] then
+		if loading[key] and is_active(loading[key]) then
 			error(`require: module '{key}' is being loaded: modules cannot require each other`, 2)
 		end
-		loading[key] = true
-		local ok, value = pcall(function()
+		local function run(): any
 			return load()()
-		end)
-		loading[key] = nil
+		end
+		local loader = setmetatable({ thread = running(), run = run }, { __mode = "v" })
+		loading[key] = loader
+		local ok, value = pcall(run)
+		if loading[key] == loader then
+			loading[key] = nil
+		end
 		if not ok then
 			error(value, 0)
 		end
-		module = { value = value }
+		module = loaded[key] or { value = value }
 		loaded[key] = module
 	end
 	return module.value

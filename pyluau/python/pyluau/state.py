@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pyluau import _native
-from pyluau._native import Function, Limits, Table
+from pyluau._native import Function, Limits, Stepper, Table
 from pyluau.async_calls import StepLock, run_async
 from pyluau.errors import LuauSyntaxError
 from pyluau.modules import REQUIRE, FindModule, ModuleLoader
@@ -38,8 +38,11 @@ class State(_native.State):
 
         The script's own code runs in the event loop, or with ``thread=True`` in a thread. Results are plain data.
         """
-        target = self.globals[function] if isinstance(function, str) else function
-        return await run_async(self, self._lock(), self.stepper(target, limits=limits), arguments, thread=thread)
+
+        def make_stepper() -> Stepper:
+            return self.stepper(self.globals[function] if isinstance(function, str) else function, limits=limits)
+
+        return await run_async(self, self._lock(), make_stepper, arguments, thread=thread)
 
     async def eval_async(
         self,
@@ -52,9 +55,12 @@ class State(_native.State):
         thread: bool = False,
     ) -> Any:
         """As ``call_async``, for an expression or a script."""
-        code = self._compile_expression(source, opt, chunkname)
-        stepper = self.stepper(code, env=env, chunkname=chunkname, limits=limits)
-        return await run_async(self, self._lock(), stepper, arguments, thread=thread)
+
+        def make_stepper() -> Stepper:
+            code = self._compile_expression(source, opt, chunkname)
+            return self.stepper(code, env=env, chunkname=chunkname, limits=limits)
+
+        return await run_async(self, self._lock(), make_stepper, arguments, thread=thread)
 
     def set_require(self, find: FindModule | None) -> None:
         """Give scripts ``require(name)``: ``find(name, origin)`` returns a ``Module``, a source, or ``None``.
