@@ -281,3 +281,10 @@ def test_vectors_are_vectors_on_both_sides(state: pyluau.State) -> None:
 def test_userdata_survives_a_round_trip(state: pyluau.State) -> None:
     proxy = state.eval("newproxy()")
     assert state.eval("local a = ...; return typeof(a)", proxy) == "userdata"
+
+
+@pytest.mark.parametrize("table", ["{[1] = 'a', [true] = 'b'}", "{x = {[0] = 'a', [false] = 'b'}}"])
+def test_a_table_with_keys_that_are_equal_in_python_is_not_converted(state: pyluau.State, table: str) -> None:
+    with pytest.raises(pyluau.ConversionError, match="keys that are equal in Python"):
+        state.eval(table)
+    assert state.eval("{[true] = 'b', [2] = 'a'}") == {True: "b", 2: "a"}

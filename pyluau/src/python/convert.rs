@@ -286,6 +286,10 @@ pub fn to_python(py: Python<'_>, value: &Value, home: &Arc<Home>) -> PyResult<Py
             for (key, value) in pairs {
                 dict.set_item(to_python(py, key, home)?, to_python(py, value, home)?)?;
             }
+            if dict.len() != pairs.len() {
+                // `true` and 1 are one key of a dict.
+                return Err(errors::conversion(py, "a table with keys that are equal in Python has no counterpart"));
+            }
             dict.into_any().unbind()
         }
         Value::Callback(callback) => match callback.as_any().downcast_ref::<Callable>() {
