@@ -328,3 +328,51 @@ async def test_a_script_that_calls_itself_is_stopped_by_the_number_of_scripts() 
     outermost = results_by_call(log)["call_1"]
     assert (outermost.failed, outermost.text) == (True, f"ScriptLimit: {message}")
     assert last_body(log).type == "turn.completed"
+
+
+@pytest.mark.parametrize(
+    "call_host",
+    ["ctx.log.info(text)", "pcall(ctx.generate_stream, 'default', text)", "ctx.transformer('merge'):send(text)"],
+)
+async def test_a_script_cannot_fill_the_memory_of_its_host(call_host: str) -> None:
+    source = f"function invoke(ctx)\nlocal text = string.rep('x', 1e7) while true do {call_host} end\nend"
+    async with runtime() as rt:
+        who = agent(ScriptedModel(call("bomb"), say("done")), vaka.LuauTool(source, name="bomb"))
+        result = results_by_call(await collect((await rt.open(who)).stream("Go.")))["call_1"]
+    message = "ScriptLimit: the script called functions such as log and emit more than 100000 times, or with more than "
+    assert result.text == f"{message}67108864 characters"
+
+
+async def test_lines_and_answers_are_written_before_there_are_many() -> None:
+    source = """function invoke(ctx)
+        for index = 1, 600 do ctx.log.info(index) end
+        for _ = 1, 600 do ctx.uuid() end
+    end"""
+    store = MemoryStore()
+    commits: list[int] = []
+
+    class CountingEvents:
+        def __init__(self, events: Any) -> None:
+            self._events = events
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._events, name)
+
+        async def append(self, session: Any, events: Any, **more: Any) -> int:
+            commits.append(len(events))
+            return int(await self._events.append(session, events, **more))
+
+    store.events = CountingEvents(store.events)
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(call("many"), say("done")), vaka.LuauTool(source, name="many")))
+        await session.run("Go.")
+    assert sum(commits) > 1200
+    assert max(commits) < 600
+
+
+async def test_a_result_that_is_too_large_is_an_error() -> None:
+    tool = vaka.LuauTool("function invoke() return { string.rep('x', 5e6) } end", name="large")
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(call("large"), say("done")), tool))
+        result = results_by_call(await collect(session.stream("Go.")))["call_1"]
+    assert result.text == "ScriptError: large.luau: the result has 5000000 characters; expected at most 4194304"

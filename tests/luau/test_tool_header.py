@@ -43,7 +43,8 @@ def test_arguments_of_the_tool_win_over_its_header_and_a_comment_describes_one_w
     ("header", "why"),
     [
         ("tool = 7", "must be a table with description, params and effect"),
-        ('tool = { effect = "maybe" }', "Invalid enum value 'maybe'"),
+        ('tool = { effect = "maybe" }', "effect must be one of read, idempotent, once, resume: Invalid .*'maybe'"),
+        ('tool = { params = { "city" } }', "params must be a table of JSON Schemas by name, or one JSON Schema"),
         ("tool = { description = 7 }", "Expected `str`"),
         ("tool = { params = { city = 7 } }", "'city' must be a JSON Schema"),
         ("tool = {} while true do end", "out of time"),

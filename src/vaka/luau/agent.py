@@ -136,8 +136,7 @@ class _TurnOutput:
         self._logged_lengths = {body.message_id: len(text_of(body.content)) if body.cut else None for body in done}
         """The messages in the log: the length of a truncated one, ``None`` for a complete one."""
         self._number = 0
-        self._id: MessageId | None = None
-        self._content: list[Part] = []
+        self.reset()
 
     @property
     def is_open(self) -> bool:
@@ -167,6 +166,7 @@ class _TurnOutput:
             self._turn.log.defer(self._turn.scope, body)
 
     async def _take_message(self, stop: str) -> MessageCompleted | None:
+        self._end_block()
         id, content = self._id, tuple(self._content)
         self.reset()
         if id is None or id in self._logged_lengths:
@@ -177,7 +177,16 @@ class _TurnOutput:
 
     def reset(self) -> None:
         """Start a new message with the next chunk."""
-        self._id, self._content = None, []
+        self._id: MessageId | None = None
+        self._content: list[Part] = []
+        self._block: list[str] = []
+        """The pieces of the text that follows ``_content``."""
+        self._block_chars = self._text_chars = 0
+
+    def _end_block(self) -> None:
+        if self._block:
+            self._content.append(Text(text="".join(self._block)))
+        self._block, self._block_chars = [], 0
 
     def _begin_message(self) -> None:
         start = self._journal.answers[0]
@@ -188,19 +197,19 @@ class _TurnOutput:
 
     async def _append_part(self, part: Part) -> None:
         cut = self._logged_lengths.get(self._id) if self._id is not None else None
-        if cut is not None and len(text_of(tuple(self._content))) >= cut:
+        if cut is not None and self._text_chars >= cut:
             self.reset()  # the logged message was truncated here; the rest is a new message
             self._begin_message()
-        last = self._content[-1] if self._content else None
-        if isinstance(part, Text) and isinstance(last, Text):
-            block, offset = len(self._content) - 1, len(last.text)
-            self._content[-1] = Text(text=last.text + part.text)
-        else:
-            block, offset = len(self._content), 0
+        if not isinstance(part, Text):
+            self._end_block()
             self._content.append(part)
-        if isinstance(part, Text) and part.text and self._id is not None and self._id not in self._logged_lengths:
+            return
+        offset = self._block_chars
+        self._block.append(part.text)
+        self._block_chars, self._text_chars = offset + len(part.text), self._text_chars + len(part.text)
+        if part.text and self._id is not None and self._id not in self._logged_lengths:
             await self._journal.commit()  # followers must not see output before the answers it depends on are durable
-            delta = TextDelta(message_id=self._id, block=block, offset=offset, text=part.text)
+            delta = TextDelta(message_id=self._id, block=len(self._content), offset=offset, text=part.text)
             self._turn.log.publish_live(self._turn.scope, delta)
 
 

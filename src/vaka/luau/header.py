@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -64,7 +64,7 @@ def read_header(source: str, name: str, *, trusted: bool) -> ToolHeader:
             values = thread.submit(asyncio.run, _run(program)).result()
             return msgspec.convert(values[0], ToolHeader)
         except (ScriptError, msgspec.ValidationError) as error:
-            raise InvalidInput(f"{name}: the header of the tool cannot be read: {error}") from error
+            raise InvalidInput(f"{name}: the header of the tool cannot be read: {_explain(error)}") from error
 
 
 async def _run(program: Program) -> Sequence[JSON]:
@@ -73,3 +73,12 @@ async def _run(program: Program) -> Sequence[JSON]:
         return await drive(engine.open(program), {}, NullJournal())
     finally:
         await engine.close()
+
+
+def _explain(error: Exception) -> str:
+    text = str(error)
+    if text.endswith("$.effect`"):
+        return f"effect must be one of {', '.join(get_args(Effect))}: {text}"
+    if text.endswith("$.params`"):
+        return f"params must be a table of JSON Schemas by name, or one JSON Schema: {text}"
+    return text

@@ -89,10 +89,11 @@ class Library:
     def _not_found_error(self, name: str, key: str) -> ScriptError:
         if key in self.refused:
             return ScriptError(f"require: module {name!r}: {self.refused[key]}")
-        places = ", ".join(self.folders) or "no library folder"
         near = difflib.get_close_matches(key, self.modules, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        looked = f"looked for {key}{SOURCE_SUFFIX} and {key}/init{SOURCE_SUFFIX} in {places}"
+        looked = f"looked for {key}{SOURCE_SUFFIX} and {key}/init{SOURCE_SUFFIX} in {', '.join(self.folders)}"
+        if not self.folders:
+            looked = "there is no library folder: name one with libs (--libs), or make one at ../libs"
         return ScriptError(f"require: module {name!r} not found: {looked}{hint}")
 
 

@@ -33,6 +33,8 @@ from vaka.luau.protocol import (
     ReplayJournal,
     Script,
     Step,
+    is_list,
+    is_table,
     pack,
     unpack,
     unpack_results,
@@ -41,6 +43,11 @@ from vaka.luau.protocol import (
 
 MAX_ANSWERS = 20_000
 """Answers after which a script is stopped: replaying more would take too long."""
+MAX_LOCAL_CALLS, MAX_LOCAL_CHARS = 100_000, 64 << 20
+"""Local calls, such as ``log`` and ``emit``, after which a script is stopped, and the size of their arguments: the host
+holds what they pass."""
+COMMIT_INTERVAL = 256
+"""Answers after which those that are not durable yet are written."""
 
 _START_REQUEST = ScriptRequest(0, SCRIPT_START, Digest(""))
 _YIELD_INTERVAL = 64
@@ -78,7 +85,7 @@ class NullJournal:
 
 async def drive(
     script: Script, functions: HostFunctions, journal: ReplayJournal, arguments: Sequence[JSON] = (), *,
-    max_answers: int = MAX_ANSWERS,
+    max_answers: int = MAX_ANSWERS, max_local_calls: int = MAX_LOCAL_CALLS,
 ) -> Sequence[JSON]:  # fmt: skip
     """Run a script to its end, close it, and return its results.
 
@@ -89,7 +96,7 @@ async def drive(
         step = await script.start(arguments, seed=start.value["seed"], at=start.at)
         if isinstance(step, Finished) and not journal.replaying:
             return step.values  # it has called nothing: a driver is not needed
-        return await _Driver(script, functions, journal, max_answers, start.at).run(step)
+        return await _Driver(script, functions, journal, max_answers, max_local_calls, start.at).run(step)
     finally:
         await script.close()
 
@@ -106,13 +113,14 @@ class _Driver:
     """One run of a script: its pending calls, the tasks that run them, and the completed ones."""
 
     def __init__(
-        self, script: Script, functions: HostFunctions, journal: ReplayJournal, max_answers: int, clock_ms: int
-    ) -> None:
+        self, script: Script, functions: HostFunctions, journal: ReplayJournal, max_answers: int,
+        max_local_calls: int, clock_ms: int,
+    ) -> None:  # fmt: skip
         self.script = script
         self.functions = functions
         self.journal = journal
-        self.max_answers = max_answers
-        self.answer_count = 0
+        self.max_answers, self.max_local_calls = max_answers, max_local_calls
+        self.answer_count = self.local_count = self.local_chars = 0
         self.clock_ms = clock_ms
         self.final_step: Finished | None = None
         self.local_calls: deque[HostCall] = deque()
@@ -191,6 +199,10 @@ class _Driver:
             self.cancelled_tasks.add(task)
 
     async def answer_local(self, call: HostCall) -> Step:
+        self.local_count, self.local_chars = self.local_count + 1, self.local_chars + sum(map(size_of, call.args))
+        if self.local_count > self.max_local_calls or self.local_chars > MAX_LOCAL_CHARS:
+            limit = f"{self.max_local_calls} times, or with more than {MAX_LOCAL_CHARS} characters"
+            raise ScriptLimit(f"the script called functions such as log and emit more than {limit}")
         function = self.functions.get(call.name)
         if function is None:
             return await self.script.fail(call.id, self.describe_unknown_function(call.name), at=self.clock_ms)
@@ -279,7 +291,7 @@ class _Driver:
                 error = ScriptError(f"{name} returned an invalid value: {fault}")
         message = "" if error is None else describe_host_error(name, error)
         answer = await self.journal.record_answer(pending.request, packed, message, result)
-        if pending.function.durable:
+        if pending.function.durable or self.answer_count % COMMIT_INTERVAL == COMMIT_INTERVAL - 1:
             await self.journal.commit()
         return answer
 
@@ -327,6 +339,15 @@ def describe_host_error(name: str, error: BaseException) -> str:
     if isinstance(error, VakaError):
         return text or error.code
     return f"{name}: {type(error).__name__}: {text}" if text else f"{name}: {type(error).__name__}"
+
+
+def size_of(value: JSON) -> int:
+    """Return how many characters a value of a script has; each of its numbers counts as one."""
+    if isinstance(value, str | bytes | bytearray):
+        return len(value)
+    if is_table(value):
+        return sum(size_of(key) + size_of(item) for key, item in value.items())
+    return sum(map(size_of, value)) if is_list(value) else 1
 
 
 def _argument_counts(function: HostFunction) -> tuple[int, int | None]:

@@ -22,12 +22,15 @@ from vaka.luau.header import read_header
 from vaka.luau.host import surface_functions
 from vaka.luau.packages.install import package_finder, package_of
 from vaka.luau.program import BytecodeCache, Program, ScriptLimits, build_program, read_source
-from vaka.luau.scheduler import drive
+from vaka.luau.scheduler import drive, size_of
 from vaka.luau.services import ScriptIo, ScriptServices
 from vaka.luau.session_host import build_host_services
 
 _LEADING_COMMENT = re.compile(r"\A(?:\s*--!\w+[^\n]*\n)*((?:\s*--(?!\[\[|!)[^\n]*\n)+)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+MAX_RESULT_CHARS = 4 << 20
+"""The size of a tool's result: reading it for secrets blocks the event loop."""
 
 StorageScope: TypeAlias = Literal["script", "session", "shared"]
 """Who shares ``kvs`` and ``cache``: all runs of one script, its runs in one session, or all scripts."""
@@ -183,6 +186,9 @@ class BoundLuauTool:
             startup_info = self._source.startup_info("tool", program, journal, context.path, self._services.user)
             values = await drive(script, surface_functions(host), journal, [startup_info, arguments])
         value, error = [*values, None, None][:2]
+        size = size_of(value)
+        if size > MAX_RESULT_CHARS:
+            raise ScriptError(f"{program.name}: the result has {size} characters; expected at most {MAX_RESULT_CHARS}")
         return _value_or_raise(value, "" if error is None else str(error))
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _INTERNAL_CHUNKS = {"", "prelude", "main"}
 _FRAME = re.compile(r"(.*):(\d+)(?: function |$)")
 """A line of a traceback; functions of the host have no line."""
+_INTERNAL_POSITION = re.compile(r"^(?:prelude|main):\d+: ")
 
 PrintLine: TypeAlias = Callable[[str], None]
 """Receives each line that a script prints."""
@@ -286,9 +287,9 @@ def _is_script_chunk(program: Program, chunk: str) -> bool:
 
 def _error_message(program: Program, error: Any) -> str:
     """Return the message of a script's error, with the file and line that raised it."""
-    message, value = str(error), error.value
+    message, value = _INTERNAL_POSITION.sub("", str(error)), error.value
     if isinstance(value, str | bytes) and error.line is not None and _is_script_chunk(program, error.chunk):
-        return message
+        return str(error)
     if message == "(error object is a table)":
         message = msgspec.json.encode(pack(value)).decode()
     return f"{_position(program, error.traceback)}: {message}"

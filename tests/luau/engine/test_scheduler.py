@@ -16,7 +16,7 @@ from tests.luau.engine.script_fixtures import (
 )
 from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.children.script_journal import ScriptRequest
-from vaka.core.types.errors import NetworkTimeout, ReplayError, ScriptError
+from vaka.core.types.errors import NetworkTimeout, ReplayError, ScriptError, ScriptLimit
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import Text, ToolResult
 from vaka.luau.protocol import HostFunction, HostFunctions, MultipleResults
@@ -373,3 +373,13 @@ async def test_a_tool_result_becomes_its_value_or_an_error() -> None:
         False,
         "it broke",
     ]
+
+
+async def test_a_script_that_makes_too_many_local_calls_is_stopped() -> None:
+    async def note(*_: Any) -> None:
+        """Accept anything."""
+
+    functions = {"note": HostFunction(note, local=True)}
+    assert await run_source("for i = 1, 5 do ask('note', {x = i}) end", functions, max_local_calls=5) == []
+    with pytest.raises(ScriptLimit, match="functions such as log and emit more than 5 times"):
+        await run_source("while true do pcall(ask, 'note', 'x') end", functions, max_local_calls=5)

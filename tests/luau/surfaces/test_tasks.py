@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.luau.surfaces.surface_fixtures import make_services, run_for_error, run_for_result, run_script
+from vaka.core.types.errors import ScriptError
 from vaka.testing.clock import FakeClock
 
 
@@ -136,3 +137,8 @@ async def test_host_calls_work_inside_coroutines_of_the_script() -> None:
     ok, first, seen = await run_script(source, services=make_services())
     assert (ok, first) == (True, None)
     assert (len(seen[0]), seen[1:]) == (36, ["mine", "end"])
+
+
+async def test_a_call_where_a_script_cannot_wait_names_its_line() -> None:
+    with pytest.raises(ScriptError, match=r"^script:2: cannot wait for the host here \(inside a metamethod"):
+        await run_script("local text = 'abc'\nreturn (string.gsub(text, '.', function() return ctx.uuid() end))")

@@ -92,10 +92,21 @@ def io_functions(services: HostServices) -> HostFunctions:
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 MAX_LOG_CHARS = 100_000
+"""The length of one line, and of the lines that are held back until the next write."""
+MAX_LOG_LINES = 256
 
 
 def system_functions(services: HostServices) -> HostFunctions:
     """``log``, ``sleep``, ``uuid`` and ``env``. Logs are not recorded: a replayed script logs the same lines again."""
+    deferred_lines, deferred_chars = 0, 0
+
+    async def write_logged_lines(chars: int) -> None:
+        """Write the deferred lines when they are many, so that the host does not hold all of them."""
+        nonlocal deferred_lines, deferred_chars
+        deferred_lines, deferred_chars = deferred_lines + 1, deferred_chars + chars
+        if services.journal is not None and (deferred_lines >= MAX_LOG_LINES or deferred_chars >= MAX_LOG_CHARS):
+            deferred_lines = deferred_chars = 0
+            await services.journal.commit()
 
     async def log(level: JSON, line: JSON) -> None:
         if level not in LOG_LEVELS:
@@ -103,6 +114,7 @@ def system_functions(services: HostServices) -> HostFunctions:
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
         if services.log is not None:
             services.log(level, text if len(text) <= MAX_LOG_CHARS else f"{text[:MAX_LOG_CHARS]}…")
+        await write_logged_lines(min(len(text), MAX_LOG_CHARS))
 
     async def sleep(seconds: JSON) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
