@@ -58,7 +58,8 @@ _VARYING = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ms|[smhd])\b|[⠋⠙⠹⠸⠼⠴⠦
 """Durations, ages, the spinner and the version: they differ from run to run."""
 _FONT_FACES = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
 """The parts of rich's template that would load fonts from the network."""
-_TEXT_ELEMENT = re.compile(r"<text[^>]*>(.*?)</text>", re.DOTALL)
+_TEXT_ELEMENT = re.compile(r'<text[^>]*line-(\d+)\)"[^>]*>(.*?)</text>', re.DOTALL)
+"""A piece of text, with the number of its line."""
 
 
 async def take_screenshots() -> dict[str, str]:
@@ -162,9 +163,12 @@ def _color_of(name: str) -> str | None:
 
 
 def text_of_picture(svg: str) -> str:
-    """Return the words of a picture, with what varies masked."""
-    words = html.unescape(" ".join(_TEXT_ELEMENT.findall(svg))).split()
-    return _VARYING.sub("…", " ".join(words))
+    """Return the lines of a picture, with what varies masked."""
+    lines: dict[int, str] = {}
+    for number, text in _TEXT_ELEMENT.findall(svg):
+        lines[int(number)] = lines.get(int(number), "") + html.unescape(text)
+    shown = [" ".join(lines.get(number, "").split()) for number in range(max(lines) + 1)]
+    return _VARYING.sub("…", "\n".join(shown))
 
 
 def write_pictures(pictures: Mapping[str, str]) -> None:
