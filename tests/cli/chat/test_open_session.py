@@ -55,3 +55,24 @@ async def test_the_events_read_to_open_a_session_do_not_grow_with_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert await count_events_read(60) == await count_events_read(180)
+
+
+async def test_a_chat_whose_folder_is_removed_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    agent: Agent[Any] = Agent("talker", model=Scripted([{"text": "Hi.", "repeat": True}]))
+    async with (
+        Runtime(agent=agent, cwd=str(folder), sandbox="off") as runtime,
+        chat_in_process(runtime, columns=300, rows=60) as chat,
+    ):
+        await chat.say("First.")
+        await chat.expect("Hi.")
+        folder.rmdir()
+        await chat.say("Second.")
+        await chat.expect("was moved, replaced or removed")
+        await chat.say("/help")
+        await chat.expect("/rewind")
+        assert "Traceback" not in chat.text

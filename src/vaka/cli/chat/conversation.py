@@ -82,6 +82,8 @@ class Chat:
 
     def __init__(self, runtime: Runtime, session: Session, settings: ChatSettings) -> None:
         self.runtime, self.session, self.settings = runtime, session, settings
+        self._folder = Path.cwd()
+        """The folder of the conversation; it may be removed while the chat is open."""
         self.model = ""
         """The model of the next turns, ``""`` for that of the agent."""
         self.commands = SlashCommands(self)
@@ -124,7 +126,9 @@ class Chat:
         """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
         tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files())]
         try:
-            self.print_note(f"vaka {__version__} · {_short_folder()} · {translate('/help lists commands and keys')}\n")
+            self.print_note(
+                f"vaka {__version__} · {_short_folder(self._folder)} · {translate('/help lists commands and keys')}\n"
+            )
             await self.show_session(self.session)
             if prompt:
                 await self.submit(prompt)
@@ -193,7 +197,7 @@ class Chat:
             self.print_error(describe_error(error).message)
 
     async def _send(self, text: str) -> None:
-        files = attached_files(text, Path.cwd())
+        files = attached_files(text, self._folder)
         content: UserInput = text
         if files:
             content = (Text(text=replace_surrogates(text)), *read_attachments([str(file) for file in files]))
@@ -230,7 +234,7 @@ class Chat:
 
     async def _add_note(self, text: str) -> None:
         """Add a note to the memory file of the project; ask which one if there are both, or none."""
-        files = memory_files(Path.cwd())
+        files = memory_files(self._folder)
         name = files[0] if len(files) == 1 else await self._choose_memory_file(bool(files))
         if name:
             await self._call_tools(text, note_calls(text, Path(name)))
@@ -374,13 +378,13 @@ class Chat:
 
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings
-        name, model, session, cost = Path.cwd().name, self.model_name, self.session.id, format_cost(view.usage.cost)
+        name, model, session, cost = self._folder.name, self.model_name, self.session.id, format_cost(view.usage.cost)
         tokens = format_tokens(view.context_tokens)
         context = translate("context {tokens}", tokens=tokens) if view.context_tokens else ""
         separator = " · " if settings.unicode else " - "
         badge = [] if settings.mode == "default" else [("class:badge", f" {settings.mode} "), ("", " ")]
         choices = [
-            (_short_folder(), model, context, cost, session), (name, model, context, cost, session),
+            (_short_folder(self._folder), model, context, cost, session), (name, model, context, cost, session),
             (name, model, context, cost), (model, context), (model,),
         ]  # fmt: skip
         texts = [separator.join(as_printable(fact, lines=False) for fact in facts if fact) for facts in choices]
@@ -388,6 +392,6 @@ class Chat:
         return [*badge, ("class:status", next((text for text in texts if cell_len(text) <= room), texts[-1]))]
 
 
-def _short_folder() -> str:
-    folder, home = str(Path.cwd()), str(Path.home())
+def _short_folder(path: Path) -> str:
+    folder, home = str(path), str(Path.home())
     return f"~{folder[len(home) :]}" if folder == home or folder.startswith(f"{home}/") else folder
