@@ -8,11 +8,12 @@ import pytest
 from tests.cli.chat.chat_in_process import chat_in_process
 from tests.cli.chat.chat_terminal import ENTER, ESCAPE
 from vaka import Agent, Runtime
+from vaka.core.ports.store import SessionIndex, SessionPage, SessionQuery
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import SessionId
 from vaka.models.scripted import Scripted
 
-DOWN, TAB, DELETE = "\x1b[B", "\t", "\x1b[3~"
+DOWN, PAGE_DOWN, TAB, DELETE = "\x1b[B", "\x1b[6~", "\t", "\x1b[3~"
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +70,36 @@ async def test_sessions_are_listed_filtered_opened_and_deleted(project: Path) ->
         assert await runtime.store.sessions.find(SessionId("rafts")) is None
         with pytest.raises(NotFound):
             await runtime.stats("rafts")
+
+
+class CountingIndex:
+    """The index of a store, which counts the rows that are asked for."""
+
+    def __init__(self, index: SessionIndex) -> None:
+        self._index, self.asked = index, 0
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        self.asked += query.limit
+        return await self._index.list(query)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+
+async def test_a_long_list_is_read_page_by_page() -> None:
+    async with talking_runtime() as runtime:
+        for number in range(300):
+            await (await runtime.open(id=f"s{number}")).run(f"Question {number}.")
+        index: Any = CountingIndex(runtime.store.sessions)
+        runtime.store.sessions = index
+        async with chat_in_process(runtime) as chat:
+            await chat.say("/sessions")
+            await chat.expect("❯ Question 299.")
+            for page in range(1, 6):
+                chat.send(PAGE_DOWN)
+                await chat.expect(f"❯ Question {299 - 12 * page}.")
+            assert index.asked <= 100
+            chat.send("question 7.")
+            await chat.expect("❯ Question 7.")
+            chat.send(ESCAPE)
+            await chat.expect("Sessions of", gone=True)

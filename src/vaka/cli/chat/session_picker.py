@@ -193,13 +193,19 @@ class SessionPicker:
                 if self._next is not None and self._selected + 2 * MAX_ROWS >= len(self._rows):
                     await self._read_page(self._next)
                 elif (info := self._without_details()) is not None:
-                    self._details[info.id, info.head] = await read_details(self._store, info)
+                    self._details[info.id, info.head] = await self._read_details(info)
                 else:
                     return
                 self._screen.redraw()
         except VakaError as error:
             self._message = describe_error(error).message
             self._screen.redraw()
+
+    async def _read_details(self, info: SessionInfo) -> SessionDetails:
+        try:
+            return await read_details(self._store, info)
+        except VakaError as error:  # a log that cannot be read; the others can
+            return SessionDetails(preview=describe_error(error).message, complete=False)
 
     async def _read_page(self, after: str) -> None:
         query = project_query(self._project, text=self._text, limit=PAGE_SIZE, after=after)
@@ -222,6 +228,8 @@ class SessionPicker:
         width = max(self._screen.columns - 1, 10)
         rows = max(min(MAX_ROWS, height - 9), 1)
         self._first = min(max(self._first, self._selected - rows + 1), self._selected)
+        if self._without_details() is not None:  # other sessions are shown now
+            self._load()
         lines = [self._heading()]
         for number, info in enumerate(self._rows[self._first : self._first + rows], start=self._first):
             sign = "❯ " if number == self._selected else "  "
