@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.cells import set_cell_size
 
 from vaka.cli.chat.completion import fuzzy_sort
 from vaka.cli.chat.session_picker import SessionPicker
@@ -182,7 +183,7 @@ class SlashCommands:
         marks, width = _BAR_MARKS if chat.settings.unicode else _ASCII_BAR_MARKS, min(60, chat.screen.columns - 4)
         bar = "".join(mark * max(round(width * size / total), 1) for (size, _), mark in zip(parts, marks, strict=False))
         rows = [
-            f"  {mark} {name:<18}{100 * size / total:3.0f}%  "
+            f"  {mark} {set_cell_size(name, 18)}{100 * size / total:3.0f}%  "
             + translate("about {tokens} tokens", tokens=format_tokens(round(used * size / total)))
             for (size, name), mark in zip(parts, marks, strict=False)
         ]  # fmt: skip
@@ -193,7 +194,7 @@ class SlashCommands:
         """Return the characters of the system prompt and of the tools, as the last step sent them."""
         store, session = self._chat.runtime.store, self._chat.session
         steps = [event.data for event in await session.last_turn() if isinstance(event.data, StepStarted)]
-        parts = [("system prompt", steps[-1].system), ("tools", steps[-1].tools)] if steps else []
+        parts = [(translate("system prompt"), steps[-1].system), (translate("tools"), steps[-1].tools)] if steps else []
         return {name: len(await store.blobs.get(digest)) for name, digest in parts if digest is not None}
 
     async def _usage(self, argument: str) -> None:
@@ -276,10 +277,10 @@ class SlashCommands:
 def _sizes_of(message: Any) -> list[tuple[str, int]]:
     """Return the parts of a message by kind, with their characters."""
     if isinstance(message, UserMessage):
-        return [("prompts", len(text_of(message.content)))]
+        return [(translate("prompts"), len(text_of(message.content)))]
     if isinstance(message, AssistantMessage):
         calls = sum(len(msgspec.json.encode(call.arguments)) for call in message.calls)
-        return [("answers", len(text_of(message.content))), ("tool calls", calls)]
+        return [(translate("answers"), len(text_of(message.content))), (translate("tool calls"), calls)]
     if isinstance(message, ToolMessage):
-        return [("tool results", sum(len(result.text) for result in message.results))]
+        return [(translate("tool results"), sum(len(result.text) for result in message.results))]
     return []
