@@ -149,6 +149,7 @@ def test_an_approval_for_the_project_is_stored_there_and_applies_to_later_runs(s
     screen = run_at_terminal(shell)
     screen.expect(PROMPT)
     screen.send_line("p")
+    screen.expect("Bash(touch a) is stored in ")
     screen.expect("settings.local.json; later runs apply it once you trust this folder: vaka trust")
     screen.expect("Done.")
     assert screen.wait_exit() == 0

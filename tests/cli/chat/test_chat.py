@@ -75,20 +75,25 @@ def test_undo_takes_back_the_turn_and_the_file(project: Shell) -> None:
     assert "knots = 5" in (project.folder / "boat.py").read_text()
 
 
-def test_two_approvals_at_once_are_asked_about_one_after_the_other(shell: Shell) -> None:
-    calls = [{"name": "pay", "arguments": {"amount": amount}} for amount in (1, 2)]
-    shell.write_script({"tool_calls": calls}, say_line("Both done."))
-    with open_chat(shell, "--agent", "agent.py") as chat:
+def test_three_approvals_at_once_are_a_list_answered_one_by_one_or_together(shell: Shell) -> None:
+    calls = [{"name": "pay", "arguments": {"amount": amount}} for amount in (1, 2, 3)]
+    shell.write_script({"tool_calls": calls}, say_line("All done."))
+    editor = shell.write_file("editor", "#!/bin/sh\necho '{\"amount\": 7}' > $1\n")
+    editor.chmod(0o755)
+    with open_chat(shell, "--agent", "agent.py", EDITOR=str(editor)) as chat:
         chat.say("Pay.")
-        chat.expect("(1 of 2)")
-        chat.send("y")
-        chat.expect("(1 of 2)", gone=True)
-        chat.expect('"amount": 2')
+        chat.expect("3 approvals are open:")
+        chat.expect("> 1. pay amount: 1\n  2. pay amount: 2\n  3. pay amount: 3")
+        chat.send("a")
+        chat.expect("2 approvals are open:")
+        chat.send("*")
+        chat.expect("All 2:")
         chat.send("n")
         chat.expect("Reason")
         chat.say("too much")
-        chat.expect("Both done.")
-        assert "refused by kim: pay" in chat.text
+        chat.expect("All done.")
+        assert chat.text.count("refused by kim: pay") == 2
+    assert (shell.folder / "ledger").read_text() == "7\n"
 
 
 def test_an_approval_that_is_given_elsewhere_disappears(shell: Shell) -> None:
