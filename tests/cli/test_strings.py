@@ -87,11 +87,11 @@ async def test_a_conversation_is_shown_in_chinese(
     monkeypatch.chdir(tmp_path)
     model = Scripted([{"tool_calls": [{"name": "Bash", "arguments": {"command": "touch boat"}}]}, {"text": "Aye."}])
     agent: Agent[Any] = Agent("mate", model=model, tools=["Bash"])
-    async with Runtime(agent=agent, sandbox="off") as runtime, chat_in_process(runtime, columns=160) as chat:
+    async with Runtime(agent=agent, sandbox="off") as runtime, chat_in_process(runtime, columns=60) as chat:
         await chat.expect("/help 列出命令和按键")
         await chat.say("Build a boat.")
         await chat.expect("批准 Bash 吗？")
-        await chat.expect("[y] 仅一次 · [s] 本会话")
+        await chat.expect("[y] 仅一次 · [s] 本会话 · [p] 本项目 · [u] 始终\n[e] 编辑规则")  # the line is full
         chat.send("y")
         await chat.expect("批准: Bash touch boat")
         await chat.expect("Aye.")

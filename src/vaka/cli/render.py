@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TextIO
+from unicodedata import east_asian_width
 from urllib.parse import urlsplit
 
 import click
@@ -56,6 +57,11 @@ def as_printable(text: str, *, lines: bool = True, joiners: bool = False) -> str
     keep = "\t" if lines else ""
     kept = {match.start() for match in _JOINER.finditer(text)} if joiners else ()
     return "".join(c if c.isprintable() or c in keep or n in kept else json.dumps(c)[1:-1] for n, c in enumerate(text))
+
+
+def width_of(text: str) -> int:
+    """Return the columns that a text takes on a terminal: wide characters, such as Chinese ones, take two."""
+    return len(text) if text.isascii() else sum(2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def shorten(text: str, width: int = MAX_LINE_WIDTH) -> str:

@@ -20,7 +20,7 @@ from vaka.cli.display.plain_renderer import (
     tokens_text,
 )
 from vaka.cli.display.running import RunningAgents, RunningCall
-from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten, stop_word
+from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten, stop_word, width_of
 from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Event
@@ -301,10 +301,10 @@ class SessionView:
         activity = translate("waiting for an answer") if self.pending and not started else activity
         facts, room = [format_seconds(seconds), tokens, children, hint], self.renderer.width - 2
         for dropped in (tokens, children, hint):
-            if len(" · ".join(filter(None, facts))) + min(len(activity), 30) > room - 5:
+            if width_of(" · ".join(filter(None, facts))) + min(width_of(activity), 30) > room - 5:
                 facts.remove(dropped)
         tail = " · ".join(["", *filter(None, facts)])
-        return self.renderer.note(f"{frame} {shorten(activity, max(room - len(tail) - 2, 6))}{tail}")
+        return self.renderer.note(f"{frame} {shorten(activity, max(room - width_of(tail) - 2, 6))}{tail}")
 
     def _on_input_added(self, event: Event, body: control.InputAdded) -> str:
         text = text_of(body.content)

@@ -10,7 +10,7 @@ import msgspec
 
 from vaka.cli.bootstrap import current_user
 from vaka.cli.errors import describe_error
-from vaka.cli.render import as_printable
+from vaka.cli.render import as_printable, width_of
 from vaka.cli.strings import mark_translatable, translate
 from vaka.cli.turn.approval_view import describe_sandbox, render_approval, render_rules, summarize_call
 from vaka.config.claude_settings import settings_file_for_scope
@@ -429,7 +429,7 @@ def _join_choices(choices: Sequence[str], width: int) -> str:
     lines = [choices[0]]
     for choice in choices[1:]:
         joined = f"{lines[-1]} · {choice}"
-        if len(joined) + 2 < width:
+        if width_of(joined) + 2 < width:
             lines[-1] = joined
         else:
             lines.append(choice)
