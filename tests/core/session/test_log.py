@@ -326,3 +326,15 @@ async def test_a_turn_of_one_call_is_four_writes() -> None:
     assert log.window.last_text(T1.turn, ()) == "answer 1"
     assert Text(text="answer 1") in (await harness.stored_events())[-3].data.content  # type: ignore[attr-defined]  # a message
     await assert_same_after_reopening(harness, log)
+
+
+async def test_only_an_input_that_waits_can_be_withdrawn() -> None:
+    harness = LogHarness()
+    log = await harness.open()
+    await log.append(T1, input_added("one", "k1"), input_added("two", "k2"), turn_started("k1"))
+    for key in ("k1", "k3"):
+        with pytest.raises(LogError, match="unknown or was taken"):
+            await log.append(EventScope(), control.InputWithdrawn(input=key))
+    await log.append(EventScope(), control.InputWithdrawn(input="k2"))
+    assert log.state.inputs == {}
+    await assert_same_after_reopening(harness, log)
