@@ -8,7 +8,8 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -73,9 +74,22 @@ class ChatTerminal:
 
     def expect(self, text: str, *, gone: bool = False, times: int = 1) -> None:
         """Read until a text is shown, ``times`` times, or with ``gone`` until it is on the screen no more."""
-        while (text in self.visible) if gone else (self.text.count(text) < times):
+        wanted = f"{text!r} {'to disappear' if gone else 'to appear'}"
+        self.wait_until(lambda: text not in self.visible if gone else self.text.count(text) >= times, wanted)
+
+    def wait_until(self, condition: Callable[[], bool], wanted: str) -> None:
+        """Read until a condition holds."""
+        while not condition():
             if not self._read():
-                raise AssertionError(f"{text!r} {'stayed' if gone else 'did not appear'} on the screen:\n{self.text}")
+                raise AssertionError(f"expected {wanted}\nThe screen is:\n{self.text}")
+
+    def read_for(self, seconds: float) -> None:
+        """Read what is written in some time."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and (
+            not select.select([self._master], [], [], left)[0] or self._read()
+        ):
+            pass
 
     @property
     def visible(self) -> str:

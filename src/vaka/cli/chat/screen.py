@@ -197,7 +197,7 @@ class ChatScreen:
 
     def _update_live(self) -> None:
         lines = self._live_text().rstrip("\n").split("\n")
-        room = max(min(MAX_LIVE_LINES, self.rows - 8), 1) if self._question is None else 2
+        room = max(min(MAX_LIVE_LINES, self.rows - 8), 1) if self._question is None else 3
         self._live_height = len(lines[-room:]) if lines != [""] else 0
         self._live = to_formatted_text(ANSI("\n".join(lines[-room:])))
 

@@ -240,7 +240,8 @@ class SessionView:
         after = handler(event, event.data) if handler is not None else self._event_note(event)
         shown = ShownText(before, self._render(blocks), after)
         if any(shown):
-            self._head = event.data.call.id if isinstance(event.data, progress.ToolStarted) else None
+            body = event.data
+            self._head = body.call.id if isinstance(body, progress.ToolStarted) and not self._live else None
         return shown
 
     def _render(self, blocks: list[MarkdownBlock]) -> str:
@@ -471,7 +472,8 @@ class SessionView:
         self.running.clear()
         self.pending.clear()
         text = translate("rewound to event {to}", to=body.to)
-        return self.renderer.note(f"{text}{f': {body.reason}' if body.reason else ''}") + "\n"
+        reason = f": {body.reason}" if body.reason not in ("", f"back to {body.to}") else ""
+        return self.renderer.note(f"{text}{reason}") + "\n"
 
     def _on_forked(self, event: Event, body: control.SessionForked) -> str:
         return self.renderer.note(translate("forked from {origin}", origin=f"{body.origin}@{body.cursor}")) + "\n"
