@@ -14,13 +14,19 @@ from vaka.cli.display.view import SessionView
 from vaka.cli.render import as_printable
 from vaka.cli.stdout import echo, own_stdout
 from vaka.cli.strings import translate
-from vaka.core.types import progress
+from vaka.core.types import control, progress
 from vaka.core.types.event import Event
 
 MAX_LIVE_LINES = 16
 """Lines that show what is running."""
 LINE_WIDTH = 100
 """Columns of a line that is not for a terminal."""
+
+_EARLY_TYPES = (
+    control.SessionOpened, control.InputAdded, control.StateChanged, progress.TurnQueued, progress.TurnStarted,
+    progress.StepStarted,
+)  # fmt: skip
+"""Events before the first answer of a model, which print little or nothing."""
 
 
 class LiveArea:
@@ -63,6 +69,8 @@ class TurnDisplay:
         """Whether stderr is a terminal with colours, on which a live area can be drawn with ``tick``."""
         self._verbose = verbose
         self._created_view: SessionView | None = None
+        self._early: list[Event] = []
+        """Events before there was a view."""
         self._live: LiveArea | None = None
         self._closed = False
         self._held_answer = ""
@@ -75,7 +83,7 @@ class TurnDisplay:
 
     @property
     def _view(self) -> SessionView:
-        """The view, made with the first event: loading what draws colours takes a while."""
+        """The view. Loading what draws colours takes a while, so it is made once a model has been asked."""
         if self._created_view is None:
             renderer = self._create_renderer()
             self._live = LiveArea(sys.stderr) if renderer is not None else None
@@ -83,6 +91,9 @@ class TurnDisplay:
                 renderer or PlainRenderer(LINE_WIDTH), conversation=False, live=renderer is not None,
                 verbose=self._verbose,
             )  # fmt: skip
+            early, self._early = self._early, []
+            for event in early:
+                self.show(event)
         return self._created_view
 
     def _create_renderer(self) -> PlainRenderer | None:
@@ -93,6 +104,9 @@ class TurnDisplay:
 
     def show(self, event: Event) -> None:
         """Print what an event adds."""
+        if self._created_view is None and isinstance(event.data, _EARLY_TYPES):
+            self._early.append(event)
+            return
         self._closed = self._closed and not isinstance(event.data, progress.TurnStarted)
         before, answer, after = self._view.take_parts(event)
         self.print(before)
@@ -112,6 +126,8 @@ class TurnDisplay:
         if isinstance(event.data, progress.ToolCalled) and not event.path:
             held, self._held_answer = self._held_answer, ""
             self.print(held)
+        elif isinstance(event.data, progress.TURN_ENDS) and not event.path:
+            self._held_answer = ""
 
     def note(self, text: str) -> None:
         """Print a line of progress."""
@@ -120,7 +136,7 @@ class TurnDisplay:
 
     def tick(self) -> None:
         """Draw what is running."""
-        view = self._created_view
+        view = self._view if self._early else self._created_view
         if self._live is None or view is None or self._held_text is not None or self._closed:
             return
         if view.renderer.width != terminal_size().columns:

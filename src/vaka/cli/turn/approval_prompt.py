@@ -349,7 +349,7 @@ class ApprovalDialog:
         keys = {key: scope for key, scope in self._scopes_by_key.items() if "approve" in self._allowed_decisions}
         labels = [f"[{key}] {translate(label)}" for key, label, _ in _APPROVE_CHOICES if key in keys]
         first = translate("All {count}: {choice}", count=self._others, choice=labels[0])
-        prompt = _join_choices([first, *labels[1:], translate("[n] no, with feedback")], 10_000)
+        prompt = _join_choices([first, *labels[1:], translate("[n] no, with feedback")], self.face.size[0])
         line = rest or await self.face.ask("", prompt, f"{''.join(keys)}n")
         key, _, reason = (line or "").strip().partition(" ")
         if key == "n":
