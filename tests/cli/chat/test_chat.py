@@ -272,12 +272,16 @@ def test_a_session_is_chosen_from_a_list_and_the_inputs_of_its_project_are_remem
 
 def test_a_plain_chat_prints_lines_and_never_draws_them_again(shell: Shell) -> None:
     shell.write_script(call_line("pay", amount=3), say_line("**Paid.**"))
-    with ChatTerminal(shell, "--model", "scripted:script.jsonl", "--plain", "--agent", "agent.py") as chat:
+    words = ("--model", "scripted:script.jsonl", "--agent", "agent.py", "--builtin-tools", "Bash", "--plain")
+    with ChatTerminal(shell, *words) as chat:
         chat.expect("/help")
         chat.send("Pay \\\nthree.\n")
         chat.expect("Approve pay?")
         chat.send("y\n")
         chat.expect("ready")
+        chat.send("!echo aye\n")
+        chat.expect("│ aye")
+        assert "❯" not in chat.text
         chat.send("/sessions\n")
         chat.expect("1. Pay three.")
         chat.send("1\n")

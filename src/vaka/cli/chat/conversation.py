@@ -204,10 +204,13 @@ class Chat:
         steers = self.view.busy and not self.view.runs_typed_calls and self.settings.busy == "steer"
         key = self.runtime.env.ids.new_id("inp") if self.settings.plain or self.view.busy else ""
         if key:
-            self._sent[key] = text
+            self._note_sent(key, text)
+        await self.session.send(content, on_busy="steer" if steers else "queue", model=self.model, key=key)
+
+    def _note_sent(self, key: str, text: str) -> None:
+        self._sent[key] = text
         if self.settings.plain:
             self._echoed.add(key)
-        await self.session.send(content, on_busy="steer" if steers else "queue", model=self.model, key=key)
 
     async def _call_tools(self, text: str, calls: Sequence[TypedCall]) -> None:
         """Make tool calls that the user typed, in a turn of their own: under the rules, in the sandbox, in the log."""
@@ -217,7 +220,7 @@ class Chat:
             raise InvalidInput(f"the agent {self.session.agent.name!r} has no tool {missing or calls[0]['name']}")
         key = self.runtime.env.ids.new_id("inp")
         self._typed_inputs.add(key)
-        self._sent[key] = text
+        self._note_sent(key, text)
         await self.session.send(text, key=key, model=GIVEN_CALLS, options={"calls": list(calls)})
 
     async def _take_back(self) -> None:

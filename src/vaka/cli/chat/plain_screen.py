@@ -55,9 +55,11 @@ class PlainScreen:
 
     def print(self, text: str) -> None:
         """Print text; it may be several lines and ends with a line end."""
-        if text:
+        try:
             sys.stdout.write(text)
             sys.stdout.flush()
+        except OSError:  # the terminal is gone
+            self.exit()
 
     def write_control(self, sequence: str) -> None:
         """Write a sequence that draws nothing."""
