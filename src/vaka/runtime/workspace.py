@@ -45,8 +45,9 @@ def works_in_folder(agent: Agent[Any], above: tuple[Agent[Any], ...] = ()) -> bo
     for tool in agent.tools:
         child: Any = tool.agent if isinstance(tool, AgentTool) else tool
         if not isinstance(child, Agent):
-            spec = getattr(child, "spec", None) if not hasattr(child, "name") else child  # a name costs no schema
-            name = child if isinstance(child, str) else getattr(spec, "name", "")
+            name = child if isinstance(child, str) else getattr(child, "name", None)  # a name costs no schema
+            if name is None:
+                name = getattr(getattr(child, "spec", None), "name", "")
             if targets_of(name).target_kind in _FOLDER_TARGETS:
                 return True
         elif child not in above and works_in_folder(child, (*above, agent)):  # pyright: ignore[reportUnknownArgumentType]  # its dependencies do not matter

@@ -52,9 +52,9 @@ class FollowerHub:
             return
         del self._writers[session]
         self.store.live.share(session, None)
-        fanout = self.fanout_of(session)
-        fanout.clear_open_blocks()
+        fanout = self._fanouts[session]
         if fanout.followers:
+            fanout.clear_open_blocks()
             self._start_pump(fanout)
         else:
             del self._fanouts[session]

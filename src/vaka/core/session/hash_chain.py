@@ -107,7 +107,7 @@ def _seal_entries(
         kind, channel, decoder, may_differ = _body_kinds[type(body)] if known else _body_kind(body)
         try:
             if decoder is not None:
-                encoded = body.raw if type(body) is Unknown else encode_json(body)
+                encoded = encode_json(body) if known or type(body) is not Unknown else body.raw
                 raw, data = Raw(encoded), decoder(encoded)
             event = (new_verbatim if may_differ and Raw(encode_json(data)) != raw else new_durable)(
                 v, seq, f"{epoch}.{seq}", ts, session, scope.turn, scope.step, scope.path, channel, kind, raw, prev
