@@ -51,11 +51,12 @@ def check_durability(durability: Durability) -> None:
 
 def check_batch(session: SessionId, events: Sequence[Event], *, head: int, head_hash: str) -> None:
     """Raise ``LogError`` unless the events are sealed to follow, one after the other, the event ``head``."""
-    for seq, event in enumerate(events, head + 1):
-        if event.seq != seq or not event.stored:
-            raise LogError(f"session {session!r}: expected event {seq} next, got {event.seq or 'one without a seq'}")
+    for event in events:
+        head += 1
+        if event.seq != head or not event.stored:
+            raise LogError(f"session {session!r}: expected event {head} next, got {event.seq or 'one without a seq'}")
         if event.prev != head_hash:
-            raise LogError(f"session {session!r}: event {seq} does not carry the hash of event {seq - 1}")
+            raise LogError(f"session {session!r}: event {head} does not carry the hash of event {head - 1}")
         head_hash = event.hash
 
 

@@ -105,7 +105,8 @@ async def _write_input(turn: Turn, turn_input: TurnInput, value: Content | Answe
         return
     for fresh in turn_input.fresh:
         content = await offload(turn.log, fresh.content)
-        turn.log.defer(EventScope(), msgspec.structs.replace(fresh, content=content))
+        added = fresh if content is fresh.content else msgspec.structs.replace(fresh, content=content)
+        turn.log.defer(EventScope(), added)
     new = await offload(turn.log, changed) if changed else None
     turn.log.defer(turn.scope, progress.TurnStarted(agent=turn.agent, inputs=turn_input.keys, content=new))
 

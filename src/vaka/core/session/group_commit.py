@@ -4,7 +4,6 @@
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -28,7 +27,7 @@ class WriteLock:
 
     def __init__(self) -> None:
         self.held = False
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
 
     async def acquire(self) -> None:
         """Wait until the lock is free, and take it."""

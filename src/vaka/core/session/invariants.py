@@ -24,13 +24,16 @@ class InvariantChecker:
 
     def check(self, entries: Iterable[tuple[EventScope, Body]]) -> None:
         """Check the next entries. Raises ``LogError``; the checker cannot be used after it."""
+        seq = self.seq
         for scope, body in entries:
-            self.seq += 1
+            seq += 1
             if not body.durable:
                 raise LogError(f"{body.type} is live and cannot be appended")
             kind = type(body)
             if kind in _CHECKS:
+                self.seq = seq
                 _CHECKS[kind](self, scope.path, body)
+        self.seq = seq
 
     def check_tool_called(self, path: AgentPath, body: progress.ToolCalled) -> None:
         """A call has the next id of its agent."""

@@ -31,6 +31,7 @@ from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, Unknown
 from vaka.core.types.ids import JSON, AgentPath, EventScope, SessionId, Term
+from vaka.core.types.progress import DELTAS
 
 STORE_RETRY_SECONDS = 60.0
 """Seconds of retries while the store cannot be reached."""
@@ -172,7 +173,8 @@ class Log:
         """Publish an event that is not stored, with secrets redacted."""
         if not self.fanout.defer_live(self._redact_and_publish, scope, body):
             self._redact_and_publish(scope, body)
-        self.store.live.touch(self.session)
+        if isinstance(body, DELTAS):  # no other one changes an open block
+            self.store.live.touch(self.session)
 
     def _redact_and_publish(self, scope: EventScope, body: Body) -> None:
         self._publish(self._live_redactor.redact(self.secrets, scope, body))

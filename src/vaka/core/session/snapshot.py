@@ -36,8 +36,9 @@ class OpenedSession(NamedTuple):
 
 def empty_session() -> OpenedSession:
     """Return a session without events."""
-    window = ContextWindow((), SessionState())
-    return OpenedSession(SessionState(), window, None, SnapshotTail(window))
+    state = SessionState()
+    window = ContextWindow((), state)
+    return OpenedSession(state, window, None, SnapshotTail(window))
 
 
 async def reopen_warm(store: Store, session: SessionId, warm: OpenedSession) -> OpenedSession | None:
