@@ -64,8 +64,10 @@ class SecretValues:
         self.json_forms[:] = [msgspec.json.encode(word)[1:-1] for word in self.values]
         self._prefixes = tuple(sorted({word[:_PREFIX_LENGTH] for word in self.values}))
         self._partial_prefixes = tuple({prefix[:size] for prefix in self._prefixes for size in range(1, len(prefix))})
+        first_chars = {word[0] for word in self.values}
         self._any_value, self._any_prefix = _match_any(self.values), _match_any(self._prefixes)
-        self._first_chars = _match_any({word[0] for word in self.values})
+        self._by_first_char = {char: [word for word in self.values if word[0] == char] for char in first_chars}
+        self._first_chars = _match_any(first_chars)
 
     def find_spans(self, text: str, start: int) -> Iterable[tuple[int, int]]:
         return (match.span() for match in self._any_value.finditer(text, start))
@@ -74,9 +76,10 @@ class SecretValues:
         size = len(text)
         longest = len(self.values[0]) if self.values else 1
         for match in self._first_chars.finditer(text, max(start, size - longest + 1)):
-            tail = text[match.start() :]
-            if any(len(word) > len(tail) and word.startswith(tail) for word in self.values):
-                return match.start()
+            at = match.start()
+            for word in self._by_first_char[text[at]]:
+                if len(word) > size - at and word.startswith(text[at:]):
+                    return at
         return size
 
     def clear_context(self, text: str, start: int) -> int:
