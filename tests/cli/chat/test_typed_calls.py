@@ -71,10 +71,14 @@ async def test_a_note_is_added_to_the_memory_file_once_it_is_chosen(project: Pat
     assert (project / "AGENTS.md").read_bytes() == b"# Rules\r\n\r\n- one\r\n- one\r\n- be kind\r\n"
 
 
-async def test_a_link_between_the_memory_files_is_one_file(project: Path) -> None:
+async def test_a_link_between_the_memory_files_is_one_file_and_a_note_can_be_undone(project: Path) -> None:
     (project / "AGENTS.md").write_text("- same\n- same\n")
     (project / "CLAUDE.md").symlink_to("AGENTS.md")
     async with coding_runtime() as runtime, chat_in_process(runtime) as chat:
         await chat.say("#use spaces")
         await chat.expect("+ - use spaces")
-    assert (project / "AGENTS.md").read_text() == "- same\n- same\n- use spaces\n"
+        await chat.expect("Esc interrupts", gone=True)
+        assert (project / "AGENTS.md").read_text() == "- same\n- same\n- use spaces\n"
+        await chat.say("/undo")
+        await chat.expect("taken back")
+    assert (project / "AGENTS.md").read_text() == "- same\n- same\n"
