@@ -23,21 +23,34 @@ from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.render import StatusLine, as_printable
 from vaka.cli.strings import translate, use_language
 from vaka.config.claude_settings import (
+    MODEL_TIERS,
     SettingsFile,
     load_permissions,
     load_settings_files,
     may_have_content,
     project_settings_files,
+    settings_env,
+    settings_model,
 )
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.settings import ConfigContext, Settings, data_folder, keys_folder, load_settings, trust_root_of
+from vaka.config.settings import (
+    ConfigContext,
+    Settings,
+    SettingValue,
+    data_folder,
+    keys_folder,
+    load_settings,
+    trust_root_of,
+)
 from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, NotFound
 from vaka.core.types.ids import parse_session_id
+from vaka.policy.decision import parse_mode
 from vaka.policy.policy import LayeredPolicy
+from vaka.policy.rules import resolve_mode
 from vaka.runtime.options import ModeContext, Options
 from vaka.runtime.runtime import Runtime
 
@@ -74,8 +87,34 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
         known["store"] = "memory:"
     settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
     settings.claude_file = flags.get("settings") or ""
+    _apply_claude_settings(settings)
     use_language(settings["lang"])
     return settings
+
+
+def _apply_claude_settings(settings: Settings) -> None:
+    """Apply ``model`` and ``env`` of ``.claude`` settings: the model unless vaka's own settings name one.
+
+    A tier counts only if vaka's settings define it.
+    """
+    files = claude_files_of(settings)
+    model, origin = settings_model(files)
+    known = model not in MODEL_TIERS.values() or model in settings["tiers"]
+    if model and known and settings.values["model"].layer == "default":
+        settings.values["model"] = SettingValue(model, origin, "user")
+    for name, value in settings_env(files).items():
+        os.environ.setdefault(name, value)
+
+
+def permission_mode_of(settings: Settings) -> SettingValue:
+    """Return the permission mode in force, of vaka's settings or ``.claude`` files, and its origin."""
+    layers = load_permissions(
+        config_context(), settings=_further_file_of(settings), flags=settings, trust=settings.trusted
+    ).layers
+    mode = resolve_mode(layers, [])
+    origins = [layer.origin for layer in layers if layer.mode and parse_mode(layer.mode) == mode]
+    known = settings.values["permission_mode"]
+    return known if known.value == mode else SettingValue(mode, origins[-1] if origins else "default", known.layer)
 
 
 def policy_from_settings(settings: Settings) -> LayeredPolicy:
@@ -228,7 +267,8 @@ def world_options(settings: Settings) -> dict[str, Any]:
     return {
         "cwd": str(config_context().cwd), "add_dirs": settings["add_dir"], "sandbox": settings["sandbox"],
         "snapshots": settings["snapshots"] == "on",
-        "command_hosts": settings["command_host"], "command_env": settings["command_env"],
+        "command_hosts": settings["command_host"],
+        "command_env": (*settings["command_env"], *settings_env(claude_files_of(settings))),
         "command_limits": ResourceLimits(
             cpu_seconds=math.ceil(cpu) if cpu else None, memory_bytes=settings["command_memory"] * mib,
             processes=settings["command_processes"], file_bytes=settings["command_file_size"] * mib,

@@ -27,6 +27,8 @@ LOCAL_SETTINGS = "settings.local.json"
 USER_SETTINGS = "settings.json"
 MANAGED = "managed"
 """The layer of the administrator, which is stronger than all others."""
+MODEL_TIERS = {"haiku": "low", "sonnet": "mid", "opus": "high"}
+"""Names of models in ``.claude`` files, and the tiers of models that they stand for."""
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 
 _LIST_KEYS = ("allow", "ask", "deny", "additionalDirectories")
@@ -166,6 +168,30 @@ def find_project_folder(cwd: Path, home: Path) -> Path | None:
     root = repository_root_of(cwd)
     candidates = [folder for folder in (cwd, *cwd.parents) if folder.is_relative_to(root)]
     return next((folder for folder in candidates if (folder / CLAUDE_FOLDER).is_dir() and folder != home), None)
+
+
+def settings_env(files: Iterable[SettingsFile]) -> dict[str, str]:
+    """Return the environment variables that trusted files set; stronger files win."""
+    env: dict[str, str] = {}
+    for file in files:
+        table: object = file.document.get("env") if file.trusted else None
+        if isinstance(table, dict):
+            env |= {str(name): str(value) for name, value in cast("dict[str, Any]", table).items() if value is not None}
+    return env
+
+
+def settings_model(files: Iterable[SettingsFile]) -> tuple[str, str]:
+    """Return the model that the strongest file names, as a name of vaka, and the file; ``""`` for none.
+
+    ``haiku``, ``sonnet`` and ``opus`` are tiers; a name of Claude is one of Anthropic.
+    """
+    for file in reversed([*files]):
+        name: object = file.document.get("model")
+        if isinstance(name, str) and name.strip() and name.strip() != "default":
+            text = name.strip()
+            tier = MODEL_TIERS.get(text.lower())
+            return tier or (f"anthropic/{text}" if text.startswith("claude-") else text), str(file.path)
+    return "", ""
 
 
 def may_have_content(context: ConfigContext) -> bool:

@@ -202,11 +202,19 @@ def _no_effect_reason(rule: Rule) -> str:
 
 
 def _typo_notes(rule: Rule) -> list[str]:
-    name = rule.tools[0]
-    near = get_close_matches(name, BUILTIN_TOOLS, n=1, cutoff=0.8)
-    if len(rule.tools) > 1 or name in BUILTIN_TOOLS or name in FOREIGN_TOOLS or not near or "*" in name:
-        return []
-    return [f"{rule.origin or rule.layer}: rule {rule.text!r} names no built-in tool; did you mean {near[0]!r}?"]
+    where = f"{rule.origin or rule.layer}: rule {rule.text!r}"
+    if rule.pattern.startswith(("regex:", "regexp:")):
+        return [f"{where} has no regular expression: it is compared as it is, and * stands for any text"]
+    near = find_near_tool(rule.tools[0]) if len(rule.tools) == 1 else ""
+    return [f"{where} names no built-in tool; did you mean {near!r}?"] if near else []
+
+
+def find_near_tool(name: str) -> str:
+    """Return the built-in tool that a name may be a typing error of, ``""`` if there is none."""
+    if name in BUILTIN_TOOLS or name in FOREIGN_TOOLS or "*" in name:
+        return ""
+    same = builtin_name_of(name.lower())
+    return same if same in BUILTIN_TOOLS else next(iter(get_close_matches(name, BUILTIN_TOOLS, n=1, cutoff=0.7)), "")
 
 
 def _tool_names_of(name: str) -> tuple[str, ...]:
@@ -249,7 +257,9 @@ def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) ->
         return msgspec.structs.replace(rule, match_kind="words", pattern=pattern.strip())
     if target == "url":
         raise UnsupportedRule(f"expected a host, such as {tool}(domain:example.com)")
-    raise ValueError(f"expected one of the tool's arguments, such as {tool}(name:value)")
+    near = find_near_tool(tool)
+    hint = f"; or did you mean {near}({pattern})?" if near else ""
+    raise ValueError(f"expected one of the tool's arguments, such as {tool}(name:value){hint}")
 
 
 def _is_argument_pattern(tool: str, name: str, value: str) -> bool:

@@ -73,7 +73,12 @@ READ_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.ta
 
 EDIT_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind == "edit")
 
-_TOOL_ALIASES = {"Agent": "Task"} | {name.lower(): name for name in BUILTIN_TOOLS}
+_TOOL_ALIASES = {
+    "Agent": "Task", "file_read": "Read", "file_write": "Write", "file_edit": "Edit", "web_fetch": "WebFetch",
+    "web_search": "WebSearch", "bash_output": "BashOutput", "bash_status": "BashStatus", "kill_task": "KillTask",
+    "task_create": "TaskCreate", "task_list": "TaskList", "task_get": "TaskGet", "task_update": "TaskUpdate",
+    "ask_user_question": "AskUserQuestion", "slash_command": "SlashCommand",
+} | {name.lower(): name for name in BUILTIN_TOOLS}  # fmt: skip
 
 _WILDCARDS = frozenset("*?[{\\")
 

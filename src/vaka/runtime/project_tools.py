@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from vaka.agents.react import Agent
+from vaka.config.claude_settings import MODEL_TIERS
 from vaka.config.components import AgentFile, CommandFile, Component, Components, Skill
 from vaka.config.project_content import ProjectContent, ProjectSource
 from vaka.core.decisions.permission import PermittedCall
@@ -39,8 +40,6 @@ MENU_CHARACTERS = 15_000
 GIVEN_KEY = "memory.given"
 """The session value that lists the nested memory files and rules that the model has read."""
 GENERAL_AGENT = "general-purpose"
-TIERS = {"haiku": "low", "sonnet": "mid", "opus": "high"}
-"""Names of models in agent files, and the tiers they stand for."""
 FILE_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit")
 MAX_INLINED_BYTES = 256 * 1024
 
@@ -288,7 +287,7 @@ def model_chooser(models: ModelRegistry) -> ChooseModel:
     """Return the function that chooses the models of agent files: by tier, by name, else that of the caller."""
 
     def choose(model: str, agent: str, parent: Model) -> Model:
-        tier = TIERS.get(model.lower(), "")
+        tier = MODEL_TIERS.get(model.lower(), "")
         if model and not tier and model.lower() != "inherit":
             return models.find(model)
         if tier in models.config.tiers or models.has_tier_for(agent):

@@ -1,6 +1,7 @@
 """``vaka config`` and ``vaka trust``: settings with their origin, and the folders whose settings are trusted."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,13 +9,20 @@ import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import config_context, policy_from_settings, settings_from_flags
+from vaka.cli.bootstrap import (
+    config_context,
+    permission_mode_of,
+    policy_from_settings,
+    print_notes,
+    settings_from_flags,
+)
 from vaka.cli.commands.permissions import print_rules
-from vaka.cli.errors import UsageError
+from vaka.cli.errors import Quit, UsageError
 from vaka.cli.render import as_printable, compact_json, print_json, print_table
+from vaka.config.claude_settings import parse_permission_layer, read_document
+from vaka.config.project_content import load_project_content
 from vaka.config.setting_keys import (
     PROJECT_FILE,
-    SETTING_KEYS,
     FileSetting,
     SettingKey,
     parse_key_path,
@@ -22,8 +30,11 @@ from vaka.config.setting_keys import (
     read_settings_file,
     write_setting,
 )
-from vaka.config.settings import SettingValue, redact_setting, trust_root_of
-from vaka.core.types.errors import ConfigError
+from vaka.config.settings import ConfigContext, SettingValue, redact_setting, trust_root_of
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.tool import Layer
+from vaka.hooks.definition import parse_hooks
+from vaka.policy.rules import read_rules, resolve_mode
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 
 
@@ -48,6 +59,7 @@ def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
     if permissions:
         print_rules(policy_from_settings(settings), (), as_json=as_json)
         return
+    settings.values["permission_mode"] = permission_mode_of(settings)
     values = {name: redact_setting(name, value.value) for name, value in settings.values.items()}
     if as_json:
         origins = {name: {"value": values[name], "origin": value.origin} for name, value in settings.values.items()}
@@ -64,7 +76,9 @@ def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
 def get(key: str, **flags: Any) -> None:
     """Print one setting, or a part of a table: a list one item per line, nothing for a setting that is not set."""
     setting, path = parse_key_path(key)
-    value = redact_setting(setting.name, settings_from_flags(flags)[setting.name])
+    settings = settings_from_flags(flags)
+    settings.values["permission_mode"] = permission_mode_of(settings)
+    value = redact_setting(setting.name, settings[setting.name])
     for item in _value_items(_value_at(value, path[1:])):
         click.echo(as_printable(item))
 
@@ -133,15 +147,70 @@ def path(as_json: bool) -> None:
             click.echo(f"no {name} file: {PROJECT_FILE} or [tool.vaka] in pyproject.toml, here or above", err=True)
 
 
-@config.command(epilog=options.format_examples("vaka config validate vaka.toml"))
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@config.command(epilog=options.format_examples(
+    "vaka config validate vaka.toml", "vaka config validate .claude/settings.json", "vaka config validate ."
+))  # fmt: skip
+@click.argument("files", nargs=-1, required=True, metavar="FILE|DIR…")
 def validate(files: tuple[str, ...]) -> None:
-    """Check files. Prints the first fault with file and line; exit code 3."""
+    """Check vaka.toml files, .claude settings, and folders with both. Prints all problems; exit code 3 if any.
+
+    Of a folder also its skills, commands, agents, memory files and hooks are checked; what is only sloppy there is
+    printed as a note.
+    """
+    problems: list[str] = []
     for name in files:
-        settings = read_settings_file(options.expand_path(name))
-        if "models" in settings:
+        path = options.expand_path(name)
+        found = list(_validate_folder(path) if path.is_dir() else _validate_file(path))
+        problems += found
+        if not found:
+            click.echo(f"{name}: ok", err=True)
+    for problem in problems:
+        click.echo(f"error: {as_printable(problem)}", err=True)
+    if problems:
+        raise Quit(ConfigError.exit_code)
+
+
+def _validate_folder(folder: Path) -> Iterator[str]:
+    """Yield the problems of the settings of a folder; print notes on the rest of its files."""
+    names = ("vaka.toml", ".claude/settings.json", ".claude/settings.local.json")
+    for path in (folder / name for name in names):
+        if path.is_file():
+            yield from _validate_file(path)
+    content = load_project_content(ConfigContext(cwd=folder.resolve(), home=Path.home(), environ=os.environ))
+    components = content.components
+    items = (*components.skills, *components.commands, *components.agents)
+    print_notes(content.problems, (problem for item in items for problem in item.problems))
+
+
+def _validate_file(path: Path) -> Iterator[str]:
+    """Yield the problems of a settings file."""
+    try:
+        if path.suffix == ".json":
+            yield from _validate_claude_settings(path)
+        elif "models" in (settings := read_settings_file(path)):
             _check_models(settings["models"])
-        click.echo(f"{name}: ok, {len(settings)} of {len(SETTING_KEYS)} settings", err=True)
+    except (ConfigError, InvalidInput) as error:
+        yield str(error)
+
+
+def _validate_claude_settings(path: Path) -> Iterator[str]:
+    document = read_document(path)
+    if document is None:
+        raise ConfigError(f"{path}: there is no such file")
+    notes: list[str] = []
+    layer = parse_permission_layer(document, "project", origin=str(path), notes=notes)
+    for kind in ("allow", "ask", "deny"):
+        for rule in getattr(layer, kind):
+            lists: dict[str, Any] = {kind: (rule,)}
+            one = Layer(name="project", origin=str(path), **lists)
+            try:
+                notes += read_rules([one], str(path.parent), str(Path.home()))[1]
+            except (ConfigError, InvalidInput) as error:
+                yield str(error)
+    if layer.mode:
+        resolve_mode([msgspec.structs.replace(layer, project=False)], notes)
+    yield from parse_hooks({"hooks": document.get("hooks", {})}, origin=str(path)).problems
+    print_notes(notes)
 
 
 def _check_models(models: FileSetting) -> None:
