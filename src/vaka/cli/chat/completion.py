@@ -7,6 +7,8 @@ from pathlib import Path
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from vaka.cli.render import as_printable
+
 MAX_CHOICES = 50
 
 _FILE_WORD = re.compile(r"(?:^|\s)@([^\s@]*)$")
@@ -48,7 +50,7 @@ class ChatCompleter(Completer):
                 yield Completion(f"/{name}", start_position=-len(before), display_meta=self._commands[name])
         elif match := _FILE_WORD.search(before):
             for file in fuzzy_sort(match[1], self._files()):
-                yield Completion(file, start_position=-len(match[1]))
+                yield Completion(file, start_position=-len(match[1]), display=as_printable(file, lines=False))
 
 
 def attached_files(text: str, folder: Path) -> list[Path]:

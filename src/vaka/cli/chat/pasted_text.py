@@ -1,6 +1,9 @@
-"""Long pasted texts: the input shows a short label in their place, and the whole text is sent."""
+"""Pasted text: the input shows a short label in place of a long one, and a sign in place of an invisible character."""
 
 import re
+import unicodedata
+
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 
 from vaka.cli.strings import translate
 
@@ -8,12 +11,33 @@ MAX_LINES = 8
 MAX_CHARACTERS = 1000
 """A paste of more lines or characters than these is folded."""
 
+_JOINERS = "\u200c\u200d"
+"""Invisible characters that some scripts need within a word."""
 _PASTE_MARKS = re.compile(r"\x1b\[20[01]~")
 
 
 def clean_paste(text: str) -> str:
     """Return pasted text with line feeds, without the sequences with which a terminal encloses a paste."""
     return _PASTE_MARKS.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+
+
+class VisibleInput(Processor):
+    """Shows a sign in place of each invisible character of the input, such as one that reverses the text after it.
+
+    Control characters are shown by ``BufferControl`` itself.
+    """
+
+    def __init__(self, sign: str) -> None:
+        self._sign = sign
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        shown = [(part[0], self._make_visible(part[1])) for part in transformation_input.fragments]
+        return Transformation([*shown])
+
+    def _make_visible(self, text: str) -> str:
+        if text.isprintable():
+            return text
+        return "".join(self._sign if unicodedata.category(c) == "Cf" and c not in _JOINERS else c for c in text)
 
 
 class PastedTexts:

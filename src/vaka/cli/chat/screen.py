@@ -37,7 +37,7 @@ from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from vaka.cli.chat.pasted_text import PastedTexts, clean_paste
+from vaka.cli.chat.pasted_text import PastedTexts, VisibleInput, clean_paste
 from vaka.cli.chat.terminal import FrameApplication, JobControl
 from vaka.cli.chat.terminal_reports import TerminalReports
 
@@ -280,8 +280,8 @@ class ChatScreen:
             filter=Condition(lambda: self._question is not None),
         )
         entry = Window(
-            BufferControl(self.buffer, input_processors=[BeforeInput(self._sign_text)]), wrap_lines=True,
-            height=Dimension(min=1, max=MAX_INPUT_LINES), dont_extend_height=True,
+            BufferControl(self.buffer, input_processors=[VisibleInput("?"), BeforeInput(self._sign_text)]),
+            wrap_lines=True, height=Dimension(min=1, max=MAX_INPUT_LINES), dont_extend_height=True,
         )  # fmt: skip
         bottom = Window(FormattedTextControl(status), height=1, style="class:status")
         rule = Window(height=1, char=self._rule, style="class:rule")
