@@ -128,6 +128,8 @@ class Interleaving:
         self._stores, self._operations = stores, operations
         self._texts = 0
         self.prompts: list[Prompt] = []
+        self._withdrawn: set[str] = set()
+        """Keys of inputs that were withdrawn."""
         self._answered: set[str] = set()
         """Texts of inputs whose turn ended with an answer."""
 
@@ -245,6 +247,13 @@ class Interleaving:
         with suppress(Closed):
             await session.send(self._next_text())
 
+    async def _withdraw(self, session: vaka.Session[Any]) -> None:
+        with suppress(Closed, Busy):
+            key = await session.send(self._next_text())
+            await sleep_ticks(self._rng.randrange(12))
+            if await session.withdraw(key):
+                self._withdrawn.add(key)
+
     async def _interrupt(self, session: vaka.Session[Any]) -> None:
         with suppress(NotFound):
             await session.interrupt()
@@ -284,6 +293,7 @@ class Interleaving:
                 assert event.data.inputs or not isinstance(event.data, TurnStarted), "a turn without an input"
                 taken.update(event.data.inputs)
         assert set(taken.values()) == {1}, taken
+        assert self._withdrawn.isdisjoint(taken), "an input was withdrawn, and taken by a turn"
         self._check_prompts()
         return events
 

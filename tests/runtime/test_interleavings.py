@@ -25,18 +25,26 @@ ROUNDS = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "exhaustive" else 10
 SEEDS = sorted({*FAILED_SEEDS, *range(1000, 1000 + ROUNDS)})
 
 
+def interleave_in_memory(seed: int, operations: tuple[str, ...]) -> None:
+    async def run_round() -> None:
+        store = MemoryStore()
+        stores = [store, store.open_handle()]
+        for number, handle in enumerate(stores):
+            handle.events = TickingEvents(handle.events, random.Random(f"{seed} {number}"))
+        await interleave(seed, stores, operations)
+
+    run_skipping(run_round)
+
+
 @SETS
 def test_callers_interleave_on_a_memory_store(operations: tuple[str, ...]) -> None:
     for seed in SEEDS:
+        interleave_in_memory(seed, operations)
 
-        async def run_round(seed: int = seed) -> None:
-            store = MemoryStore()
-            stores = [store, store.open_handle()]
-            for number, handle in enumerate(stores):
-                handle.events = TickingEvents(handle.events, random.Random(f"{seed} {number}"))
-            await interleave(seed, stores, operations)
 
-        run_skipping(run_round)
+def test_an_input_is_withdrawn_or_taken_by_a_turn() -> None:
+    for seed in (29, 71, 94, *range(1000, 1006)):
+        interleave_in_memory(seed, (*TALK, "withdraw", "withdraw"))
 
 
 @SETS

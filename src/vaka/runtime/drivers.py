@@ -33,7 +33,7 @@ from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, PermissionRequestHandler, TokenStats
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
-from vaka.runtime.session_edits import write_event
+from vaka.runtime.session_edits import write_event, write_event_if
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.runtime.workspace import describe_workspace, require_unchanged, works_in_folder
 
@@ -200,17 +200,24 @@ class SessionDrivers:
         """
         driver = self.active.get(session)
         if driver is None or not await driver.wait_started() or driver.ending:
-            if not _is_waiting((await reopen(self.store, session)).state, body.input):
-                return False
-            await self.write(session, body)
-            return True
+            return await self._withdraw_idle(session, body)
         if driver.waiting_for_claim:
             raise Busy(f"session {session!r} is run by another process, which has its queue")
         await driver.sync()
+        if driver.log.released:
+            return await self._withdraw_idle(session, body)
         if not _is_waiting(driver.log.state, body.input) or body.input in driver.current_inputs:
             return False
         await driver.log.append(EventScope(), body)
         return True
+
+    async def _withdraw_idle(self, session: SessionId, body: InputWithdrawn) -> bool:
+        """Withdraw an input of a session that this process does not run, if it still waits when that is written."""
+        if not _is_waiting((await reopen(self.store, session)).state, body.input):
+            return False
+        await self.require_idle(session)
+        body, now = self.secrets.redact_struct(body), self.timestamp()
+        return await write_event_if(self.store, session, body, now, lambda state: _is_waiting(state, body.input))
 
     async def require_idle(self, session: SessionId) -> None:
         """Raise ``Busy`` while this process runs a turn of a session; wait for a driver that has released it."""

@@ -14,6 +14,7 @@ from vaka.core.loop.turn import TurnInput, run_turn
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout, Follower
+from vaka.core.session.fold_inputs import withdrawn_inputs
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
@@ -366,18 +367,14 @@ class SessionDriver:
         return self._has_work()
 
     def _has_work(self) -> bool:
-        state = self.log.state
-        return bool(state.turn or state.inputs or self.new_inputs)
+        return bool(self.log.state.turn or self._queued_inputs() or self.new_inputs)
 
     def _next_opening(self) -> TurnInput | None:
         """Return the input of the next turn, ``None`` to finish the unfinished one."""
-        state = self.log.state
-        if state.turn is not None:
+        if self.log.state.turn is not None:
             return None
-        waiting = self._queued_inputs()
-        if waiting:
-            first = waiting[0]
-            return TurnInput(content=first.content, keys=(first.key,))
+        if waiting := self._queued_inputs():
+            return TurnInput(content=waiting[0].content, keys=(waiting[0].key,))
         added = self.new_inputs.pop(0)
         return TurnInput(content=added.content, keys=(added.key,), fresh=(added,))
 
@@ -391,7 +388,9 @@ class SessionDriver:
         if not self.log.state.inputs:
             return []
         queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}
-        return sorted((queued[key] for key in self.log.state.inputs), key=lambda added: added.policy != "interrupt")
+        withdrawn = withdrawn_inputs(self.log.deferred)
+        inputs = [queued[key] for key in self.log.state.inputs if key not in withdrawn]
+        return sorted(inputs, key=lambda added: added.policy != "interrupt")
 
     def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
         """Return the last of some inputs that sets a model or options."""

@@ -7,6 +7,7 @@ from vaka.core.ports.store import Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted
 from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
@@ -66,6 +67,17 @@ async def write_event(store: Store, session: SessionId, body: Body, timestamp: s
         return [(EventScope(), body)]
 
     return (await _append_composed(store, session, compose, timestamp))[0]
+
+
+async def write_event_if(
+    store: Store, session: SessionId, body: Body, timestamp: str, holds: Callable[[SessionState], bool]
+) -> bool:
+    """Append one event if something holds for the session then; return whether it does."""
+
+    async def compose(now: OpenedSession) -> list[tuple[EventScope, Body]]:
+        return [(EventScope(), body)] if holds(now.state) else []
+
+    return bool(await _append_composed(store, session, compose, timestamp))
 
 
 async def _append_composed(

@@ -6,6 +6,7 @@ from typing import Any
 from vaka.core.session.state import QueuedInput, SessionState
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import EventScope
 
 
 def take_inputs(state: SessionState, seq: int, keys: Iterable[str]) -> None:
@@ -14,6 +15,11 @@ def take_inputs(state: SessionState, seq: int, keys: Iterable[str]) -> None:
         queued = state.inputs.pop(key, None)
         if queued:
             state.taken[queued.seq] = seq
+
+
+def withdrawn_inputs(entries: Iterable[tuple[EventScope, Body]]) -> set[str]:
+    """Return the keys of the inputs that events withdraw which are about to be written."""
+    return {body.input for _, body in entries if isinstance(body, control.InputWithdrawn)}
 
 
 def _input_added(state: SessionState, event: Event, body: control.InputAdded) -> None:

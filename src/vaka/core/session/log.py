@@ -237,7 +237,7 @@ class Log:
             except Unavailable:
                 raise
             except StoreError:
-                self._attempts.remove(attempt)
+                self._attempts = [other for other in self._attempts if other is not attempt]
                 raise
         elif attempt.release:
             await self.store.events.release(self.session, self.term)
