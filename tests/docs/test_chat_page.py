@@ -46,7 +46,8 @@ async def test_the_tables_list_every_key_and_command_and_no_others(
     monkeypatch.chdir(tmp_path)
     agent: Agent[Any] = Agent("talker", model=Scripted([]))
     async with Runtime(agent=agent, sandbox="off") as runtime, chat_in_process(runtime) as chat:
-        bindings: Any = chat.chat.screen.app.key_bindings
+        screen: Any = chat.chat.screen
+        bindings = screen.app.key_bindings
         keys = {name_of_keys(binding.keys) for binding in bindings.bindings} - {""}
         commands = set(chat.chat.commands.help_texts)
     table = section("Keys")

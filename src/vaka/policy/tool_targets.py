@@ -84,7 +84,7 @@ _WILDCARDS = frozenset("*?[{\\")
 
 _UNKNOWN_TOOL = ToolTargets("none")
 
-_TARGETS = BUILTIN_TOOLS | {alias: BUILTIN_TOOLS[name] for alias, name in _TOOL_ALIASES.items()}
+_TARGETS = {**BUILTIN_TOOLS, **{alias: BUILTIN_TOOLS[name] for alias, name in _TOOL_ALIASES.items()}}
 
 
 def builtin_name_of(name: str) -> str:
