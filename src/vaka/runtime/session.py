@@ -139,6 +139,7 @@ class Session(Generic[Deps]):
                 last = TurnCollector(self.id)
                 for event in await self.last_turn():
                     last.record(event)
+                await last.restore_text(self._runtime.store.blobs)
                 info = None if last.ended else await self._runtime.store.sessions.find(self.id)
                 if info is None or not info.turn:  # otherwise a turn has begun since
                     return None, last

@@ -5,6 +5,8 @@ from typing import Self
 
 import msgspec
 
+from vaka.core.messages.blobs import restore_content
+from vaka.core.ports.store import BlobStore
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types import progress
@@ -12,12 +14,14 @@ from vaka.core.types.control import InputAdded, InputWithdrawn, SessionOpened, S
 from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, NotFound, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
-from vaka.core.types.message import text_of
+from vaka.core.types.message import Content, text_of
 from vaka.runtime.options import ModeContext, Request, Response
 
 _TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
 
-_COUNTED_TYPES = frozenset[type]({*_TURN_ENDS, progress.StepStarted, progress.ToolCalled, progress.ToolFailed})
+_COUNTED_TYPES = frozenset[type](
+    {*_TURN_ENDS, progress.StepStarted, progress.ToolCalled, progress.ToolFailed, progress.MessageCompleted}
+)
 
 _REFUSAL_REASONS = ("denied", "expired")
 
@@ -34,6 +38,8 @@ class TurnCollector:
         self.steps = 0
         self.tool_names: list[str] = []
         self.denied_calls: list[str] = []
+        self._answer: Content = ()
+        self._full_text = ""
 
     @property
     def ended(self) -> bool:
@@ -86,9 +92,17 @@ class TurnCollector:
             case progress.ToolFailed(result=result):
                 if result.reason in _REFUSAL_REASONS:
                     self.denied_calls.append(result.call)
+            case progress.MessageCompleted(content=content):
+                self._answer = content if not event.path and text_of(content) else self._answer
             case body:
                 if isinstance(body, _TURN_ENDS) and not event.path:
                     self.end_event = event
+
+    async def restore_text(self, blobs: BlobStore) -> None:
+        """Read the text of an answer that is too large for an event; the last event of the turn has its beginning."""
+        text = getattr(self.end_event.data, "text", "") if self.end_event is not None else ""
+        if text and text == text_of(self._answer):
+            self._full_text = text_of(await restore_content(blobs, self._answer))
 
     def summarize(self) -> Response:
         """Return the response of the turn, whether it succeeded or not."""
@@ -101,7 +115,7 @@ class TurnCollector:
         assert isinstance(body, _TURN_ENDS)  # noqa: S101  # record() stores no other type
         stop = {"turn.failed": "failed", "turn.cancelled": "cancelled", "turn.interrupted": "interrupted"}
         return Response(
-            text=body.text, session_id=self.session, turn_id=self.end_event.turn,
+            text=self._full_text or body.text, session_id=self.session, turn_id=self.end_event.turn,
             stop=getattr(body, "stop", None) or stop[body.type],  # type: ignore[arg-type]  # one of the literals
             limit=getattr(body, "limit", ""), usage=body.usage, steps=self.steps, tool_calls=tuple(self.tool_names),
             denied=tuple(self.denied_calls), code=getattr(body, "code", ""),
@@ -131,7 +145,10 @@ class TurnReader(Subscription):
         if not events:
             session = self._collector.session
             raise self._follower.error or Closed(f"session {session!r} stopped before its turn had ended; resume it")
-        return self._collector.take_events(events)
+        turn_events = self._collector.take_events(events)
+        if self._collector.ended:
+            await self._collector.restore_text(self._hub.store.blobs)
+        return turn_events
 
 
 class TurnStream:

@@ -124,6 +124,7 @@ class TurnRunner:
                 with suppress(asyncio.CancelledError):
                     await prompter
         self.report.recorder.signal = signals.code
+        await self.report.recorder.collector.restore_text(self.runtime.store.blobs)
         return self.report.finish(hint=self._refusal_hint())
 
     def _refusal_hint(self) -> str:

@@ -242,6 +242,8 @@ class StreamedRun:
         async with aclosing(self.runtime.follow(self.session.id, after=cursor)) as events:
             async for event in events:
                 await self.report.write_event(event)
+                if self.report.recorder.ended:
+                    await self.report.recorder.collector.restore_text(self.runtime.store.blobs)
                 self._track(event)
 
     def _track(self, event: Event) -> None:

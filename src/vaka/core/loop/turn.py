@@ -12,7 +12,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.step import begin_step, call_model, steered_inputs
 from vaka.core.loop.tools.calls import run_calls
 from vaka.core.messages.blobs import offload, restore_content
-from vaka.core.messages.output import OutputCheck, ask_again
+from vaka.core.messages.output import OutputCheck, ask_again, find_errors
 from vaka.core.messages.prompt import turn_input_content
 from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.stop import TurnStopped
@@ -50,7 +50,7 @@ async def run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
     turn.timer.start()
     try:
         ending = await _run_after_agent(turn, await _run_agent(turn, turn_input))
-        return ending if turn.recipe.check_output is None else _check_output(turn.recipe.check_output, ending)
+        return ending if turn.recipe.check_output is None else await _check_text(turn, turn.recipe.check_output, ending)
     finally:
         turn.budget.close(charged)
 
@@ -147,7 +147,7 @@ async def _must_go_on(turn: Turn) -> bool:
     if steered_inputs(turn):
         return True
     check = turn.recipe.check_output
-    if check is not None and ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries):
+    if check is not None and await ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries):
         return True
     number = turn.agent_progress.continued + 1
     if number > turn.limits.max_continuations or "before_stop" not in turn.middleware.handled:
@@ -172,9 +172,9 @@ async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
     return Ending(kind="failed", text=ending.text, code=code, message=message)
 
 
-def _check_output(check: OutputCheck, ending: Ending) -> Ending:
+async def _check_text(turn: Turn, check: OutputCheck, ending: Ending) -> Ending:
     """Return the ending, failed if its text does not fit: a middleware or a script may have written it."""
-    errors = check(ending.text) if ending.kind == "completed" and not ending.limit else ""
+    errors = await find_errors(turn.log, turn.scope, check, ending.text) if ending.is_answer else ""
     return Ending(kind="failed", text=ending.text, code=InvalidOutput.code, message=errors) if errors else ending
 
 

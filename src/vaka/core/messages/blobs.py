@@ -110,8 +110,24 @@ async def offload_result(log: Log, result: ToolResult) -> ToolResult:
     content = await offload(log, result.content)
     if content is result.content:
         return result
-    value = result.value if len(_encode(result.value)) <= BLOB_THRESHOLD else None
-    return msgspec.structs.replace(result, content=content, value=value)
+    encoded = _encode(result.value)
+    if len(encoded) <= BLOB_THRESHOLD:
+        return msgspec.structs.replace(result, content=content)
+    is_content = result.content == (Text(text=encoded.decode()),)
+    return msgspec.structs.replace(result, content=content, value=None, value_in_content=is_content)
+
+
+async def restore_result(blobs: BlobStore, result: ToolResult) -> ToolResult:
+    """Return ``result`` with the content of its blobs, and its value."""
+    if not _names_blobs(result.content):
+        return result
+    restored = msgspec.structs.replace(result, content=await restore_content(blobs, result.content))
+    if not result.value_in_content:
+        return restored
+    try:
+        return msgspec.structs.replace(restored, value=msgspec.json.decode(restored.text))
+    except msgspec.DecodeError:
+        return restored  # the blob was erased
 
 
 async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:

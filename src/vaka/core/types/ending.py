@@ -59,3 +59,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
             return progress.TurnInterrupted(note=self.message, text=self.text, usage=usage, code=self.code)
         stop: Literal["end", "limit"] = "limit" if self.limit else "end"
         return progress.TurnCompleted(text=self.text, stop=stop, limit=self.limit, usage=usage)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the text is a complete answer."""
+        return self.kind == "completed" and not self.limit

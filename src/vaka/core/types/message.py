@@ -175,6 +175,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     reason: FailureReason = ""
     value: JSON = None
     """The result as data, for programs; the model reads ``content``."""
+    value_in_content: bool = False
+    """True when the content is the value as JSON, which is too large to be repeated in ``value``."""
 
     @property
     def text(self) -> str:

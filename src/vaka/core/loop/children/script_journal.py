@@ -8,7 +8,7 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.tools.calls import CallBatch, CallJob, result_event
-from vaka.core.messages.blobs import BLOB_THRESHOLD
+from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_result
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.state import OpenCall, call_id, child_name
 from vaka.core.session.stop import TurnStopped
@@ -113,6 +113,7 @@ class ScriptJournal:
             result = self._results.get(body.call) if body.call else None
             if body.call and result is None:
                 raise ReplayError(f"the log does not have the result of {body.call}, which answered {body.name}")
+            result = result and await restore_result(self.turn.log.store.blobs, result)
             yield ScriptAnswer(request, value, body.error, body.at, result)
 
     async def _load_blob(self, body: ScriptAnswered, blob: Digest) -> JSON:
@@ -165,7 +166,7 @@ class ScriptJournal:
             self._check_same(recorded, request)
             known = self._results.get(recorded.call)
             if known is not None:
-                return known
+                return await restore_result(self.turn.log.store.blobs, known)
             open = self.turn.state.open.get(recorded.call)
             open = self._restore_secrets(open, arguments) if open and secrets.is_active else open
         async with self._slots:
@@ -175,7 +176,7 @@ class ScriptJournal:
             end = await _run_script_call(self.turn, open, lambda id: self._call_event(request, id))
         if not repeatable:
             await self.commit()
-        return secrets.redact_struct(end) if secrets.is_active else end
+        return await restore_result(self.turn.log.store.blobs, secrets.redact_struct(end) if secrets.is_active else end)
 
     def child_of(self, request: ScriptRequest) -> str:
         """Return the name of the child agent that a request runs, ``""`` before its call is made."""

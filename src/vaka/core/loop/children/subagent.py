@@ -12,6 +12,7 @@ from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
 from vaka.core.messages.blobs import BLOB_THRESHOLD
+from vaka.core.messages.output import restore_answer
 from vaka.core.messages.tool_result import failed_result
 from vaka.core.ports.store import BlobStore
 from vaka.core.ports.tool import Tool, ToolContext
@@ -70,8 +71,9 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
         return suspended
     finally:
         stop.close()
+    text = await restore_answer(turn.log, turn.scope, ending.text)
     await _write_completion(context, turn, ending, kept=after is not None)
-    return ending
+    return msgspec.structs.replace(ending, text=text)
 
 
 def _check_child_limits(parent: Turn, name: str) -> Ending | None:
