@@ -121,7 +121,8 @@ async def test_enter_sends_while_text_is_printed() -> None:
 
 async def test_of_a_question_that_does_not_fit_the_beginning_is_printed_and_the_choices_stay() -> None:
     async with running_screen() as run:
-        asked = asyncio.create_task(run.screen.ask("\n".join([*(f"line {n}" for n in range(100)), "[y] [n]"]), "yn"))
+        question = "\n".join([*(f"line {n}" for n in range(100)), "[y] [n]"])
+        asked = asyncio.create_task(run.screen.ask(lambda: question, "yn"))
         await run.wait_drawn("[y] [n]")
         written = "".join(run.frames)
         assert [n for n in range(100) if f"line {n}" not in written] == []

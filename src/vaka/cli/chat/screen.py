@@ -215,17 +215,16 @@ class ChatScreen:
             text: The input at the beginning.
         """
         async with self._question_lock:
-            shown = prompt if callable(prompt) else partial(str, self._print_beginning(prompt))
+            shown = prompt if callable(prompt) else partial(str, prompt)
+            beginning, _ = self._split_question(shown())
+            self.print("\n".join([*beginning, ""]) if beginning else "")
             return await self._ask(ScreenQuestion(shown, keys, actions or {}), on_text, text)
 
-    def _print_beginning(self, prompt: str) -> str:
-        """Print the beginning of a question that does not fit the terminal; return the rest, with its choices."""
-        lines = prompt.split("\n")
-        room = max(self.rows - MAX_ASKING_LINES, 4)
-        if len(lines) <= room:
-            return prompt
-        self.print("\n".join(lines[:-room]) + "\n")
-        return "\n".join(lines[-room:])
+    def _split_question(self, text: str) -> tuple[list[str], list[str]]:
+        """Return the lines of a question that do not fit the terminal, and the rest, which has its choices."""
+        lines = text.split("\n")
+        fit = max(len(lines) - max(self.rows - MAX_ASKING_LINES, 4), 0)
+        return lines[:fit], lines[fit:]
 
     async def _ask(self, question: ScreenQuestion, on_text: Callable[[str], None] | None, text: str) -> str | None:
         draft, self._question = self.buffer.document, question
@@ -292,7 +291,7 @@ class ChatScreen:
         return [("class:prompt", self._sign)]
 
     def _question_text(self) -> AnyFormattedText:
-        return ANSI(self._question.prompt()) if self._question is not None else ""
+        return ANSI("\n".join(self._split_question(self._question.prompt())[1])) if self._question is not None else ""
 
     def _bindings(self, more: Sequence[tuple[str, Callable[[], None]]], has_queue: Callable[[], bool]) -> KeyBindings:
         bindings = KeyBindings()

@@ -38,6 +38,7 @@ class SlashCommands:
 
     def __init__(self, conversation: "Chat") -> None:
         self._chat = conversation
+        self._has_shown = False
         self._commands: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {
             "help": (self._help, translate("the commands and keys")),
             "model": (self._model, translate("[NAME]: the model of the next turns")),
@@ -80,9 +81,12 @@ class SlashCommands:
         if name not in self._commands:
             near = fuzzy_sort(name, self._commands)
             raise UsageError(f"there is no command /{name}{f'; did you mean /{near[0]}?' if near else ''} See /help")
+        self._has_shown = False
         await self._commands[name][0](argument.strip())
+        self._chat.screen.print("\n" if self._has_shown else "")
 
     def _show(self, *lines: str) -> None:
+        self._has_shown = True
         for line in lines:
             self._chat.print_note(line)
 
