@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.matching.secret_samples import Sample, make_samples
 from vaka.core.session.redaction import StreamRedactor, redact_text
-from vaka.matching.secrets import SECRET_FORMATS
+from vaka.matching.secrets import SECRET_FORMATS, SecretFormats
 
 SAMPLES = list(make_samples())
 MAX_FALSE_ALARMS = 0.005
@@ -117,6 +117,40 @@ def test_ordinary_code_gives_few_false_alarms() -> None:
     changed = [line for line in lines if redact(line) != line]
     assert len(lines) > 10_000
     assert len(changed) <= MAX_FALSE_ALARMS * len(lines), changed
+
+
+HOSTILE = (
+    "\\",
+    "\x1b[",
+    "token=",
+    "password=",
+    "session=",
+    "otpauth://secret=",
+    "-----BEGIN PRIVATE KEY-----\nA",
+    "$6$",
+    "xoxb-",
+)
+
+
+def test_hostile_text_takes_a_bounded_number_of_steps() -> None:
+    """A text is looked at a number of times that grows with the logarithm of its length, and each time once."""
+    for text in HOSTILE:
+        finder = CountingFinder()
+        redactor, whole = StreamRedactor(finder), text * (4_000 // len(text))
+        for at in range(0, len(whole), 4):
+            redactor.feed(whole[at : at + 4])
+        redactor.feed("", last=True)
+        assert finder.characters < 60 * len(whole), text
+
+
+class CountingFinder(SecretFormats):
+    """Counts the characters that it looks at."""
+
+    characters = 0
+
+    def find_spans(self, text: str, start: int) -> list[tuple[int, int]]:
+        self.characters += len(text)
+        return super().find_spans(text, start)
 
 
 # The first letter of some tokens is not withheld: ordinary texts often end with it.

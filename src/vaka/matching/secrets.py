@@ -23,11 +23,14 @@ from vaka.matching.secret_rules import (
 
 _EDGE = "(?<![A-Za-z0-9_])"
 _SEPARATORS = "_.~$-"
+_MAX_CHECKED = 512
+"""Characters of a value that decide whether it is a secret."""
 _GUARDED = 420
 """A value of a kind that has at most so many characters does not continue with more of them."""
 
 _ESCAPE = re.compile(
-    r"(?P<gone>(?:\x1b|\\+(?:u001[bB]|x1[bB]|033|e))\[[0-?]*[ -/]*[@-~])|(?P<char>\\+[nrt\"'/])|\x1b[@-Z\\^_]"
+    r"(?P<gone>(?:\x1b|(?<!\\)\\+(?:u001[bB]|x1[bB]|033|e))\[[0-?]*[ -/]*[@-~])|(?P<char>(?<!\\)\\+[nrt\"'/])"
+    r"|\x1b[@-Z\\^_]"
 )
 _OPEN_ESCAPE = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*)?|\\+(?:(?:u0{0,2}1?[bB]?|x1?[bB]?|0?3?3?|e)(?:\[[0-?]*)?)?)\Z")
 _CHARS = {"n": "\n", "r": "\r", "t": "\t"}
@@ -111,8 +114,9 @@ class _Rule:
         position = max(start - MAX_CONTEXT, 0)
         while match := self._complete.search(text, position):
             position = match.start() + 1
-            if match.end(1) > start and (is_secret is None or is_secret(match[1])):
+            if match.end(1) > start and (is_secret is None or is_secret(match[1][:_MAX_CHECKED])):
                 yield match.span(1)
+                position = max(position, match.end(1) - MAX_CONTEXT)  # a later match may end later
 
     def match_at(self, text: str, at: int) -> tuple[int, int] | None:
         match, is_secret = self._complete.match(text, at), self.rule.is_secret

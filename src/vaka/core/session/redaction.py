@@ -273,12 +273,14 @@ class StreamRedactor:
 
     def __init__(self, finder: SecretFinder) -> None:
         self._finder = finder
-        self._withheld: str = ""
-        self._context: str = ""
+        self._withheld, self._context, self._enough = "", "", 0
 
     def feed(self, text: str, *, last: bool = False) -> str:
         """Add a piece; return the text that is settled now, and with ``last`` the rest."""
         if not text and not self._withheld:
+            return ""
+        if len(self._withheld) + len(text) < self._enough and not last:
+            self._withheld += text  # a long text is looked at again only when it has grown by an eighth
             return ""
         new, finder, at = text, self._finder, len(self._context)
         text = self._context + self._withheld + new
@@ -296,4 +298,5 @@ class StreamRedactor:
             at = end
         pieces.append(text[at:hold])
         self._withheld, self._context = text[hold:], text[max(hold - finder.context, 0) : hold]
+        self._enough = len(self._withheld) * 9 // 8 - 16
         return "".join(pieces)
