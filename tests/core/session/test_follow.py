@@ -144,7 +144,7 @@ class TestOneProcess:
         assert visible_texts(reader.events) == ["[redacted] " * 2 * MAX_QUEUED + "[redacted]."]
         await reader.stop()
 
-    async def test_deltas_before_and_after_a_follower_joins_are_in_its_first_snapshot(self, harness: LogHarness) -> None:
+    async def test_deltas_before_and_after_a_follower_joins_are_in_its_snapshot(self, harness: LogHarness) -> None:
         log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
         log.publish_live(T1, text_delta("He", 0))
