@@ -196,10 +196,12 @@ def continue_session(
     again = {name: value for name, value in again.items() if flags["verbose"] or name in _WIDENING_FLAGS}
     if again:
         notes.append(f"as it was run before: {format_flags(again)}")
-    return Continuation(
-        record=record, flags=restored, settings=load_flag_settings(restored),
-        elsewhere=trust_root_of(Path.cwd()) != project, notes=tuple(notes),
+    continued = Continuation(
+        record=record, flags=restored, settings=settings, elsewhere=trust_root_of(Path.cwd()) != project,
+        notes=tuple(notes),
     )  # fmt: skip
+    with explain_recorded_flags(continued):
+        return msgspec.structs.replace(continued, settings=load_flag_settings(restored))
 
 
 def find_record_of_flags(flags: Mapping[str, Any], settings: Settings) -> SessionRecord | None:
@@ -215,7 +217,7 @@ def find_record_of_flags(flags: Mapping[str, Any], settings: Settings) -> Sessio
 
 @contextmanager
 def explain_recorded_flags(continued: Continuation) -> Generator[None]:
-    """Add to an error about the agent, the model or a tool file of the last run that a flag replaces it."""
+    """Add to an error about the agent, the model or a file of the last run that a flag replaces it."""
     try:
         yield
     except (ConfigError, UsageError) as error:
@@ -224,7 +226,7 @@ def explain_recorded_flags(continued: Continuation) -> Generator[None]:
         if record is None or run is None:
             raise
         recorded = {"agent": (run.agent,), "model": (run.model,), "tools": run.tools}
-        recorded |= {name: (str(run.flags.get(name) or ""),) for name in _TEXT_FLAGS}
+        recorded |= {name: (str(run.flags.get(name) or ""),) for name in (*_TEXT_FLAGS, *_PATH_FLAGS)}
         for name, values in recorded.items():
             named = [value for value in values if value and _is_named(_file_of_flag(value), message)]
             if named and continued.flags[name] in (named[0], values):
