@@ -229,10 +229,7 @@ _NAME_FIELDS = frozenset(
 
 
 class _TextGetters(dict[type, "Callable[[Any], Any] | None"]):
-    """For each type a function that returns the field with text of users, models or tools, or a tuple of several.
-
-    Names are not such text.
-    """
+    """For each type a function that returns its text of users, models or tools, without names; a tuple of several."""
 
     def __missing__(self, kind: type) -> "Callable[[Any], Any] | None":
         paths = list(_text_paths(kind)) if issubclass(kind, msgspec.Struct) else []
