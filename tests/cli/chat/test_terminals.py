@@ -90,7 +90,7 @@ def test_a_storm_of_new_sizes_while_an_answer_streams_loses_nothing(shell: Shell
             chat.resize(40 + number % 50, 20 + number % 7)
         chat.resize(60, 24)
         chat.expect("word299")
-        chat.expect("continue", gone=True)
+        chat.expect("Esc interrupts", gone=True)
         chat.say("/exit")
         assert chat.wait_exit() == 0
 
