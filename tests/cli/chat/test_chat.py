@@ -291,3 +291,13 @@ def test_a_plain_chat_prints_lines_and_never_draws_them_again(shell: Shell) -> N
         assert "\nPaid.\n" in chat.text
         assert "○ pay" in chat.text
         assert b"\x1b" not in chat.written
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines_only(shell: Shell) -> None:
+    shell.write_script(say_line("**Fine.**"))
+    with ChatTerminal(shell, "--model", "scripted:script.jsonl", TERM="dumb") as chat:
+        chat.expect("/help")
+        chat.send("Go.\n")
+        chat.expect("\nFine.\n")
+        chat.expect("ready")
+        assert b"\x1b" not in chat.written

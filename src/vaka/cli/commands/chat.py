@@ -100,7 +100,7 @@ def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
             return await store.sessions.find(parse_session_id(wanted))
         color = _theme_of(settings) != "none"
         return await lazy.pick_session()(
-            store, everywhere=everywhere, color=color, unicode=locale_has_unicode(), plain=settings["plain"] == "on"
+            store, everywhere=everywhere, color=color, unicode=locale_has_unicode(), plain=_is_plain(settings)
         )
 
     info = with_store(settings, find)
@@ -124,7 +124,7 @@ def _converse(continued: Continuation, prompt: str) -> int:
             chat_settings = _chat_settings(runtime, continued.settings, flags)
             return await lazy.chat()(runtime, session, chat_settings).run(prompt, keys=keys)
 
-    if continued.settings["plain"] == "on":  # the terminal edits the lines
+    if _is_plain(continued.settings):  # the terminal edits the lines
         return run_loop(work(""))
     with TypeAhead() as typed:
         return run_loop(work(typed.keys))
@@ -135,11 +135,16 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
         runtime.env.policy = policy_from_settings(load_flag_settings({**flags, "permission_mode": mode}))
 
     return lazy.chat_settings()(
-        theme=_theme_of(settings), plain=settings["plain"] == "on", notify=settings["notify"],
+        theme=_theme_of(settings), plain=_is_plain(settings), notify=settings["notify"],
         unicode=locale_has_unicode(), busy=flags["while_busy"],
         project_commands=lazy.project_commands(config_context()) if runtime.options.project is not None else {},
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
     )  # fmt: skip
+
+
+def _is_plain(settings: Settings) -> bool:
+    """Whether the chat prints lines only: the settings say so, or the terminal cannot move its cursor."""
+    return settings["plain"] == "on" or os.environ.get("TERM") == "dumb"
 
 
 def _theme_of(settings: Settings) -> str:
