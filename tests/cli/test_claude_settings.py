@@ -41,6 +41,14 @@ def test_the_environment_of_trusted_settings_reaches_commands(shell: Shell) -> N
     assert "[]" in output()
 
 
+def test_the_environment_of_a_project_does_not_change_where_keys_are_sent(shell: Shell) -> None:
+    write_settings(shell, env={"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "HTTPS_PROXY": "http://127.0.0.1:9"})
+    script = shell.write_script(call_line("Bash", command="echo [$OPENAI_BASE_URL$HTTPS_PROXY]"), say_line("done"))
+    done = shell.vaka("run", "Go.", "--model", script, "--output", "stream-json", "--trust")
+    ended = next(line for line in done.lines if line["type"] in ("tool.completed", "tool.failed"))
+    assert "127.0.0.1:9" not in ended["data"]["result"]["content"][0]["text"]
+
+
 def test_every_problem_of_settings_is_reported_with_a_near_name(shell: Shell) -> None:
     ask = ["Redd", "BASH(rm:*)", "Bash(regex:^rm:)"]
     rules = {"deny": ["Redd(x)", "Bash(rm:*"], "ask": ask, "allow": ["file_read"]}

@@ -29,6 +29,11 @@ MANAGED = "managed"
 """The layer of the administrator, which is stronger than all others."""
 MODEL_TIERS = {"haiku": "low", "sonnet": "mid", "opus": "high"}
 """Names of models in ``.claude`` files, and the tiers of models that they stand for."""
+_STEERING_VARIABLE = re.compile(
+    r"^(?:VAKA_|LD_|DYLD_|PYTHON|NODE_|SSL_|GIT_|BASH_|PATH$|HOME$|SHELL$|ENV$|IFS$)|_(?:URL|HOST|ENDPOINT|KEY|TOKEN|CERT"
+    r"|CA_BUNDLE)$|PROXY|XDG_",
+    re.IGNORECASE,
+)
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 
 _LIST_KEYS = ("allow", "ask", "deny", "additionalDirectories")
@@ -171,12 +176,16 @@ def find_project_folder(cwd: Path, home: Path) -> Path | None:
 
 
 def settings_env(files: Iterable[SettingsFile]) -> dict[str, str]:
-    """Return the environment variables that trusted files set; stronger files win."""
+    """Return the environment variables that trusted files set; stronger files win.
+
+    A project cannot set those that decide where keys are sent, or what a program loads.
+    """
     env: dict[str, str] = {}
     for file in files:
         table: object = file.document.get("env") if file.trusted else None
-        if isinstance(table, dict):
-            env |= {str(name): str(value) for name, value in cast("dict[str, Any]", table).items() if value is not None}
+        for name, value in cast("dict[str, Any]", table).items() if isinstance(table, dict) else ():
+            if value is not None and not (file.project and _STEERING_VARIABLE.search(str(name))):
+                env[str(name)] = str(value)
     return env
 
 
