@@ -375,6 +375,15 @@ def test_everyday_commands_stay_allowed_under_rules_for_files(workspace: Path) -
     assert [command for command in POSSIBLE if decide(command, workspace) != "allow"] == ["HISTFILE=.env; history -r"]
 
 
+def test_variables_that_refer_to_themselves_are_unknown(workspace: Path) -> None:
+    assert decide('x=$x; cat "$x"', workspace, *RULES) == "ask"
+    assert decide('x=$y; y=$x; cat "$x"', workspace, *RULES) == "ask"
+    chain = "".join(f"v{number}=$v{number + 1}; " for number in range(400))
+    assert decide(f'{chain}cat "$v0"', workspace, *RULES) == "ask"
+    assert decide("x=$x; for f in *; do cat $f$x; done; " * 40, workspace, *RULES) == "ask"
+    assert decide("git -C . " * 500, workspace, *RULES) == "allow"
+
+
 def test_a_pattern_matches_the_files_on_disk(workspace: Path) -> None:
     assert decide("cat *.json", workspace, *RULES) == "deny"
     assert decide("cat *", workspace, *RULES) == "deny"

@@ -180,6 +180,9 @@ def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
         yield from code.split() if takes_commands(words) else ()
 
 
+_MAX_FOLDERS = 64
+"""Folders that options may name; each is tried with each operand."""
+
 _FOLDER_OPTION = re.compile(r"(?:-C|-D|--chdir|--directory|--cwd)=?(.*)", re.DOTALL)
 
 
@@ -189,7 +192,7 @@ def _folders_of(words: Words) -> list[str]:
     for word, after in zip(words[1:], (*words[2:], None), strict=False):
         if found := _FOLDER_OPTION.fullmatch(word.path or ""):
             folders.append(found[1] or (after.path or "" if after is not None else ""))
-    return [folder for folder in folders if folder]
+    return list(dict.fromkeys(filter(None, folders)))[:_MAX_FOLDERS]
 
 
 def _join_each(folders: list[str], path: str) -> list[str]:

@@ -52,6 +52,7 @@ class PossibleFiles:
 
     def __init__(self, script: ShellScript) -> None:
         self._script = script
+        self._known_values: dict[str, list[_Value]] = {}
         self._dotglob = "dotglob" in script.text
         self._flags = re.IGNORECASE if "nocaseglob" in script.text else re.NOFLAG
 
@@ -127,13 +128,15 @@ class PossibleFiles:
         """Return the values that a word may have."""
         if word.value is not None:
             return [(word.value,)]
+        if depth > _MAX_DEPTH:
+            return [(None,)]
         choices: list[list[_Value]] = [
             [(piece,)] if isinstance(piece, str) else self._values_of_expansion(piece, depth) for piece in word.pieces
         ]
         count = 1
         for choice in choices:
             count *= max(len(choice), 1)
-        if count > _MAX_ALTERNATIVES or depth > _MAX_DEPTH:
+        if count > _MAX_ALTERNATIVES:
             return [(None,)]
         return [tuple(piece for value in values for piece in value) for values in product(*choices)]
 
@@ -153,6 +156,13 @@ class PossibleFiles:
         return [] if expansion.kind == "process" else [(None,)]
 
     def _values_of_parameter(self, name: str, depth: int) -> list[_Value]:
+        if name not in self._known_values:
+            self._known_values[name] = [(None,)]  # a variable may be part of its own value
+            values = self._assigned_values_of(name, depth)
+            self._known_values[name] = values if len(values) <= _MAX_ALTERNATIVES else [(None,)]
+        return self._known_values[name]
+
+    def _assigned_values_of(self, name: str, depth: int) -> list[_Value]:
         script = self._script
         found = _NAMED.fullmatch(name)
         words: Sequence[Word] = ()
