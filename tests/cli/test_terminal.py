@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.cli.chat.chat_terminal import ChatTerminal
-from tests.cli.shell import Shell, Terminal, call_line, say_line
+from tests.cli.shell import TIMEOUT, Shell, Terminal, call_line, say_line
 from vaka.cli import lazy
 
 
@@ -31,6 +31,14 @@ def test_an_approved_call_runs(paying: Shell) -> None:
     assert (paying.folder / "ledger").read_text() == "5\n"
     resolved = next(e["data"] for e in paying.events("s") if e["type"] == "approval.resolved")
     assert (resolved["decision"], resolved["by"]) == ("approve", "kim")
+
+
+def test_a_run_ends_when_its_terminal_is_closed_at_an_approval(paying: Shell) -> None:
+    screen = run_at_terminal(paying, "Pay.", "--session", "s")
+    screen.expect("with feedback > ")
+    os.close(screen.master)
+    assert screen.process.wait(TIMEOUT) != 0
+    assert not (paying.folder / "ledger").exists()
 
 
 def test_a_rejection_reaches_the_model_with_its_reason(paying: Shell) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -125,9 +126,11 @@ class DecisionPrompter:
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.face.echo(f"error: {describe_error(error).message}")
         if self._active is not None and self._active[1] is task:
+            if error is not None:  # asked again, it would fail again
+                self._postponed.add(self._active[0])
+                with suppress(OSError):
+                    self.face.echo(f"error: {describe_error(error).message}")
             self._active = self._dialog = None
             self._update()
 

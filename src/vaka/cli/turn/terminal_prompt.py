@@ -6,6 +6,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -61,9 +62,10 @@ class TerminalPrompt:
         try:
             line = await self._read_line(shown)
         finally:
-            if can_erase:
-                self._erase(shown, line)
-            self._display.release()
+            with suppress(OSError):  # the terminal may be closed
+                if can_erase:
+                    self._erase(shown, line)
+                self._display.release()
         return line
 
     def echo(self, text: str) -> None:
@@ -85,18 +87,27 @@ class TerminalPrompt:
         sys.stderr.flush()
 
     async def _read_line(self, prompt: str) -> str | None:
-        """Return one line; ``None`` at the end of input. Input typed before the prompt is discarded."""
+        """Return one line; ``None`` at the end of input, also when the terminal was closed.
+
+        Input typed before the prompt is discarded.
+        """
         if sys.platform == "win32":
             click.echo(prompt, err=True, nl=False)
             return await asyncio.to_thread(sys.stdin.readline) or None
-        termios.tcflush(self._descriptor, termios.TCIFLUSH)
-        click.echo(prompt, err=True, nl=False)
+        try:
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+            click.echo(prompt, err=True, nl=False)
+        except (OSError, termios.error):
+            return None
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[bytes] = loop.create_future()
 
         def on_readable() -> None:
             if not ready.done():
-                ready.set_result(os.read(self._descriptor, 65536))
+                try:
+                    ready.set_result(os.read(self._descriptor, 65536))
+                except OSError:
+                    ready.set_result(b"")
 
         loop.add_reader(self._descriptor, on_readable)
         try:
