@@ -3,11 +3,11 @@
 import re
 
 import pytest
+from click.testing import CliRunner
 from inline_snapshot import snapshot
 
 from tests.cli.shell import Shell, call_line, say_line
-from vaka.cli.main import COMMANDS
-from vaka.config.setting_keys import SETTING_KEYS
+from vaka.cli.main import COMMANDS, cli
 
 
 def test_open_approvals_are_listed(shell: Shell) -> None:
@@ -151,7 +151,7 @@ def test_config_path_prints_the_files(shell: Shell) -> None:
 
 def test_config_validate_checks_files(shell: Shell) -> None:
     shell.write_file("good.toml", 'model = "local"\n')
-    assert shell.vaka("config", "validate", "good.toml").err == f"good.toml: ok, 1 of {len(SETTING_KEYS)} settings\n"
+    assert shell.vaka("config", "validate", "good.toml").err == "good.toml: ok\n"
     shell.write_file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
     done = shell.vaka("config", "validate", "good.toml", "bad.toml")
     assert (done.code, done.err.splitlines()[-1]) == (
@@ -266,7 +266,8 @@ def test_versions_are_printed_as_text_and_json(shell: Shell) -> None:
 
 
 def test_every_command_has_help_with_examples(shell: Shell) -> None:
-    assert all(name in shell.vaka("--help").out for name in COMMANDS)
+    overview = shell.vaka("--help").out
+    assert all(name in overview for name in COMMANDS)
     groups = {
         "sessions": ["list", "show", "export", "fork", "rewind", "verify", "gc", "delete"],
         "approvals": ["list", "resolve", "answer"], "tools": ["list", "call"],
@@ -275,8 +276,8 @@ def test_every_command_has_help_with_examples(shell: Shell) -> None:
     }  # fmt: skip
     for group, names in groups.items():
         for name in names:
-            done = shell.vaka(*filter(None, (group, name, "--help")))
-            assert (done.code, "Examples:" in done.out) == (0, True)
+            done = CliRunner().invoke(cli, [*filter(None, (group, name, "--help"))])
+            assert (done.exit_code, "Examples:" in done.output) == (0, True)
 
 
 def test_no_command_is_a_usage_error_with_help(shell: Shell) -> None:

@@ -67,7 +67,7 @@ def test_failures_are_part_of_the_conversation(shell: Shell) -> None:
     forked = shell.vaka("sessions", "fork", "s@5").out.strip()
     assert "forked from s@1.5" in shell.vaka("sessions", "show", forked).out
     shell.vaka("sessions", "rewind", "s", "1")
-    assert "rewound to 1" in shell.vaka("sessions", "show", "s").out
+    assert "rewound to event 1" in shell.vaka("sessions", "show", "s").out
 
 
 def test_a_session_can_be_followed_from_another_process(shell: Shell) -> None:
