@@ -126,7 +126,7 @@ HOSTILE = (
     "password=",
     "session=",
     "otpauth://secret=",
-    "-----BEGIN PRIVATE KEY-----\nA",
+    "-----BEGIN PRIVATE KEY-----\nA",  # not a secret
     "$6$",
     "xoxb-",
 )
