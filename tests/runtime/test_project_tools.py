@@ -94,6 +94,24 @@ async def test_changed_files_reach_the_next_model_call(folder: Path) -> None:
     assert "- new: New skill." in menu_of(model, 1)["Skill"]
 
 
+async def test_settings_that_cannot_be_read_for_a_moment_change_nothing(folder: Path) -> None:
+    clock = FakeClock()
+    write(folder / ".claude/settings.json", "{}")
+    write(folder / "CLAUDE.md", "Memory.")
+
+    @vaka.tool(effect="once")
+    async def change() -> str:
+        """Break the settings."""
+        clock.advance(2)
+        write(folder / ".claude/settings.json", "{ half")
+        return "changed"
+
+    model = ScriptedModel(call("change"), say("done"))
+    log = await run_in(folder, model, tools=(change,), clock=clock)
+    assert "Memory." in model.prompts[1].system
+    assert any("settings.json:1: not JSON" in event.data.message for event in log if event.type == "log")
+
+
 async def test_a_skill_is_named_in_the_menu_and_its_body_is_read_on_use(folder: Path) -> None:
     path = write_skill(folder, "review", "Look at $1 in ${CLAUDE_SKILL_DIR}.")
     write_skill(folder, "hidden", "B", "description: x\ndisable-model-invocation: true")

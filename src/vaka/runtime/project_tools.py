@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, cast
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -25,7 +26,7 @@ from vaka.core.ports.policy import GrantingPolicy
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.state import OpenCall
 from vaka.core.types.control import StateChanged
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult, as_content
 from vaka.core.types.monitor import Logged
@@ -68,9 +69,9 @@ class ProjectTools(Middleware):
         self._build_recipe, self._choose_model = build_recipe, choose_model
         self._loaded_at = -RELOAD_SECONDS
         self._tools: tuple[Tool, ...] = ()
-        self._agents: dict[tuple[str, int], Agent] = {}
-        """Agents of the files, by name and the identity of the calling recipe, so that recipes are cached."""
-        self._definitions: dict[Recipe, AgentFile] = {}
+        self._agents: WeakKeyDictionary[Recipe, dict[str, Agent]] = WeakKeyDictionary()
+        """Agents of the files, by the calling recipe and name, so that their recipes are cached."""
+        self._definitions: WeakKeyDictionary[Recipe, AgentFile] = WeakKeyDictionary()
 
     @property
     def name(self) -> str:
@@ -86,7 +87,12 @@ class ProjectTools(Middleware):
         now = turn.env.clock.monotonic()
         if now - self._loaded_at < RELOAD_SECONDS:
             return
-        content, self._loaded_at = self._source.load(self._folder), now
+        self._loaded_at = now
+        try:
+            content = self._source.load(self._folder)
+        except ConfigError as error:  # a file is being edited: what was loaded before still holds
+            turn.log.defer(turn.scope, Logged(level="warning", message=str(error)))
+            content = self.content
         if content != self.content or not self._tools:
             self.content = content
             self._tools = tuple(_ProjectTool(function) for function in self._make_functions(content.components))
@@ -173,16 +179,16 @@ class ProjectTools(Middleware):
     def _agent_for(self, definition: AgentFile | None, parent: Turn) -> Agent:
         """Return the agent of a definition, with the tools that it may use of those of the calling agent."""
         name = definition.name if definition is not None else GENERAL_AGENT
-        key = (name, id(parent.recipe))
-        if key not in self._agents:
+        agents = self._agents.setdefault(parent.recipe, {})
+        if name not in agents:
             own = {tool.spec.name for tool in self._tools}
             tools = [tool for tool in parent.tools.values() if tool.spec.name not in own]
-            self._agents[key] = (
+            agents[name] = (
                 Agent(name, instructions=_GENERAL_PROMPT, tools=tools, limits=parent.limits)
                 if definition is None
                 else self._make_agent(definition, parent, tools)
             )
-        return self._agents[key]
+        return agents[name]
 
     def _make_agent(self, definition: AgentFile, parent: Turn, tools: list[Tool]) -> Agent:
         if definition.tools is not None:
