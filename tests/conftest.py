@@ -11,7 +11,7 @@ from tests.postgres_server import PostgresServer
 
 # No deadlines: machines are slow at times. `make test` draws the same examples on each run.
 settings.register_profile(
-    "default", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, derandomize=True, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("exhaustive", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

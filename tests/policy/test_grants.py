@@ -259,7 +259,7 @@ modes = st.sampled_from(("default", "acceptEdits", "plan", "dontAsk", "bypassPer
 
 
 @given(modes, rule_kinds, grants, st.sampled_from(CALLS))
-@settings(max_examples=300)
+@settings(max_examples=max(100, settings().max_examples))
 def test_a_grant_only_answers_questions(
     mode: str, rules: Any, granted: list[Grant], one: tuple[str, dict[str, Any]]
 ) -> None:
@@ -278,7 +278,7 @@ def test_a_grant_only_answers_questions(
 
 
 @given(modes, rule_kinds, st.sampled_from(CALLS))
-@settings(max_examples=300)
+@settings(max_examples=max(100, settings().max_examples))
 def test_the_offered_rule_is_sufficient_in_its_scopes(mode: str, rules: Any, one: tuple[str, dict[str, Any]]) -> None:
     layered = make_policy(mode, **rules)
     ask = judge_call(layered, one[0], **one[1])

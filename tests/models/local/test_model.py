@@ -41,7 +41,10 @@ CITY = {
     "required": ["city", "large"],
     "additionalProperties": False,
 }
-wires = pytest.mark.parametrize("wire", get_args(LocalWire))
+wires = pytest.mark.parametrize(
+    "wire",
+    [wire if wire == "chat" else pytest.param(wire, marks=pytest.mark.exhaustive) for wire in get_args(LocalWire)],
+)
 
 
 def prompt_of(text: str, **more: Any) -> Prompt:

@@ -191,7 +191,7 @@ SIGNS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=max(300, settings().max_examples))
+@settings(max_examples=max(150, settings().max_examples))
 @given(st.lists(SIGNS, max_size=25).map("".join))
 def test_reading_and_judging_never_raise(text: str) -> None:
     found = judge_script(read_script(text), make_rules([None], ["git:*"], ["curl:*"]))
