@@ -264,6 +264,7 @@ async def test_hooks_of_the_runtime_govern_child_agents_and_see_them_begin_and_e
     started, stopped = payloads(tmp_path)
     assert (started["hook_event_name"], started["agent_type"], started["prompt"]) == ("SubagentStart", "child", "Look.")
     assert stopped["last_assistant_message"] == "child done"
+    assert '"text":"Go."' in Path(stopped["transcript_path"]).read_text()
     lines = Path(stopped["agent_transcript_path"]).read_text().splitlines()
     assert json.loads(lines[0])["message"]["content"][0]["text"] == "Look."
 

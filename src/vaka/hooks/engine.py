@@ -118,11 +118,11 @@ class HookEngine:
     async def _payload_of(
         self, event: str, fields: Mapping[str, Any], session: SessionId, turn: Turn | None
     ) -> dict[str, Any]:
-        path = self.transcripts.path_of(session, turn.path if turn is not None else ())
+        root = path = self.transcripts.path_of(session)
         if turn is not None:
-            await turn.log.append(turn.scope)  # the transcript has what was said up to now
-            path = await self.transcripts.flush(turn.log.store, session, turn.path)
-        root = self.transcripts.path_of(session)
+            await turn.log.append(turn.scope)  # the transcripts have what was said up to now
+            await self.transcripts.flush(turn.log.store, session)
+            path = await self.transcripts.flush(turn.log.store, session, turn.path) if turn.path else root
         common: dict[str, Any] = {
             "session_id": session, "transcript_path": str(root), "cwd": self.settings.cwd,
             "permission_mode": self.settings.permission_mode(), "hook_event_name": event,
