@@ -1,0 +1,1 @@
+"""The Model Context Protocol: servers whose tools, resources and prompts an agent uses."""
