@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from vaka.hooks import Hook, parse_hooks
+from vaka.hooks.definition import select_hooks
 
 
 def read(document: Any, **more: Any) -> list[tuple[str, str, str]]:
@@ -21,6 +22,7 @@ def read(document: Any, **more: Any) -> list[tuple[str, str, str]]:
         {"hooks": {"PreToolUse": [{"matcher": "Bash", "type": "command", "command": "check"}]}},
         {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": ["check"]}]}},
         {"hooks": {"PreToolUse": {"matcher": "Bash", "hooks": [{"command": "check"}]}}},
+        {"hooks": [{"event": "PreToolUse", "matcher": "Bash", "command": "check", "description": "Checks."}]},
     ],
 )
 def test_a_hook_is_read_from_every_shape(document: Any) -> None:
@@ -53,7 +55,7 @@ def test_all_fields_of_a_hook_are_read() -> None:
         ({"hooks": {"Stop": [{"hooks": [{"type": "webhook", "url": "x"}]}]}}, "'webhook' is not supported"),
         ({"hooks": {"Stop": [{"hooks": [{"command": " "}]}]}}, "has no command"),
         ({"hooks": {"Stop": [{"hooks": [{"type": "prompt"}]}]}}, "has no prompt"),
-        ({"hooks": {"Stop": [{"matcher": "(", "hooks": [{"command": "x"}]}]}}, "not a regular expression"),
+        ({"hooks": {"PreToolUse": [{"matcher": "(", "hooks": [{"command": "x"}]}]}}, "not a regular expression"),
         ({"hooks": {"Stop": [{"hooks": [{"command": "x", "timeout": -1}]}]}}, "the timeout -1"),
         ({"hooks": {"Stop": [{"hooks": [{"command": "x", "tiemout": 1}]}]}}, "'tiemout' is not known"),
         ({"hooks": {"Stop": [7, {"hooks": [[1]]}]}}, "expected an object"),
@@ -84,3 +86,22 @@ def test_a_matcher_must_match_the_whole_name(matcher: str, name: str, matches: b
 def test_the_matcher_of_an_event_without_a_name_is_ignored() -> None:
     assert Hook(event="Stop", matcher="Bash", command="x").matches({})
     assert Hook(event="UserPromptSubmit", matcher="Bash", command="x").matches({"prompt": "hi"})
+
+
+def test_a_hook_that_cannot_run_is_listed_with_the_reason_and_a_star_matches_everything() -> None:
+    document = {
+        "_comment": {"by": "hand"},
+        "Setup": [{"hooks": [{"command": "a"}]}],
+        "PreToolUse": [
+            {"matcher": "*", "hooks": [{"command": "b"}]},
+            {"matcher": "*.py", "hooks": [{"command": "c"}]},
+            {"hooks": [{"type": "http", "url": "http://host/d"}]},
+        ],
+        "Stop": [{"matcher": "*", "hooks": [{"command": "e"}]}],
+    }
+    parsed = parse_hooks({"hooks": document})
+    assert [hook.text for hook in parsed.hooks] == ["a", "b", "c", "http://host/d", "e"]
+    assert [bool(hook.disabled) for hook in parsed.hooks] == [False, False, True, True, False]
+    assert len(parsed.problems) == 3
+    assert not any("did you mean" in problem for problem in parsed.problems)
+    assert [hook.text for hook in select_hooks(parsed.hooks, "PreToolUse", {"tool_name": "Bash"})] == ["b"]

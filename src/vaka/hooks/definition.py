@@ -14,6 +14,13 @@ EVENTS = (
 )  # fmt: skip
 """The events at which hooks run."""
 
+OTHER_EVENTS = frozenset(
+    ("ConfigChange", "CwdChanged", "Elicitation", "ElicitationResult", "FileChanged", "InstructionsLoaded",
+     "MessageDisplay", "PermissionDenied", "PostCompact", "PostToolBatch", "Setup", "StopFailure", "TaskCompleted",
+     "TaskCreated", "TeammateIdle", "UserPromptExpansion", "WorktreeCreate", "WorktreeRemove")
+)  # fmt: skip
+"""Events of Claude Code that do not happen in vaka; their hooks are listed and never run."""
+
 MATCHER_FIELDS: Mapping[str, str] = {
     "PreToolUse": "tool_name", "PostToolUse": "tool_name", "PostToolUseFailure": "tool_name",
     "PermissionRequest": "tool_name", "SessionStart": "source", "SessionEnd": "reason",
@@ -26,7 +33,7 @@ DEFAULT_TIMEOUTS = {"command": 600.0, "prompt": 30.0, "agent": 60.0}
 HookKind = Literal["command", "prompt", "agent"]
 _KNOWN_KEYS = frozenset(
     ("type", "command", "prompt", "timeout", "async", "asyncRewake", "rewakeMessage", "once", "statusMessage", "if",
-     "model", "name", "env", "args", "shell")
+     "model", "name", "env", "args", "shell", "description", "rewakeSummary")
 )  # fmt: skip
 
 
@@ -56,6 +63,8 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     """The file that defines it; ``""`` for code."""
     managed: bool = False
     """It is of the administrator's settings, so that a failure may refuse what it guards."""
+    disabled: str = ""
+    """Why it never runs; it is only listed."""
 
     @property
     def text(self) -> str:
@@ -69,6 +78,8 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 
     def matches(self, payload: Mapping[str, Any]) -> bool:
         """Return whether the payload of its event is one that it runs for."""
+        if self.disabled:
+            return False
         field = MATCHER_FIELDS.get(self.event)
         if field is None or self.matcher in ("", "*"):
             return True
@@ -87,13 +98,16 @@ def parse_hooks(
 ) -> ParsedHooks:
     """Return the hooks of ``{"hooks": {Event: …}}`` or of the inner table; what cannot be read becomes a problem.
 
-    Accepted are lists of ``{matcher, hooks: […]}``, of hooks without a matcher, and the older ``{matcher: command}``.
+    Accepted are lists of ``{matcher, hooks: […]}``, of hooks without a matcher, the older ``{matcher: command}``, and
+    a list of hooks that name their ``event``. A hook that cannot run is returned with the reason.
     ``variables`` are the values of ``${NAME}`` in commands, such as ``CLAUDE_PLUGIN_ROOT``.
     """
     problems: list[str] = []
     table = _as_table(document)
     if table is not None and isinstance(table.get("hooks"), dict):
         table = _as_table(table["hooks"])
+    elif table is not None and isinstance(table.get("hooks"), list):
+        table = _group_by_event(cast("list[object]", table["hooks"]))
     if table is None:
         return ParsedHooks((), (f"{origin}: hooks: expected an object",) if document else ())
     reader = _Reader(origin, dict(variables or {}), managed=managed, problems=problems)
@@ -109,17 +123,21 @@ class _Reader:
 
     def read_event(self, event: str, groups: object) -> Iterator[Hook]:
         """Yield the hooks of one event."""
-        if event in ("description", "$schema"):
+        if event == "description" or event.startswith(("$", "_", "//")):
             return
         if event not in EVENTS:
-            near = get_close_matches(event, EVENTS, n=1)
+            near = get_close_matches(event, EVENTS, n=1) if event not in OTHER_EVENTS else ()
             hint = f"; did you mean {near[0]}?" if near else ""
             self._report(f"hooks.{event}", f"is not an event of vaka, so its hooks never run{hint}")
         for where, matcher, table in self._list_hooks(f"hooks.{event}", groups):
             try:
-                yield self._read_hook(where, event, matcher, table)
+                hook = self._read_hook(where, event, matcher, table)
             except ValueError as error:
                 self._report(where, str(error))
+                continue
+            if hook.disabled:
+                self._report(where, f"{hook.disabled}; the hook never runs")
+            yield hook
 
     def _list_hooks(self, where: str, groups: object) -> Iterator[tuple[str, str, object]]:
         """Yield each hook with its place and matcher."""
@@ -140,22 +158,17 @@ class _Reader:
                     yield f"{place}.hooks[{index}]", _as_text(group.get("matcher")), hook
 
     def _read_hook(self, where: str, event: str, matcher: str, value: object) -> Hook:
-        """Return a hook. Raises ``ValueError`` for one that cannot run."""
+        """Return a hook. Raises ``ValueError`` for what is not a hook."""
         table = {"command": value} if isinstance(value, str) else _as_table(value)
         if table is None:
             raise ValueError("expected an object with type and command")
-        for key in sorted(set(table) - _KNOWN_KEYS - {"matcher"}):
+        for key in sorted(set(table) - _KNOWN_KEYS - {"matcher", "event", "url", "headers"}):
             self._report(where, f"{key!r} is not known and has no effect")
         kind = _as_text(table.get("type")) or "command"
-        if kind not in DEFAULT_TIMEOUTS:
-            raise ValueError(f"the type {kind!r} is not supported; expected {', '.join(DEFAULT_TIMEOUTS)}")
         text = _as_text(table.get("command" if kind == "command" else "prompt")).strip()
-        if not text:
-            raise ValueError(f"has no {'command' if kind == 'command' else 'prompt'}")
-        try:
-            re.compile(matcher)
-        except re.error as error:
-            raise ValueError(f"the matcher {matcher!r} is not a regular expression: {error}") from None
+        disabled = _find_fault(kind, text, matcher if event in MATCHER_FIELDS and matcher != "*" else "")
+        if kind not in DEFAULT_TIMEOUTS:
+            kind, text = "command", _as_text(table.get("url")) or text
         env = {str(key): _as_text(item) for key, item in (_as_table(table.get("env")) or {}).items()}
         return Hook(
             event=event, matcher=matcher, kind=cast("HookKind", kind), model=_as_text(table.get("model")),
@@ -164,7 +177,7 @@ class _Reader:
             detached=table.get("async") is True or table.get("asyncRewake") is True,
             condition=_as_text(table.get("if")), status_message=_as_text(table.get("statusMessage")),
             name=_as_text(table.get("name")), env={**self._variables, **env}, origin=self._origin,
-            managed=self._managed,
+            managed=self._managed, disabled=disabled,
         )  # fmt: skip
 
     def _read_timeout(self, where: str, value: object) -> float | None:
@@ -183,6 +196,27 @@ class _Reader:
 
     def _report(self, where: str, problem: str) -> None:
         self._problems.append(f"{self._origin or 'hooks'}: {where}: {problem}")
+
+
+def _group_by_event(items: list[object]) -> dict[str, Any]:
+    """Return hooks that name their event in a field as a table by event."""
+    table: dict[str, list[object]] = {}
+    for item in items:
+        table.setdefault(_as_text((_as_table(item) or {}).get("event")), []).append(item)
+    return table
+
+
+def _find_fault(kind: str, text: str, matcher: str) -> str:
+    """Return why a hook cannot run, ``""`` for one that can."""
+    if kind not in DEFAULT_TIMEOUTS:
+        return f"the type {kind!r} is not supported; expected {', '.join(DEFAULT_TIMEOUTS)}"
+    if not text:
+        return f"has no {'command' if kind == 'command' else 'prompt'}"
+    try:
+        re.compile(matcher)
+    except re.error as error:
+        return f"the matcher {matcher!r} is not a regular expression: {error}"
+    return ""
 
 
 def select_hooks(hooks: Iterable[Hook], event: str, payload: Mapping[str, Any]) -> list[Hook]:

@@ -60,6 +60,7 @@ def _describe(hook: Hook) -> dict[str, Any]:
         "event": hook.event, "known": hook.event in EVENTS, "matcher": hook.matcher, "type": hook.kind,
         "command" if hook.kind == "command" else "prompt": hook.text, "timeout": hook.seconds, "once": hook.once,
         "async": hook.detached, "if": hook.condition, "origin": hook.origin,
+        "disabled": hook.disabled,
     }  # fmt: skip
 
 
