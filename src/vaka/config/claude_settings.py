@@ -35,6 +35,11 @@ _STEERING_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
+CLAUDE_STATE = ".claude.json"
+"""The file in the home folder with the user's MCP servers, and those that the user added for single projects."""
+MAX_STATE_BYTES = 64 * 1024 * 1024
+PROJECT_SERVERS = ".mcp.json"
+"""The file with the MCP servers of a project."""
 
 _LIST_KEYS = ("allow", "ask", "deny", "additionalDirectories")
 
@@ -212,11 +217,28 @@ def may_have_content(context: ConfigContext) -> bool:
     return any((folder / name).exists() for folder in folders for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"))
 
 
+def project_server_files(context: ConfigContext) -> list[Path]:
+    """Return the ``.mcp.json`` files between the root of the repository and the working folder, the weakest first."""
+    root = repository_root_of(context.cwd)
+    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(root)]
+    return [path for folder in reversed(folders) if (path := folder / PROJECT_SERVERS).exists()]
+
+
+def may_have_servers(context: ConfigContext, files: Iterable[SettingsFile]) -> bool:
+    """Return whether there may be MCP servers: a look at few names."""
+    if any("mcpServers" in file.document or "mcp" in file.document for file in files):
+        return True
+    root = find_project_folder(context.cwd, context.home)
+    plugins = [folder / CLAUDE_FOLDER / "plugins" for folder in (context.home, root) if folder is not None]
+    places = (context.home / CLAUDE_STATE, *plugins, *(folder / "managed-mcp.json" for folder in managed_folders()))
+    return any(path.exists() for path in places) or bool(project_server_files(context))
+
+
 def read_document(path: Path) -> dict[str, Any] | None:
     """Return a settings file as data, ``None`` when it does not exist. Raises ``ConfigError``."""
     with read_errors(path):
         try:
-            text = _read_settings_text(path)
+            text = read_settings_text(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
     return parse_document(text, str(path))
@@ -230,16 +252,16 @@ def parse_document(text: str, origin: str) -> dict[str, Any]:
     return cast("dict[str, Any]", document)
 
 
-def _read_settings_text(path: Path) -> str:
+def read_settings_text(path: Path, limit: int = MAX_SETTINGS_BYTES) -> str:
     """Read a regular file; O_NONBLOCK keeps a FIFO in its place from blocking the reader."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
             raise OSError("it is not a regular file")
-        data = file.read(MAX_SETTINGS_BYTES + 1)
-    if len(data) > MAX_SETTINGS_BYTES:
-        raise OSError(f"it has more than {MAX_SETTINGS_BYTES} bytes")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(f"it has more than {limit} bytes")
     return data.decode("utf-8-sig")
 
 

@@ -53,6 +53,25 @@ def parse_json(text: str, origin: str) -> object:
     return document
 
 
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+
+
+def parse_tolerant_json(text: str, origin: str) -> tuple[object, str]:
+    """Return a JSON document as data, and what is wrong with it: comments, trailing commas, duplicate names.
+
+    Of two values with one name the last counts. Raises ``ConfigError`` for what is not JSON without these either.
+    """
+    try:
+        return parse_json(text, origin), ""
+    except ConfigError as error:
+        plain = _TRAILING_COMMA.sub(lambda match: match[1] or "", _COMMENT.sub(lambda match: match[1] or " ", text))
+        try:
+            return json.loads(plain), f"{error}; it is read anyway"
+        except (ValueError, RecursionError):
+            raise error from None
+
+
 def parse_toml(path: Path, text: str) -> dict[str, Any]:
     """Return a TOML document as data. Raises ``ConfigError`` with the line."""
     try:

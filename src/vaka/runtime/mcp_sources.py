@@ -1,0 +1,377 @@
+"""The MCP servers of all settings layers, plugins and flags, and which of them may be started."""
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from vaka.config.claude_settings import (
+    CLAUDE_FOLDER,
+    CLAUDE_STATE,
+    LOCAL_SETTINGS,
+    MANAGED,
+    MAX_STATE_BYTES,
+    PROJECT_SERVERS,
+    SettingsFile,
+    find_project_folder,
+    managed_folders,
+    project_server_files,
+    read_settings_text,
+    settings_env,
+)
+from vaka.config.components import Plugin, find_plugins
+from vaka.config.documents import parse_tolerant_json, read_errors
+from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.core.types.errors import ConfigError
+from vaka.mcp.definition import McpServer, ParsedServers, parse_servers
+
+NOT_TRUSTED = "the folder is not trusted (`vaka trust`)"
+
+ServerLayer = Literal["user", "project", "local", "settings", "flag", "managed"]
+_LAYERS: tuple[ServerLayer, ...] = ("user", "project", "local", "settings", "flag", "managed")
+"""The layers, the weakest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFlags:
+    """What a command line says about servers."""
+
+    configs: Sequence[str] = ()
+    """Further files, or JSON texts."""
+    strict: bool = False
+    """Whether only those count, besides the administrator's."""
+    plugin_dirs: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """A document with servers."""
+
+    layer: ServerLayer
+    origin: str
+    document: object
+    project: bool = False
+    """Whether it is a file of the project's folder, so that it counts only if that is trusted."""
+    shared: bool = False
+    """Whether it is a ``.mcp.json`` of the project, of which settings may choose servers."""
+    folder: str = ""
+    """The working folder of its servers; empty for that of the session."""
+    plugin: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def servers_in_force(
+    context: ConfigContext, files: Sequence[SettingsFile], *, trusted: bool, flags: ServerFlags | None = None,
+    managed: Sequence[Path] | None = None,
+) -> ParsedServers:  # fmt: skip
+    """Return every server that a file or a flag defines, the weakest layer first, and what is wrong.
+
+    Of several servers with one name that of the strongest layer counts: local, then project, then user. The others,
+    and those that are not trusted, approved or permitted, have a ``refusal``. Raises ``ConfigError`` for a file that
+    a flag names and that cannot be read.
+    """
+    finder = _SourceFinder(context, files, managed_folders() if managed is None else managed)
+    sources = sorted(finder.find(flags or ServerFlags()), key=lambda source: _LAYERS.index(source.layer))
+    approval = _Approval(files, finder.project_state, trusted=trusted, exclusive=finder.exclusive)
+    variables = {**settings_env(files), "CLAUDE_PROJECT_DIR": str(finder.root), **context.environ}
+    groups: list[list[McpServer]] = []
+    counting: list[McpServer] = []
+    for source in reversed(sources):
+        parsed = parse_servers(source.document, origin=source.origin, environment={**variables, **source.variables})
+        finder.problems += parsed.problems
+        groups.append([])
+        for server in (_place_server(server, source) for server in parsed.servers):
+            refusal = approval.find_refusal(server, source)
+            groups[-1].append(server.refuse(refusal or _find_collision(server, counting)))
+            if not refusal:
+                counting.append(server)
+    servers = tuple(server for group in reversed(groups) for server in group)
+    return ParsedServers(servers, tuple(dict.fromkeys((*finder.problems, *approval.problems))))
+
+
+def _place_server(server: McpServer, source: _Source) -> McpServer:
+    """Return a server with the name and working folder that its source gives it."""
+    name = f"plugin:{source.plugin}:{server.name}" if source.plugin else server.name
+    folder = os.path.normpath(Path(source.folder, server.cwd)) if server.cwd or source.folder else ""
+    return replace(server, name=name, cwd=folder if server.transport == "stdio" else "")
+
+
+def _find_collision(server: McpServer, stronger: Sequence[McpServer]) -> str:
+    """Return why a server is not started beside stronger ones: the names of their tools would be the same."""
+    for other in stronger:
+        if other.name == server.name:
+            return f"{other.origin} has a server of this name, which counts"
+        if other.tool_prefix == server.tool_prefix:
+            return f"its tools would have the names of those of {other.name!r} ({other.origin})"
+    return ""
+
+
+class _SourceFinder:
+    """Finds the documents with servers."""
+
+    def __init__(self, context: ConfigContext, files: Sequence[SettingsFile], managed: Sequence[Path]) -> None:
+        self._context, self._files, self._managed = context, files, managed
+        project = find_project_folder(context.cwd, context.home)
+        self._project = project
+        self.root = project or repository_root_of(context.cwd)
+        self.problems: list[str] = []
+        self.project_state: list[SettingsFile] = []
+        """What the user's state file says about this project, as settings."""
+        self.exclusive = ""
+        """The administrator's file whose servers are the only ones, if there is one."""
+
+    def find(self, flags: ServerFlags) -> list[_Source]:
+        found = [*self._find_flags(flags.configs), *self._find_managed()]
+        if not flags.strict:
+            found = [*self._find_settings(), *self._find_state(), *self._find_shared(), *found]
+            found += self._find_plugins(flags.plugin_dirs)
+        return found
+
+    def _find_settings(self) -> Iterator[_Source]:
+        for file in self._files:
+            document = {key: file.document[key] for key in ("mcpServers", "mcp") if key in file.document}
+            if isinstance(document.get("mcp"), dict) and "servers" not in document["mcp"]:
+                del document["mcp"]
+            if document and file.layer != MANAGED:
+                folder = file.folder if file.project else ""
+                layer = cast("ServerLayer", file.layer)
+                yield _Source(
+                    layer=layer, origin=str(file.path), document=document, project=file.project, folder=folder
+                )
+
+    def _find_shared(self) -> Iterator[_Source]:
+        for path in project_server_files(self._context):
+            document = self._read(path)
+            if document is not None:
+                yield _Source(
+                    layer="project", origin=str(path), document=document, project=True, shared=True,
+                    folder=str(path.parent),
+                )  # fmt: skip
+
+    def _find_state(self) -> Iterator[_Source]:
+        """Yield the servers of ``~/.claude.json``: those of the user, then those for this project."""
+        path = self._context.home / CLAUDE_STATE
+        try:
+            state = read_claude_state(path)
+        except ConfigError as error:
+            self.problems.append(str(error))
+            return
+        yield _Source(layer="user", origin=str(path), document={"mcpServers": state.get("mcpServers")})
+        projects = cast("dict[str, Any]", state["projects"]) if isinstance(state.get("projects"), dict) else {}
+        for folder in reversed((self._context.cwd, *self._context.cwd.parents)):
+            entry: object = projects.get(str(folder)) if folder.is_relative_to(self.root) else None
+            if isinstance(entry, dict):
+                table = cast("dict[str, Any]", entry)
+                self.project_state.append(SettingsFile(layer="local", path=path, document=table))
+                document = {"mcpServers": table.get("mcpServers")}
+                yield _Source(layer="local", origin=str(path), document=document, folder=str(folder))
+
+    def _find_plugins(self, plugin_dirs: Sequence[Path]) -> Iterator[_Source]:
+        yield from self._read_plugins([*plugin_dirs, self._context.home / CLAUDE_FOLDER / "plugins"], project=False)
+        if self._project is not None:
+            yield from self._read_plugins([self._project / CLAUDE_FOLDER / "plugins"], project=True)
+
+    def _read_plugins(self, folders: Sequence[Path], *, project: bool) -> Iterator[_Source]:
+        for plugin in find_plugins(folders):
+            for path, document in self._read_plugin(plugin):
+                yield _Source(
+                    layer="project" if project else "user", origin=str(path), document=document, project=project,
+                    plugin=plugin.name, folder=str(self.root), variables=plugin.variables,
+                )  # fmt: skip
+
+    def _read_plugin(self, plugin: Plugin) -> Iterator[tuple[Path, object]]:
+        named: Any = plugin.manifest.get("mcpServers")
+        if isinstance(named, dict):
+            yield plugin.root / ".claude-plugin" / "plugin.json", cast("dict[str, Any]", named)
+        others = cast("list[object]", named if isinstance(named, list) else [named])
+        texts = [text for text in others if isinstance(text, str)]
+        for text in dict.fromkeys((PROJECT_SERVERS, *(os.path.normpath(text) for text in texts))):
+            path = plugin.root / text
+            if not path.is_file():
+                wrong = f"{plugin.root}: its plugin.json names {text}, which is not a file"
+                self.problems += [] if text == PROJECT_SERVERS else [wrong]
+            elif (document := self._read(path)) is not None:
+                yield path, document
+
+    def _find_flags(self, configs: Sequence[str]) -> Iterator[_Source]:
+        """Yield the documents that flags name. Raises ``ConfigError``."""
+        for text in configs:
+            if text.lstrip().startswith(("{", "[")):
+                document, problem = parse_tolerant_json(text, "--mcp-config")
+                origin = "--mcp-config"
+            else:
+                path = self._context.cwd / Path(text).expanduser()
+                if not path.exists():
+                    raise ConfigError(f"--mcp-config: there is no file {str(path)!r}; name a file, or give JSON")
+                document, problem = read_server_file(path)
+                origin = str(path)
+            self.problems += [problem] if problem else []
+            yield _Source(layer="flag", origin=origin, document=document)
+
+    def _find_managed(self) -> Iterator[_Source]:
+        for file in self._files:
+            if file.layer == MANAGED and "mcpServers" in file.document:
+                document = {"mcpServers": file.document["mcpServers"]}
+                yield _Source(layer="managed", origin=str(file.path), document=document)
+        for path in (folder / "managed-mcp.json" for folder in self._managed):
+            if path.exists():
+                self.exclusive = str(path)
+                yield _Source(layer="managed", origin=str(path), document=self._read(path))
+
+    def _read(self, path: Path) -> object:
+        """Return a file as data; a file that cannot be read is a problem."""
+        try:
+            document, problem = read_server_file(path)
+        except ConfigError as error:
+            self.problems.append(str(error))
+            return None
+        self.problems += [problem] if problem else []
+        return document
+
+
+def read_server_file(path: Path) -> tuple[object, str]:
+    """Return a file of servers as data, and what is wrong with its JSON. Raises ``ConfigError``."""
+    with read_errors(path):
+        text = read_settings_text(path)
+    return parse_tolerant_json(text if text.strip() else "{}", str(path))
+
+
+def read_claude_state(path: Path) -> dict[str, Any]:
+    """Return ``~/.claude.json``, ``{}`` when it does not exist. Raises ``ConfigError``."""
+    with read_errors(path):
+        try:
+            text = read_settings_text(path, MAX_STATE_BYTES)
+        except FileNotFoundError:
+            return {}
+    try:
+        state: object = msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from None
+    if not isinstance(state, dict):
+        raise ConfigError(f"{path}: expected an object")
+    return cast("dict[str, Any]", state)
+
+
+class _Approval:
+    """Decides which servers may be started: by trust, by the choices of settings, and by the lists of both kinds."""
+
+    def __init__(
+        self, files: Sequence[SettingsFile], state: Sequence[SettingsFile], *, trusted: bool, exclusive: str
+    ) -> None:
+        self._files, self._choices = files, (*files, *state)
+        self._trusted, self._exclusive = trusted, exclusive
+        self.problems: list[str] = []
+        self._denied = [rule for file in files for rule in self._read_rules(file, "deniedMcpServers")]
+        self._allowed: dict[str, list[_ServerRule]] = {}
+        for file in files:
+            if file.document.get("allowedMcpServers") is not None:
+                self._allowed.setdefault(file.layer, []).extend(self._read_rules(file, "allowedMcpServers"))
+
+    def find_refusal(self, server: McpServer, source: _Source) -> str:
+        """Return why a server may not be started, ``""`` if it may."""
+        if self._exclusive and source.layer != "managed":
+            return f"only the servers of {self._exclusive} may be started"
+        for rule in self._denied:
+            if rule.matches(server) or rule.matches(replace(server, name=server.name.rpartition(":")[2])):
+                return f"deniedMcpServers of {rule.origin} names it"
+        for layer, rules in self._allowed.items():
+            if not _is_admitted(server, rules):
+                return f"allowedMcpServers of the {layer} settings does not name it"
+        if source.project and not self._trusted:
+            return NOT_TRUSTED
+        return self._find_choice(server, source)
+
+    def _find_choice(self, server: McpServer, source: _Source) -> str:
+        """Return why the choices of settings exclude a server: lists of names, and switches of plugins."""
+        keys = ("disabledMcpServers", "disabledMcpjsonServers") if source.shared else ("disabledMcpServers",)
+        for file in self._choices:
+            for key in keys:
+                if server.name in self._names(file, key):
+                    return f"{key} of {file.path} names it"
+            switches: object = file.document.get("enabledPlugins")
+            for name, on in cast("dict[str, Any]", switches).items() if isinstance(switches, dict) else ():
+                if source.plugin and name.partition("@")[0] == source.plugin and on is False:
+                    return f"enabledPlugins of {file.path} switches its plugin off"
+        return "" if not source.shared else self._find_missing_choice(server)
+
+    def _find_missing_choice(self, server: McpServer) -> str:
+        switches = [file.document.get("enableAllProjectMcpServers") for file in self._choices]
+        everything = next((switch for switch in reversed(switches) if isinstance(switch, bool)), None)
+        chosen = [name for file in self._choices for name in self._names(file, "enabledMcpjsonServers")]
+        if everything or server.name in chosen or (everything is None and not chosen):
+            return ""
+        return f"enabledMcpjsonServers does not name it; add it to .claude/{LOCAL_SETTINGS}"
+
+    def _names(self, file: SettingsFile, key: str) -> list[str]:
+        value: object = file.document.get(key)
+        items = cast("list[object]", value if isinstance(value, list) else [] if value is None else [value])
+        if any(not isinstance(item, str) for item in items):
+            self.problems.append(f"{file.path}: {key}: expected a list of names")
+        return [item for item in items if isinstance(item, str)]
+
+    def _read_rules(self, file: SettingsFile, key: str) -> "Iterator[_ServerRule]":
+        value: object = file.document.get(key)
+        items = cast("list[object]", value if isinstance(value, list) else [] if value is None else [value])
+        for item in items:
+            rule = _read_rule(item, str(file.path))
+            if rule is None:
+                expected = "objects with serverName, serverUrl or serverCommand"
+                self.problems.append(f"{file.path}: {key}: expected {expected}, not {item!r:.80}")
+            else:
+                yield rule
+
+
+@dataclass(frozen=True, slots=True)
+class _ServerRule:
+    """An entry of an allow or deny list; everything that it names must be equal."""
+
+    origin: str
+    name: str = ""
+    url: str = ""
+    command: tuple[str, ...] = ()
+
+    def matches(self, server: McpServer) -> bool:
+        line = tuple(word.casefold() for word in (server.command, *server.args))
+        return (
+            (not self.name or self.name == server.name.strip().casefold())
+            and (not self.url or (bool(server.url) and fnmatchcase(_normalize_url(server.url), self.url)))
+            and (not self.command or self.command in (line, line[:1]))
+        )
+
+
+def _read_rule(item: object, origin: str) -> _ServerRule | None:
+    table = cast("dict[str, Any]", item) if isinstance(item, dict) else {"serverName": item}
+    name, url = table.get("serverName") or table.get("name"), table.get("serverUrl") or table.get("url")
+    command: object = table.get("serverCommand") or table.get("command") or []
+    words = shlex.split(command) if isinstance(command, str) else command
+    line = tuple(str(word).casefold() for word in cast("list[object]", words)) if isinstance(words, list) else ()
+    if not any(isinstance(part, str) and part for part in (name, url)) and not line:
+        return None
+    return _ServerRule(
+        origin, str(name or "").strip().casefold(), _normalize_url(url) if isinstance(url, str) else "", line
+    )
+
+
+def _is_admitted(server: McpServer, rules: Sequence[_ServerRule]) -> bool:
+    """Return whether an allow list has a server; where it lists commands or addresses, a name alone is not enough."""
+    kind = "command" if server.transport == "stdio" else "url"
+    strict = [rule for rule in rules if getattr(rule, kind)]
+    return any(rule.matches(server) for rule in strict or rules)
+
+
+def _normalize_url(url: str) -> str:
+    """Return an address in the form in which addresses are compared: lower case, without user, query and last ``/``."""
+    try:
+        parts = urlsplit(url.strip().casefold())
+        port = "" if parts.port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f":{parts.port}"
+    except ValueError:
+        return url.strip().casefold()
+    if not parts.hostname:
+        return url.strip().casefold()
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path.rstrip('/')}"
