@@ -108,6 +108,23 @@ async def test_a_command_of_another_user_ends_when_the_warden_is_killed(kind: st
         await process.stop()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch users")
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+async def test_a_command_of_another_user_can_open_its_streams_by_name(kind: str) -> None:
+    script = "id -u; cat < /dev/stdin > /dev/stdout; echo error > /dev/stderr"
+    counts: list[int] = []
+    with tempfile.TemporaryDirectory(prefix="vaka-test-") as folder:
+        os.chown(folder, 65534, 65534)
+        for _ in range(2):
+            process = await SANDBOXES[kind]().start(shell_command(script, Path(folder), stdin="pipe"))
+            await process.write_stdin(b"word")
+            process.close_stdin()
+            ended = await run_to_end(process)
+            assert (ended.stdout, ended.stderr) == ("65534\nword", "error\n")
+            counts.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("kind", list(CLASS_NAMES))
 async def test_a_killed_supervisor_ends_its_command(kind: str, tmp_path: Path) -> None:
     sandbox: Sandbox = SANDBOXES[kind]()

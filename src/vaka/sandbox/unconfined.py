@@ -8,12 +8,16 @@ import sys
 from asyncio.subprocess import PIPE
 from asyncio.subprocess import Process as Child
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Literal
 
 from vaka.core.ports.sandbox import Command, OutputStream, Process
 from vaka.core.types.errors import SandboxError
 from vaka.sandbox.sensitive import build_command_environment
 
 CHUNK_BYTES = 64 * 1024
+
+_RELEASE_TIMEOUT = 1.0
+"""Seconds to read what is left in the pipes of a stopped command."""
 
 _IS_WINDOWS = sys.platform == "win32"
 
@@ -35,10 +39,11 @@ async def start_portable_process(command: Command, env: Mapping[str, str]) -> "P
 class PortableProcess:
     """A command in a process group of its own; implements ``Process``."""
 
-    def __init__(self, child: Child, stdin: bytes) -> None:
+    def __init__(self, child: Child, stdin: bytes | Literal["pipe"]) -> None:
         self._child = child
-        self._output_claimed = False
-        self._stdin_task = asyncio.get_running_loop().create_task(self._write_stdin(stdin))
+        self._output_claimed = self._output_abandoned = False
+        self._stdin_lock = asyncio.Lock()
+        self._stdin_task = None if stdin == "pipe" else asyncio.create_task(self._send_stdin(stdin))
 
     @property
     def pid(self) -> int:
@@ -51,8 +56,8 @@ class PortableProcess:
         self._output_claimed = True
         chunks: asyncio.Queue[tuple[OutputStream, bytes]] = asyncio.Queue(1)
         tasks = [asyncio.create_task(self._pump_stream(stream, chunks)) for stream in ("stdout", "stderr")]
+        open_streams = len(tasks)
         try:
-            open_streams = len(tasks)
             while open_streams:
                 stream, data = await chunks.get()
                 if data:
@@ -60,14 +65,37 @@ class PortableProcess:
                 else:
                     open_streams -= 1
         finally:
+            self._output_abandoned = open_streams > 0
             for task in tasks:
                 task.cancel()
+
+    async def write_stdin(self, data: bytes) -> None:
+        """Write to stdin; return when the pipe, or a small buffer before it, has taken all of it."""
+        writer = self._child.stdin
+        if self._stdin_task is not None or writer is None:
+            raise SandboxError("the command was started without an open stdin; start it with stdin='pipe'")
+        async with self._stdin_lock:
+            for start in range(0, len(data), CHUNK_BYTES):
+                try:
+                    await writer.drain()  # first: a cancelled call may have left data in the buffer
+                    if not writer.is_closing():
+                        writer.write(data[start : start + CHUNK_BYTES])
+                        await writer.drain()
+                        continue
+                except ConnectionError:
+                    pass
+                raise SandboxError("the stdin of the command is closed")
+
+    def close_stdin(self) -> None:
+        """Close stdin: the command reads the end of the file."""
+        if self._child.stdin is not None:
+            self._child.stdin.close()
 
     async def wait(self) -> int:
         """Return the exit code, or minus the signal that ended the process."""
         if not self._output_claimed:
             self._output_claimed = True
-            await asyncio.gather(*(_discard_output(reader) for reader in (self._child.stdout, self._child.stderr)))
+            await self._discard_output()
         return await self._child.wait()
 
     async def stop(self, grace: float = 2.0) -> None:
@@ -77,9 +105,18 @@ class PortableProcess:
             await asyncio.wait_for(asyncio.shield(self._child.wait()), grace)
         self._signal_group(signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
         await self._child.wait()
-        self._stdin_task.cancel()
+        if self._stdin_task is not None:
+            self._stdin_task.cancel()
+        self.close_stdin()
+        if self._output_abandoned:  # asyncio releases the pipes when they have been read to the end
+            self._output_abandoned = False
+            with contextlib.suppress(TimeoutError):  # a process that left its group may keep them open
+                await asyncio.wait_for(self._discard_output(), _RELEASE_TIMEOUT)
 
-    async def _write_stdin(self, stdin: bytes) -> None:
+    async def _discard_output(self) -> None:
+        await asyncio.gather(*(_read_to_end(reader) for reader in (self._child.stdout, self._child.stderr)))
+
+    async def _send_stdin(self, stdin: bytes) -> None:
         writer = self._child.stdin
         if writer is None:
             return
@@ -105,7 +142,7 @@ class PortableProcess:
                 os.killpg(self._child.pid, number)
 
 
-async def _discard_output(reader: asyncio.StreamReader | None) -> None:
+async def _read_to_end(reader: asyncio.StreamReader | None) -> None:
     while reader is not None and await reader.read(CHUNK_BYTES):
         pass
 

@@ -41,6 +41,7 @@ def build_job(
         kind=kind, argv=command.argv, cwd=command.cwd,
         env=build_command_environment(os.environ, command.env, allow_env, proxy=proxy),
         writable=command.writable, protected=command.protected, hidden=command.hidden, network=command.network,
+        pipe_stdin=command.stdin == "pipe",
         cpu_seconds=bounds.cpu_seconds, memory_bytes=bounds.memory_bytes, processes=bounds.processes,
         file_bytes=bounds.file_bytes, open_files=bounds.open_files, folders=PLACEHOLDER_FOLDERS, **extra_fields,
     )  # fmt: skip
@@ -138,7 +139,7 @@ WARDEN = WardenClient()
 atexit.register(WARDEN.close)
 
 
-async def start_job(job: JobSpec, stdin: bytes = b"", *, proxy: str = "") -> "SandboxedProcess":
+async def start_job(job: JobSpec, stdin: bytes | Literal["pipe"] = b"", *, proxy: str = "") -> "SandboxedProcess":
     """Start a command and return it when it runs. Raises ``SandboxError`` when it cannot be confined as requested."""
     _check_job(job)
     process = SandboxedProcess(proxy)
@@ -158,6 +159,7 @@ class SandboxedProcess:
         self._control, self._peer_socket = socket.socketpair()
         self._control.setblocking(False)
         self._pipes: dict[OutputStream, int] = {}
+        self._stdin: StdinPipe | None = None
         self._report_buffer = b""
         self._pid = 0
         self._start_future: asyncio.Future[None] = self._loop.create_future()
@@ -176,11 +178,16 @@ class SandboxedProcess:
         """The process id of the command, or of its sandbox."""
         return self._pid
 
-    async def begin(self, job: JobSpec, stdin: bytes) -> None:
+    async def begin(self, job: JobSpec, stdin: bytes | Literal["pipe"]) -> None:
         """Send the job to a supervisor and wait until it runs."""
         descriptors = [self._peer_socket.detach()]
         try:
-            descriptors.append(_open_stdin_file(stdin))
+            if stdin == "pipe":
+                reader, writer = os.pipe()
+                descriptors.append(reader)
+                self._stdin = StdinPipe(writer, self._loop)
+            else:
+                descriptors.append(_open_stdin_file(stdin))
             streams: tuple[OutputStream, ...] = ("stdout", "stderr")
             for stream in streams:
                 reader, writer = os.pipe()
@@ -227,6 +234,17 @@ class SandboxedProcess:
             raise SandboxError(
                 f"{self._dropped_bytes} bytes of output were dropped, because they were not read during wait()"
             )
+
+    async def write_stdin(self, data: bytes) -> None:
+        """Write to stdin; return when the pipe has taken all of it."""
+        if self._stdin is None:
+            raise SandboxError("the command was started without an open stdin; start it with stdin='pipe'")
+        await self._stdin.write(data)
+
+    def close_stdin(self) -> None:
+        """Close stdin: the command reads the end of the file."""
+        if self._stdin is not None:
+            self._stdin.close()
 
     async def wait(self) -> int:
         """Return the exit code, or minus the signal that ended the command."""
@@ -309,6 +327,7 @@ class SandboxedProcess:
         self._control.close()
         if self._bridge is not None:
             self._bridge.close()
+        self.close_stdin()
         self._end_future.set_result(None)
         if not self._exit_code_future.done():
             self._exit_code_future.set_result(-9)
@@ -367,6 +386,54 @@ class SandboxedProcess:
     def _close_pipes(self) -> None:
         for stream in list(self._pipes):
             self._close_pipe(stream)
+
+
+class StdinPipe:
+    """The end of a pipe through which this process writes to the stdin of a command."""
+
+    def __init__(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor, self._loop = descriptor, loop
+        self._lock = asyncio.Lock()
+        self._writable: asyncio.Future[None] | None = None
+
+    async def write(self, data: bytes) -> None:
+        """Write all data. Raises ``SandboxError`` when either end is closed."""
+        async with self._lock:
+            left = memoryview(data)
+            while self._descriptor >= 0:
+                try:
+                    left = left[os.write(self._descriptor, left) :]
+                except BlockingIOError:
+                    pass
+                except BrokenPipeError:
+                    break
+                if not left:
+                    return
+                await self._wait_writable()
+            self.close()
+            raise SandboxError("the stdin of the command is closed")
+
+    def close(self) -> None:
+        """Close this end; a call of ``write`` that waits then fails."""
+        if self._descriptor >= 0:
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._wake()
+
+    async def _wait_writable(self) -> None:
+        self._writable = self._loop.create_future()
+        self._loop.add_writer(self._descriptor, self._wake)
+        try:
+            await self._writable
+        finally:
+            if self._descriptor >= 0:
+                self._loop.remove_writer(self._descriptor)
+
+    def _wake(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
 
 
 def _check_job(job: JobSpec) -> None:

@@ -18,14 +18,14 @@ import resource
 import shlex
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from vaka.core.ports.sandbox import Command, Process, ResourceLimits, Sandbox
+from vaka.core.ports.sandbox import Command, OutputStream, Process, ResourceLimits, Sandbox
 from vaka.core.types.errors import SandboxError
 
 PYTHON = "/usr/bin/python3"
@@ -40,6 +40,21 @@ class CompletedCommand(msgspec.Struct, frozen=True):
     code: int
     stdout: str
     stderr: str
+
+
+class OutputLines:
+    """Reads the lines of each stream of a command."""
+
+    def __init__(self, output: AsyncGenerator[tuple[OutputStream, bytes]]) -> None:
+        self._output = output
+        self._buffers: dict[OutputStream, bytes] = {"stdout": b"", "stderr": b""}
+
+    async def next(self, stream: OutputStream) -> str:
+        while b"\n" not in self._buffers[stream]:
+            arrived, data = await anext(self._output)
+            self._buffers[arrived] += data
+        line, _, self._buffers[stream] = self._buffers[stream].partition(b"\n")
+        return line.decode()
 
 
 async def run_to_end(process: Process) -> CompletedCommand:
@@ -245,6 +260,94 @@ class SandboxContract:
         if self.ends_detached_processes:
             wait_for_lock(workspace / "lock")
 
+    # ------------------------------------------------------------------------------------------------------ live stdin
+
+    async def test_an_open_stdin_is_answered_line_by_line_until_its_end(
+        self, sandbox: Sandbox, workspace: Path
+    ) -> None:
+        """The command has its three streams and no other descriptor, and ignores the signals of any other command."""
+        script = (
+            "ls /proc/$$/fd; grep SigIgn /proc/self/status; "
+            'while read -r line; do echo "<$line>"; echo "[$line]" >&2; done; echo end; exit 3'
+        )
+        other = await self.run(sandbox, "grep SigIgn /proc/self/status", workspace)
+        process = await sandbox.start(shell_command(script, workspace, stdin="pipe"))
+        async with aclosing(process.output()) as output:
+            lines = OutputLines(output)
+            assert [await lines.next("stdout") for _ in range(4)] == ["0", "1", "2", other.stdout.rstrip()]
+            for word in ("one", "two"):
+                await process.write_stdin(f"{word}\n".encode())
+                assert (await lines.next("stdout"), await lines.next("stderr")) == (f"<{word}>", f"[{word}]")
+            process.close_stdin()
+            process.close_stdin()
+            with pytest.raises(SandboxError, match="closed"):
+                await process.write_stdin(b"late")
+            assert await lines.next("stdout") == "end"
+        assert await process.wait() == 3
+        await process.stop()
+        assert not Path(f"/proc/{process.pid}").exists()  # also not as a zombie
+
+    async def test_ten_megabytes_pass_through_stdin_and_back(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Of two concurrent writers each one's data stays together."""
+        parts = [bytes([letter]) * (5 * _MIB) for letter in b"ab"]
+        process = await sandbox.start(shell_command("cat", workspace, stdin="pipe"))
+
+        async def write() -> None:
+            await asyncio.gather(*map(process.write_stdin, parts))
+            process.close_stdin()
+
+        writing = asyncio.create_task(write())
+        received = [data async for _, data in process.output()]
+        await writing
+        assert b"".join(received) == b"".join(parts)
+        assert await process.wait() == 0
+        await process.stop()
+
+    async def test_a_writer_gets_an_error_when_the_command_has_closed_stdin(
+        self, sandbox: Sandbox, workspace: Path
+    ) -> None:
+        """The command goes on. A command that was started without an open stdin refuses every write."""
+        process = await sandbox.start(shell_command("exec <&-; echo closed; exec sleep 600", workspace, stdin="pipe"))
+        async with aclosing(process.output()) as output:
+            assert await anext(output) == ("stdout", b"closed\n")
+            for _ in range(2):
+                with pytest.raises(SandboxError, match="closed"):
+                    await process.write_stdin(bytes(_MIB))
+        await process.stop(60)
+        assert await process.wait() == -signal.SIGTERM
+        without = await sandbox.start(shell_command("exec sleep 600", workspace))
+        with pytest.raises(SandboxError, match="stdin='pipe'"):
+            await without.write_stdin(b"x")
+        without.close_stdin()
+        await without.stop(60)
+
+    async def test_a_writer_waits_while_the_command_does_not_read(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Data that is not read takes no memory, a cancelled writer leaves the pipe usable, and all processes end."""
+        script = "(exec 9>lock; flock 9; touch ready; exec sleep 600 >/dev/null) & cat; wait"
+        process = await sandbox.start(shell_command(script, workspace, stdin="pipe"))
+        await wait_for_file(workspace / "ready")
+        data = bytes(32 * _MIB)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(3):
+            writing = asyncio.create_task(process.write_stdin(data))
+            await _pass_turns(20)
+            writing.cancel()
+            await asyncio.wait([writing])
+            assert writing.cancelled()
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before <= 16 * 1024
+        async with aclosing(process.output()) as output:
+            writing, received = asyncio.create_task(process.write_stdin(b"done\n")), b""
+            while not received.endswith(b"done\n"):
+                received = (received + (await anext(output))[1])[-5:]
+            await writing
+        writing = asyncio.create_task(process.write_stdin(data))
+        await _pass_turns(20)
+        await process.stop(0)
+        with pytest.raises(SandboxError, match="closed"):
+            await writing
+        assert await process.wait() < 0
+        wait_for_lock(workspace / "lock")
+
     # --------------------------------------------------------------------------------------------------------- bounds
 
     async def test_file_size_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
@@ -305,6 +408,11 @@ class SandboxContract:
     def _skip_without_bounds(self) -> None:
         if not self.enforces_bounds:
             pytest.skip("this sandbox enforces no resource limits, as documented")
+
+
+async def _pass_turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 async def wait_for_file(path: Path) -> None:

@@ -25,7 +25,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     env: Mapping[str, str] = {}
     """Added to the environment of every command: a path, a home and a locale, without keys."""
-    stdin: bytes = b""
+    stdin: bytes | Literal["pipe"] = b""
+    """What it reads from stdin; ``pipe`` keeps stdin open for ``Process.write_stdin``."""
     writable: tuple[str, ...] = ()
     """Folders it may write to, besides a temporary one of its own."""
     protected: tuple[str, ...] = ()
@@ -46,6 +47,19 @@ class Process(Protocol):
 
     def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
         """Yield output as it is written, until all its processes have closed both streams; only once."""
+        ...
+
+    async def write_stdin(self, data: bytes) -> None:
+        """Write to the stdin of a command that was started with ``stdin="pipe"``.
+
+        Returns when the operating system's buffer has taken all of it, so a command that does not read makes the caller
+        wait. Concurrent calls do not mix their data. After a cancelled call a part may have been written. Raises
+        ``SandboxError`` when the command has closed its stdin or ended, or after ``close_stdin``.
+        """
+        ...
+
+    def close_stdin(self) -> None:
+        """Close its stdin: the command reads the end of the file. Safe to call twice."""
         ...
 
     async def wait(self) -> int:

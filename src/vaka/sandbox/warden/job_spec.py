@@ -28,6 +28,8 @@ class JobSpec(NamedTuple):
     hidden: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     """Hidden as well, unless a folder that the command works in is inside one of them."""
+    pipe_stdin: bool = False
+    """The owner writes to stdin while the command runs."""
     network: bool = False
     listen: bool = False
     """Open a port in the command's network namespace and send its listener to the owner."""

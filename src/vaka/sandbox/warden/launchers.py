@@ -30,6 +30,9 @@ BUBBLEWRAP_SCRIPT = (
     '(exec "$@" >&6 2>&5 3>&- 4<&- 5>&- 6>&-); code=$?; exec 5>&- 6>&-; '
     'echo "$code" >&3; exec 3>&-; read -r all_done <&4'
 )
+# A writer to stdin learns that the command has closed it only if no other process can read it. So stdin is a descriptor
+# of the pipe's path (O_PATH), which does not count as a reader; the process of the command opens it and reports that.
+BUBBLEWRAP_PIPE_SCRIPT = BUBBLEWRAP_SCRIPT.replace('(exec "$@"', '(exec </proc/self/fd/0; echo >&3; exec "$@"')
 
 
 class StartedJob:
@@ -57,6 +60,9 @@ def launch_job(job: JobSpec, streams: Streams) -> StartedJob:
     """Start a command. Raises ``JobRefused`` when it cannot be confined as requested."""
     launch = {"bubblewrap": _launch_bubblewrap, "landlock": _launch_landlock, "none": _launch_unconfined}[job.kind]
     try:
+        if job.kind != "none" and (user := user_of(job)):
+            for pipe in streams if job.pipe_stdin else streams[1:]:
+                os.fchown(pipe, *user)  # only the owner of a pipe can open it again, as /dev/stdout
         return launch(job, streams)
     except OSError as error:
         raise JobRefused(str(error)) from error
@@ -123,11 +129,14 @@ def _start_bubblewrap(job: JobSpec, layout: mounts.MountLayout, program: str, st
         words += ["--seccomp", str(own_fds[-1])]
     words += [*mounts.bubblewrap_arguments_of(layout.steps, job.memory_bytes), "--chdir", "/"]
     own_fds.append(_private_memory_file(b"".join(os.fsencode(word) + b"\0" for word in words)))
-    script = [SHELL, "-c", BUBBLEWRAP_SCRIPT, layout.cwd, program, *job.argv[1:]]
+    shell_script = BUBBLEWRAP_PIPE_SCRIPT if job.pipe_stdin else BUBBLEWRAP_SCRIPT
+    script = [SHELL, "-c", shell_script, layout.cwd, program, *job.argv[1:]]
     argv = [job.program, "--args", str(own_fds[-1]), "--", *script]
     user = user_of(job)
+    pipe_paths = [_open_pipe_path(streams[0])] if job.pipe_stdin else []
     fd_map = {
-        0: streams[0], 1: errors_write, 2: errors_write, 3: code_write, 4: release_read, 5: streams[2], 6: streams[1],
+        0: pipe_paths[0] if pipe_paths else streams[0], 1: errors_write, 2: errors_write,
+        3: code_write, 4: release_read, 5: streams[2], 6: streams[1],
     }  # fmt: skip
     inherited = [*own_fds, *layout.descriptors]
     try:
@@ -138,7 +147,7 @@ def _start_bubblewrap(job: JobSpec, layout: mounts.MountLayout, program: str, st
                 argv, job.env, fd_map, lambda: processes.switch_user(user), inherited_fds=inherited
             )
     finally:
-        for descriptor in (code_write, release_read, errors_write, *own_fds):
+        for descriptor in (*pipe_paths, code_write, release_read, errors_write, *own_fds):
             os.close(descriptor)
     started = StartedJob(pid, pid, layout.release_held_paths)
     started.exit_code_fd, started.release_fd = code_read, release_write
@@ -177,6 +186,8 @@ def _unblock_command(job: JobSpec, layout: mounts.MountLayout, started: StartedJ
         mounts.join_mounts_of(started.init_pid)
         mounts.apply_late_steps(layout.late_steps)
     os.write(started.release_fd, b"\n")
+    if job.pipe_stdin and os.read(started.exit_code_fd, 1) != b"\n":
+        raise JobRefused("the command could not open its stdin")
 
 
 def _namespace_arguments(job: JobSpec) -> list[str]:
@@ -213,6 +224,11 @@ def _read_failure(started: StartedJob, errors: int, default: str) -> str:
     with contextlib.suppress(OSError):
         return os.read(errors, 4096).decode(errors="replace").strip() or default
     return default
+
+
+def _open_pipe_path(descriptor: int) -> int:
+    """Return a descriptor of a pipe's path."""
+    return syscalls.move_fd_up(os.open(f"/proc/self/fd/{descriptor}", os.O_PATH))
 
 
 def _private_memory_file(content: bytes) -> int:
