@@ -7,58 +7,11 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
-from vaka.core.types.message import UserMessage, text_of
+from tests.hooks.hook_fixtures import RECORD, decides, look, payloads, prints, prompts_of, run_with_hooks
+from tests.runtime.runtime_fixtures import agent, event_types, results_by_call, runtime
 from vaka.hooks import Hook
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
-
-RECORD = "cat > payload.$$"
-"""A command that keeps its payload and decides nothing."""
-
-
-@vaka.tool(effect="read")
-async def look(at: str = "") -> str:
-    """Look at something."""
-    if at == "nowhere":
-        raise ValueError("there is nothing")
-    return f"seen {at}"
-
-
-def prints(document: dict[str, Any]) -> str:
-    """Return a command that prints a JSON document."""
-    return f"cat >/dev/null; echo '{json.dumps(document)}'"
-
-
-def decides(event: str, **output: Any) -> str:
-    """Return a command that prints the specific output of an event."""
-    return prints({"hookSpecificOutput": {"hookEventName": event, **output}})
-
-
-async def run_with_hooks(
-    folder: Path, model: Any, *hooks: Hook, tools: Any = (look,), prompt: str = "Go.", **options: Any
-) -> tuple[list[Any], vaka.Response | None]:
-    """Run one turn, and return its log and its response, ``None`` for a turn that failed."""
-    store, response = MemoryStore(), None
-    async with runtime(store, hooks=hooks, cwd=str(folder), **options) as rt:
-        session = await rt.open(agent(model, *tools), id="s")
-        try:
-            response = await session.run(prompt)
-        except vaka.TurnError:
-            response = None
-    log = await read_log(store, "s")
-    check_log(log)
-    return log, response
-
-
-def payloads(folder: Path) -> list[dict[str, Any]]:
-    """Return the payloads that ``RECORD`` has kept, the oldest first."""
-    files = sorted(folder.glob("payload.*"), key=lambda file: file.stat().st_mtime_ns)
-    return [json.loads(file.read_text()) for file in files]
-
-
-def prompts_of(model: Any, number: int = -1) -> list[str]:
-    return [text_of(m.content) for m in model.prompts[number].messages if isinstance(m, UserMessage)]
 
 
 async def test_a_hook_that_prints_nothing_decides_nothing_and_gets_the_whole_payload(tmp_path: Path) -> None:

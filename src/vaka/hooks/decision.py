@@ -12,6 +12,10 @@ _STRICTNESS: tuple[Permission, ...] = ("", "allow", "ask", "deny")
 _PERMISSIONS: Mapping[str, Permission] = {
     "allow": "allow", "approve": "allow", "ask": "ask", "deny": "deny", "block": "deny",
 }  # fmt: skip
+_STATUS_HINTS = {
+    126: " (the program cannot be run; `chmod +x` makes a script executable)",
+    127: " (there is no such program, or the first line of the script names none, also when it ends with CRLF)",
+}
 CONTEXT_EVENTS = ("UserPromptSubmit", "SessionStart")
 """The events whose hooks add what they print, without JSON, to the conversation."""
 
@@ -31,6 +35,8 @@ class HookDecision(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str = ""
     messages: tuple[str, ...] = ()
     """Texts for the user: system messages, and what went wrong."""
+    quiet: bool = False
+    """The log does not keep what the hook printed (``suppressOutput``)."""
 
     @property
     def blocks(self) -> bool:
@@ -44,7 +50,8 @@ def read_decision(event: str, status: int, stdout: str, stderr: str, *, problem:
     if status == BLOCKING_STATUS:
         return HookDecision(permission="deny", reason=stderr.strip() or "a hook refused this without a reason")
     if status != 0:
-        return HookDecision(messages=(f"exit status {status}: {stderr.strip()[:2000]}",))
+        hint = _STATUS_HINTS.get(status, "")
+        return HookDecision(messages=(f"exit status {status}{hint}: {stderr.strip()[:2000]}",))
     document = _parse_object(stdout)
     if document is None:
         text = stdout.strip()
@@ -78,6 +85,7 @@ def _read_document(event: str, document: dict[str, Any]) -> HookDecision:
         arguments=cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else None,
         context=(context,) if context else (), messages=(message,) if message else (),
         stops=stops, stop_reason=_text(document.get("stopReason")) or (reason if stops else ""),
+        quiet=document.get("suppressOutput") is True,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Hooks as settings files, plugins, frontmatter and code define them, and which of them an event matches."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
@@ -61,10 +62,17 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     origin: str = ""
     """The file that defines it; ``""`` for code."""
+    component: str = ""
+    """The skill, command or agent whose head defines it, such as ``skill deploy``; it runs while that is in use."""
     managed: bool = False
     """It is of the administrator's settings, so that a failure may refuse what it guards."""
     disabled: str = ""
     """Why it never runs; it is only listed."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells it apart from other hooks."""
+        return (self.event, self.matcher, self.kind, self.text, self.condition, self.origin, self.component)
 
     @property
     def text(self) -> str:
@@ -94,13 +102,15 @@ class ParsedHooks(msgspec.Struct, frozen=True):
 
 
 def parse_hooks(
-    document: object, *, origin: str = "", variables: Mapping[str, str] | None = None, managed: bool = False
-) -> ParsedHooks:
+    document: object, *, origin: str = "", variables: Mapping[str, str] | None = None, managed: bool = False,
+    component: str = "",
+) -> ParsedHooks:  # fmt: skip
     """Return the hooks of ``{"hooks": {Event: …}}`` or of the inner table; what cannot be read becomes a problem.
 
     Accepted are lists of ``{matcher, hooks: […]}``, of hooks without a matcher, the older ``{matcher: command}``, and
     a list of hooks that name their ``event``. A hook that cannot run is returned with the reason.
-    ``variables`` are the values of ``${NAME}`` in commands, such as ``CLAUDE_PLUGIN_ROOT``.
+    ``variables`` are the values of ``${NAME}`` in commands, such as ``CLAUDE_PLUGIN_ROOT``; commands also get them in
+    their environment.
     """
     problems: list[str] = []
     table = _as_table(document)
@@ -110,7 +120,8 @@ def parse_hooks(
         table = _group_by_event(cast("list[object]", table["hooks"]))
     if table is None:
         return ParsedHooks((), (f"{origin}: hooks: expected an object",) if document else ())
-    reader = _Reader(origin, dict(variables or {}), managed=managed, problems=problems)
+    common = {"origin": origin, "managed": managed, "component": component}
+    reader = _Reader(origin, dict(variables or {}), common, problems)
     found = [hook for event, groups in table.items() for hook in reader.read_event(str(event), groups)]
     return ParsedHooks(tuple(found), tuple(problems))
 
@@ -118,8 +129,10 @@ def parse_hooks(
 class _Reader:
     """Reads the hooks of one document."""
 
-    def __init__(self, origin: str, variables: dict[str, str], *, managed: bool, problems: list[str]) -> None:
-        self._origin, self._variables, self._managed, self._problems = origin, variables, managed, problems
+    def __init__(self, origin: str, variables: dict[str, str], common: dict[str, Any], problems: list[str]) -> None:
+        self._origin, self._variables, self._problems = origin, variables, problems
+        self._common = common
+        """Fields that all its hooks have."""
 
     def read_event(self, event: str, groups: object) -> Iterator[Hook]:
         """Yield the hooks of one event."""
@@ -151,11 +164,11 @@ class _Reader:
             if group is None:
                 self._report(place, "expected an object with matcher and hooks")
             elif "hooks" not in group:
-                yield place, _as_text(group.get("matcher")), group
+                yield place, _read_matcher(group.get("matcher")), group
             else:
                 inner: object = group["hooks"]
                 for index, hook in enumerate(cast("list[object]", inner) if isinstance(inner, list) else [inner]):
-                    yield f"{place}.hooks[{index}]", _as_text(group.get("matcher")), hook
+                    yield f"{place}.hooks[{index}]", _read_matcher(group.get("matcher")), hook
 
     def _read_hook(self, where: str, event: str, matcher: str, value: object) -> Hook:
         """Return a hook. Raises ``ValueError`` for what is not a hook."""
@@ -169,15 +182,15 @@ class _Reader:
         disabled = _find_fault(kind, text, matcher if event in MATCHER_FIELDS and matcher != "*" else "")
         if kind not in DEFAULT_TIMEOUTS:
             kind, text = "command", _as_text(table.get("url")) or text
-        env = {str(key): _as_text(item) for key, item in (_as_table(table.get("env")) or {}).items()}
+        env = {str(key): self._expand(_as_text(item)) for key, item in (_as_table(table.get("env")) or {}).items()}
         return Hook(
             event=event, matcher=matcher, kind=cast("HookKind", kind), model=_as_text(table.get("model")),
-            command=self._expand(text) if kind == "command" else "", prompt="" if kind == "command" else text,
+            command=self._read_command(text, table) if kind == "command" else "",
+            prompt="" if kind == "command" else text,
             timeout=self._read_timeout(where, table.get("timeout")), once=table.get("once") is True,
             detached=table.get("async") is True or table.get("asyncRewake") is True,
             condition=_as_text(table.get("if")), status_message=_as_text(table.get("statusMessage")),
-            name=_as_text(table.get("name")), env={**self._variables, **env}, origin=self._origin,
-            managed=self._managed, disabled=disabled,
+            name=_as_text(table.get("name")), env={**self._variables, **env}, disabled=disabled, **self._common,
         )  # fmt: skip
 
     def _read_timeout(self, where: str, value: object) -> float | None:
@@ -187,6 +200,14 @@ class _Reader:
             self._report(where, f"the timeout {value!r} is not a number of seconds above 0; the default holds")
             return None
         return float(value)
+
+    def _read_command(self, text: str, table: Mapping[str, Any]) -> str:
+        """Return a command with its ``args``, each of which is one word, for the shell that ``shell`` names."""
+        command, args = self._expand(text), cast("object", table.get("args"))
+        if isinstance(args, list):
+            words = [command, *(self._expand(_as_text(item)) for item in cast("list[object]", args))]
+            command = shlex.join(words)
+        return f"exec bash -c {shlex.quote(command)}" if table.get("shell") == "bash" else command
 
     def _expand(self, command: str) -> str:
         """Replace ``${NAME}`` of the known variables, for commands that no shell expands."""
@@ -219,13 +240,25 @@ def _find_fault(kind: str, text: str, matcher: str) -> str:
     return ""
 
 
-def select_hooks(hooks: Iterable[Hook], event: str, payload: Mapping[str, Any]) -> list[Hook]:
-    """Return the hooks that run at an event, in their order, each command once."""
-    selected: dict[tuple[str, str], Hook] = {}
+def select_hooks(
+    hooks: Iterable[Hook], event: str, payload: Mapping[str, Any], may_run: Callable[[Hook], bool] = lambda _: True
+) -> list[Hook]:
+    """Return the hooks that run at an event, in their order, each command once; of equal ones the administrator's."""
+    selected: dict[object, Hook] = {}
     for hook in hooks:
-        if hook.event == event and hook.matches(payload):
-            selected.setdefault((hook.kind, hook.text), hook)
+        if hook.event == event and hook.matches(payload) and may_run(hook):
+            key = (hook.kind, hook.text, hook.model, tuple(sorted(hook.env.items())))
+            if key not in selected or (hook.managed and not selected[key].managed):
+                selected[key] = hook
     return list(selected.values())
+
+
+def _read_matcher(value: object) -> str:
+    """Return a matcher; a list of names and ``{"tool_name": …}`` are read too."""
+    table = _as_table(value)
+    if table is not None:
+        value = table.get("tool_name", table.get("tools"))
+    return "|".join(map(_as_text, cast("list[object]", value))) if isinstance(value, list) else _as_text(value)
 
 
 def _as_table(value: object) -> dict[str, Any] | None:

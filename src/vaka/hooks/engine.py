@@ -3,16 +3,19 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.ports.model import Model, Prompt
+from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import VakaError
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, UserMessage
-from vaka.core.types.monitor import HookRan
+from vaka.core.types.monitor import HookRan, McpChanged, ModelSelected
 from vaka.hooks.command import CommandResult, run_command
 from vaka.hooks.decision import HookDecision, merge_decisions, read_decision
 from vaka.hooks.definition import Hook, select_hooks
@@ -20,8 +23,9 @@ from vaka.hooks.transcript import Transcripts
 
 MAX_RECORDED_OUTPUT = 2000
 """Characters of the output of a hook in the log."""
-MAX_ONCE_SESSIONS = 1024
-"""Sessions whose ``once`` hooks are remembered."""
+ENDING_AT_ONCE = 16
+"""Sessions whose ``SessionEnd`` hooks run at the same time when a runtime is closed."""
+STOP_EVENTS = ("Stop", "SubagentStop")
 
 HookMiddleware: TypeAlias = (
     "Callable[[str, Mapping[str, Any], Callable[[], Awaitable[HookDecision]]], Awaitable[HookDecision]]"
@@ -37,14 +41,20 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How and where hooks run."""
 
     cwd: str
-    env: Mapping[str, str] = {}
-    """Added to the environment of this process."""
+    environ: Callable[[], Mapping[str, str]] = lambda: os.environ
+    """Returns the environment of commands, before the variables of hooks are added."""
     permission_mode: Callable[[], str] = lambda: "default"
     find_model: Callable[[str], Model] | None = None
     """Finds the model that a prompt hook names."""
     middleware: Sequence[HookMiddleware] = ()
     failure: str = "open"
     """``closed``: a managed hook that fails or takes too long refuses what it guards."""
+    max_sessions: int = 1024
+    """Sessions that are open for hooks at the same time; when there is one more, the one that was idle longest ends."""
+    component_events: frozenset[str] = frozenset()
+    """The events of hooks that skills, commands and agents define."""
+    component_hooks: Callable[[Turn], Sequence[tuple[Hook, bool]]] | None = None
+    """Returns the hooks of the components in use by an agent or its parents, and whether it is the agent's own."""
 
 
 class HookEngine:
@@ -53,14 +63,30 @@ class HookEngine:
     def __init__(self, hooks: Sequence[Hook], settings: HookSettings, transcripts: Transcripts) -> None:
         self.hooks, self.settings, self.transcripts = tuple(hooks), settings, transcripts
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._sessions: dict[SessionId, None] = {}
-        """The sessions that were started and have not ended, in order."""
-        self._ran_once: dict[SessionId, set[int]] = {}
-        """The positions of the ``once`` hooks that ran, by session."""
+        self._sessions: dict[SessionId, set[tuple[str, ...]]] = {}
+        """The open sessions, the one that was idle longest first, each with its ``once`` hooks that ran."""
 
     def handles(self, *events: str) -> bool:
         """Return whether there is a hook for one of the events."""
-        return any(hook.event in events for hook in self.hooks)
+        return any(event in self._events for event in events)
+
+    @property
+    def needs_sessions(self) -> bool:
+        """Whether the sessions must be known: for ``SessionEnd`` and for hooks that run once in a session."""
+        return (
+            self.handles("SessionStart", "SessionEnd")
+            or any(hook.once for hook in self.hooks)
+            or bool(self.settings.component_events)
+        )
+
+    @cached_property
+    def _events(self) -> frozenset[str]:
+        found = {hook.event for hook in self.hooks} | self.settings.component_events
+        return frozenset(found | set(STOP_EVENTS) if "Stop" in self.settings.component_events else found)
+
+    @cached_property
+    def _environ(self) -> dict[str, str]:
+        return {**self.settings.environ(), "CLAUDE_PROJECT_DIR": self.settings.cwd}
 
     async def fire(
         self, event: str, fields: Mapping[str, Any], *, session: SessionId, turn: Turn | None = None,
@@ -71,21 +97,22 @@ class HookEngine:
         ``fields`` are its part of the payload. ``covers`` returns whether a permission rule matches the call that the
         event is about.
         """
-        hooks = [
-            hook for hook in select_hooks(self.hooks, event, fields)
-            if _meets_condition(hook, covers) and not self._ran_before(hook, session)
-        ]  # fmt: skip
+        ran = self._sessions.get(session, set())
+
+        def may_run(hook: Hook) -> bool:
+            return hook.identity not in ran and _meets_condition(hook, covers)
+
+        hooks = select_hooks(self._hooks_for(event, turn), event, fields, may_run)
         if not hooks:
             return HookDecision()
+        ran.update(hook.identity for hook in hooks if hook.once)
         payload = await self._payload_of(event, fields, session, turn)
 
         async def run_all() -> HookDecision:
             waited = [self._run(hook, payload, turn) for hook in hooks if not hook.detached]
             for hook in hooks:
                 if hook.detached:
-                    task = asyncio.create_task(self._run(hook, payload, None))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    self._spawn(self._run(hook, payload, None))
             return merge_decisions(await asyncio.gather(*waited))
 
         work: Callable[[], Awaitable[HookDecision]] = run_all
@@ -93,11 +120,26 @@ class HookEngine:
             work = _wrap(middleware, event, payload, work)
         return await work()
 
+    def _hooks_for(self, event: str, turn: Turn | None) -> list[Hook]:
+        """Return the hooks of an event: those of the runtime, then those of the components in use."""
+        found = [hook for hook in self.hooks if hook.event == event]
+        if turn is None or self.settings.component_hooks is None:
+            return found
+        for hook, own in self.settings.component_hooks(turn):
+            if hook.event == "Stop" and event in STOP_EVENTS and own:  # the end of the agent that uses the component
+                found.append(msgspec.structs.replace(hook, event=event, matcher=""))
+            elif hook.event == event != "Stop":
+                found.append(hook)
+        return found
+
     async def start_session(self, turn: Turn) -> HookDecision:
         """Fire ``SessionStart`` before the first prompt that this engine sees of a session."""
-        if turn.session in self._sessions:
+        known = self._sessions.pop(turn.session, None)
+        self._sessions[turn.session] = set() if known is None else known
+        if known is not None:
             return HookDecision()
-        self._sessions[turn.session] = None
+        if len(self._sessions) > self.settings.max_sessions:
+            self._spawn(self.end_session(next(iter(self._sessions)), "other"))
         source = "resume" if turn.state.usage.total or turn.state.calls else "startup"
         fields = {"source": source, "model": turn.recipe.model.name, "agent_type": turn.agent}
         return await self.fire("SessionStart", fields, session=turn.session, turn=turn)
@@ -107,13 +149,46 @@ class HookEngine:
         if session in self._sessions:
             del self._sessions[session]
             await self.fire("SessionEnd", {"reason": reason}, session=session)
+            self.transcripts.forget(session)
 
     async def close(self, reason: str = "other") -> None:
         """End all sessions, and wait for the hooks that nothing waits for."""
-        for session in list(self._sessions):
-            await self.end_session(session, reason)
+        places = asyncio.Semaphore(ENDING_AT_ONCE)
+
+        async def end(session: SessionId) -> None:
+            async with places:
+                await self.end_session(session, reason)
+
+        ended = await asyncio.gather(*map(end, list(self._sessions)), return_exceptions=True)
         while self._tasks:
             await asyncio.wait(self._tasks)
+        for error in ended:
+            if error is not None:
+                raise error
+
+    def observe(self, events: Sequence[Event]) -> None:
+        """Fire the hooks that only watch, for events that a log has just stored."""
+        for event in events:
+            fields: dict[str, Any]
+            match event.data:
+                case ModelSelected(model=model, tier=tier, reason=reason):
+                    name, fields = "ModelSelected", {"model": model, "model_tier": tier, "reason": reason}
+                case McpChanged(server=server, change=change, detail=detail):
+                    tools: Any = cast("dict[str, Any]", detail).get("tools") if isinstance(detail, dict) else detail
+                    name, fields = "MCPToolsChanged", {"server": server, "change": change, "tools": tools or ()}
+                case QuestionAsked(text=text):
+                    fields = {"message": text, "title": "Question", "notification_type": "elicitation_dialog"}
+                    name = "Notification"
+                case _:
+                    continue
+            if self.handles(name):
+                self._spawn(self.fire(name, fields, session=event.session))
+
+    def _spawn(self, work: Awaitable[object]) -> None:
+        """Run work that nothing waits for; ``close`` does."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _payload_of(
         self, event: str, fields: Mapping[str, Any], session: SessionId, turn: Turn | None
@@ -134,23 +209,25 @@ class HookEngine:
     async def _run(self, hook: Hook, payload: Mapping[str, Any], turn: Turn | None) -> HookDecision:
         encoded = msgspec.json.encode(payload)
         if hook.kind == "command":
-            env = {
-                **os.environ, "CLAUDE_PROJECT_DIR": self.settings.cwd, **self.settings.env, **hook.env,
-            }  # fmt: skip
+            env = {**self._environ, **hook.env}
+            if hook.event == "SessionStart":
+                env["CLAUDE_ENV_FILE"] = str(self.transcripts.new_env_file(payload["session_id"], hook.text))
             result = await run_command(hook.command, encoded, cwd=self.settings.cwd, env=env, seconds=hook.seconds)
         else:
             result = await self._ask_model(hook, encoded.decode(), turn)
-        if turn is not None:
-            turn.log.defer(turn.scope, _ran_event(hook, result))
         problem = (
             f"a hook of {hook.event} took longer than {hook.seconds:g} s and was stopped" if result.timed_out else ""
         )
         decision = read_decision(hook.event, result.status, result.stdout, result.stderr, problem=problem)
-        failed = bool(problem) or result.status not in (0, 2)
-        if failed and hook.managed and self.settings.failure == "closed":
+        if turn is not None:
+            turn.log.defer(turn.scope, _ran_event(hook, result, quiet=decision.quiet))
+        if not (problem or result.status not in (0, 2)):
+            return decision
+        messages = tuple(f"{message} ({_shorten(hook.text)})" for message in decision.messages)
+        if hook.managed and self.settings.failure == "closed":
             reason = f"a hook of {hook.event} failed: {problem or result.stderr.strip()[:500]}"
-            return HookDecision(permission="deny", reason=reason, messages=decision.messages)
-        return decision
+            return HookDecision(permission="deny", reason=reason, messages=messages)
+        return msgspec.structs.replace(decision, messages=messages)
 
     async def _ask_model(self, hook: Hook, payload: str, turn: Turn | None) -> CommandResult:
         """Ask a model whether to go on; its answer is read like the output of a command."""
@@ -170,18 +247,6 @@ class HookEngine:
             return CommandResult(status=1, stderr=str(error))
         return _read_model_answer(answer)
 
-    def _ran_before(self, hook: Hook, session: SessionId) -> bool:
-        """Return whether a ``once`` hook has run in this session, and remember that it runs now."""
-        if not hook.once:
-            return False
-        ran = self._ran_once.setdefault(session, set())
-        if len(self._ran_once) > MAX_ONCE_SESSIONS:
-            self._ran_once.pop(next(iter(self._ran_once)))
-        position = next(number for number, known in enumerate(self.hooks) if known is hook)
-        seen = position in ran
-        ran.add(position)
-        return seen
-
 
 def _meets_condition(hook: Hook, covers: Callable[[str], bool] | None) -> bool:
     """Return whether the call matches the rule of the hook's ``if``; a rule that cannot be read matches nothing."""
@@ -199,11 +264,16 @@ def _wrap(
     return lambda: middleware(event, payload, inner)
 
 
-def _ran_event(hook: Hook, result: CommandResult) -> HookRan:
-    output = (result.stdout or result.stderr).strip()[:MAX_RECORDED_OUTPUT]
+def _ran_event(hook: Hook, result: CommandResult, *, quiet: bool) -> HookRan:
+    output = "" if quiet else (result.stdout or result.stderr).strip()[:MAX_RECORDED_OUTPUT]
     return HookRan(
         event=hook.event, command=hook.text, status=result.status, duration_ms=result.duration_ms, output=output
     )
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 100 else f"{line[:99]}…"
 
 
 def _read_model_answer(answer: str) -> CommandResult:

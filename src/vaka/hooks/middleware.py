@@ -15,14 +15,15 @@ from vaka.core.types.monitor import Logged
 from vaka.core.types.tool import Allow, Ask, Deny
 from vaka.hooks.decision import HookDecision
 from vaka.hooks.engine import HookEngine
+from vaka.hooks.payload import call_fields, tool_response
 
 RULE_NAME = "hook:pre_tool_use"
 """The rule that an approval is bound to when a hook asks."""
 
 _POINT_EVENTS: dict[str, tuple[str, ...]] = {
     "before_agent": ("SessionStart", "SessionEnd", "UserPromptSubmit", "SubagentStart"),
-    "before_tool": ("PreToolUse",),
-    "before_approval": ("PermissionRequest", "Notification"),
+    "before_tool": ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
+    "before_approval": ("PermissionRequest", "Notification", "PostToolUse", "PostToolUseFailure"),
     "after_tool": ("PostToolUse", "PostToolUseFailure"),
     "before_stop": ("Stop", "SubagentStop"),
     "after_agent": ("TokenUsage",),
@@ -38,10 +39,13 @@ def make_middleware(engine: HookEngine) -> Middleware | None:
     }
     if engine.handles("PreToolUse"):
         functions["after_tool"] = points.after_tool  # it adds the context of PreToolUse to the result
+    if engine.needs_sessions:
+        functions["before_agent"] = points.before_agent
     if not functions:
         return None
     middleware = Middleware.from_functions("hooks", **functions)
     middleware.inherited = tuple(_POINT_EVENTS)
+    middleware.admits_steering = not engine.handles("SessionStart", "UserPromptSubmit")
     return middleware
 
 
@@ -54,8 +58,13 @@ class _HookPoints:
     async def before_agent(self, turn: Turn, content: Content) -> Content | Answer | Reject:
         if turn.path:
             decision = await self._fire(turn, "SubagentStart", _agent_fields(turn) | {"prompt": text_of(content)})
+            if decision.stops:
+                _stop_turn(turn, decision)
             return _with_context(content, decision)
         begun = await self._engine.start_session(turn)
+        self._log_messages(turn, "SessionStart", begun)
+        if begun.stops:
+            return Reject(begun.stop_reason or "a hook of SessionStart ended the session")
         prompt = text_of(content)
         decision = await self._fire(turn, "UserPromptSubmit", {"prompt": prompt, "user_prompt": prompt})
         if decision.blocks or decision.stops:
@@ -63,7 +72,8 @@ class _HookPoints:
         return _with_context(_with_context(content, begun), decision)
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Allow | Ask | Deny:
-        decision = await self._fire(turn, "PreToolUse", _call_fields(call), call)
+        decision = await self._fire(turn, "PreToolUse", self._fields_of(call), call)
+        turn.values.setdefault("hooks.begun", {})[call.id] = turn.env.clock.monotonic()
         if decision.stops:
             _stop_turn(turn, decision)
             return Deny(decision.stop_reason or "a hook ended the turn", rule=RULE_NAME)
@@ -82,9 +92,10 @@ class _HookPoints:
 
     async def before_approval(self, turn: Turn, request: ApprovalRequested) -> Allow | Deny | None:
         call = request.call
-        fields = _call_fields(call) | {"reason": request.reason}
+        turn.values.get("hooks.begun", {}).pop(call.id, None)  # the time that a person takes is not that of the call
+        fields = self._fields_of(call) | {"reason": request.reason}
         if request.grant:
-            fields["permission_suggestions"] = request.grant.splitlines()
+            fields["permission_suggestions"] = [_suggest_rules(request.grant.splitlines())]
         decision = await self._fire(turn, "PermissionRequest", fields, call)
         if decision.stops:
             _stop_turn(turn, decision)
@@ -99,15 +110,17 @@ class _HookPoints:
         return None
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        fields = _call_fields(call)
+        fields = self._fields_of(call)
+        begun = turn.values.get("hooks.begun", {}).pop(call.id, None)
+        if begun is not None:
+            fields["duration_ms"] = int((turn.env.clock.monotonic() - begun) * 1000)
         if result.failed:
-            more = {"error": result.text, "is_error": True}
-            decision = await self._fire(turn, "PostToolUseFailure", fields | more, call)
+            fields |= {"error": result.text, "is_error": True, "is_interrupt": result.reason == "interrupted"}
+            decision = await self._fire(turn, "PostToolUseFailure", fields, call)
         else:
-            response = result.value if result.value is not None else result.text
-            decision = await self._fire(
-                turn, "PostToolUse", fields | {"tool_response": response, "tool_result": result.text}, call
-            )
+            response = tool_response(call, result, self._engine.settings.cwd)
+            fields |= {"tool_response": response, "tool_result": result.text}
+            decision = await self._fire(turn, "PostToolUse", fields, call)
         if decision.stops:
             _stop_turn(turn, decision)
         context = [*turn.values.get("hooks.context", {}).pop(call.id, ()), *decision.context]
@@ -138,9 +151,15 @@ class _HookPoints:
             return HookDecision()
         covers = _rule_matcher(turn, call) if call is not None else None
         decision = await self._engine.fire(event, fields, session=turn.session, turn=turn, covers=covers)
+        self._log_messages(turn, event, decision)
+        return decision
+
+    def _log_messages(self, turn: Turn, event: str, decision: HookDecision) -> None:
         for message in decision.messages:
             turn.log.defer(turn.scope, Logged(level="warning", message=f"hook of {event}: {message}"))
-        return decision
+
+    def _fields_of(self, call: ToolCall) -> dict[str, Any]:
+        return call_fields(call, self._engine.settings.cwd)
 
 
 def _rule_matcher(turn: Turn, call: ToolCall) -> Callable[[str], bool]:
@@ -150,8 +169,11 @@ def _rule_matcher(turn: Turn, call: ToolCall) -> Callable[[str], bool]:
     return lambda rule: policy is not None and tool is not None and policy.covers(rule, call, tool.spec)
 
 
-def _call_fields(call: ToolCall) -> dict[str, Any]:
-    return {"tool_name": call.name, "tool_input": call.arguments, "tool_use_id": call.id}
+def _suggest_rules(rules: list[str]) -> dict[str, Any]:
+    """Return allow rules such as ``Bash(git push:*)`` in the form of Claude Code."""
+    split = [rule.removesuffix(")").partition("(") for rule in rules]
+    tables = [{"toolName": tool, **({"ruleContent": content} if content else {})} for tool, _, content in split]
+    return {"type": "addRules", "rules": tables, "behavior": "allow", "destination": "session"}
 
 
 def _agent_fields(turn: Turn) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import aclosing
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, SessionId
 from vaka.core.types.message import Content, Reasoning, Stored, Text, ToolResult
 
+MAX_ENV_BYTES = 16 * 1024
+"""Bytes of the variables of a session that commands get."""
+_NOT_IN_NAMES = r"[^\w.@+-]"
+_FILE_NAME = re.compile(r"[\w@+-][\w.@+-]{0,149}")
 _TAIL_BYTES = 1024 * 1024
 """The end of a transcript in which its last line is searched; a longer line is written again."""
 
@@ -28,7 +33,7 @@ class Transcripts:
     def __init__(self, folder: str, cwd: str) -> None:
         """``folder`` is created when it is needed; ``""`` stands for a new temporary one."""
         self._given_folder, self._cwd = folder, cwd
-        self._written: dict[Path, int] = {}
+        self._written: dict[SessionId, dict[Path, int]] = {}
         """The seq of the last event of each transcript."""
 
     @cached_property
@@ -37,15 +42,20 @@ class Transcripts:
 
     def path_of(self, session: SessionId, agent: AgentPath = ()) -> Path:
         """Return the file of the transcript of an agent."""
-        name = "-".join([re.sub(r"[^\w.@+-]", "_", session)[:150], *agent])
+        name = str(session)
+        if not _FILE_NAME.fullmatch(name):  # the digest keeps two sessions with similar names apart
+            digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+            name = f"{re.sub(_NOT_IN_NAMES, '_', name)[:100]}%{digest}"
+        if agent:
+            return self._folder / f"{name}.agents" / f"{'-'.join(agent)}.jsonl"
         return self._folder / f"{name}.jsonl"
 
     async def flush(self, store: Store, session: SessionId, agent: AgentPath = ()) -> Path:
         """Write what the log has and the transcript has not, and return its file."""
-        path = self.path_of(session, agent)
-        after = self._written.get(path)
+        path, written = self.path_of(session, agent), self._written.setdefault(session, {})
+        after = written.get(path)
         if after is None:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             after = _last_seq_of(path)
         lines: list[bytes] = []
         async with aclosing(store.events.read(session, after=after)) as events:
@@ -56,8 +66,32 @@ class Transcripts:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "ab") as file:
                 file.writelines(lines)
-        self._written[path] = after
+        written[path] = after
         return path
+
+    def forget(self, session: SessionId) -> None:
+        """Drop what is known about the files of a session; the next ``flush`` reads their last lines again."""
+        self._written.pop(session, None)
+
+    def new_env_file(self, session: SessionId, command: str) -> Path:
+        """Return a path for the variables that a command of ``SessionStart`` may set; there is no such file yet."""
+        folder = self._env_folder(session)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{sha256(command.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.sh"
+        path.unlink(missing_ok=True)
+        return path
+
+    def read_env_files(self, session: SessionId) -> str:
+        """Return what the commands of ``SessionStart`` have written into their files, as a text for bash."""
+        try:
+            files = sorted(self._env_folder(session).iterdir())
+            texts = [file.read_bytes()[:MAX_ENV_BYTES].decode("utf-8", "replace") for file in files]
+        except OSError:
+            return ""
+        return "\n".join(text.replace("\0", "") for text in texts)[:MAX_ENV_BYTES]
+
+    def _env_folder(self, session: SessionId) -> Path:
+        return self.path_of(session).with_suffix(".env")
 
     def _lines_of(self, event: Event, agent: AgentPath) -> Iterator[dict[str, Any]]:
         for role, content in _messages_of(event, agent):

@@ -1,7 +1,7 @@
 """The drivers of the sessions that this process works on: start, join, wake, interrupt and end them."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -58,6 +58,10 @@ class SessionDrivers:
     ) -> None:
         self.store, self.hub, self.env, self.secrets, self.builder = store, hub, env, secrets, builder
         self.active: dict[SessionId, SessionDriver] = {}
+        self.observers: list[Callable[[Sequence[Event]], None]] = []
+        """Called with the events that the logs of all sessions store."""
+        self.on_session_end: Callable[[SessionId, str], Awaitable[None]] | None = None
+        """Called with the id of a session that was closed, and the reason."""
         self._options = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()
@@ -90,6 +94,12 @@ class SessionDrivers:
             await asyncio.sleep(0)
         self._sync_starter.close()
         self.warm_sessions.clear()
+
+    async def end_session(self, session: SessionId, reason: str) -> None:
+        """Act on the end of a session: call ``on_session_end``, and end its commands."""
+        if self.on_session_end is not None:
+            await self.on_session_end(session, reason)
+        await self.env.end_commands(session)
 
     def require_open(self) -> None:
         if self._closed:
@@ -292,6 +302,7 @@ class SessionDrivers:
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
         if self._options.token_callback is not None or self._options.permission_request_handler is not None:
             driver.observers.append(self._observe)
+        driver.observers += self.observers
         self.active[session.id] = driver
         try:
             await driver.claim()

@@ -4,6 +4,7 @@ This is the one place where imports stand inside functions: start-up stays cheap
 and an editor can jump to the definition.
 """
 
+import os
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,10 +106,12 @@ def start_hooks(options: "Options", env: "Env", models: "ModelRegistry") -> "tup
     """Return the engine that runs the hooks of the options, and the middleware that calls it."""
     from vaka.hooks import HookEngine, HookSettings, make_middleware
     from vaka.hooks.transcript import Transcripts
+    from vaka.sandbox.sensitive import drop_secrets
 
     cwd = str(Path(options.working_folder or ".").absolute())
     settings = HookSettings(
         cwd=cwd, find_model=models.find, middleware=options.hook_middleware, failure=options.hook_failure,
+        environ=lambda: drop_secrets(os.environ, options.command_env),
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
     )  # fmt: skip
     engine = HookEngine(options.hooks, settings, Transcripts(options.transcript_folder, cwd))

@@ -188,6 +188,10 @@ class Runtime:
         self._default_agent = options.default_agent()
         self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
+        if self._hooks is not None:
+            self._drivers.on_session_end = self._hooks.end_session
+            if self._hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
+                self._drivers.observers.append(self._hooks.observe)
         if options.sandbox == "on":
             _ = self.env.world  # now, so that a missing sandbox fails before the first turn
 
@@ -393,7 +397,10 @@ class Runtime:
             self.options, self.env.policy, self.models, self.store, store, self._drivers.workspace
         )
         self._world_factory = factory
-        return factory.create_world(SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None)
+        tasks = SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None
+        hooks = self._hooks
+        has_variables = hooks is not None and hooks.handles("SessionStart")
+        return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
 
     @property
     def _files(self) -> Files:

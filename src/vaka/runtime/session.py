@@ -221,7 +221,7 @@ class Session(Generic[Deps]):
         if hasattr(self.agent, "bind") and info is not None:
             await self._notify_close()
         await self._drivers.write(self.id, SessionClosed(reason=reason))
-        await self._runtime.env.end_commands(self.id)
+        await self._drivers.end_session(self.id, reason or "other")
 
     @property
     def metadata(self) -> dict[str, Any]:

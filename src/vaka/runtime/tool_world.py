@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from vaka.core.ports.store import Store
 from vaka.core.ports.tool import SharedState, World
 from vaka.core.types.control import SessionWorkspace
 from vaka.core.types.errors import ConfigError, VakaError
+from vaka.core.types.ids import SessionId
 from vaka.files.snapshots import FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
@@ -53,8 +54,13 @@ class WorldFactory:
         self._store_paths = [os.path.realpath(path) for path in paths if path is not None]
         self._resources = AsyncExitStack()
 
-    def create_world(self, tasks: SharedState | None = None) -> World:
-        """Return the world of the tools. Raises ``SandboxError`` when a required sandbox is not available."""
+    def create_world(
+        self, tasks: SharedState | None = None, find_setup: Callable[[SessionId], str] | None = None
+    ) -> World:
+        """Return the world of the tools. Raises ``SandboxError`` when a required sandbox is not available.
+
+        ``find_setup`` returns what bash runs before each command of a session, such as variables that hooks set.
+        """
         options = self._options
         self._require_folder()
         cwd = os.path.realpath(options.working_folder or os.curdir)
@@ -66,6 +72,7 @@ class WorldFactory:
             shells=ShellSupervisor(
                 self._command_scope(folders), options.command_habits,
                 find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
+                find_setup=find_setup,
             ),
             reader=self._page_reader(), search=options.search, cwd=_working_folder(cwd, folders),
             snapshots=FileSnapshots(files, self._store.blobs) if options.snapshots else None,

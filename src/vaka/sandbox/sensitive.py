@@ -101,6 +101,19 @@ def scrub_environment(environ: Mapping[str, str], allow: Iterable[str] = ()) -> 
     }
 
 
+def drop_secrets(environ: Mapping[str, str], allow: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that do not look like secrets; ``allow`` adds names or patterns with ``*``.
+
+    This is for programs that the user has chosen, such as hooks, which may need any other variable.
+    """
+    allowed = tuple(allow)
+    return {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatchcase(name, pattern) for pattern in allowed) or not is_secret(name, value)
+    }
+
+
 def build_command_environment(
     environ: Mapping[str, str], overrides: Mapping[str, str], allow: Iterable[str] = (), *, proxy: str = ""
 ) -> dict[str, str]:

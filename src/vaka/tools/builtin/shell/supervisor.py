@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import re
+import shlex
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -224,14 +225,16 @@ class ShellSupervisor:
     def __init__(
         self, scope: CommandScope | None = None, options: CommandOptions | None = None, *,
         folder: str | Path | None = None, find_restricted: Callable[[], RestrictedPaths] | None = None,
-        before_command: Callable[[], None] = lambda: None,
+        before_command: Callable[[], None] = lambda: None, find_setup: Callable[[SessionId], str] | None = None,
     ) -> None:  # fmt: skip
         """``folder`` holds long output while its session is open; by default a temporary folder of the system.
 
         ``find_restricted`` is called in a thread before each command for paths besides those of ``scope``. An error of
-        ``before_command`` is that of the command, which then does not start.
+        ``before_command`` is that of the command, which then does not start. ``find_setup`` returns a text that bash
+        runs before each command of a session; what it prints is dropped.
         """
         self._find_restricted, self._before_command = find_restricted, before_command
+        self._find_setup = find_setup
         self.scope, self.options = scope or CommandScope(), options or CommandOptions()
         self._store = SpoolStore(folder, quota=self.options.quota)
         self._sessions: dict[SessionId, _SessionShells] = {}
@@ -327,6 +330,9 @@ class ShellSupervisor:
             scope["protected"] = tuple(dict.fromkeys((*self.scope.protected, *found.protected)))
             scope["hidden"] = tuple(dict.fromkeys((*self.scope.hidden, *found.hidden)))
         self._before_command()
+        setup = self._find_setup(context.session) if self._find_setup is not None else ""
+        if setup:
+            argv = (*argv[:-1], f"{{ builtin eval {shlex.quote(setup)}; }} >/dev/null 2>&1; {argv[-1]}")
         process = await sandbox.start(Command(argv=argv, cwd=cwd, **scope))
         shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
         try:
