@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
+    from vaka.agents.subagents import SubAgent as SubAgent
+    from vaka.agents.subagents import SubAgents as SubAgents
     from vaka.core.loop.context import Turn as Turn
     from vaka.core.loop.middleware import Middleware as Middleware
     from vaka.core.ports.model import Prompt as Prompt
@@ -71,6 +73,8 @@ _NAMES = {
     "ScriptError": "vaka.core.types.errors",
     "ScriptLimits": "vaka.luau.program",
     "Session": "vaka.runtime.session",
+    "SubAgent": "vaka.agents.subagents",
+    "SubAgents": "vaka.agents.subagents",
     "Suspended": "vaka.core.types.errors",
     "Text": "vaka.core.types.message",
     "TokenStats": "vaka.runtime.options",
@@ -112,6 +116,8 @@ __all__ = [
     "ScriptError",
     "ScriptLimits",
     "Session",
+    "SubAgent",
+    "SubAgents",
     "Suspended",
     "Text",
     "TokenStats",

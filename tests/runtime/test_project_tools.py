@@ -185,12 +185,49 @@ async def test_an_agent_of_a_file_runs_in_the_log_of_its_caller_with_its_own_pro
     helper = [call("look"), say("helped")]
     model = ScriptedModel(call("Task", prompt="Help.", subagent_type="helper"), say("done"), agents={"helper": helper})
     log = await run_in(folder, model, tools=(look, change))
-    assert results_by_call(log)["call_1"].text == "helped"
+    assert results_by_call(log)["call_1"].text == "helped\n\n[agent id: agent-1]"
     child = next(prompt for prompt in model.prompts if prompt.agent == "helper")
     assert child.system.startswith("You help.\n\n# Skill: review\n\nReview well.")
     assert [spec.name for spec in child.tools] == ["look"]
     assert "- helper: Helps." in menu_of(model)["Task"]
     assert event_types(log).count("subagent.started") == 1
+
+
+async def test_child_agents_of_data_are_offered_with_those_of_files_and_replace_them(folder: Path) -> None:
+    write(folder / ".claude/agents/helper.md", "---\ndescription: Of the file.\n---\nFile.")
+    write(folder / ".claude/agents/other.md", "---\ndescription: Other.\n---\nOther.")
+    given = vaka.SubAgents(vaka.SubAgent(name="helper", description="Given.", instructions="Given."))
+    tasks = calls(call("Task", prompt="A.", subagent_type="helper"), call("Task", prompt="B.", subagent_type="other"))
+    model = ScriptedModel(tasks, say("done"), agents={"helper": [say("h")], "other": [say("o")]})
+    async with runtime(cwd=str(folder), project=ProjectSource(), permission_mode="bypassPermissions") as rt:
+        await (await rt.open(agent(model, look, middleware=[given]), id="s")).run("Go.")
+    assert menu_of(model)["Task"].endswith("- helper: Given.\n- other: Other.\n- general-purpose: Has all tools.")
+    systems = {prompt.agent: prompt.system for prompt in model.prompts}
+    assert (systems["helper"], systems["other"]) == ("Given.", "Other.")
+
+
+async def test_a_changed_body_of_an_agent_is_used_by_its_next_task(folder: Path) -> None:
+    path = write(folder / ".claude/agents/helper.md", "---\ndescription: Helps.\n---\nBefore.")
+
+    @vaka.tool(effect="once")
+    async def rewrite() -> str:
+        """Rewrite the agent."""
+        write(path, "---\ndescription: Helps.\n---\nAfter.")
+        return "rewritten"
+
+    task = call("Task", prompt="Go.", subagent_type="helper")
+    model = ScriptedModel(task, call("rewrite"), task, say("done"), agents={"helper": [say("a"), say("b")]})
+    await run_in(folder, model, tools=(rewrite,))
+    assert [prompt.system for prompt in model.prompts if prompt.agent == "helper"] == ["Before.", "After."]
+
+
+async def test_the_tools_of_a_request_bind_its_child_agents_and_what_a_project_adds(folder: Path) -> None:
+    write_skill(folder, "review", "Body")
+    model = ScriptedModel(call("Task", prompt="Go."), say("done"), agents={"general-purpose": [say("ok")]})
+    async with runtime(cwd=str(folder), project=ProjectSource(), permission_mode="bypassPermissions") as rt:
+        request = vaka.Request(prompt="Go.", agent=agent(model, look, change), tool_whitelist=("look", "Task"))
+        await rt.run(request)
+    assert [sorted(spec.name for spec in prompt.tools) for prompt in model.prompts] == [["Task", "look"]] * 3
 
 
 async def test_the_general_agent_has_all_tools_and_several_run_at_once(folder: Path) -> None:
@@ -202,7 +239,8 @@ async def test_the_general_agent_has_all_tools_and_several_run_at_once(folder: P
     )
     log = await run_in(folder, model, tools=(look, change))
     results = results_by_call(log)
-    assert {results["call_1"].text, results["call_2"].text} == {"one", "two"}
+    answers = {results[name].text.partition("\n")[0] for name in ("call_1", "call_2")}
+    assert answers == {"one", "two"}
     assert "there is no agent 'nix'; there are: general-purpose" in results["call_3"].text
     child = next(prompt for prompt in model.prompts if prompt.agent == "general-purpose")
     assert {"look", "change", "Task"} <= {spec.name for spec in child.tools}

@@ -9,6 +9,7 @@ import msgspec
 
 import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike
+from vaka.agents.subagents import ChildAgent, SubAgents
 from vaka.core.loop.children.subagent import child_result, run_subagent
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
@@ -52,6 +53,8 @@ class AgentBuilder:
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
         self.governing: tuple[Middleware, ...] = ()
         """Middleware of every agent, before its own."""
+        self.project_agents: Callable[[], Sequence[ChildAgent]] = tuple
+        """Returns the child agents of files, which ``SubAgents`` offer too; the same ones if none changed."""
 
     def recipe_for_input(self, agent: Agent, input_added: InputAdded | None) -> Recipe:
         """Return the recipe of ``agent`` with the model and options of one input.
@@ -104,7 +107,7 @@ class AgentBuilder:
         tools = [self._build_tool(tool_like, agent, model, allowed) for tool_like in agent.tools]
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
-            middleware=(*self.governing, *agent.middleware, *_default_middleware(tools)),
+            middleware=(*self._order_middleware(agent.middleware), *_default_middleware(tools)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
         recipe.check_output = schema.describe_errors if schema is not None else None
@@ -114,6 +117,28 @@ class AgentBuilder:
             recipe.allowed = allowed
             recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
         return recipe
+
+    def _order_middleware(self, own: Sequence[Middleware]) -> list[Middleware]:
+        """Return the middleware of an agent; ``SubAgents`` first, so that its ``Task`` replaces that of a project."""
+        if not any(isinstance(m, SubAgents) for m in own):
+            return [*self.governing, *own]
+        bound = [m.bind(self._task_tool_source) for m in own if isinstance(m, SubAgents)]
+        return [*bound, *self.governing, *(m for m in own if not isinstance(m, SubAgents))]
+
+    def _task_tool_source(self, subagents: SubAgents) -> Callable[[], Tool]:
+        files: Sequence[ChildAgent] | None = None
+        task: Tool | None = None
+
+        def find_tool() -> Tool:
+            nonlocal files, task
+            found = self.project_agents()
+            if task is None or found is not files:
+                files, general = found, subagents.general_purpose
+                agents = [*subagents.agents, *files]
+                task = lazy.task_tool()(agents, self.build_recipe, self._models, general_purpose=general)
+            return task
+
+        return find_tool
 
     def _choose_model(self, agent: Agent, parent: Model | None) -> Model | None:
         """Return the model of the agent, else of its tier (for a subagent), else the default, else the parent's."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vaka.runtime.options import ApprovalAnswer, Options
     from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.structured_output import OutputSchema
+    from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
 
 Durability: TypeAlias = Literal["power", "process"]
@@ -124,11 +125,19 @@ def project_middleware(
 ) -> "tuple[Middleware, ...]":
     """Return the middleware that gives agents the content of a project."""
     from vaka.config.project_content import ProjectSource
-    from vaka.runtime.project_tools import FileMemory, ProjectTools, model_chooser
+    from vaka.runtime.project_tools import FileMemory, ProjectTools
 
     source = options.project or ProjectSource()
-    project = ProjectTools(source, options.working_folder, builder.build_recipe, model_chooser(models))
+    project = ProjectTools(source, options.working_folder, builder.build_recipe, models)
+    builder.project_agents = project.child_agents
     return (project, FileMemory(project)) if project.content.has_file_texts else (project,)
+
+
+def task_tool() -> "type[TaskTool]":
+    """Return the class of the tool that runs child agents."""
+    from vaka.runtime.task_tool import TaskTool
+
+    return TaskTool
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -448,7 +448,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     limit: str = ""
     """The limit that ended the turn, when ``stop`` is ``limit``."""
     usage: Usage = Usage()
-    """Tokens and cost of all model calls of the turn."""
+    """Tokens and cost of all model calls of the turn, those of child agents included."""
     steps: int = 0
     """The number of steps; each is one model call and the tool calls it requests."""
     tool_calls: tuple[str, ...] = ()

@@ -2,59 +2,45 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, cast
-from weakref import WeakKeyDictionary
+from typing import Any, cast
 
 import msgspec
 
-from vaka.agents.react import Agent
-from vaka.config.claude_settings import MODEL_TIERS
-from vaka.config.components import AgentFile, CommandFile, Component, Components, Skill
+from vaka.agents.subagents import SubAgent
+from vaka.config.components import AgentFile, CommandFile, Components, Skill
 from vaka.config.project_content import ProjectContent, ProjectSource
 from vaka.core.decisions.permission import PermittedCall
 from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.subagent import child_result, run_subagent
-from vaka.core.loop.context import Recipe, Turn
+from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.loop.tools.run import run_in_context
-from vaka.core.ports.model import Model
 from vaka.core.ports.policy import GrantingPolicy
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.state import OpenCall
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import CallId, MessageId
-from vaka.core.types.message import Content, Text, ToolCall, ToolResult, as_content
+from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
-from vaka.core.types.tool import Allow, Deny, Grant, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.tool import Allow, Grant, ToolSpec
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.tools.function import FunctionTool, ToolReturn, tool
+from vaka.runtime.task_tool import BuildRecipe, RuntimeTool, TaskTool, menu_text
+from vaka.tools.function import FunctionTool, tool
 
 RELOAD_SECONDS = 1.0
 """The content is loaded again at most so often."""
-MENU_CHARACTERS = 15_000
-"""Characters of the names and descriptions of skills, commands or agents in the description of a tool."""
 GIVEN_KEY = "memory.given"
 """The session value that lists the nested memory files and rules that the model has read."""
-GENERAL_AGENT = "general-purpose"
 FILE_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit")
 MAX_INLINED_BYTES = 256 * 1024
 
-_GENERAL_PROMPT = (
-    "You are an agent that does one task for another agent. Do all of it, use the tools you need, and answer with "
-    "everything the other agent has to know; it sees nothing but your last answer."
-)
 _COMMAND_LINE = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 _SHELL_BLOCK = re.compile(r"!`([^`\n]+)`")
 _FILE_REFERENCE = re.compile(r"(?<!\S)@((?:\\ |[^\s\\]){1,1000})")
-
-BuildRecipe = Callable[[Agent, Model | None], Recipe]
-ChooseModel = Callable[[str, str, Model], Model]
-"""Returns the model for the model name and the agent name of a file, and the model of the calling agent."""
 
 
 class ProjectTools(Middleware):
@@ -62,16 +48,12 @@ class ProjectTools(Middleware):
 
     admits_steering = True
 
-    def __init__(
-        self, source: ProjectSource, folder: str, build_recipe: BuildRecipe, choose_model: ChooseModel
-    ) -> None:
+    def __init__(self, source: ProjectSource, folder: str, build_recipe: BuildRecipe, models: ModelRegistry) -> None:
         self._source, self._folder = source, folder
-        self._build_recipe, self._choose_model = build_recipe, choose_model
+        self._build_recipe, self._models = build_recipe, models
         self._loaded_at = -RELOAD_SECONDS
         self._tools: tuple[Tool, ...] = ()
-        self._agents: WeakKeyDictionary[Recipe, dict[str, Agent]] = WeakKeyDictionary()
-        """Agents of the files, by the calling recipe and name, so that their recipes are cached."""
-        self._definitions: WeakKeyDictionary[Recipe, AgentFile] = WeakKeyDictionary()
+        self._agents: Sequence[SubAgent] | None = None
 
     @property
     def name(self) -> str:
@@ -94,10 +76,9 @@ class ProjectTools(Middleware):
             turn.log.defer(turn.scope, Logged(level="warning", message=str(error)))
             content = self.content
         if content != self.content or not self._tools:
-            self.content = content
-            self._tools = tuple(_ProjectTool(function) for function in self._make_functions(content.components))
-            self._agents.clear()
-            self._definitions.clear()
+            self.content, self._agents = content, None
+            functions = [RuntimeTool(function) for function in self._make_functions(content.components)]
+            self._tools = (*functions, TaskTool(self.child_agents(), self._build_recipe, self._models))
 
     def _make_functions(self, components: Components) -> Iterator[FunctionTool[..., Any]]:
         """Yield the functions of the tools, which list what there is in their descriptions."""
@@ -105,22 +86,16 @@ class ProjectTools(Middleware):
         commands = [command for command in components.commands if command.model_invocable]
         if skills:
             about = "Read the instructions of a skill, before you do what it is about. The skills are:"
-            yield tool(self._use_skill, name="Skill", description=_menu(about, skills), effect="read")
+            text = menu_text(about, [(skill.name, skill.description) for skill in skills])
+            yield tool(self._use_skill, name="Skill", description=text, effect="read")
         if commands:
             about = "Read the prompt of a command that the user has prepared, and follow it. The commands are:"
-            text = _menu(about, commands, prefix="/")
+            text = menu_text(about, [(f"/{command.name}", command.description) for command in commands])
             yield tool(self._use_command, name="SlashCommand", description=text, effect="read")
-        about = f"Hand a task to another agent, which works alone and answers once. The agents are:\n- {GENERAL_AGENT}"
-        text = _menu(about, components.agents)
-        yield tool(self._run_agent, name="Task", description=text, effect="resume", timeout=None)
 
     async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
         self._refresh(turn)
-        definition = self._definitions.get(turn.recipe)
-        if definition is None or definition.tools is None:
-            return self._tools
-        allowed = {_tool_name(text) for text in definition.tools}
-        return [tool for tool in self._tools if tool.spec.name in allowed]
+        return self._tools
 
     async def prompt_for_step(self, turn: Turn) -> str:
         return self.content.prompt
@@ -155,54 +130,21 @@ class ProjectTools(Middleware):
             raise InvalidInput(f"there is no command {command!r}")
         return await self._expand(cast("CallContext", context).owner_turn, found, match[2] or "")
 
-    async def _run_agent(
-        self,
-        context: ToolContext,
-        prompt: Annotated[str, "What the agent should do, in full: it sees nothing else."],
-        description: Annotated[str, "The task in three to five words."] = "",
-        subagent_type: str = GENERAL_AGENT,
-    ) -> ToolResult:
-        if not prompt.strip():
-            raise InvalidInput("the prompt of the agent is empty")
-        parent = cast("CallContext", context).owner_turn
-        definition = self.content.components.find_agent(subagent_type)
-        if definition is None and subagent_type != GENERAL_AGENT:
-            names = ", ".join(dict.fromkeys([GENERAL_AGENT, *(file.name for file in self.content.components.agents)]))
-            raise InvalidInput(f"there is no agent {subagent_type!r}; there are: {names}")
-        agent = self._agent_for(definition, parent)
-        recipe = self._build_recipe(agent, parent.recipe.model)
-        if definition is not None:
-            self._definitions[recipe] = definition
-        ending = await run_subagent(context, recipe, as_content(prompt))
-        return child_result(context.call, agent.name, ending)
+    def child_agents(self) -> Sequence[SubAgent]:
+        """Return the agents of the files, the same ones until the content changes."""
+        if self._agents is None:
+            self._agents = [self._make_child(file) for file in self.content.components.agents]
+        return self._agents
 
-    def _agent_for(self, definition: AgentFile | None, parent: Turn) -> Agent:
-        """Return the agent of a definition, with the tools that it may use of those of the calling agent."""
-        name = definition.name if definition is not None else GENERAL_AGENT
-        agents = self._agents.setdefault(parent.recipe, {})
-        if name not in agents:
-            own = {tool.spec.name for tool in self._tools}
-            tools = [tool for tool in parent.tools.values() if tool.spec.name not in own]
-            agents[name] = (
-                Agent(name, instructions=_GENERAL_PROMPT, tools=tools, limits=parent.limits)
-                if definition is None
-                else self._make_agent(definition, parent, tools)
-            )
-        return agents[name]
+    def _make_child(self, file: AgentFile) -> SubAgent:
+        def read_instructions(_: Turn) -> str:
+            bodies = [self._skill_text(name) for name in file.skills]
+            return "\n\n".join(text for text in (file.read_body().strip(), *bodies) if text)
 
-    def _make_agent(self, definition: AgentFile, parent: Turn, tools: list[Tool]) -> Agent:
-        if definition.tools is not None:
-            allowed = {_tool_name(text) for text in definition.tools}
-            tools = [tool for tool in tools if tool.spec.name in allowed]
-        denied = {_tool_name(text) for text in definition.disallowed_tools}
-        bodies = [self._skill_text(name) for name in definition.skills]
-        instructions = "\n\n".join(text for text in (definition.read_body().strip(), *bodies) if text)
-        limits = msgspec.structs.replace(parent.limits, max_steps=definition.max_turns or parent.limits.max_steps)
-        return Agent(
-            definition.name, instructions=instructions, limits=limits,
-            model=self._choose_model(definition.model, definition.name, parent.recipe.model),
-            tools=[tool for tool in tools if tool.spec.name not in denied],
-            middleware=[NarrowedMode(definition.permission_mode)] if definition.permission_mode else [],
+        return SubAgent(
+            name=file.name, description=file.description, instructions=read_instructions, model=file.model,
+            allowed_tools=file.tools, disallowed_tools=file.disallowed_tools, max_steps=file.max_turns,
+            permission_mode=file.permission_mode,
         )  # fmt: skip
 
     def _skill_text(self, name: str) -> str:
@@ -276,33 +218,6 @@ class FileMemory(Middleware):
         return msgspec.structs.replace(result, content=(*result.content, *added))
 
 
-class NarrowedMode(Middleware):
-    """Narrows the permissions of an agent: ``plan`` only reads, ``dontAsk`` refuses what would ask."""
-
-    def __init__(self, mode: str) -> None:
-        self._mode = mode
-
-    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Deny:
-        called = turn.tools.get(call.name)
-        if self._mode == "plan" and called is not None and called.spec.effect != "read":
-            return Deny("this agent only reads (permissionMode: plan)")
-        return call
-
-
-def model_chooser(models: ModelRegistry) -> ChooseModel:
-    """Return the function that chooses the models of agent files: by tier, by name, else that of the caller."""
-
-    def choose(model: str, agent: str, parent: Model) -> Model:
-        tier = MODEL_TIERS.get(model.lower(), "")
-        if model and not tier and model.lower() != "inherit":
-            return models.find(model)
-        if tier in models.config.tiers or models.has_tier_for(agent):
-            return models.choose(tier=tier, subagent=agent, fallback=parent)
-        return parent
-
-    return choose
-
-
 def insert_arguments(body: str, arguments: str) -> str:
     """Replace ``$ARGUMENTS`` and ``$1`` to ``$9``; arguments that no placeholder takes follow the text."""
     try:
@@ -334,31 +249,3 @@ def _inline_file(turn: Turn, root: Path, match: "re.Match[str]") -> str:
     except (OSError, UnicodeDecodeError):
         return match[0]
     return f'{match[0]}\n<file path="{path}">\n{text}\n</file>\n'
-
-
-class _ProjectTool:
-    """A tool that rules treat as a built-in one."""
-
-    def __init__(self, function: FunctionTool[..., Any]) -> None:
-        self._function = function
-        self.spec = msgspec.structs.replace(function.spec, layer="builtin")
-
-    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        return self._function.parse(raw)
-
-    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
-        return await self._function.call(context, arguments)
-
-
-def _menu(about: str, items: Sequence[Component], prefix: str = "") -> str:
-    """Return a description that lists components within the limit; descriptions are shortened first."""
-    first: Mapping[str, Component] = {item.name: item for item in reversed(items)}
-    unique = [item for item in items if first[item.name] is item]
-    room = max(MENU_CHARACTERS // max(len(unique), 1) - 40, 40)
-    lines = [f"- {prefix}{item.name}: {' '.join(item.description.split())[:room]}" for item in unique]
-    return "\n".join([about, *lines])[: MENU_CHARACTERS + len(about)]
-
-
-def _tool_name(text: str) -> str:
-    """Return the name of the tool in ``Bash(git:*)``."""
-    return text.partition("(")[0].strip()

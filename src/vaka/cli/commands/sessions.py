@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -279,7 +279,7 @@ def move(session: str, folder: str, **flags: Any) -> None:
     "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
 ))  # fmt: skip
 @click.argument("session", metavar="ID")
-@click.option("--usage", is_flag=True, help="Its usage instead: calls, tokens and money, model by model.")
+@click.option("--usage", is_flag=True, help="Its usage instead: calls, tokens and money, by model and by agent.")
 @click.option("--events", is_flag=True, help="Every event on a line of its own.")
 @click.option("--follow", "-f", is_flag=True, help="Follow live, in whichever process it runs, until Ctrl-C.")
 @click.option("--after", metavar="SEQ", help="Begin after this event.")
@@ -387,20 +387,27 @@ def delete(session: str, yes: bool, **flags: Any) -> None:
 
 
 def print_usage(stats: SessionStats, *, as_json: bool) -> None:
-    """Print the usage of sessions, one row for each model and one for all."""
+    """Print the usage of sessions by model and, where there are several, by agent; child agents have their own row."""
     if as_json:
         print_json(stats)
         return
-    total = ModelStats(usage=stats.usage, request_count=stats.request_count)
+    total = ("all", ModelStats(usage=stats.usage, request_count=stats.request_count))
+    _print_usage_table("MODEL", (*stats.by_model.items(), total))
+    if len(stats.by_agent) > 1:
+        click.echo()
+        _print_usage_table("AGENT", (*stats.by_agent.items(), total))
+
+
+def _print_usage_table(title: str, used_by: Sequence[tuple[str, ModelStats]]) -> None:
     rows = [
         (
             name, str(used.request_count), str(used.usage.input), str(used.usage.cache_read),
             str(used.usage.cache_write), str(used.usage.output), str(used.usage.reasoning),
             f"{used.usage.cost:.6f}".rstrip("0").rstrip("."),
         )
-        for name, used in (*stats.by_model.items(), ("all", total))
+        for name, used in used_by
     ]  # fmt: skip
-    print_table(("MODEL", "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
+    print_table((title, "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
 
 
 def _status_text(info: SessionInfo) -> str:

@@ -47,12 +47,12 @@ class WindowView(Protocol):
 V = TypeVar("V", bound=WindowView)
 
 
-def _moved_to(path: AgentPath, event: Event) -> Event:
-    """Return an event of another child as one of the child at ``path``."""
+def _moved_to(path: AgentPath, earlier: AgentPath, event: Event) -> Event:
+    """Return an event of the child at ``earlier`` as one of the child at ``path``."""
     body = event.data
-    if isinstance(body, progress.SubagentStarted):
+    if isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == earlier:
         body = msgspec.structs.replace(body, child=path[-1], after="")
-        return msgspec.structs.replace(event, data=body)
+        return msgspec.structs.replace(event, data=body, path=path[:-1])
     return msgspec.structs.replace(event, path=path)
 
 
@@ -76,6 +76,8 @@ class ContextWindow:
         self.size = sum(map(len, map(_STORED_BYTES, self.events)))
         """Bytes of the events."""
         self._views: dict[AgentPath, Any] = {}
+        self._restored: dict[AgentPath, list[Event]] = {}
+        """The conversations that children continue and that were read from the store, by the path of the child."""
         self._steps: list[int] = []
         """The steps of the events that an index was made of."""
         self._digests = [(0, sha256())]
@@ -161,18 +163,33 @@ class ContextWindow:
         return self._events_below(path) if path else [event for event in self.events if not event.path]
 
     def _events_below(self, path: AgentPath) -> Iterator[Event]:
-        if earlier := self._continued_path(path):
-            yield from [_moved_to(path, event) for event in self.events_at(earlier)]
+        if path in self._restored:
+            yield from self._restored[path]
+        elif earlier := self._continued_path(path):
+            yield from [_moved_to(path, earlier, event) for event in self.events_at(earlier)]
         for event in islice(self.events, self._start_of(path), None):
             body = event.data
             if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
                 yield event
 
+    def restore(self, path: AgentPath, earlier: AgentPath, events: Iterable[Event]) -> None:
+        """Make the agent at ``path`` continue the conversation of ``earlier``, a child whose events were dropped here.
+
+        ``events`` are those of the log; the conversation is kept until the agent has completed.
+        """
+        past = ContextWindow((), SessionState(), visible=[e for e in events if type(e.data) in _VISIBLE_BODIES])
+        self._restored[path] = [_moved_to(path, earlier, event) for event in past.events_at(earlier)]
+
     def conversation_start(self, path: AgentPath) -> AgentPath:
         """Return the path of the child that began the conversation of the agent at ``path``; mostly its own."""
-        while earlier := self._continued_path(path):
-            path = earlier
-        return path
+        return self.conversation_paths(path)[-1]
+
+    def conversation_paths(self, path: AgentPath) -> list[AgentPath]:
+        """Return ``path`` and the paths of the children whose conversations it continues, the first one last."""
+        paths = [path]
+        while earlier := self._continued_path(paths[-1]):
+            paths.append(earlier)
+        return paths
 
     def _continued_path(self, path: AgentPath) -> AgentPath | None:
         """Return the path of the child whose conversation the agent at ``path`` continues."""
@@ -180,7 +197,7 @@ class ContextWindow:
             return None
         body = self.events[self._start_of(path)].data
         if isinstance(body, progress.SubagentStarted) and body.child == path[-1] and body.after:
-            return (*path[:-1], body.after)
+            return tuple(body.after.split("/")) if "/" in body.after else (*path[:-1], body.after)
         return None
 
     def _start_of(self, path: AgentPath) -> int:
@@ -202,6 +219,7 @@ class ContextWindow:
 
     def _drop_child(self, child: AgentPath) -> None:
         """Drop the events of a finished child: no prompt needs them again."""
+        self._restored.pop(child, None)
         start, events = self._start_of(child), self.events
         dropped = [event for event in islice(events, start, None) if event.path[: len(child)] == child]
         self.size -= sum(map(len, map(_STORED_BYTES, dropped)))

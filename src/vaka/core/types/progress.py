@@ -234,7 +234,7 @@ class SubagentStarted(Progress, tag="subagent.started"):
     session: SessionId | None = None
     """The session whose log the child writes; only for a child on another machine."""
     after: str = ""
-    """The child of the same parent whose conversation this one continues."""
+    """The child whose conversation this one continues: one of the same parent by its name, another by its path."""
 
 
 class SubagentCompleted(Progress, tag="subagent.completed"):

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,10 +17,13 @@ from vaka.core.messages.output import restore_answer
 from vaka.core.messages.tool_result import failed_result
 from vaka.core.ports.store import BlobStore
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.session.branches import LiveBranch
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import StopSignal
+from vaka.core.types.control import StateChanged
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended
+from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, EventScope
 from vaka.core.types.message import Content, FailureReason, Text, ToolResult
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
@@ -34,21 +38,72 @@ def check_depth(path: AgentPath) -> None:
         raise InvalidInput(f"agents and scripts are nested deeper than {MAX_DEPTH}: one of them calls itself")
 
 
-async def run_subagent(context: ToolContext, recipe: Recipe, content: Content) -> Ending:
-    """Run an agent as a child of a tool call and return its ending.
+class PastChild(NamedTuple):
+    """A child agent that has ended, as the log has it; another one may continue its conversation."""
+
+    path: AgentPath
+    agent: str
+    events: list[Event]
+    """The events of the log from the start of its conversation on."""
+
+    def values(self) -> dict[str, JSON]:
+        """Return the values of the session that belong to it, by name without its path."""
+        changes = [event.data for event in self.events if isinstance(event.data, StateChanged)]
+        own = [(*change.key.partition("/")[::2], change.value) for change in changes]
+        return {name: value for name, path, value in own if path == agent_key(self.path)}
+
+
+async def find_past_child(context: CallContext, id: str) -> PastChild:
+    """Return an ended child of the calling agent, or of one whose conversation the calling agent continues.
+
+    Raises ``InvalidInput`` for an unknown id, and for a child that has not ended.
+    """
+    log, path = context.owner_turn.log, tuple(id.strip().split("/"))
+    parents = set(log.window.conversation_paths(context.path))
+    branch = LiveBranch()
+    async with aclosing(log.store.events.read(log.session)) as events:
+        async for event in events:
+            branch.add(event)
+    live = branch.live_events()[0]
+    started = [e.data for e in live if isinstance(e.data, SubagentStarted) and (*e.path, e.data.child) == path]
+    if not started or path[:-1] not in parents:
+        raise InvalidInput(f"there is no agent {id!r} to resume; leave out resume to start a new one")
+    ended = [e.data for e in live if isinstance(e.data, SubagentCompleted) and (*e.path, e.data.child) == path]
+    if not ended:
+        raise InvalidInput(f"the agent {id!r} has not ended yet; resume it after its result")
+    return PastChild(path, started[-1].agent, live)
+
+
+async def run_subagent(
+    context: ToolContext, recipe: Recipe, content: Content, past: PastChild | None = None
+) -> Ending:  # fmt: skip
+    """Run an agent as a child of a tool call and return its ending; it continues the conversation of ``past``.
 
     When the call runs again after a crash, its children resume from the log; a completed child does not run again.
     """
     if not isinstance(context, CallContext):
         raise InvalidInput("a child agent needs the context of the call that starts it")
-    ending = await context.run_child_task(_run_in_call(context, recipe, content, context.next_child_name()))
+    name = context.next_child_name()
+    if past is not None:
+        _continue_past_child(context.owner_turn, (*context.path, name), past)
+    ending = await context.run_child_task(_run_in_call(context, recipe, content, name, past))
     if isinstance(ending, Suspended):
         raise asyncio.CancelledError  # the call stays open; it runs again after the decision
     assert isinstance(ending, Ending)  # noqa: S101  # the other return type of _run_in_call
     return ending
 
 
-async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, name: str) -> Ending | Suspended:
+def _continue_past_child(parent: Turn, path: AgentPath, past: PastChild) -> None:
+    """Give the child at ``path`` the conversation and, if it has not started, the values of an ended one."""
+    parent.log.window.restore(path, past.path, past.events)
+    if agent_key(path) not in parent.state.lanes:
+        values = {f"{name}/{agent_key(path)}": value for name, value in past.values().items()}
+        parent.log.defer(parent.scope, *(StateChanged(key=key, value=value) for key, value in values.items()))
+
+
+async def _run_in_call(
+    context: CallContext, recipe: Recipe, content: Content, name: str, past: PastChild | None
+) -> Ending | Suspended:
     parent = context.owner_turn
     path = (*parent.path, name)
     check_depth(path)
@@ -62,7 +117,8 @@ async def _run_in_call(context: CallContext, recipe: Recipe, content: Content, n
     stop = StopSignal(context.stop)
     turn = Turn(parent.log, recipe, parent.env, EventScope(parent.id, 0, path), stop, parent, context.timer)
     after = parent.conversations.get(context.call) if parent.conversations is not None else None
-    started = SubagentStarted(call=context.call, agent=turn.agent, child=name, after=after or "")
+    continued = (past.path[-1] if past.path[:-1] == parent.path else agent_key(past.path)) if past else after or ""
+    started = SubagentStarted(call=context.call, agent=turn.agent, child=name, after=continued)
     turn_input = TurnInput(content=content, started=started) if progress is None else None
     try:
         ending = await run_agent(turn, turn_input)

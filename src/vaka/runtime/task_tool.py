@@ -1,0 +1,239 @@
+"""The tool ``Task``: it runs child agents and continues earlier ones."""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.agents.subagents import GENERAL_AGENT, ChildAgent, SubAgent
+from vaka.core.loop.children.subagent import PastChild, child_result, find_past_child, run_subagent
+from vaka.core.loop.context import Recipe, Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.loop.tools.context import CallContext
+from vaka.core.ports.model import Model
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.session.state import agent_key, child_name
+from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
+from vaka.core.types.tool import Deny, InvalidArguments, ParsedArguments
+from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
+from vaka.tools.function import FunctionTool, ToolReturn, tool
+
+TASK_TOOL = "Task"
+MENU_CHARACTERS = 15_000
+"""Characters of the names and descriptions of skills, commands or agents in the description of a tool."""
+
+_GENERAL_PROMPT = (
+    "You are an agent that does one task for another agent. Do all of it, use the tools you need, and answer with "
+    "everything the other agent has to know; it sees nothing but your last answer."
+)
+_ABOUT = (
+    "Hand a task to another agent, which works alone and answers once. Several calls in one answer run at the same "
+    "time. The result names the id of the agent: with it as resume, the agent goes on with what it knows. "
+    "The agents are:"
+)
+
+BuildRecipe = Callable[[Agent, Model | None], Recipe]
+
+
+class RuntimeTool:
+    """A function as a tool that rules treat as a built-in one."""
+
+    def __init__(self, function: FunctionTool[..., Any]) -> None:
+        self._function = function
+        self.spec = msgspec.structs.replace(function.spec, layer="builtin")
+
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        return self._function.parse(raw)
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
+        return await self._function.call(context, arguments)
+
+
+class TaskTool(RuntimeTool):
+    """Runs the child agents that it is given; of two with one name the first counts."""
+
+    def __init__(
+        self, agents: Iterable[ChildAgent], build_recipe: BuildRecipe, models: ModelRegistry,
+        *, general_purpose: bool = True,
+    ) -> None:  # fmt: skip
+        self._build_recipe, self._models = build_recipe, models
+        self._definitions: dict[str, ChildAgent] = {}
+        for agent in agents:
+            self._definitions.setdefault(agent.name, agent)
+        if general_purpose:
+            general = SubAgent(name=GENERAL_AGENT, description="Has all tools.", instructions=_GENERAL_PROMPT)
+            self._definitions.setdefault(GENERAL_AGENT, general)
+        self._agents: WeakKeyDictionary[Recipe, dict[tuple[str, str], _BuiltAgent]] = WeakKeyDictionary()
+        """The agents by the calling recipe, their names and models, so that their recipes are cached."""
+        menu = menu_text(_ABOUT, [(agent.name, agent.description) for agent in self._definitions.values()])
+        super().__init__(tool(self._run, name=TASK_TOOL, description=menu, effect="resume", timeout=None))
+
+    async def _run(
+        self,
+        context: ToolContext,
+        prompt: Annotated[str, "What the agent should do, in full: it sees nothing else."],
+        description: Annotated[str, "The task in three to five words."] = "",
+        subagent_type: Annotated[str, "The name of the agent."] = "",
+        model: Annotated[str, "A tier (low, mid, high) or the name of a model, in place of the agent's own."] = "",
+        resume: Annotated[str, "The id of an agent that an earlier result named, to continue that agent."] = "",
+    ) -> ToolResult:
+        if not prompt.strip():
+            raise InvalidInput("the prompt of the agent is empty")
+        call = cast("CallContext", context)
+        past = await find_past_child(call, resume) if resume.strip() else None
+        recipe = self._recipe_for(self._find_definition(subagent_type, past), call.owner_turn, model.strip())
+        ending = await run_subagent(context, recipe, as_content(prompt), past)
+        result = child_result(context.call, recipe.name, ending)
+        if ending.limit in ("depth", "children"):
+            return result  # no agent has started
+        id = agent_key((*call.path, child_name(call.open_call.number)))
+        return msgspec.structs.replace(result, content=(*result.content, Text(text=f"\n\n[agent id: {id}]")))
+
+    def _find_definition(self, name: str, past: PastChild | None) -> ChildAgent:
+        name = past.agent if past is not None else name.strip()
+        if not name and (GENERAL_AGENT in self._definitions or len(self._definitions) == 1):
+            name = GENERAL_AGENT if GENERAL_AGENT in self._definitions else next(iter(self._definitions))
+        short = [found for known, found in self._definitions.items() if known.endswith(f":{name}")] if name else []
+        definition = self._definitions.get(name) or next(iter(short), None)
+        if definition is None:
+            known = ", ".join(self._definitions)
+            raise InvalidInput(f"there is no agent {name!r}; there are: {known}" if name else f"name one of: {known}")
+        return definition
+
+    def _recipe_for(self, definition: ChildAgent, parent: Turn, model: str) -> Recipe:
+        agents = self._agents.setdefault(parent.recipe, {})
+        tools = [tool for tool in parent.tools.values() if not isinstance(tool, RuntimeTool)]
+        built = agents.get((definition.name, model))
+        if built is None or built.tools != tools or built.limits != parent.limits:
+            chosen = self._choose_model(model, definition, parent.recipe.model)
+            agent = _make_agent(definition, parent, tools, chosen)
+            built = agents[definition.name, model] = _BuiltAgent(agent, tools, parent.limits)
+        recipe = self._build_recipe(built.agent, parent.recipe.model)
+        recipe.allowed = _allowed_names(definition, parent)
+        if (above := parent.recipe.allowed) is not None:
+            recipe.tools = {name: one for name, one in recipe.tools.items() if name in above}
+        return recipe
+
+    def _choose_model(self, wanted: str, definition: ChildAgent, parent: Model) -> Model | None:
+        """Return the model that the call names, else that of the agent, else of its tier, else that of the caller."""
+        models, named = self._models, definition.model
+        if wanted:
+            return find_named_model(models, wanted, parent)
+        if named is not None and not isinstance(named, str):
+            return named
+        tier = tier_of(named or "")
+        if named and not tier and named.lower() != "inherit":
+            return models.find(named)
+        if (tier and models.config.tiers) or models.has_tier_for(definition.name):
+            return models.choose(tier=tier, subagent=definition.name, fallback=parent)
+        return parent if isinstance(definition, SubAgent) else None
+
+
+class _BuiltAgent(msgspec.Struct):
+    agent: Agent
+    tools: list[Tool]
+    """The tools that the calling agent had."""
+    limits: Any
+
+
+def find_named_model(models: ModelRegistry, name: str, parent: Model) -> Model:
+    """Return the model that a call of a tool names. Raises ``ConfigError`` for one that a model may not choose."""
+    if tier_of(name):
+        return models.choose(tier=name, fallback=parent)
+    if name.lower() == "inherit" or name == parent.name:
+        return parent
+    if name.startswith(SCRIPTED_PREFIX) or not (name in models.config.models or "/" in name):
+        known = ", ".join(["low", "mid", "high", *models.config.models])
+        raise ConfigError(f"there is no model {name!r}; use one of {known}, or PROVIDER/NAME")
+    return models.find(name)
+
+
+def _make_agent(definition: ChildAgent, parent: Turn, tools: Sequence[Tool], model: Model | None) -> Agent:
+    if isinstance(definition, Agent):
+        agent = copy.copy(definition)
+        agent.model = model or agent.model
+        return agent
+    allowed, denied = definition.allowed_tools, definition.disallowed_tools
+    inherited = [one for one in tools if allowed is None or matches_tool(one.spec.name, allowed)]
+    mode = definition.permission_mode
+    return Agent(
+        definition.name, instructions=definition.instructions, model=model,
+        tools=[one for one in inherited if not matches_tool(one.spec.name, denied)]
+        if definition.tools is None else definition.tools,
+        limits=msgspec.structs.replace(parent.limits, max_steps=definition.max_steps or parent.limits.max_steps),
+        middleware=[*([NarrowedMode(mode)] if mode else []), *definition.middleware],
+    )  # fmt: skip
+
+
+def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | None:
+    """Return the names of the tools that middleware may add to a child: never more than its caller may have."""
+    above = parent.recipe.allowed
+    if isinstance(definition, Agent) or (definition.allowed_tools is None and not definition.disallowed_tools):
+        return above
+    names = [name for name in parent.tools if above is None or name in above]
+    allowed, denied = definition.allowed_tools, definition.disallowed_tools
+    return frozenset(
+        name for name in names
+        if (allowed is None or matches_tool(name, allowed)) and not matches_tool(name, denied)
+    )  # fmt: skip
+
+
+def matches_tool(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a list of tools names one: ``Bash``, ``Bash(git:*)``, ``mcp__server``, ``mcp__server__*``."""
+    plain = [pattern.partition("(")[0].strip() for pattern in patterns]
+    return any(fnmatchcase(name, one) or (one.startswith("mcp__") and name.startswith(f"{one}__")) for one in plain)
+
+
+class NarrowedMode(Middleware):
+    """Narrows the permissions of an agent: ``plan`` only reads, ``dontAsk`` refuses what would ask."""
+
+    def __init__(self, mode: str) -> None:
+        self._mode = mode
+
+    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Deny:
+        called = turn.tools.get(call.name)
+        if self._mode == "plan" and called is not None and called.spec.effect != "read":
+            return Deny("this agent only reads (permissionMode: plan)")
+        return call
+
+    async def before_approval(self, turn: Turn, request: ApprovalRequested) -> Deny | None:
+        return Deny("this agent does not ask (permissionMode: dontAsk)") if self._mode == "dontAsk" else None
+
+
+def menu_text(about: str, items: Iterable[tuple[str, str]]) -> str:
+    """Return a description that lists names with their descriptions, which are shortened to fit ``MENU_CHARACTERS``.
+
+    A name is never cut; names for which there is no room are counted at the end.
+    """
+    entries: dict[str, str] = {}
+    for name, text in items:
+        entries.setdefault(name, " ".join(text.split()))
+    left = MENU_CHARACTERS
+    room = _room_of_descriptions(list(entries.values()), left - sum(len(name) + 5 for name in entries))
+    lines: list[str] = []
+    for name, text in entries.items():
+        shown = text if len(text) <= room else text[: room - 1] + "…"
+        line = f"- {name}: {shown}" if text and room > 1 else f"- {name}"
+        left -= len(line) + 1
+        if left < 0:
+            lines.append(f"… and {len(entries) - len(lines)} more, which can be used by their names")
+            break
+        lines.append(line)
+    return "\n".join([about, *lines])
+
+
+def _room_of_descriptions(texts: Sequence[str], budget: int) -> int:
+    """Return the length to which descriptions are cut, so that all fit together; short ones leave room for others."""
+    lengths = sorted(len(text) for text in texts)
+    for position, length in enumerate(lengths):
+        share = budget // (len(lengths) - position)
+        if length > share:
+            return max(share, 0)
+        budget -= length
+    return MENU_CHARACTERS
