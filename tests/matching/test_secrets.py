@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.matching.secret_samples import Sample, make_samples
-from vaka.core.session.redaction import StreamRedactor, redact_text
+from vaka.core.session.live_redaction import StreamRedactor
+from vaka.core.session.redaction import redact_text
 from vaka.matching.secrets import SECRET_FORMATS, SecretFormats
 
 SAMPLES = list(make_samples())

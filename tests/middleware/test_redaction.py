@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect_turn, read_log, runtime
 from vaka.core.ports.model import StopChunk, TextChunk
-from vaka.core.session.redaction import Secrets, StreamRedactor, redact_text
+from vaka.core.session.live_redaction import StreamRedactor
+from vaka.core.session.redaction import Secrets, redact_text
 from vaka.core.types import progress
 from vaka.middleware import Redaction
 from vaka.middleware.redaction import PERSONAL_PATTERNS, SECRET_PATTERNS

@@ -1,6 +1,7 @@
 """Secrets are redacted in live events, however they are split into deltas."""
 
 import json
+from itertools import accumulate, islice
 from typing import Any
 
 import pytest
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect_turn, runtime
 from vaka.core.ports.model import CallChunk, ReasoningChunk, StopChunk, TextChunk
-from vaka.core.session.live_redaction import LiveRedactor
-from vaka.core.session.redaction import Secrets, SecretValues, StreamRedactor, redact_text
+from vaka.core.session.live_redaction import LiveRedactor, StreamRedactor
+from vaka.core.session.redaction import Secrets, SecretValues, redact_text
 from vaka.core.types import progress
-from vaka.core.types.ids import EventScope, MessageId
+from vaka.core.types.event import Event
+from vaka.core.types.ids import EventScope, MessageId, SessionId
+from vaka.matching.secrets import SECRET_FORMATS
 from vaka.testing.models import FunctionModel
 
 SECRET = "hunter2-hunter2"
+S = SessionId("s")
 
 
 def redact_in_pieces(finder: Any, pieces: list[str]) -> str:
@@ -57,8 +61,27 @@ def test_the_quick_check_changes_no_output(registered: list[str], pieces: list[s
 def test_a_delta_without_secrets_is_passed_on_unchanged() -> None:
     redactor, secrets, scope = LiveRedactor(), Secrets([SECRET]), EventScope()
     deltas = [progress.TextDelta(message_id=MessageId("m"), block=0, offset=at * 5, text="plain") for at in range(3)]
-    redacted = [body for delta in deltas for _, body in redactor.redact(secrets, scope, delta)]
+    redacted = [body for delta in deltas for _, body in redactor.redact_deltas(secrets, [(scope, delta)])]
     assert all(one is other for one, other in zip(redacted, deltas, strict=True))
+
+
+@given(st.lists(st.sampled_from([*"plain: ", *SECRET, SECRET, "sk-ant-api03-", "x" * 90])), st.lists(st.integers(1, 5)))
+def test_deltas_that_arrive_together_are_redacted_like_the_whole_text(pieces: list[str], sizes: list[int]) -> None:
+    redactor, secrets, message = LiveRedactor(), Secrets([SECRET], finders=[SECRET_FORMATS]), MessageId("m")
+    starts = [0, *accumulate(map(len, pieces))]
+    deltas = iter([
+        (EventScope(), progress.TextDelta(message_id=message, block=0, offset=start, text=text))
+        for start, text in zip(starts, pieces, strict=False)
+    ])  # fmt: skip
+    published: list[Any] = []
+    for size in [*sizes, len(pieces)]:
+        if batch := list(islice(deltas, size)):
+            published += redactor.redact_deltas(secrets, batch)
+    completed = progress.MessageCompleted(message_id=message, content=())
+    published += redactor.flush_closed([Event(data=completed, session=S, ts="")])
+    text = "".join(body.text for _, body in published)
+    assert text == redact_text(SECRET_FORMATS, redact_text(secrets.all_finders[0], "".join(pieces)))
+    assert [body.offset for _, body in published] == [0, *accumulate(len(body.text) for _, body in published)][:-1]
 
 
 def test_only_a_possible_beginning_of_a_secret_is_withheld() -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from vaka.core.types import progress
-from vaka.core.types.event import Body, Event
+from vaka.core.types.event import Event
 from vaka.core.types.ids import EventScope, MessageId, SessionId, TurnId
 
 MAX_QUEUED = 256
@@ -23,8 +23,8 @@ MAX_OUTPUT_CHARS = 64 * 1024
 REMEMBERED_CLOSED = 64
 """Closed messages remembered, to ignore late snapshots from another process."""
 
-UnreadDelta: TypeAlias = tuple[Callable[[EventScope, Body], None], EventScope, progress.Delta]
-"""A delta that is not published yet, and the function that publishes it."""
+UnreadDelta: TypeAlias = tuple[EventScope, progress.Delta]
+"""A delta that is not published yet."""
 
 _BLOCK_ENDS = frozenset[type](
     {
@@ -86,16 +86,21 @@ class Follower:
         self.error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    async def wait(self) -> None:
-        """Wait for the next ``wake``; for the one reader of the queue, which has found it empty."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
+    def next_wake(self) -> asyncio.Future[None]:
+        """Return a future for the next ``wake``; for the one reader of the queue, which has found it empty."""
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        return waiter
 
     def wake(self) -> None:
         """Wake the reader."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def wake_for_delta(self) -> None:
+        """Wake a reader of live events."""
+        if self._waiter is not None and not self.turn_ends_only:
+            self.wake()
 
     def end(self, error: BaseException | None = None) -> None:
         """End the follower after what is queued; its reader raises ``error``."""
@@ -151,8 +156,9 @@ class Fanout:
         self.remote_blocks: dict[tuple[MessageId, int], Event] = {}
         """The open blocks of a writer in another process, as last received."""
         self.followers: set[Follower] = set()
-        self._unread: list[UnreadDelta] = []
-        """The last deltas, while no follower reads deltas; they are published when one needs the open blocks."""
+        self.unread: list[UnreadDelta] = []
+        """The last deltas. They are published together, when a follower reads or needs the open blocks."""
+        self._publish_deltas: Callable[[Sequence[UnreadDelta]], None]
         self._closed: deque[MessageId] = deque(maxlen=REMEMBERED_CLOSED)
 
     def publish_durable(self, events: Sequence[Event]) -> None:
@@ -170,23 +176,29 @@ class Fanout:
         for follower in self.followers:
             follower.advance_head(self.head, turn_ended)
 
-    def defer_live(self, publish: Callable[[EventScope, Body], None], scope: EventScope, body: Body) -> bool:
-        """Defer a live event that no follower reads now; return false if it must be published."""
-        for follower in self.followers:
+    def has_readers(self) -> bool:
+        """Whether a follower reads live events."""
+        for follower in self.followers:  # noqa: SIM110  # any() is slower, and this runs for every append
             if not follower.turn_ends_only:
-                if self._unread:
-                    self.publish_unread()
-                return False
-        if isinstance(body, progress.DELTAS):
-            self._unread.append((publish, scope, body))
-            if len(self._unread) >= MAX_QUEUED:
-                self.publish_unread()
-        return True
+                return True
+        return False
+
+    def defer_delta(
+        self, publish: Callable[[Sequence[UnreadDelta]], None], scope: EventScope, body: progress.Delta
+    ) -> None:
+        """Wake the followers, and publish the delta when the first of them reads: those of one tick together."""
+        if not self.unread:  # otherwise they are awake
+            self._publish_deltas = publish
+            for follower in self.followers:
+                follower.wake_for_delta()
+        self.unread.append((scope, body))
+        if len(self.unread) >= MAX_QUEUED:
+            self.publish_unread()
 
     def publish_unread(self) -> None:
-        unread, self._unread = self._unread, []
-        for publish, scope, body in unread:
-            publish(scope, body)
+        if self.unread:
+            unread, self.unread = self.unread, []
+            self._publish_deltas(unread)
 
     def publish_live(self, event: Event) -> None:
         body = event.data
@@ -208,8 +220,7 @@ class Fanout:
 
     def snapshots(self) -> list[Event]:
         """Return a snapshot of every open block."""
-        if self._unread:
-            self.publish_unread()
+        self.publish_unread()
         if not self.blocks and not self.remote_blocks:
             return []
         return [*(block.snapshot() for block in self.blocks.values()), *self.remote_blocks.values()]
@@ -224,7 +235,7 @@ class Fanout:
 
     def clear_open_blocks(self) -> None:
         """Forget open blocks and recent events: the writer has changed."""
-        self.blocks, self.remote_blocks, self._unread = {}, {}, []
+        self.blocks, self.remote_blocks, self.unread = {}, {}, []
         self.recent_events.clear()
 
     def close_blocks(self, events: Iterable[Event]) -> bool:
@@ -241,19 +252,19 @@ class Fanout:
                 self._drop_message(MessageId(body.result.call))
             else:
                 turn_ended = True
-                if self._unread or self.blocks or self.remote_blocks:
+                if self.unread or self.blocks or self.remote_blocks:
                     self._drop_turn(event.turn)
         return turn_ended
 
     def _drop_turn(self, turn: TurnId) -> None:
-        self._unread = [delta for delta in self._unread if delta[1].turn != turn]
+        self.unread = [delta for delta in self.unread if delta[0].turn != turn]
         self.blocks = {key: block for key, block in self.blocks.items() if block.first_event.turn != turn}
         self.remote_blocks = {key: block for key, block in self.remote_blocks.items() if block.turn != turn}
 
     def _drop_message(self, message: MessageId) -> None:
         self._closed.append(message)
-        if self._unread:
-            self._unread = [delta for delta in self._unread if delta[2].message_id != message]
+        if self.unread:
+            self.unread = [delta for delta in self.unread if delta[1].message_id != message]
         for blocks in (self.blocks, self.remote_blocks) if self.blocks or self.remote_blocks else ():
             for key in [key for key in blocks if key[0] == message]:
                 del blocks[key]

@@ -155,12 +155,21 @@ class Subscription:
             self._first = False
             if reset := await self._check_cursor():
                 return reset
+        fanout = self._fanout
         while True:
-            events = await self._catch_up() if follower.needs_snapshot else await self._take_queued()
-            if events or (follower.ended and not follower.queue and not follower.needs_snapshot):
+            if fanout.unread and not follower.turn_ends_only:
+                fanout.publish_unread()
+            if follower.needs_snapshot:
+                events = await self._catch_up()
+            elif follower.queue:
+                events = self._take_live() or await self._take_head()
+            elif follower.ended:
+                return []
+            else:
+                await follower.next_wake()
+                continue
+            if events:
                 return events
-            if not follower.queue and not follower.needs_snapshot:
-                await follower.wait()
 
     async def _check_cursor(self) -> list[Event]:
         """Return nothing if the cursor is one of this log, otherwise a reset; all events follow it."""
@@ -190,26 +199,34 @@ class Subscription:
         follower.live_count, follower.needs_snapshot = 0, False
         return snapshots
 
-    async def _take_queued(self) -> list[Event]:
-        """Take queued events, up to the next head whose events must be read first."""
+    def _take_live(self) -> list[Event]:
+        """Take the queued live events, up to the next head whose events must be read first."""
+        queue = self._follower.queue
         events: list[Event] = []
-        queue, follower = self._follower.queue, self._follower
         while queue:
             item = queue[0]
-            if isinstance(item, int):
-                if item > self._seq:
-                    if events:
-                        break
-                    events = await self._take_durable(item)
-                    if events and self._seq < item:
-                        break
-                if queue and queue[0] is item:
-                    queue.popleft()
-                continue
+            if not isinstance(item, int):
+                events.append(item)
+            elif item > self._seq:
+                break
             queue.popleft()
-            follower.live_count -= 1
-            events.append(item)
+        self._follower.live_count -= len(events)
         return events
+
+    async def _take_head(self) -> list[Event]:
+        """Return the durable events up to the head that is first in the queue, and the live events after them."""
+        queue = self._follower.queue
+        if not queue:
+            return []
+        head = queue[0]
+        assert isinstance(head, int)  # noqa: S101  # ``_take_live`` leaves nothing else
+        events = await self._take_durable(head)
+        if events and self._seq < head:
+            return events
+        queue = self._follower.queue  # another one after an overflow
+        if queue and queue[0] is head:
+            queue.popleft()
+        return [*events, *self._take_live()]
 
     async def _take_durable(self, upto: int) -> list[Event]:
         """Return the next durable events, from memory if all of them are there, otherwise a batch from the store."""

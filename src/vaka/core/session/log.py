@@ -5,7 +5,7 @@ invariants, sealed, stored, and only then folded and published. Appends made at 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, Unknown
 from vaka.core.types.ids import JSON, AgentPath, EventScope, SessionId, Term
-from vaka.core.types.progress import DELTAS
+from vaka.core.types.progress import DELTAS, Delta
 
 STORE_RETRY_SECONDS = 60.0
 """Seconds of retries while the store cannot be reached."""
@@ -171,18 +171,20 @@ class Log:
 
     def publish_live(self, scope: EventScope, body: Body) -> None:
         """Publish an event that is not stored, with secrets redacted."""
-        if not self.fanout.defer_live(self._redact_and_publish, scope, body):
-            self._redact_and_publish(scope, body)
-        if isinstance(body, DELTAS):  # no other one changes an open block
-            self.store.live.touch(self.session)
+        if isinstance(body, DELTAS):
+            self.fanout.defer_delta(self._publish_deltas, scope, body)
+            self.store.live.touch(self.session)  # no other event changes an open block
+        elif self.fanout.has_readers():
+            self.fanout.publish_unread()
+            self._publish(((scope, self._live_redactor.redact(self.secrets, body)),))
 
-    def _redact_and_publish(self, scope: EventScope, body: Body) -> None:
-        self._publish(self._live_redactor.redact(self.secrets, scope, body))
+    def _publish_deltas(self, deltas: Sequence[tuple[EventScope, Delta]]) -> None:
+        self._publish(self._live_redactor.redact_deltas(self.secrets, deltas))
 
-    def _publish(self, live: Iterable[Entry]) -> None:
-        session, publish = self.session, self.fanout.publish_live
+    def _publish(self, live: Sequence[Entry]) -> None:
+        session, now = self.session, format_milliseconds(int(self.clock.time() * 1000))
+        publish = self.fanout.publish_live
         for at, body in live:
-            now = format_milliseconds(int(self.clock.time() * 1000))
             publish(Event(data=body, session=session, ts=now, turn=at.turn, step=at.step, path=at.path))
 
     async def sync(self, head: int | None = None) -> None:
@@ -260,6 +262,8 @@ class Log:
         self.window.add(events, self.state)
         self._attempts, self._last, self.head = [], events[-1], events[-1].seq
         self._tail.add(events)
+        if self.fanout.has_readers():
+            self.fanout.publish_unread()
         if self._live_redactor.blocks:
             self._publish(self._live_redactor.flush_closed(events))
         for listener in self.listeners:

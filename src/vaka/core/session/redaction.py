@@ -263,37 +263,3 @@ def _can_hold_text(kind: Any) -> bool:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return any(_can_hold_text(field.type) for field in msgspec.structs.fields(kind))
     return any(_can_hold_text(inner) for inner in get_args(kind) if not isinstance(inner, str))
-
-
-class StreamRedactor:
-    """Redacts a text in pieces with one finder; the joined output equals ``redact_text`` of the whole text."""
-
-    def __init__(self, finder: SecretFinder) -> None:
-        self._finder = finder
-        self._withheld, self._context, self._enough = "", "", 0
-
-    def feed(self, text: str, *, last: bool = False) -> str:
-        """Add a piece; return the text that is settled now, and with ``last`` the rest."""
-        if not text and not self._withheld:
-            return ""
-        if len(self._withheld) + len(text) < self._enough and not last:
-            self._withheld += text  # a long text is looked at again only when it has grown by an eighth
-            return ""
-        new, finder, at = text, self._finder, len(self._context)
-        text = self._context + self._withheld + new
-        keep = -1 if self._withheld else finder.clear_context(text, at)
-        if keep >= 0:  # the common case
-            self._context = text[-keep:] if keep else ""
-            return new
-        hold = len(text) if last else finder.possible_start(text, at)
-        pieces: list[str] = []
-        for start, end in finder.find_spans(text, at):
-            if hold < end:
-                hold = min(hold, start)  # more text may yield a match that begins earlier or is longer
-                break
-            pieces += (text[at:start], REDACTED)
-            at = end
-        pieces.append(text[at:hold])
-        self._withheld, self._context = text[hold:], text[max(hold - finder.context, 0) : hold]
-        self._enough = len(self._withheld) * 9 // 8 - 16
-        return "".join(pieces)
