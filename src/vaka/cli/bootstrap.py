@@ -8,10 +8,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -28,6 +28,8 @@ from vaka.config.claude_settings import (
     load_permissions,
     load_settings_files,
     may_have_content,
+    may_have_servers,
+    project_server_files,
     project_settings_files,
     settings_env,
     settings_model,
@@ -53,6 +55,9 @@ from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import resolve_mode
 from vaka.runtime.options import ModeContext, Options
 from vaka.runtime.runtime import Runtime
+
+if TYPE_CHECKING:
+    from vaka.mcp.definition import ParsedServers
 
 T = TypeVar("T")
 
@@ -87,6 +92,8 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
         known["store"] = "memory:"
     settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
     settings.claude_file = flags.get("settings") or ""
+    settings.mcp_configs = tuple(flags.get("mcp_config") or ())
+    settings.strict_mcp = bool(flags.get("strict_mcp_config"))
     _apply_claude_settings(settings)
     use_language(settings["lang"])
     return settings
@@ -155,10 +162,30 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     return {"project": source}
 
 
+def load_servers(settings: Settings, plugin_dirs: Sequence[Path] = ()) -> "ParsedServers":
+    """Return the MCP servers of all files and flags, also those that are not started. Raises ``ConfigError``."""
+    return lazy.servers_in_force(
+        config_context(), claude_files_of(settings), trusted=settings.trusted, configs=settings.mcp_configs,
+        strict=settings.strict_mcp, plugin_dirs=plugin_dirs,
+    )  # fmt: skip
+
+
+def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
+    """Return the MCP servers as an option of a runtime: for the coding agent, or where a flag names some."""
+    wanted = is_coding_agent(agent.instructions) and not settings.strict_mcp
+    if not settings.mcp_configs and not (wanted and may_have_servers(config_context(), claude_files_of(settings))):
+        return {}
+    servers = load_servers(settings).servers
+    print_notes(lazy.explain_missing_servers(servers))
+    by_name = {server.name: server for server in sorted(servers, key=lambda server: server.approved)}
+    needed = any(server.approved or server.required for server in by_name.values())
+    return {"mcp": tuple(by_name.values())} if needed else {}
+
+
 def print_notes(*notes: Iterable[str]) -> None:
     """Print each note once, on stderr."""
     for note in dict.fromkeys(note for group in notes for note in group):
-        click.echo(f"note: {note}", err=True)
+        click.echo(f"note: {as_printable(note)}", err=True)
 
 
 def current_user() -> str:
@@ -207,7 +234,7 @@ def ask_trust_once(context: ConfigContext) -> None:
     root = trust_root_of(context.cwd)
     if not has_terminal() or context.trust.lookup(root) is not None:
         return
-    files = [context.project_file, *project_settings_files(context)]
+    files = [context.project_file, *project_settings_files(context), *project_server_files(context)]
     inside = [file for file in files if file is not None and file.resolve().is_relative_to(root)]
     if not inside:
         return

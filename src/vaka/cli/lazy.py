@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vaka.core.types.message import Part
     from vaka.hooks.definition import ParsedHooks
     from vaka.luau.tool import LuauTool
+    from vaka.mcp.definition import McpServer, ParsedServers
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
 
@@ -97,6 +98,27 @@ def agents_command() -> click.Command:
     from vaka.cli.commands.components import agents
 
     return agents
+
+
+def mcp_command() -> click.Command:
+    from vaka.cli.commands.mcp import mcp
+
+    return mcp
+
+
+def servers_in_force(
+    context: "ConfigContext", files: "Sequence[SettingsFile]", *, trusted: bool, **flags: Any
+) -> "ParsedServers":
+    from vaka.runtime.mcp_sources import ServerFlags
+    from vaka.runtime.mcp_sources import servers_in_force as find
+
+    return find(context, files, trusted=trusted, flags=ServerFlags(**flags))
+
+
+def explain_missing_servers(servers: "Sequence[McpServer]") -> list[str]:
+    from vaka.runtime.mcp_sources import explain_missing_servers as explain
+
+    return explain(servers)
 
 
 def hooks_of_files() -> "Callable[[Sequence[SettingsFile]], ParsedHooks]":

@@ -95,6 +95,18 @@ agent_options = group_options(
 )  # fmt: skip
 """The options of the agent and its tools."""
 
+server_options = group_options(
+    click.option(
+        "--mcp-config", multiple=True, metavar="FILE|JSON",
+        help="A file with MCP servers, as .mcp.json, or its text; may be repeated.",
+    ),
+    click.option(
+        "--strict-mcp-config", is_flag=True, default=None,
+        help="Only the servers of --mcp-config, and none of other files.",
+    ),
+)  # fmt: skip
+"""The options of MCP servers."""
+
 limit_options = group_options(
     click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls of a turn at most."),
     click.option("--timeout", type=Duration(), help="How long a turn may take, such as 90 or 5m."),

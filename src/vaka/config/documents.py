@@ -53,6 +53,11 @@ def parse_json(text: str, origin: str) -> object:
     return document
 
 
+def is_inline_json(text: str) -> bool:
+    """Return whether the value of an option is JSON itself, and not the name of a file."""
+    return text.lstrip().startswith(("{", "["))
+
+
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 

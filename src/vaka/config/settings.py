@@ -178,6 +178,10 @@ class Settings:
         self.trusted = False
         self.claude_file = ""
         """A further file of ``.claude`` settings, named by --settings."""
+        self.mcp_configs: tuple[str, ...] = ()
+        """Further files with MCP servers, or their texts, named by --mcp-config."""
+        self.strict_mcp = False
+        """Whether no other files define MCP servers."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value

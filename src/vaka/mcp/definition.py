@@ -129,7 +129,7 @@ def parse_servers(
     servers: list[McpServer] = []
     taken: set[str] = set()
     for name, entry, reason in _find_entries(document, f"{origin}: ", problems):
-        server = _EntryReader(name, origin, environment or {}).read(entry)
+        server = _EntryReader(name, origin, {} if environment is None else environment).read(entry)
         server = replace(server, name=_distinct(server.name, taken))
         taken.add(server.name)
         servers.append(server.refuse(reason) if reason else server)
@@ -165,9 +165,9 @@ def _find_entries(document: object, where: str, problems: list[str]) -> Iterator
 def _find_strays(beside: Mapping[str, object], where: str, problems: list[str]) -> Iterator[tuple[str, object, str]]:
     """Yield the servers that stand beside the map of servers; report everything that does."""
     for key, value in beside.items():
-        hint = "move it into mcpServers" if _is_entry(value) else "it has no effect"
+        hint = "move it into mcpServers" if is_entry(value) else "it has no effect"
         problems.append(f"{where}{key!r} stands beside mcpServers; {hint}")
-        if _is_entry(value):
+        if is_entry(value):
             yield key, value, "it stands beside mcpServers"
 
 
@@ -178,7 +178,7 @@ def _wrapped_entries(table: Mapping[str, object]) -> dict[str, object]:
     others = [key for key in ("mcp_servers", "servers") if isinstance(table.get(key), dict | list)]
     if "mcpServers" in table:
         found["mcpServers"] = table["mcpServers"]
-    return found | {key: table[key] for key in others if not _is_entry(table[key])}
+    return found | {key: table[key] for key in others if not is_entry(table[key])}
 
 
 def _find_bare_entries(
@@ -195,7 +195,8 @@ def _find_bare_entries(
             problems.append(f"{where}{name!r} is not the entry of a server")
 
 
-def _is_entry(value: object) -> bool:
+def is_entry(value: object) -> bool:
+    """Return whether a value looks like the entry of a server."""
     table = _as_table(value) or {}
     return isinstance(table.get("command"), str | list) or isinstance(table.get("url"), str)
 
@@ -321,7 +322,7 @@ class _EntryReader:
             self._problems.append("it has a command and a url; the command counts")
         if not command and not url:
             needed = {"stdio": "command", "http": "url", "sse": "url", None: "command and no url"}[transport]
-            self._refuse(f"it has no {needed}")
+            self._refuse(self._refusal or f"it has no {needed}")
             return transport or "stdio"
         fitting: Transport = "stdio" if command else "http"
         if kind and transport is None:

@@ -9,27 +9,24 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-import msgspec
-
 from vaka.config.claude_settings import (
     CLAUDE_FOLDER,
     CLAUDE_STATE,
     LOCAL_SETTINGS,
     MANAGED,
-    MAX_STATE_BYTES,
     PROJECT_SERVERS,
     SettingsFile,
     find_project_folder,
     managed_folders,
     project_server_files,
-    read_settings_text,
     settings_env,
 )
 from vaka.config.components import Plugin, find_plugins
-from vaka.config.documents import parse_tolerant_json, read_errors
+from vaka.config.documents import is_inline_json, parse_tolerant_json
 from vaka.config.settings import ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers
+from vaka.runtime.mcp_files import read_claude_state, read_server_file
 
 NOT_TRUSTED = "the folder is not trusted (`vaka trust`)"
 
@@ -88,11 +85,27 @@ def servers_in_force(
         groups.append([])
         for server in (_place_server(server, source) for server in parsed.servers):
             refusal = approval.find_refusal(server, source)
-            groups[-1].append(server.refuse(refusal or _find_collision(server, counting)))
-            if not refusal:
-                counting.append(server)
+            if refusal:
+                groups[-1].append(replace(server, refusal=refusal))
+                continue
+            groups[-1].append(server.refuse(_find_collision(server, counting)))
+            counting.append(server)
     servers = tuple(server for group in reversed(groups) for server in group)
     return ParsedServers(servers, tuple(dict.fromkeys((*finder.problems, *approval.problems))))
+
+
+def explain_missing_servers(servers: Sequence[McpServer]) -> list[str]:
+    """Return a line for each file that is not trusted, and for each server whose entry prevents its start.
+
+    What settings switch off needs no explanation.
+    """
+    lines: dict[str, None] = {}
+    for server in servers:
+        if server.refusal == NOT_TRUSTED:
+            lines[f"{server.origin}: its MCP servers are not started, since {NOT_TRUSTED}"] = None
+        elif server.refusal and any(problem.endswith(server.refusal) for problem in server.problems):
+            lines[f"{server.origin}: the MCP server {server.name} is not started: {server.refusal}"] = None
+    return list(lines)
 
 
 def _place_server(server: McpServer, source: _Source) -> McpServer:
@@ -164,8 +177,9 @@ class _SourceFinder:
             return
         yield _Source(layer="user", origin=str(path), document={"mcpServers": state.get("mcpServers")})
         projects = cast("dict[str, Any]", state["projects"]) if isinstance(state.get("projects"), dict) else {}
+        top = repository_root_of(self._context.cwd)
         for folder in reversed((self._context.cwd, *self._context.cwd.parents)):
-            entry: object = projects.get(str(folder)) if folder.is_relative_to(self.root) else None
+            entry: object = projects.get(str(folder)) if folder.is_relative_to(top) else None
             if isinstance(entry, dict):
                 table = cast("dict[str, Any]", entry)
                 self.project_state.append(SettingsFile(layer="local", path=path, document=table))
@@ -202,7 +216,7 @@ class _SourceFinder:
     def _find_flags(self, configs: Sequence[str]) -> Iterator[_Source]:
         """Yield the documents that flags name. Raises ``ConfigError``."""
         for text in configs:
-            if text.lstrip().startswith(("{", "[")):
+            if is_inline_json(text):
                 document, problem = parse_tolerant_json(text, "--mcp-config")
                 origin = "--mcp-config"
             else:
@@ -233,29 +247,6 @@ class _SourceFinder:
             return None
         self.problems += [problem] if problem else []
         return document
-
-
-def read_server_file(path: Path) -> tuple[object, str]:
-    """Return a file of servers as data, and what is wrong with its JSON. Raises ``ConfigError``."""
-    with read_errors(path):
-        text = read_settings_text(path)
-    return parse_tolerant_json(text if text.strip() else "{}", str(path))
-
-
-def read_claude_state(path: Path) -> dict[str, Any]:
-    """Return ``~/.claude.json``, ``{}`` when it does not exist. Raises ``ConfigError``."""
-    with read_errors(path):
-        try:
-            text = read_settings_text(path, MAX_STATE_BYTES)
-        except FileNotFoundError:
-            return {}
-    try:
-        state: object = msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from None
-    if not isinstance(state, dict):
-        raise ConfigError(f"{path}: expected an object")
-    return cast("dict[str, Any]", state)
 
 
 class _Approval:

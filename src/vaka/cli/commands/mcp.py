@@ -1,0 +1,260 @@
+"""``vaka mcp``: list the MCP servers in force, try them, and add or remove one."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from vaka.cli import lazy, options
+from vaka.cli.bootstrap import config_context, load_flag_settings, load_servers, print_notes
+from vaka.cli.errors import UsageError
+from vaka.cli.render import as_printable, print_json, print_table
+from vaka.config.documents import parse_json, suggest
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
+from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_part
+from vaka.runtime.mcp_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
+
+MASK = "***"
+
+_file_options = options.group_options(
+    options.server_options,
+    click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
+    click.option("--trust", is_flag=True, help="Also use the servers of a folder that is not trusted."),
+    click.option(
+        "--plugin-dir", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
+        help="A plugin, or a folder of plugins; may be repeated.",
+    ),
+    options.verbose_option,
+)  # fmt: skip
+_scope_option = click.option(
+    "-s", "--scope", type=click.Choice(SCOPES),
+    help="local: you, in this project (the default of add); project: .mcp.json; user: you, everywhere.",
+)  # fmt: skip
+_env_option = click.option(
+    "-e", "--env", multiple=True, metavar="NAME=VALUE", help="A variable of its process; may be repeated."
+)
+_header_option = click.option(
+    "-H", "--header", multiple=True, metavar="'NAME: VALUE'", help="A header of each request; may be repeated."
+)
+
+
+@click.group()
+def mcp() -> None:
+    """List the MCP servers in force, try them, and add or remove one.
+
+    Servers are defined in .mcp.json of the project, in ~/.claude.json, in .claude settings and by plugins.
+    """
+
+
+@mcp.command("list", epilog=options.format_examples("vaka mcp list", "vaka mcp list --json --trust"))
+@options.json_option
+@_file_options
+def list_servers(as_json: bool, **flags: Any) -> None:
+    """List the servers of all files, and why one is not started. Nothing is started; secrets are hidden."""
+    found = _load(flags)
+    if as_json:
+        print_json([describe_server(server) for server in found.servers])
+    else:
+        rows = [
+            (server.name, server.transport, server.origin, _target_of(server), _status_of(server))
+            for server in found.servers
+        ]
+        print_table(("NAME", "TRANSPORT", "ORIGIN", "COMMAND OR URL", "STATUS"), rows)
+    print_notes(found.problems)
+
+
+@mcp.command(epilog=options.format_examples("vaka mcp get github", "vaka mcp get github --json"))
+@click.argument("name")
+@options.json_option
+@_file_options
+def get(name: str, as_json: bool, **flags: Any) -> None:
+    """Show what all files say about one server; secrets are hidden."""
+    found = _load(flags)
+    servers = _select(found.servers, (name,))
+    if as_json:
+        print_json([describe_server(server) for server in servers])
+        return
+    for server in servers:
+        for key, value in describe_server(server).items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            click.echo(as_printable(f"{key + ':':<16}{text}", lines=False))
+        click.echo()
+
+
+@mcp.command(epilog=options.format_examples(
+    "vaka mcp add db -- npx -y @acme/db-server --read-only",
+    "vaka mcp add db --env DB_URL='${DB_URL}' --scope project -- npx -y @acme/db-server",
+    "vaka mcp add docs https://docs.example.org/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'",
+    "vaka mcp add old https://old.example.org/sse --transport sse --scope user",
+))  # fmt: skip
+@click.argument("name")
+@click.argument("target", nargs=-1, required=True, metavar="URL|-- COMMAND [ARGS]…")
+@click.option(
+    "-t", "--transport", type=click.Choice(["stdio", "http", "sse"]),
+    help="By default http for a URL, and stdio for a command.",
+)  # fmt: skip
+@_scope_option
+@_env_option
+@_header_option
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+def add(name: str, target: tuple[str, ...], transport: str | None, scope: ServerScope | None, **more: Any) -> None:
+    """Add a server. Write -- before a command, so that its options are not taken for those of vaka.
+
+    ${NAME} and ${NAME:-default} in values stay as they are; they are replaced when the server starts.
+    """
+    first, *others = target
+    kind = transport or ("http" if re.match(r"https?://", first) else "stdio")
+    if kind != "stdio" and others:
+        raise UsageError(f"{kind} takes one URL, and not also {others[0]!r}; write -- before a command")
+    env, headers = _read_pairs("--env", more["env"], "="), _read_pairs("--header", more["header"], ":")
+    if (headers and kind == "stdio") or (env and kind != "stdio"):
+        raise UsageError("--env is for servers with a command, and --header for those with a URL")
+    entry: dict[str, Any] = {"command": first, "args": others} if kind == "stdio" else {"url": first}
+    entry |= {"env": env} if env else {"headers": headers} if headers else {}
+    _add(name, {"type": kind, **entry}, scope)
+
+
+@mcp.command("add-json", epilog=options.format_examples(
+    """vaka mcp add-json db '{"command": "npx", "args": ["-y", "@acme/db-server"]}'""",
+))  # fmt: skip
+@click.argument("name")
+@click.argument("text", metavar="JSON")
+@_scope_option
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+def add_json(name: str, text: str, scope: ServerScope | None, verbose: bool) -> None:
+    """Add a server whose entry is given as JSON, as it stands in .mcp.json."""
+    try:
+        entry = parse_json(text, "JSON")
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    if not isinstance(entry, dict):
+        raise UsageError("JSON: expected an object with command or url")
+    _add(name, cast("dict[str, Any]", entry), scope)
+
+
+def _add(name: str, entry: dict[str, Any], scope: ServerScope | None) -> None:
+    if tool_part(name) != name:
+        raise InvalidInput(f"the name {name!r} must have letters, digits, - and single _ only; try {tool_part(name)!r}")
+    parsed = parse_servers({"mcpServers": {name: entry}}, origin=name, environment=_References())
+    if parsed.servers[0].refusal:
+        raise InvalidInput(f"{name}: {parsed.servers[0].refusal}")
+    path = add_server(config_context(), scope or "local", name, entry)
+    print_notes(parsed.problems)
+    click.echo(f"{as_printable(str(path))}: added {name} (scope {scope or 'local'})", err=True)
+
+
+@mcp.command(epilog=options.format_examples("vaka mcp remove db", "vaka mcp remove db --scope project"))
+@click.argument("name")
+@_scope_option
+@click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+def remove(name: str, scope: ServerScope | None, verbose: bool) -> None:
+    """Remove a server from the file that add would write; --scope is needed if several files have it."""
+    scopes: list[ServerScope] = [scope] if scope is not None else list_scopes(config_context(), name)
+    if not scopes:
+        _select(_load({}).servers, (name,), removable=False)
+    if len(scopes) > 1:
+        raise UsageError(f"there is a server {name!r} in several scopes: {', '.join(scopes)}; choose one with --scope")
+    path = remove_server(config_context(), scopes[0], name)
+    click.echo(f"{as_printable(str(path))}: removed {as_printable(name)} (scope {scopes[0]})", err=True)
+
+
+def _load(flags: Mapping[str, Any]) -> ParsedServers:
+    return load_servers(load_flag_settings(flags), flags.get("plugin_dir") or ())
+
+
+def _select(servers: Sequence[McpServer], names: Sequence[str], *, removable: bool = True) -> list[McpServer]:
+    """Return the servers with the names. Raises ``NotFound``; also for one in a file that commands do not change."""
+    known = [server.name for server in servers]
+    for name in names:
+        if name not in known:
+            hint = f"; {suggest(name, dict.fromkeys(known))}" if known else ""
+            raise NotFound(f"there is no MCP server {name!r}{hint}")
+    found = [server for server in servers if server.name in names]
+    if not removable:
+        raise NotFound(f"the server {names[0]!r} is defined in {found[0].origin}; remove it there")
+    return found
+
+
+def _read_pairs(option: str, texts: Sequence[str], separator: str) -> dict[str, str]:
+    pairs = [text.partition(separator) for text in texts]
+    for text, (name, found, _) in zip(texts, pairs, strict=True):
+        if not found or not name.strip():
+            raise UsageError(f"{option} {text.partition('=')[0]!r}: expected NAME{separator}VALUE")
+    return {name.strip(): value.strip() if separator == ":" else value for name, _, value in pairs}
+
+
+# ------------------------------------------------------------------------------------------------------ what is shown
+
+
+class _References(Mapping[str, str]):
+    """An environment in which each variable stays what it is written as."""
+
+    def __getitem__(self, name: str) -> str:
+        return f"${{{name}}}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+_REFERENCES = re.compile(r"(?:Bearer |Basic |token )?(?:\$\{[^{}]*\})*", re.IGNORECASE)
+_SECRET_NAME = r"[\w.-]*(?:key|token|secret|passw|pwd|auth|credential|cookie)[\w.-]*"  # noqa: S105  # a pattern
+_NAMED_VALUE = re.compile(rf"(-{{0,2}}{_SECRET_NAME}\s*[:=]\s*)(.+)", re.IGNORECASE | re.DOTALL)
+_SECRET_FLAG = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
+_URL_SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<==)[^&#\s]+|(?<=/)(?=[^/?#\s]*\d)[\w%.~-]{20,}(?=[/?#\s]|$)")
+
+
+def describe_server(server: McpServer) -> dict[str, Any]:
+    """Return a server as data that may be shown: variables are not replaced, and secrets are hidden."""
+    entry: dict[str, Any] = {"mcpServers": {server.name: dict(server.written)}}
+    (written,) = parse_servers(entry, environment=_References()).servers
+    shown: dict[str, Any] = {"name": server.name, "transport": server.transport}
+    if server.transport == "stdio":
+        words = _mask_words((written.command, *written.args))
+        shown |= {"command": words[0], "args": words[1:], "env": _mask_values(written.env), "cwd": server.cwd}
+    else:
+        shown |= {"url": _mask_text(written.url), "headers": _mask_values(written.headers)}
+    shown |= {
+        "timeout": server.connect_timeout, "tool_timeout": server.tool_timeout, "required": server.required,
+        "enabled_tools": server.enabled_tools, "disabled_tools": server.disabled_tools,
+        "tool_prefix": server.tool_prefix, "origin": server.origin, "approved": server.approved,
+        "reason": server.refusal, "warnings": server.problems,
+    }  # fmt: skip
+    return shown
+
+
+def _target_of(server: McpServer) -> str:
+    shown = describe_server(server)
+    return str(shown.get("url") or " ".join((shown.get("command", ""), *shown.get("args", ()))))
+
+
+def _status_of(server: McpServer) -> str:
+    return "approved" if server.approved else f"not started: {server.refusal}"
+
+
+def _mask_values(values: Mapping[str, str]) -> dict[str, str]:
+    """Return variables or headers with their names and references to variables only."""
+    return {name: value if _REFERENCES.fullmatch(value) else MASK for name, value in values.items()}
+
+
+def _mask_words(words: Sequence[str]) -> list[str]:
+    """Return a command line without the values of options that are named like secrets."""
+    shown: list[str] = []
+    for before, word in zip(("", *words), words, strict=False):
+        named = _NAMED_VALUE.fullmatch(word)
+        if named is not None:
+            shown.append(named[1] + (named[2] if _REFERENCES.fullmatch(named[2]) else MASK))
+        elif _SECRET_FLAG.fullmatch(before) and not word.startswith("-"):
+            shown.append(word if _REFERENCES.fullmatch(word) else MASK)
+        else:
+            shown.append(_mask_text(word))
+    return shown
+
+
+def _mask_text(text: str) -> str:
+    return lazy.redact_message(_URL_SECRET.sub(MASK, text) if "://" in text else text)

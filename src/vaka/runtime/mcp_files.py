@@ -1,0 +1,162 @@
+"""The files that define MCP servers: read them, and add or remove a server in the file of a scope."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+
+from vaka.config.claude_settings import (
+    CLAUDE_STATE,
+    MAX_STATE_BYTES,
+    PROJECT_SERVERS,
+    parse_document,
+    project_server_files,
+    read_settings_text,
+)
+from vaka.config.documents import parse_tolerant_json, read_errors, replace_file
+from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
+from vaka.mcp.definition import is_entry
+
+if sys.platform != "win32":
+    import fcntl
+
+ServerScope = Literal["local", "project", "user"]
+SCOPES: tuple[ServerScope, ...] = ("local", "project", "user")
+
+
+def read_server_file(path: Path) -> tuple[object, str]:
+    """Return a file of servers as data, and what is wrong with its JSON. Raises ``ConfigError``."""
+    with read_errors(path):
+        text = read_settings_text(path)
+    return parse_tolerant_json(text if text.strip() else "{}", str(path))
+
+
+def read_claude_state(path: Path) -> dict[str, Any]:
+    """Return ``~/.claude.json``, ``{}`` when it does not exist. Raises ``ConfigError``."""
+    with read_errors(path):
+        try:
+            text = read_settings_text(path, MAX_STATE_BYTES)
+        except FileNotFoundError:
+            return {}
+    try:
+        state: object = msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from None
+    if not isinstance(state, dict):
+        raise ConfigError(f"{path}: expected an object")
+    return cast("dict[str, Any]", state)
+
+
+def list_scopes(context: ConfigContext, name: str) -> list[ServerScope]:
+    """Return the scopes whose file has a server of that name. Raises ``ConfigError``."""
+    return [scope for scope in SCOPES if name in _read_scope(context, scope)]
+
+
+def add_server(context: ConfigContext, scope: ServerScope, name: str, entry: Mapping[str, Any]) -> Path:
+    """Add a server to the file of a scope and return the file. Raises ``ConfigError`` and ``InvalidInput``."""
+    path, keys = file_of_scope(context, scope)
+
+    def add(document: dict[str, Any]) -> None:
+        entries = _entries_of(document, keys, scope, create=True)
+        if name in entries:
+            raise InvalidInput(
+                f"{path} has a server {name!r} already; remove it first: vaka mcp remove {name} --scope {scope}"
+            )
+        entries[name] = dict(entry)
+
+    _edit_file(path, add)
+    return path
+
+
+def remove_server(context: ConfigContext, scope: ServerScope, name: str) -> Path:
+    """Remove a server from the file of a scope and return the file. Raises ``ConfigError`` and ``NotFound``."""
+    path, keys = file_of_scope(context, scope)
+
+    def remove(document: dict[str, Any]) -> None:
+        if _entries_of(document, keys, scope).pop(name, path) is path:
+            raise NotFound(f"{path} has no server {name!r}")
+
+    _edit_file(path, remove)
+    return path
+
+
+def file_of_scope(context: ConfigContext, scope: ServerScope) -> tuple[Path, tuple[str, ...]]:
+    """Return the file of a scope, and the path of keys to the map of servers in it. Raises ``InvalidInput``."""
+    state, root = context.home / CLAUDE_STATE, repository_root_of(context.cwd)
+    if scope == "user":
+        return state, ("mcpServers",)
+    if root == context.home:
+        raise InvalidInput(f"{str(root)!r} is your home directory, not a project; use --scope user")
+    if scope == "local":
+        return state, ("projects", str(root), "mcpServers")
+    nearest = [*project_server_files(context)][-1:]
+    return (nearest or [root / PROJECT_SERVERS])[0], ("mcpServers",)
+
+
+def _read_scope(context: ConfigContext, scope: ServerScope) -> dict[str, Any]:
+    try:
+        path, keys = file_of_scope(context, scope)
+    except InvalidInput:
+        return {}
+    return _entries_of(_read_file(path), keys, scope)
+
+
+def _entries_of(
+    document: dict[str, Any], keys: Sequence[str], scope: ServerScope, *, create: bool = False
+) -> dict[str, Any]:
+    """Return the map of servers in a document; a project's document may be that map itself."""
+    if scope == "project" and "mcpServers" not in document and any(map(is_entry, document.values())):
+        return document
+    for key in keys:
+        inner: object = document.get(key)
+        if inner is not None and not isinstance(inner, dict):
+            raise ConfigError(f"{key}: expected an object, so no server can be changed there")
+        found = cast("dict[str, Any]", inner) if inner is not None else {}
+        if create:
+            document[key] = found
+        document = found
+    return document
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    with read_errors(path):
+        text = read_settings_text(path, MAX_STATE_BYTES) if path.exists() else ""
+    return parse_document(text, str(path))
+
+
+def _edit_file(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a JSON file under a lock and replace it atomically; its other content and their order stay."""
+    try:
+        real = Path(os.path.realpath(path))
+        with _lock_folder(real.parent):
+            document = _read_file(real)
+            change(document)
+            if real.exists() and not os.access(real, os.W_OK):
+                raise PermissionError(None, "it is read-only")
+            before = real.read_bytes().decode("utf-8-sig") if real.exists() else ""
+            indent = re.search(r"^([ \t]+)\"", before, re.MULTILINE)
+            text = json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+            replace_file(real, text.replace("\n", "\r\n" if "\r\n" in before else "\n").encode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _lock_folder(folder: Path) -> Generator[None]:
+    """Hold an exclusive lock on a folder: of two processes that add a server, neither overwrites the other."""
+    if sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
