@@ -18,6 +18,7 @@ from vaka.core.types.errors import HeadMoved as HeadMoved
 from vaka.core.types.errors import Interrupted as Interrupted
 from vaka.core.types.errors import InvalidInput as InvalidInput
 from vaka.core.types.errors import LogError as LogError
+from vaka.core.types.errors import McpError as McpError
 from vaka.core.types.errors import MiddlewareError as MiddlewareError
 from vaka.core.types.errors import ModelError as ModelError
 from vaka.core.types.errors import ModelRefused as ModelRefused
@@ -63,6 +64,7 @@ __all__ = [
     "Interrupted",
     "InvalidInput",
     "LogError",
+    "McpError",
     "MiddlewareError",
     "ModelError",
     "ModelRefused",

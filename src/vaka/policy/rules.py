@@ -233,7 +233,9 @@ def _check_allow_name(name: str) -> None:
 def _matches_tool_name(name: str, tool: str) -> bool:
     if "*" in name:
         return matches_wildcards(name, tool)
-    return name == tool or (name.startswith("mcp__") and "__" not in name[5:] and tool.startswith(f"{name}__"))
+    if name.startswith("mcp__"):
+        return name == tool or ("__" not in name[5:] and tool.startswith(f"{name}__"))
+    return name == tool or ("__" in name and tool == f"mcp__{name}")
 
 
 def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) -> Rule:

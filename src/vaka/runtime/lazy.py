@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from vaka.runtime.agent_builder import AgentBuilder
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
+    from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.model_factory import ModelFactory
     from vaka.runtime.model_registry import ModelRegistry
     from vaka.runtime.options import ApprovalAnswer, Options
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 Durability: TypeAlias = Literal["power", "process"]
 
-_EXTRAS = {"asyncpg": "postgres", "prompt_toolkit": "tui", "rich": "tui"}
+_EXTRAS = {"asyncpg": "postgres", "mcp": "mcp", "prompt_toolkit": "tui", "rich": "tui"}
 
 
 @contextmanager
@@ -138,6 +139,13 @@ def task_tool() -> "type[TaskTool]":
     from vaka.runtime.task_tool import TaskTool
 
     return TaskTool
+
+
+def mcp_middleware(options: "Options", store: Store) -> "McpTools":
+    """Return the middleware that connects to the MCP servers of the options. Raises ``ConfigError``."""
+    from vaka.runtime.mcp_tools import connect_servers
+
+    return connect_servers(options.mcp, store.values, options.working_folder, options.command_env)
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.transformer import TransformerFactory
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
+    from vaka.mcp.definition import McpServer
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 
@@ -160,6 +161,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that one call of one middleware may take, for the default agent."""
     project: "ProjectSource | None" = None
     """Gives agents the memory files, rules, skills, commands and agents of ``.claude`` folders; default: none."""
+    mcp: "Mapping[str, Any] | Sequence[McpServer]" = {}
+    """MCP servers whose tools agents get: definitions as in ``.mcp.json``, or ``McpServer`` values."""
     hooks: "tuple[Hook, ...]" = ()
     """Commands that run at fixed points of every session, and may decide there. See the guide on hooks."""
     hook_middleware: "tuple[HookMiddleware, ...]" = ()
@@ -330,6 +333,7 @@ class RuntimeOptions(TypedDict, total=False):
     middleware: "Sequence[Middleware]"
     middleware_timeout: "float | None"
     project: "ProjectSource | None"
+    mcp: "Mapping[str, Any] | Sequence[McpServer]"
     hooks: "Sequence[Hook]"
     hook_middleware: "Sequence[HookMiddleware]"
     hook_failure: "Literal['open', 'closed']"

@@ -59,9 +59,12 @@ if TYPE_CHECKING:
     from vaka.core.ports.transformer import TransformerFactory
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookEngine, HookMiddleware
+    from vaka.mcp.client import McpStatus
+    from vaka.mcp.definition import McpServer
     from vaka.policy.decision import Mode
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.lazy import Durability
+    from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
     from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.tool_world import WorldFactory
@@ -116,6 +119,7 @@ class Runtime:
         middleware: "Sequence[Middleware]" = _UNSET,
         middleware_timeout: "float | None" = _UNSET,
         project: "ProjectSource | None" = _UNSET,
+        mcp: "Mapping[str, Any] | Sequence[McpServer]" = _UNSET,
         hooks: "Sequence[Hook]" = _UNSET,
         hook_middleware: "Sequence[HookMiddleware]" = _UNSET,
         hook_failure: "Literal['open', 'closed']" = _UNSET,
@@ -185,6 +189,9 @@ class Runtime:
             self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models)
         if options.project is not None:
             self._builder.governing += lazy.project_middleware(options, self._builder, self.models)
+        self._mcp: McpTools | None = lazy.mcp_middleware(options, self.store) if options.mcp else None
+        if self._mcp is not None:
+            self._builder.governing += (self._mcp,)
         self._default_agent = options.default_agent()
         self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
@@ -264,6 +271,10 @@ class Runtime:
     async def decisions(self, session: str | None = None) -> Sequence[PendingDecision]:
         """Return the open approvals and questions of a session, or of all sessions, oldest first."""
         return await self.store.sessions.decisions(parse_session_id(session) if session else None)
+
+    def mcp_status(self) -> "tuple[McpStatus, ...]":
+        """Return the state of the connection to each MCP server; they start with the first model call."""
+        return self._mcp.status() if self._mcp is not None else ()
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]
@@ -367,6 +378,8 @@ class Runtime:
         await self._drivers.close()
         if self._hooks is not None:
             await self._hooks.close()
+        if self._mcp is not None:
+            await self._mcp.close()
         for stray in self.env.stray_tasks:
             stray.cancel()
         await self.env.end_commands()

@@ -42,6 +42,7 @@
     │   ├── Cancelled  exit 130
     │   └── Suspended  exit 5
     ├── MiddlewareError
+    ├── McpError  exit 75
     ├── ScriptError  exit 8
     │   ├── ScriptLimit  exit 7
     │   └── ReplayError
@@ -244,6 +245,10 @@ class Suspended(TurnError, code="suspended", exit_code=5):
 
 class MiddlewareError(VakaError, code="middleware"):
     """A middleware failed or took too long."""
+
+
+class McpError(VakaError, code="mcp", exit_code=75):
+    """An MCP server cannot be reached, or does not do what it was asked for."""
 
 
 class ScriptError(VakaError, code="script", exit_code=8):

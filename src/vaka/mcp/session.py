@@ -1,0 +1,437 @@
+"""A session with an MCP server, on the library ``mcp``: transports, both protocol eras, requests and questions.
+
+Only a program that uses a server imports this file: the library takes most of a second to load.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar, cast
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import TypeAdapter, ValidationError
+
+from vaka.core.types.errors import McpError
+from vaka.mcp.definition import McpServer
+from vaka.mcp.stdio import ServerLog, ServerStreams, StartServer
+from vaka.mcp.tools import CallHandlers, Elicitation, ListedTool, SessionExpired, SessionLost
+
+MAX_MESSAGE_BYTES = 64 << 20
+MAX_PAGES = 100
+MAX_ROUNDS = 10
+"""How often a server may ask for input within one request."""
+CLOSE_SECONDS = 5.0
+"""How long the end of a session may take on the network."""
+PROBE_SECONDS = 3.0
+"""How long a server may take to answer the question for its protocol, before it is taken for an older one."""
+STATE_PAUSE_SECONDS = 0.1
+
+_RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+_LOST = ("Connection closed", "SSE stream")
+_current_call: ContextVar["CallHandlers | None"] = ContextVar("vaka_mcp_call", default=None)
+_R = TypeVar("_R")
+
+for _name in ("mcp", "httpx2", "httpcore2"):  # without a handler, warnings of a library go to the terminal
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class SessionRun:
+    """The life of one session, from the connection to its end; ``run`` is the only task that enters and leaves it."""
+
+    def __init__(self, server: McpServer, start: StartServer, log: ServerLog) -> None:
+        self._server, self._start, self.log = server, start, log
+        self._scope = anyio.CancelScope()
+        self._end = asyncio.Event()
+        self.http_status = 0
+        """The last status of an HTTP response that is an error."""
+        self.expired = False
+        self.opened = False
+
+    def close(self) -> None:
+        """Make ``run`` end the session, or give up the connection."""
+        self._end.set()
+        if not self.opened:
+            self._scope.cancel()
+
+    async def run(self, opened: Callable[["McpSession"], None]) -> None:
+        """Connect, report the session, and stay until it is lost or closed. Raises what went wrong."""
+        kinds = ("http", "sse") if self._server.transport == "http" else (self._server.transport,)
+        first: BaseException | None = None
+        for kind in kinds:
+            self._scope = anyio.CancelScope(deadline=anyio.current_time() + self._server.connect_timeout)
+            try:
+                with self._scope:
+                    await self._run_over(kind, opened)
+                    return
+            except BaseExceptionGroup as group:
+                error = _first_error(group)
+            except (MCPError, httpx2.HTTPError, McpError, OSError) as failure:
+                error = failure
+            else:
+                if self.opened or self._end.is_set():
+                    return  # the end took too long, or the connection was given up
+                error = McpError(f"no connection within {self._server.connect_timeout:g} s")
+            first = first or error
+            if self.opened or not isinstance(error, MCPError):
+                break
+        raise first or McpError("no transport")
+
+    async def _run_over(self, kind: str, opened: Callable[["McpSession"], None]) -> None:
+        async with AsyncExitStack() as stack:
+            read, write = await stack.enter_async_context(self._open_transport(kind))
+            session = McpSession(self)
+            client = await stack.enter_async_context(session.make_client(read, write))
+            await negotiate(client, min(PROBE_SECONDS, self._server.connect_timeout / 2))
+            await session.load(client)
+            self._scope.deadline = math.inf
+            self.opened = True
+            opened(session)
+            group = await stack.enter_async_context(anyio.create_task_group())
+            group.start_soon(session.watch)
+            await self._end.wait()
+            self._scope.deadline = anyio.current_time() + CLOSE_SECONDS
+            group.cancel_scope.cancel()
+
+    def _open_transport(self, kind: str) -> AbstractAsyncContextManager[tuple[Any, Any]]:
+        if kind == "stdio":
+            return self._stdio_streams()
+        return self._http_streams(kind)
+
+    @asynccontextmanager
+    async def _http_streams(self, kind: str) -> AsyncGenerator[tuple[Any, Any]]:
+        timeout = httpx2.Timeout(self._server.connect_timeout, read=None)
+
+        def make_client(
+            headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = timeout,
+            auth: httpx2.Auth | None = None,
+        ) -> httpx2.AsyncClient:  # fmt: skip
+            hooks = {"response": [self._see_response]}
+            return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
+
+        headers = dict(self._server.headers)
+        if kind == "sse":
+            async with sse_client(
+                self._server.url, headers=headers, httpx_client_factory=make_client,
+                timeout=self._server.connect_timeout, sse_read_timeout=cast("float", None),
+            ) as streams:  # fmt: skip
+                yield streams
+            return
+        async with make_client(headers) as client, streamable_http_client(
+            self._server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+        ) as streams:  # fmt: skip
+            yield streams
+
+    async def _see_response(self, response: httpx2.Response) -> None:
+        if response.status_code >= 400:
+            self.http_status = response.status_code
+            self.expired |= response.status_code == 404 and "mcp-session-id" in response.request.headers
+
+    @asynccontextmanager
+    async def _stdio_streams(self) -> AsyncGenerator[tuple[Any, Any]]:
+        process = self._start(self._server, self.log)
+        streams = await process.__aenter__()
+        try:
+            async with message_streams(streams, self.log, self._end.set) as both:
+                yield both
+        finally:
+            with anyio.CancelScope(shield=True):
+                await process.__aexit__(None, None, None)
+
+
+async def negotiate(session: ClientSession, patience: float) -> None:
+    """Agree on a protocol version: by ``server/discover`` (2026-07-28), else by the handshake of earlier versions."""
+    try:
+        with anyio.fail_after(patience):
+            await session.discover()
+            return
+    except (MCPError, RuntimeError, ValidationError, TimeoutError):
+        pass
+    try:
+        await session.initialize()
+    except MCPError as error:
+        if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await session.discover()  # the first question was answered too late, and decided the era
+
+
+@asynccontextmanager
+async def message_streams(
+    streams: ServerStreams, log: ServerLog, ended: Callable[[], None]
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Yield streams of messages over streams of bytes, one message per line; ``ended`` is called at their end."""
+    to_client, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def receive() -> None:
+        async with to_client:
+            with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for line in _lines(streams):
+                    try:
+                        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    except ValueError:
+                        log.write(line + b"\n")  # what a server prints besides messages
+                    else:
+                        await to_client.send(SessionMessage(message))
+        ended()
+
+    async def send() -> None:
+        async with from_client:
+            with suppress(OSError):
+                async for item in from_client:
+                    text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await streams.write(text.encode() + b"\n")
+                return
+        ended()
+
+    async with read, write, anyio.create_task_group() as group:
+        group.start_soon(receive)
+        group.start_soon(send)
+        try:
+            yield read, write
+        finally:
+            group.cancel_scope.cancel()
+
+
+async def _lines(streams: ServerStreams) -> AsyncGenerator[bytes]:
+    pieces: list[bytes] = []
+    size = 0
+    while data := await streams.read():
+        first, *rest = data.split(b"\n")
+        pieces.append(first)
+        size += len(first)
+        if size > MAX_MESSAGE_BYTES:
+            raise McpError(f"the server sent a message of more than {MAX_MESSAGE_BYTES >> 20} MB")
+        if not rest:
+            continue
+        *whole, last = [b"".join(pieces), *rest]
+        for line in whole:
+            if line.strip():
+                yield line
+        pieces, size = [last], len(last)
+
+
+class McpSession:
+    """An open session: what the server has, and requests to it. Any task may call its methods."""
+
+    def __init__(self, run: SessionRun) -> None:
+        self._run = run
+        self._client = cast("ClientSession", None)
+        self._running: list[CallHandlers] = []
+        self.protocol = ""
+        self.instructions = ""
+        self.tools: tuple[ListedTool, ...] = ()
+        self.stale = False
+        """Whether the server has announced other tools."""
+        self.has_resources = self.has_prompts = False
+
+    def make_client(self, read: Any, write: Any) -> ClientSession:
+        """Return the session of the library, to be entered; this object answers what the server asks."""
+        return ClientSession(
+            read, write, elicitation_callback=self._elicit, message_handler=self._see_message,
+            logging_callback=self._see_log, client_info=types.Implementation(name="vaka", version="0.1.0"),
+        )  # fmt: skip
+
+    async def load(self, client: ClientSession) -> None:
+        """Read what the server has, after the negotiation."""
+        self._client = client
+        self.protocol, self.instructions = client.protocol_version or "", client.instructions or ""
+        capabilities = client.server_capabilities
+        self.has_resources = capabilities is not None and capabilities.resources is not None
+        self.has_prompts = capabilities is not None and capabilities.prompts is not None
+        if capabilities is None or capabilities.tools is not None:
+            await self.list_tools()
+
+    async def watch(self) -> None:
+        """Receive the announcements of other tools; servers of earlier eras send them without being asked."""
+        with suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError):
+            async with listen(self._client, tools_list_changed=True) as events:
+                async for _ in events:
+                    self.stale = True
+
+    async def list_tools(self) -> None:
+        """Read the list of tools again."""
+        self.stale = False
+        found: list[ListedTool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._guard(self._client.list_tools(params=types.PaginatedRequestParams(cursor=cursor)))
+            found += [_listed_tool(tool) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        self.tools = tuple(found)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], handlers: CallHandlers) -> dict[str, Any]:
+        """Call a tool and return its result as the server sent it."""
+
+        def request(responses: "types.InputResponses | None", state: str | None) -> types.CallToolRequest:
+            return types.CallToolRequest(
+                params=types.CallToolRequestParams(
+                    name=name, arguments=arguments, input_responses=responses, request_state=state
+                )
+            )
+
+        return await self._request_rounds(request, handlers)
+
+    async def list_resources(self) -> list[dict[str, Any]]:
+        """Return the resources and the templates of resources."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._guard(self._client.list_resources(params=types.PaginatedRequestParams(cursor=cursor)))
+            found += [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in page.resources]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        with suppress(McpError):  # a server need not have templates
+            templates = await self._guard(self._client.list_resource_templates())
+            found += [
+                item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in templates.resource_templates
+            ]
+        return found
+
+    async def read_resource(self, uri: str, handlers: CallHandlers) -> dict[str, Any]:
+        def request(responses: "types.InputResponses | None", state: str | None) -> types.ReadResourceRequest:
+            return types.ReadResourceRequest(
+                params=types.ReadResourceRequestParams(uri=uri, input_responses=responses, request_state=state)
+            )
+
+        return await self._request_rounds(request, handlers)
+
+    async def list_prompts(self) -> list[dict[str, Any]]:
+        page = await self._guard(self._client.list_prompts())
+        return [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in page.prompts]
+
+    async def get_prompt(self, name: str, arguments: dict[str, str], handlers: CallHandlers) -> dict[str, Any]:
+        def request(responses: "types.InputResponses | None", state: str | None) -> types.GetPromptRequest:
+            return types.GetPromptRequest(
+                params=types.GetPromptRequestParams(
+                    name=name, arguments=arguments, input_responses=responses, request_state=state
+                )
+            )
+
+        return await self._request_rounds(request, handlers)
+
+    async def _request_rounds(
+        self, request: "Callable[[types.InputResponses | None, str | None], Any]", handlers: CallHandlers
+    ) -> dict[str, Any]:
+        """Send a request, and again with answers as long as the server needs input (2026-07-28)."""
+        responses: types.InputResponses | None = None
+        state: str | None = None
+        listed = False
+        token = _current_call.set(handlers)
+        self._running.append(handlers)
+        try:
+            for _ in range(MAX_ROUNDS):
+                try:
+                    sent = self._client.send_request(
+                        request(responses, state), _RAW, progress_callback=handlers.report_progress
+                    )
+                    raw = cast("dict[str, Any]", await self._guard(sent))
+                except _StaleHeaders:
+                    if listed:
+                        raise
+                    listed = True
+                    await self.list_tools()
+                    continue
+                if raw.get("resultType") != "input_required":
+                    return raw
+                asked = types.InputRequiredResult.model_validate(raw, by_name=False)
+                responses, state = await self._answer(asked), asked.request_state
+        finally:
+            self._running.remove(handlers)
+            _current_call.reset(token)
+        raise McpError(f"the server asked for input {MAX_ROUNDS} times without a result")
+
+    async def _answer(self, asked: types.InputRequiredResult) -> "types.InputResponses | None":
+        if not asked.input_requests:
+            await asyncio.sleep(STATE_PAUSE_SECONDS)
+            return None
+        responses: types.InputResponses = {}
+        for key, request in asked.input_requests.items():
+            context = ClientRequestContext(session=self._client, request_id=key)
+            response = await self._client.dispatch_input_request(context, request)
+            if isinstance(response, types.ErrorData):
+                raise McpError(f"the server needs what is not offered: {response.message}")
+            responses[key] = response
+        return responses
+
+    async def _guard(self, work: Awaitable[_R]) -> _R:
+        """Await a request; an error of the library becomes one of ours."""
+        try:
+            return await work
+        except MCPError as error:
+            if error.code == types.HEADER_MISMATCH:
+                raise _StaleHeaders(error.message) from error
+            if self._run.expired:
+                raise SessionExpired("the server has ended the session") from error
+            if error.code == types.CONNECTION_CLOSED and error.message.startswith(_LOST):
+                raise SessionLost(self._why_lost()) from error
+            raise McpError(error.message or f"error {error.code}") from error
+        except ValidationError as error:
+            raise McpError(f"the server sent what the protocol does not allow: {error.errors()[0]['msg']}") from error
+
+    def _why_lost(self) -> str:
+        line = self._run.log.last_line
+        return f"the connection ended{f' ({line})' if line else ''}"
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Have a person asked by the call that this question belongs to; without one, decline."""
+        handlers = _current_call.get() or (self._running[0] if len(self._running) == 1 else None)
+        if handlers is None or handlers.ask is None:
+            return types.ElicitResult(action="decline")
+        if isinstance(params, types.ElicitRequestURLParams):
+            question = Elicitation(message=params.message, url=params.url)
+        else:
+            schema = params.model_dump(by_alias=True, mode="json", exclude_none=True)["requestedSchema"]
+            question = Elicitation(message=params.message, schema=schema)
+        answers = await handlers.ask(question)
+        if answers is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content=None if question.url else answers)
+
+    async def _see_message(self, message: "types.ServerNotification | Exception") -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self.stale = True
+
+    async def _see_log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self._run.log.write(f"{params.level}: {params.data}\n".encode("utf-8", "replace"))
+
+
+class _StaleHeaders(McpError, code="mcp_headers"):
+    """The list of tools is older than the server's: it rejects the headers of a call."""
+
+
+def _listed_tool(tool: types.Tool) -> ListedTool:
+    hints = tool.annotations
+    return ListedTool(
+        name=tool.name, description=tool.description or "", parameters=tool.input_schema, output=tool.output_schema,
+        title=tool.title or (hints.title if hints and hints.title else ""),
+        reads=bool(hints and hints.read_only_hint), idempotent=bool(hints and hints.idempotent_hint),
+    )  # fmt: skip
+
+
+def _first_error(error: BaseException) -> BaseException:
+    """Return the error of a group that says most: that of the network before that of the protocol."""
+    leaves: list[BaseException] = []
+    stack = [error]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, BaseExceptionGroup):
+            stack += cast("tuple[BaseException, ...]", item.exceptions)
+        else:
+            leaves.append(item)
+    return next((leaf for leaf in leaves if not isinstance(leaf, MCPError)), leaves[0])

@@ -1,0 +1,388 @@
+"""The tools of MCP servers as tools of agents: names, schemas, results and the questions that servers ask."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, cast
+
+import msgspec
+
+from vaka.core.ports.tool import ToolContext
+from vaka.core.types.errors import McpError
+from vaka.core.types.ids import JSON, CallId, digest_of
+from vaka.core.types.message import Audio, Content, Document, Image, Part, Text, ToolResult
+from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.mcp.definition import McpServer, tool_part
+
+MAX_NAME = 64
+"""The longest name of a tool that all providers accept."""
+MAX_DESCRIPTION = 4_000
+MAX_SCHEMA_BYTES = 256 * 1024
+MAX_SCHEMA_DEPTH = 64
+MAX_PATTERN = 1_000
+MAX_TOOLS = 1_000
+"""The most tools of one server that are offered."""
+MAX_TEXT = 200_000
+"""Characters of the texts of one result that the model reads."""
+MAX_MEDIA_BYTES = 10 << 20
+TOOL_TIMEOUT = 60.0
+"""Seconds without a result or a report of progress, for servers that set no other limit."""
+MAX_EXTENSIONS = 10
+"""Reports of progress extend the time of a call, up to so many times its limit."""
+
+
+class SessionLost(McpError, code="mcp_lost"):
+    """The connection ended during a request, whose outcome is unknown."""
+
+
+class SessionExpired(McpError, code="mcp_expired"):
+    """The server has forgotten the session; the request was not handled."""
+
+
+class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as its server describes it."""
+
+    name: str
+    description: str = ""
+    title: str = ""
+    parameters: dict[str, Any] = {}
+    output: dict[str, Any] | None = None
+    reads: bool = False
+    """The server says that a call changes nothing."""
+    idempotent: bool = False
+    """The server says that a second call with equal arguments changes nothing more."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of what the model reads."""
+        return digest_of([self.name, self.title, self.description, self.parameters])
+
+
+class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server wants to know from the person during a call: a form of plain values, or a visit of a page."""
+
+    message: str
+    schema: Mapping[str, Any] = {}
+    url: str = ""
+
+
+Answers: TypeAlias = dict[str, "str | int | float | bool | list[str] | None"]
+
+
+class CallHandlers:
+    """What a request to a server does with reports of progress and questions."""
+
+    def __init__(
+        self,
+        progress: Callable[[float, float | None, str], None] | None = None,
+        ask: Callable[[Elicitation], Awaitable[Answers | None]] | None = None,
+    ) -> None:
+        self._progress, self.ask = progress, ask
+
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self._progress is not None:
+            self._progress(progress, total, message or "")
+
+
+class ToolCaller(Protocol):
+    """A connection, as far as a tool needs it."""
+
+    server: McpServer
+
+    async def call(self, tool: ListedTool, arguments: dict[str, Any], handlers: CallHandlers) -> dict[str, Any]: ...
+
+
+class ReadsArguments(Protocol):
+    def read(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments: ...
+
+
+# --------------------------------------------------------------------------------------------------- names and schemas
+
+
+def tool_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
+    """Return ``mcp__SERVER__TOOL`` in the characters of providers; a cut or repeated name ends with a digest."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", tool) or "_"
+    name = f"mcp__{tool_part(server)}__{plain}"
+    if len(name) <= MAX_NAME and name not in taken:
+        return name
+    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{name[: MAX_NAME - 9]}_{digest}"
+
+
+def find_schema_fault(schema: Any) -> str:
+    """Return why a schema is not offered to a model, ``""`` when it is: size, depth, patterns, references outside."""
+    if not isinstance(schema, dict):
+        return "its schema is not an object"
+    stack: list[tuple[Any, int]] = [(schema, 1)]
+    while stack:
+        value, depth = stack.pop()
+        if depth > MAX_SCHEMA_DEPTH:
+            return f"its schema is more than {MAX_SCHEMA_DEPTH} levels deep"
+        if isinstance(value, dict):
+            table = cast("dict[str, Any]", value)
+            fault = _find_keyword_fault(table)
+            if fault:
+                return fault
+            stack += [(item, depth + 1) for item in table.values()]
+        stack += [(item, depth + 1) for item in _as_list(value)]
+    size = len(msgspec.json.encode(schema))
+    return f"its schema has {size:,} bytes, more than {MAX_SCHEMA_BYTES:,}" if size > MAX_SCHEMA_BYTES else ""
+
+
+def _find_keyword_fault(table: dict[str, Any]) -> str:
+    for word in ("$ref", "$dynamicRef", "$recursiveRef"):
+        target = table.get(word)
+        if isinstance(target, str) and not target.startswith("#"):
+            return f"its schema refers to {target[:80]!r}, outside of itself"
+    patterns = table.get("patternProperties")
+    texts = [table.get("pattern"), *(cast("dict[str, Any]", patterns) if isinstance(patterns, dict) else ())]
+    for text in texts:
+        if isinstance(text, str) and (len(text) > MAX_PATTERN or _NESTED_REPETITION.search(text)):
+            return "its schema has a pattern that may take forever"
+    return ""
+
+
+_NESTED_REPETITION = re.compile(r"\([^()]*[+*][^()]*\)\s*(?:[+*]|\{\d+,\d*\})")
+"""A repeated group that contains a repetition, such as ``(a+)+``."""
+
+
+def make_spec(server: McpServer, tool: ListedTool, name: str) -> ToolSpec:
+    """Return the spec of a tool; the effects that a server claims count only where code has passed the server."""
+    effect: Effect = "once"
+    if server.origin == "given":
+        effect = "read" if tool.reads else "idempotent" if tool.idempotent else "once"
+    description = tool.description.strip() or tool.title
+    if len(description) > MAX_DESCRIPTION:
+        description = f"{description[:MAX_DESCRIPTION]}…"
+    parameters: dict[str, Any] = {"type": "object", "properties": {}, **tool.parameters}
+    return ToolSpec(
+        name=name, description=description, parameters=parameters, output=tool.output, effect=effect, timeout=None,
+        layer="mcp",
+    )  # fmt: skip
+
+
+def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[ListedTool], list[str]]:
+    """Return the tools of a server that are offered, by name, and why others are not."""
+    notes: list[str] = []
+    found: dict[str, ListedTool] = {}
+    for tool in sorted(tools, key=lambda tool: tool.name):
+        if (server.enabled_tools and tool.name not in server.enabled_tools) or tool.name in server.disabled_tools:
+            continue
+        fault = find_schema_fault(tool.parameters) or ("it is listed twice" if tool.name in found else "")
+        if not fault and len(found) == MAX_TOOLS:
+            fault = f"the server has more than {MAX_TOOLS} tools"
+        if fault:
+            notes.append(f"the tool {tool.name[:80]!r} of the MCP server {server.name!r} is left out: {fault}")
+        else:
+            found[tool.name] = tool
+    unknown = {*server.enabled_tools, *server.disabled_tools} - {tool.name for tool in tools}
+    notes += [
+        f"the MCP server {server.name!r} has no tool {name!r}, which its definition names" for name in sorted(unknown)
+    ]
+    return list(found.values()), notes
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def read_result(call: CallId, raw: Mapping[str, Any]) -> ToolResult:
+    """Return the result of a call as the server sent it."""
+    parts = read_content(raw.get("content"))
+    value: JSON = raw.get("structuredContent")
+    if value is not None and not any(isinstance(part, Text) and part.text.strip() for part in parts):
+        parts = (*parts, Text(text=msgspec.json.encode(value).decode()))
+    parts = _limit_text(parts)
+    failed = raw.get("isError") is True
+    if failed and not parts:
+        parts = (Text(text="the tool failed and said nothing about it"),)
+    return ToolResult(call=call, content=parts, failed=failed, reason="error" if failed else "", value=value)
+
+
+def read_content(blocks: Any) -> Content:
+    """Return the content blocks of a result or prompt as parts."""
+    return tuple(_read_block(cast("dict[str, Any]", block)) for block in _as_list(blocks) if isinstance(block, dict))
+
+
+def _as_list(value: Any) -> list[Any]:
+    items: list[Any] = [*value] if isinstance(value, list) else []
+    return items
+
+
+def read_resource(raw: Mapping[str, Any]) -> Content:
+    """Return the contents of a resource as parts."""
+    return _limit_text(read_content([{"type": "resource", "resource": item} for item in _as_list(raw.get("contents"))]))
+
+
+def _read_block(block: dict[str, Any]) -> Part:
+    kind = block.get("type")
+    if kind == "text":
+        return Text(text=str(block.get("text", "")))
+    if kind in ("image", "audio"):
+        return _read_media(str(block.get("data", "")), str(block.get("mimeType", "")), str(kind))
+    resource = block.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        return _read_embedded(cast("dict[str, Any]", resource))
+    if kind == "resource_link":
+        about = " ".join(str(block[key]) for key in ("title", "description") if block.get(key))
+        text = f"[resource {block.get('name', '')}: {block.get('uri', '')}{f' ({about})' if about else ''}]"
+        return Text(text=text)
+    return Text(text=msgspec.json.encode(block).decode())
+
+
+def _read_embedded(resource: dict[str, Any]) -> Part:
+    uri, media_type = str(resource.get("uri", "")), str(resource.get("mimeType", ""))
+    if "blob" not in resource:
+        return Text(text=f"[resource {uri}]\n{resource.get('text', '')}")
+    return _read_media(str(resource["blob"]), media_type, media_type.partition("/")[0], uri)
+
+
+def _read_media(data: str, media_type: str, kind: str, name: str = "") -> Part:
+    label = f"{kind or 'file'} {name or media_type}".strip()
+    if len(data) * 3 // 4 > MAX_MEDIA_BYTES:
+        return Text(text=f"[{label}: left out, it is larger than {MAX_MEDIA_BYTES >> 20} MB]")
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return Text(text=f"[{label}: left out, its data is not base64]")
+    if kind == "image":
+        return Image(media_type=media_type, data=data)
+    if kind == "audio":
+        return Audio(media_type=media_type, data=data)
+    return Document(media_type=media_type or "application/octet-stream", data=data, name=name)
+
+
+def _limit_text(parts: Content) -> Content:
+    """Cut the texts of a result that are too long for a model to read."""
+    left = MAX_TEXT
+    kept: list[Part] = []
+    for part in parts:
+        if not isinstance(part, Text):
+            kept.append(part)
+            continue
+        if len(part.text) > left:
+            part = Text(text=f"{part.text[:left]}\n[cut: {len(part.text) - left:,} more characters]")
+        left = max(left - len(part.text), 0)
+        kept.append(part)
+    return tuple(kept)
+
+
+# ----------------------------------------------------------------------------------------------------------- questions
+
+
+async def ask_person(context: ToolContext, server: str, asked: Elicitation) -> Answers | None:
+    """Ask the person what a server wants to know, field by field; ``None`` when it is not answered."""
+    heading = f"The MCP server {server!r} asks: {asked.message}"
+    if asked.url:
+        text = f"{heading}\nIt wants you to open {asked.url}"
+        return {} if await context.ask(text, options=("done", "decline")) == "done" else None
+    fields = asked.schema.get("properties")
+    required = cast("list[str]", asked.schema.get("required") or [])
+    answers: Answers = {}
+    if not isinstance(fields, dict) or not fields:
+        return {} if await context.ask(heading, options=("accept", "decline")) == "accept" else None
+    for name, field in cast("dict[str, dict[str, Any]]", fields).items():
+        text, options = _describe_field(name, field, optional=name not in required)
+        answer = await context.ask(f"{heading}\n{text}", options=options)
+        if answer is None or answer == "decline":
+            return None
+        if answer == "" and name not in required:
+            continue
+        answers[name] = _read_answer(answer, field)
+    return answers
+
+
+def _describe_field(name: str, field: dict[str, Any], *, optional: bool) -> tuple[str, Sequence[str]]:
+    title, about = str(field.get("title") or name), str(field.get("description") or "")
+    options = [str(choice) for choice in _choices_of(field)]
+    if field.get("type") == "boolean":
+        options = ["true", "false"]
+    notes = [str(field.get("type", "string")), *(["may be empty"] if optional else [])]
+    if "default" in field:
+        notes.append(f"default: {field['default']}")
+    return f"{title}{f': {about}' if about else ''} ({', '.join(notes)}; or answer: decline)", options
+
+
+def _choices_of(field: dict[str, Any]) -> list[Any]:
+    inner = cast("dict[str, Any]", field.get("items") or field)
+    if "enum" in inner:
+        return _as_list(inner["enum"])
+    titled = cast("list[dict[str, Any]]", inner.get("oneOf") or inner.get("anyOf") or [])
+    return [choice["const"] for choice in titled if "const" in choice]
+
+
+def _read_answer(answer: JSON, field: dict[str, Any]) -> Any:
+    """Return an answer in the type of its field; what does not fit is passed on, for the server to refuse."""
+    kind = field.get("type")
+    if kind == "array":
+        return _as_list(answer) or [word.strip() for word in str(answer).split(",") if word.strip()]
+    if not isinstance(answer, str):
+        return str(answer) if kind == "string" else answer
+    text = answer.strip()
+    if kind == "boolean" and text.lower() in ("true", "yes", "y", "false", "no", "n"):
+        return text.lower() in ("true", "yes", "y")
+    try:
+        return int(text) if kind == "integer" else float(text) if kind == "number" else answer
+    except ValueError:
+        return answer
+
+
+# --------------------------------------------------------------------------------------------------------------- tools
+
+
+class McpTool:
+    """A tool of a server. It is the same object as long as the server lists it unchanged."""
+
+    def __init__(
+        self, caller: ToolCaller, listed: ListedTool, name: str, reader: Callable[..., ReadsArguments]
+    ) -> None:
+        self._caller, self.listed = caller, listed
+        self.spec = make_spec(caller.server, listed, name)
+        self._make_reader, self._reader = reader, cast("ReadsArguments | None", None)
+        self.may_ask: Callable[[ToolContext], bool] = lambda _: True
+        self.before_call: Callable[[], Awaitable[None]] | None = None
+        """Awaited before a call, which the rules or a person have allowed."""
+
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        if self._reader is None:
+            self._reader = self._make_reader(self.spec.parameters)
+        return self._reader.read(raw)
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+        if self.before_call is not None:
+            await self.before_call()
+        limit = self._caller.server.tool_timeout or TOOL_TIMEOUT
+        loop = asyncio.get_running_loop()
+        last_end = loop.time() + limit * MAX_EXTENSIONS
+        task = asyncio.current_task()
+
+        def report(progress: float, total: float | None, message: str) -> None:
+            bound.reschedule(min(loop.time() + limit, last_end))
+            done = f"{progress:g}/{total:g}" if total else f"{progress:g}"
+            context.emit(f"[{done}] {message}\n" if message else f"[{done}]\n")
+
+        async def ask(asked: Elicitation) -> Answers | None:
+            if not self.may_ask(context):
+                return None
+            bound.reschedule(None)
+            try:
+                return await ask_person(context, self._caller.server.name, asked)
+            except asyncio.CancelledError:
+                if task is not None and asyncio.current_task() is not task:
+                    task.cancel()  # the turn is suspended: this call runs again when there is an answer
+                raise
+            finally:
+                bound.reschedule(loop.time() + limit)
+
+        try:
+            async with asyncio.timeout(limit) as bound:
+                raw = await self._caller.call(self.listed, arguments, CallHandlers(report, ask))
+        except TimeoutError:
+            text = f"{self.spec.name}: no result within {limit:g} s; verify whether it happened before you repeat it"
+            return ToolResult(call=context.call, content=(Text(text=text),), failed=True, reason="timeout")
+        except McpError as error:
+            text = f"{self.spec.name}: {error}"
+            return ToolResult(call=context.call, content=(Text(text=text),), failed=True, reason="error")
+        return read_result(context.call, raw)

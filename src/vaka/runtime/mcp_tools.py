@@ -1,0 +1,318 @@
+"""Middleware that gives agents the tools, resources and prompts of MCP servers."""
+
+import asyncio
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, TypeAlias, cast
+
+import msgspec
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.loop.tools.context import CallContext
+from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.errors import ConfigError, InvalidInput, McpError
+from vaka.core.types.event import Body
+from vaka.core.types.ids import JSON, SessionId, digest_of
+from vaka.core.types.message import Content, Text, ToolCall, ToolResult
+from vaka.core.types.monitor import Logged, McpChanged
+from vaka.core.types.tool import Ask, InvalidArguments, ParsedArguments
+from vaka.mcp.client import McpConnection, McpStatus
+from vaka.mcp.definition import McpServer, parse_servers
+from vaka.mcp.stdio import process_starter
+from vaka.mcp.tools import (
+    CallHandlers,
+    McpTool,
+    ask_person,
+    read_content,
+    read_resource,
+    select_tools,
+    tool_name,
+)
+from vaka.sandbox.sensitive import scrub_environment
+from vaka.tools.arguments import ArgumentReader
+from vaka.tools.function import FunctionTool, ToolReturn, tool
+
+PIN_PREFIX = "mcp.pins/"
+"""The keys of the store under which the digests of the tools of each server are."""
+
+_PROMPT_LINE = re.compile(r"/(mcp__[\w.-]+)(?:\s+(.*))?\s*", re.DOTALL)
+
+
+class McpTools(Middleware):
+    """Connects to servers before the first model call, and offers what they have."""
+
+    admits_steering = True
+
+    def __init__(self, connections: Sequence[McpConnection], values: KeyValueStore) -> None:
+        self._connections, self._values = tuple(connections), values
+        self._revision = -1
+        self._listed: dict[tuple[str, str], McpTool] = {}
+        self._tools: tuple[Tool, ...] = ()
+        self._changed: dict[str, McpTool] = {}
+        """The tools, by name, whose description is not the one that was seen first."""
+        self._notes: list[str] = []
+        self._reported: dict[SessionId, dict[str, tuple[str, dict[str, str]]]] = {}
+        self._loading = asyncio.Lock()
+        self._resource_tools = tuple(_ResourceTool(function) for function in self._make_functions())
+
+    @property
+    def name(self) -> str:
+        return "mcp"
+
+    def status(self) -> tuple[McpStatus, ...]:
+        """The state of each connection."""
+        return tuple(connection.status for connection in self._connections)
+
+    async def close(self) -> None:
+        """End all connections and the processes of the servers."""
+        await asyncio.gather(*(connection.aclose() for connection in self._connections))
+
+    async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
+        await self._connect()
+        if self._revision != self._current_revision:
+            async with self._loading:
+                await self._load_tools()
+        self._report(turn)
+        return self._tools
+
+    async def _connect(self) -> None:
+        """Start what has not started, all at once; wait for the first attempt of each, and for what was ready."""
+        for connection in self._connections:
+            connection.begin()
+        waiting = [connection.start() for connection in self._connections if connection.is_awaited]
+        stale = [connection.refresh() for connection in self._connections if connection.is_stale]
+        if waiting or stale:
+            await asyncio.gather(*waiting, *stale)
+        for connection in self._connections:
+            if connection.server.required and connection.state not in ("ready", "closed"):
+                name, why = connection.server.name, connection.reason or connection.state
+                raise McpError(f"the MCP server {name!r} is required, and not available: {why}")
+
+    @property
+    def _current_revision(self) -> int:
+        return sum(connection.revision for connection in self._connections)
+
+    async def _load_tools(self) -> None:
+        """Make tools of what the servers list; a tool that is listed unchanged stays the same object."""
+        revision = self._current_revision
+        if revision == self._revision:
+            return
+        found: dict[tuple[str, str], McpTool] = {}
+        names: set[str] = set()
+        for connection in self._connections:
+            listed, notes = select_tools(connection.server, connection.tools)
+            self._notes += notes
+            server = connection.server.name
+            for item in listed:
+                name = tool_name(server, item.name, names)
+                names.add(name)
+                known = self._listed.get((server, item.name))
+                unchanged = known is not None and known.listed == item and known.spec.name == name
+                found[server, item.name] = (
+                    known if known and unchanged else McpTool(connection, item, name, ArgumentReader)
+                )
+            await self._check_pins(connection.server, [found[server, item.name] for item in listed])
+        self._listed, self._revision = found, revision
+        resources = self._resource_tools if any(connection.has_resources for connection in self._connections) else ()
+        self._tools = (*found.values(), *resources)
+
+    async def _check_pins(self, server: McpServer, tools: Sequence[McpTool]) -> None:
+        """Remember the tools that are seen for the first time, and mark those that have changed since."""
+        pins = await self._read_pins(server)
+        new = {item.listed.name: item.listed.digest for item in tools if item.listed.name not in pins}
+        if new:
+            await self._values.put(_pin_key(server), {**pins, **new})
+        for item in tools:
+            item.may_ask = _may_ask
+            if pins.get(item.listed.name, item.listed.digest) == item.listed.digest:
+                self._changed.pop(item.spec.name, None)
+            else:
+                self._changed[item.spec.name] = item
+                item.before_call = partial(self._pin, server, item)
+
+    async def _read_pins(self, server: McpServer) -> dict[str, str]:
+        pins = await self._values.get(_pin_key(server))
+        return cast("dict[str, str]", pins) if isinstance(pins, dict) else {}
+
+    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Ask:
+        """Ask about a tool whose description has changed since it was seen first, or approved last."""
+        changed = self._changed.get(call.name)
+        if changed is None or getattr(turn.env.policy, "mode", "") == "bypassPermissions":
+            return call
+        listed = changed.listed
+        why = f"the MCP server has changed the description or the parameters of {call.name}; it now says: "
+        text = " ".join(listed.description.split())[:500]
+        return Ask(reason=f"{why}{text}", rule=f"mcp:changed:{listed.digest[:12]}", scopes=("once",))
+
+    async def _pin(self, server: McpServer, changed: McpTool) -> None:
+        """Remember the changed description of a tool that was allowed to run."""
+        changed.before_call = None
+        self._changed.pop(changed.spec.name, None)
+        pins = await self._read_pins(server)
+        await self._values.put(_pin_key(server), {**pins, changed.listed.name: changed.listed.digest})
+
+    def _report(self, turn: Turn) -> None:
+        """Write to the log of a session what it has not seen yet of the states and tools of servers."""
+        for note in self._notes:
+            turn.log.defer(turn.scope, Logged(level="warning", message=note))
+        self._notes = []
+        seen = self._reported.setdefault(turn.session, {})
+        for connection in self._connections:
+            server, state = connection.server.name, connection.state
+            tools = {item.spec.name: item.listed.digest for key, item in self._listed.items() if key[0] == server}
+            before = seen.get(server)
+            if before == (state, tools) or state in ("idle", "connecting"):
+                continue
+            seen[server] = (state, tools)
+            for event in _describe_change(connection, before, tools):
+                turn.log.defer(turn.scope, event)
+
+    # ------------------------------------------------------------------------------------------- resources and prompts
+
+    def _make_functions(self) -> Iterable[FunctionTool[..., Any]]:
+        about = "List the resources of MCP servers: texts, data and files that ReadMcpResource reads."
+        yield tool(self._list_resources, name="ListMcpResources", description=about, effect="read")
+        about = "Read a resource of an MCP server."
+        yield tool(self._read_resource, name="ReadMcpResource", description=about, effect="read")
+
+    async def _list_resources(
+        self, server: Annotated[str, "The name of one server; empty for all."] = ""
+    ) -> list[dict[str, Any]]:
+        chosen = [self._find_server(server)] if server else [c for c in self._connections if c.has_resources]
+        return [
+            {"server": connection.server.name, **resource}
+            for connection in chosen
+            for resource in await connection.request(lambda session: session.list_resources(), repeat=True)
+        ]
+
+    async def _read_resource(self, context: ToolContext, server: str, uri: str) -> ToolResult:
+        connection = self._find_server(server)
+        handlers = CallHandlers(ask=lambda asked: ask_person(context, server, asked))
+        raw = await connection.request(lambda session: session.read_resource(uri, handlers), repeat=True)
+        return ToolResult(call=context.call, content=read_resource(raw))
+
+    def _find_server(self, name: str) -> McpConnection:
+        for connection in self._connections:
+            if connection.server.name == name:
+                return connection
+        known = ", ".join(connection.server.name for connection in self._connections)
+        raise InvalidInput(f"there is no MCP server {name!r}; there are: {known}")
+
+    async def before_agent(self, turn: Turn, content: Content) -> Content:
+        """Replace a prompt that begins with ``/mcp__SERVER__PROMPT`` by the text of the server."""
+        first = content[0] if content and not turn.path else None
+        match = _PROMPT_LINE.fullmatch(first.text.strip()) if isinstance(first, Text) else None
+        if match is None:
+            return content
+        await self._connect()
+        for connection in self._connections:
+            prefix = connection.server.tool_prefix
+            if connection.has_prompts and match[1].startswith(prefix):
+                found = await _read_prompt(connection, match[1].removeprefix(prefix), match[2] or "")
+                return (*found, *content[1:]) if found else content
+        return content
+
+
+async def _read_prompt(connection: McpConnection, name: str, arguments: str) -> Content:
+    """Return the content of a prompt with the words as its arguments, ``()`` when there is no such prompt."""
+    prompts = await connection.request(lambda session: session.list_prompts(), repeat=True)
+    server = connection.server.name
+    prompt = next(
+        (p for p in prompts if tool_name(server, p["name"]) == f"{connection.server.tool_prefix}{name}"), None
+    )
+    if prompt is None:
+        return ()
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        words = arguments.split()
+    names = [argument["name"] for argument in prompt.get("arguments", [])]
+    if len(words) > len(names) > 0:
+        words[len(names) - 1 :] = [" ".join(words[len(names) - 1 :])]
+    given = dict(zip(names, words, strict=False))
+    missing = [a["name"] for a in prompt.get("arguments", []) if a.get("required") and a["name"] not in given]
+    if missing:
+        raise InvalidInput(f"the prompt {name!r} of {server!r} needs: {', '.join(missing)}")
+    raw = await connection.request(
+        lambda session: session.get_prompt(prompt["name"], given, CallHandlers()), repeat=True
+    )
+    return read_content([message.get("content") for message in raw.get("messages", [])])
+
+
+def _describe_change(
+    connection: McpConnection, before: tuple[str, dict[str, str]] | None, tools: dict[str, str]
+) -> list[Body]:
+    server, state = connection.server.name, connection.state
+    if state != "ready":
+        text = f"the MCP server {server!r} is not available: {connection.reason}"
+        failed = McpChanged(server=server, change=state, detail={"reason": connection.reason})
+        return [failed, Logged(level="warning", message=text)]
+    if before is None or before[0] != "ready":
+        detail: dict[str, JSON] = {"protocol": connection.status.protocol, "tools": sorted(tools)}
+        return [McpChanged(server=server, change="ready", detail=detail)]
+    old = before[1]
+    both = tools.keys() & old.keys()
+    changes: dict[str, JSON] = {
+        "added": sorted(tools.keys() - old.keys()), "removed": sorted(old.keys() - tools.keys()),
+        "changed": sorted(name for name in both if tools[name] != old[name]),
+    }  # fmt: skip
+    return [McpChanged(server=server, change="tools", detail=changes)]
+
+
+def _may_ask(context: ToolContext) -> bool:
+    """Whether a server may ask the person now: not if the call could not go on with the answer later."""
+    turn = cast("CallContext", context).owner_turn
+    effect = turn.tools[cast("CallContext", context).open_call.call.name].spec.effect
+    return turn.env.ask == "wait" or (turn.env.ask == "suspend" and effect != "once")
+
+
+def _pin_key(server: McpServer) -> str:
+    return f"{PIN_PREFIX}{server.name}/{digest_of(server.origin)[:16]}"
+
+
+class _ResourceTool:
+    """A tool of the layer of servers, which rules treat as theirs."""
+
+    def __init__(self, function: FunctionTool[..., Any]) -> None:
+        self._function = function
+        self.spec = msgspec.structs.replace(function.spec, layer="mcp")
+
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        return self._function.parse(raw)
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
+        return await self._function.call(context, arguments)
+
+
+ServerDefinitions: TypeAlias = "Mapping[str, Any] | Sequence[McpServer | Mapping[str, Any] | str]"
+"""What ``Options.mcp`` may be: a document as in ``.mcp.json``, or a list of servers."""
+
+
+def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
+    """Return the servers of ``Options.mcp``. Raises ``ConfigError`` for a definition that is not usable."""
+    items: list[Any] = [given] if isinstance(given, Mapping | str) else [*given]
+    servers = [item for item in items if isinstance(item, McpServer)]
+    for document in items:
+        if isinstance(document, McpServer):
+            continue
+        parsed = parse_servers(document, environment=os.environ)
+        refused = [f"{server.name}: {server.refusal}" for server in parsed.servers if server.refusal]
+        if refused or not parsed.servers:
+            raise ConfigError(f"mcp: {'; '.join(refused or parsed.problems) or 'it defines no server'}")
+        servers += parsed.servers
+    names = [server.name for server in servers]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"mcp: there are two servers named {twice[0]!r}")
+    return tuple(servers)
+
+
+def connect_servers(given: ServerDefinitions, values: KeyValueStore, folder: str, allow: Iterable[str]) -> McpTools:
+    """Return the middleware for servers; their processes start in ``folder``, with a scrubbed environment."""
+    start = process_starter(scrub_environment(os.environ, allow), folder)
+    return McpTools([McpConnection(server, start) for server in read_servers(given)], values)

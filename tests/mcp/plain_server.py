@@ -1,0 +1,137 @@
+"""A stdio MCP server without a library, which starts at once and misbehaves on request.
+
+Arguments: ``hang`` answers nothing, ``die`` ends at once, ``noise`` prints what is not a message, ``grow`` announces
+another tool after its first call.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FLAGS = set(sys.argv[1:])
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def tool(name: str, schema: dict[str, Any] = NOTHING, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": os.environ.get("ABOUT") or f"The tool {name}.", "inputSchema": schema, **more}
+
+
+TOOLS = [
+    tool("echo", TEXT, annotations={"readOnlyHint": True}), tool("slow"), tool("pid"), tool("fail"), tool("env"),
+    tool("progress"), tool("ask"), tool("stuck"), tool("zoo"),
+]  # fmt: skip
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def text(value: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value}], **more}
+
+
+def receive() -> dict[str, Any]:
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    message: dict[str, Any] = json.loads(line)
+    return message
+
+
+def zoo() -> dict[str, Any]:
+    blocks = [
+        {"type": "text", "text": "first"}, {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "note://1", "mimeType": "text/plain", "text": "a note"}},
+        {"type": "resource", "resource": {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "aGk="}},
+        {"type": "resource_link", "uri": "note://2", "name": "second", "description": "another"},
+        {"type": "image", "data": "not base64!", "mimeType": "image/png"},
+    ]  # fmt: skip
+    return {"content": blocks, "structuredContent": {"count": 7}}
+
+
+def echo(request: dict[str, Any]) -> dict[str, Any]:
+    return text(request["params"]["arguments"]["text"])
+
+
+def progress(request: dict[str, Any]) -> dict[str, Any]:
+    token = request["params"]["_meta"]["progressToken"]
+    for number in (1, 2):
+        params = {"progressToken": token, "progress": number, "total": 2, "message": f"part {number}"}
+        send({"method": "notifications/progress", "params": params})
+    return text("done")
+
+
+def ask(_: dict[str, Any]) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "required": ["city", "count"],
+        "properties": {"city": {"type": "string", "enum": ["Hilo", "Kona"]}, "count": {"type": "integer"}},
+    }
+    params = {"mode": "form", "message": "Where?", "requestedSchema": schema}
+    send({"id": "q1", "method": "elicitation/create", "params": params})
+    return text(json.dumps(receive()["result"]))
+
+
+def slow(_: dict[str, Any]) -> dict[str, Any]:
+    """Write the process id to a pipe, and never end."""
+    Path(os.environ["STARTED"]).write_text(str(os.getpid()))
+    signal.pause()
+    return {}
+
+
+def stuck(_: dict[str, Any]) -> dict[str, Any]:
+    """Keep the method of the next message."""
+    Path(os.environ["STARTED"]).write_text(receive()["method"])
+    return text("?")
+
+
+CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "zoo": lambda _: zoo(),
+    "pid": lambda _: text(str(os.getpid())), "fail": lambda _: text("it went wrong", isError=True),
+    "env": lambda _: {"content": [], "structuredContent": dict(os.environ)}, "extra": lambda _: text("more"),
+}  # fmt: skip
+
+
+def answer(request: dict[str, Any]) -> None:
+    method: str = request["method"]
+    params: dict[str, Any] = request.get("params") or {}
+    if method == "initialize":
+        capabilities = {"tools": {"listChanged": True}}
+        result: dict[str, Any] = {
+            "protocolVersion": params["protocolVersion"], "capabilities": capabilities,
+            "serverInfo": {"name": "plain", "version": "1"},
+        }  # fmt: skip
+    elif method == "tools/list":
+        result = {"tools": TOOLS}
+    elif method == "tools/call":
+        result = CALLS[params["name"]](request)
+    else:
+        send({"id": request["id"], "error": {"code": -32601, "message": f"no method {method}"}})
+        return
+    send({"id": request["id"], "result": result})
+    if method == "tools/call" and "grow" in FLAGS:
+        TOOLS[:] = [tool("extra"), *reversed([item for item in TOOLS if item["name"] not in ("extra", "zoo")])]
+        send({"method": "notifications/tools/list_changed"})
+
+
+def main() -> None:
+    if "die" in FLAGS:
+        sys.stderr.write(f"cannot start with key {os.environ.get('API_KEY')}\n")
+        sys.exit(3)
+    if "noise" in FLAGS:
+        sys.stdout.write("Server is running!\n")
+    while True:
+        request = receive()
+        if "hang" not in FLAGS and "id" in request and "method" in request:
+            answer(request)
+
+
+if __name__ == "__main__":
+    main()
