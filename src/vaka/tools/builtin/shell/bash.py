@@ -75,7 +75,7 @@ def _is_git_protected(context: ToolContext, shells: ShellSupervisor, folder: str
     if sandbox is None or "write" not in sandbox.enforces:
         return False
     root = os.path.realpath(folder)
-    if root not in map(os.path.realpath, workspace_roots_of(context)):
+    if root not in map(os.path.realpath, workspace_roots_of(context.world)):
         return False
     protected = any(os.path.realpath(path).startswith(f"{root}/.git/") for path in shells.scope.protected)
     return protected and not os.path.lexists(f"{root}/.git/HEAD")
@@ -278,7 +278,7 @@ def _live_listener(context: ToolContext) -> Callable[[str], None]:
 
 def _start_directory(context: ToolContext, wanted: str) -> str:
     """Return the folder in which a command starts: the one the permission rules judged it in."""
-    home = workspace_roots_of(context)[0]
+    home = workspace_roots_of(context.world)[0]
     folder = context.folder if context.folder is not None else context.state.get(shell_folder_key(context.path))
     current = folder if folder and isinstance(folder, str) else home
     if current != home and not (Path(current).is_dir() and _is_inside_workspace(context, current)):
@@ -299,7 +299,7 @@ def _update_directory(context: ToolContext, shell: ShellProcess) -> list[str]:
     ended = shell.final_directory
     if not ended or ended == shell.cwd or Path(ended).resolve() == Path(shell.cwd).resolve():
         return []
-    home, is_text = workspace_roots_of(context)[0], ended == replace_surrogates(ended)
+    home, is_text = workspace_roots_of(context.world)[0], ended == replace_surrogates(ended)
     if not is_text or not _is_inside_workspace(context, ended):
         if shell.cwd != home:
             context.state.set(shell_folder_key(context.path), None)
@@ -311,4 +311,4 @@ def _update_directory(context: ToolContext, shell: ShellProcess) -> list[str]:
 
 def _is_inside_workspace(context: ToolContext, folder: str) -> bool:
     real = Path(folder).resolve()
-    return any(real.is_relative_to(Path(root).resolve()) for root in workspace_roots_of(context))
+    return any(real.is_relative_to(Path(root).resolve()) for root in workspace_roots_of(context.world))

@@ -14,7 +14,7 @@ import msgspec
 
 from vaka.core.ports.files import MultiRootFiles
 from vaka.core.ports.sandbox import Command, Process, ResourceLimits
-from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.tool import ToolContext, World
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput
 from vaka.core.types.ids import SessionId
 from vaka.tools.builtin.shell.output import DEFAULT_QUOTA, Spool, SpoolStore
@@ -321,19 +321,11 @@ class ShellSupervisor:
 
     async def _start_shell(self, context: ToolContext, id: str, command: str, cwd: str) -> ShellProcess:
         self._require_open("nothing more can be started")
-        argv, scope, sandbox = argv_of(command), msgspec.structs.asdict(self.scope), context.world.sandbox
-        scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(context), *self.scope.writable)))
-        if sandbox is None:
-            raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
-        if self._find_restricted is not None and "read" in sandbox.enforces:
-            found = await asyncio.to_thread(self._find_restricted)
-            scope["protected"] = tuple(dict.fromkeys((*self.scope.protected, *found.protected)))
-            scope["hidden"] = tuple(dict.fromkeys((*self.scope.hidden, *found.hidden)))
-        self._before_command()
+        argv = argv_of(command)
         setup = self._find_setup(context.session) if self._find_setup is not None else ""
         if setup:
             argv = (*argv[:-1], f"{{ builtin eval {shlex.quote(setup)}; }} >/dev/null 2>&1; {argv[-1]}")
-        process = await sandbox.start(Command(argv=argv, cwd=cwd, **scope))
+        process = await self.start_process(context.world, argv, cwd)
         shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
         try:
             self._require_open("the command was ended while it was being started")
@@ -341,6 +333,24 @@ class ShellSupervisor:
             await self._end_shell(shell)
             raise
         return shell
+
+    async def start_process(
+        self, world: World, argv: tuple[str, ...], cwd: str, *, env: Mapping[str, str] | None = None,
+        stdin: bytes | Literal["pipe"] = b"",
+    ) -> Process:  # fmt: skip
+        """Start a program with the access of commands, and ``env`` besides their variables. The caller ends it."""
+        scope, sandbox = msgspec.structs.asdict(self.scope), world.sandbox
+        scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(world), *self.scope.writable)))
+        if sandbox is None:
+            raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
+        if self._find_restricted is not None and "read" in sandbox.enforces:
+            found = await asyncio.to_thread(self._find_restricted)
+            scope["protected"] = tuple(dict.fromkeys((*self.scope.protected, *found.protected)))
+            scope["hidden"] = tuple(dict.fromkeys((*self.scope.hidden, *found.hidden)))
+        if env:
+            scope["env"] = {**self.scope.env, **env}
+        self._before_command()
+        return await sandbox.start(Command(argv=argv, cwd=cwd, stdin=stdin, **scope))
 
     def _require_open(self, otherwise: str) -> None:
         if self._closed:
@@ -379,9 +389,8 @@ def supervisor_of(context: ToolContext) -> ShellSupervisor:
     return shells
 
 
-def workspace_roots_of(context: ToolContext) -> tuple[str, ...]:
+def workspace_roots_of(world: World) -> tuple[str, ...]:
     """Return the folders of the workspace; commands start in the first. Raises ``ConfigError`` without one."""
-    world = context.world
     files = world.files
     known = (files.root, *(files.roots if isinstance(files, MultiRootFiles) else ())) if files is not None else ()
     roots = tuple(dict.fromkeys(folder for folder in (world.cwd, *known) if folder))
