@@ -29,12 +29,18 @@ def test_hooks_of_every_layer_are_listed_with_their_origin_and_what_is_wrong(she
 
 
 def test_the_hooks_of_an_event_can_be_tried_without_a_session(shell: Shell) -> None:
-    refuse = 'grep -q "git push" && { echo "not today" >&2; exit 2; }; exit 0'
+    """A project can put them into the sandbox, also one that is not trusted."""
+    refuse = 'touch .claude/made; grep -q "git push" && { echo "not today" >&2; exit 2; }; exit 0'
     shell.write_file("home/.claude/settings.json", hook_settings("PreToolUse", refuse, "Bash"))
+    shell.write_file(".claude/settings.json", "{}")
     words = ("hooks", "test", "PreToolUse", "--tool", "Bash", "--input")
     done = shell.vaka(*words, '{"command": "git push"}')
     assert (done.code, done.json["permission"], done.json["reason"]) == (2, "deny", "not today")
+    made = shell.folder / ".claude" / "made"
+    made.unlink()
+    shell.write_file(".claude/settings.json", json.dumps({"sandbox": {"hooks": True}}))
     assert shell.vaka(*words, '{"command": "git status"}').json == {"permission": ""}
+    assert not made.exists()
     assert shell.vaka("hooks", "test", "PreToolUse").code == 2
     assert shell.vaka(*words, "[1]").code == 2
 

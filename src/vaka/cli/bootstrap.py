@@ -31,6 +31,7 @@ from vaka.config.claude_settings import (
     may_have_servers,
     project_server_files,
     project_settings_files,
+    sandboxed_programs,
     settings_env,
     settings_model,
 )
@@ -290,12 +291,12 @@ def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
 
 def world_options(settings: Settings) -> dict[str, Any]:
     """Return the settings about files and commands as options of a runtime."""
-    mib, cpu = 1024 * 1024, settings["command_cpu"]
+    mib, cpu, files = 1024 * 1024, settings["command_cpu"], claude_files_of(settings)
     return {
         "cwd": str(config_context().cwd), "add_dirs": settings["add_dir"], "sandbox": settings["sandbox"],
         "snapshots": settings["snapshots"] == "on",
         "command_hosts": settings["command_host"],
-        "command_env": (*settings["command_env"], *settings_env(claude_files_of(settings))),
+        "command_env": (*settings["command_env"], *settings_env(files)), "sandboxed": sandboxed_programs(files),
         "command_limits": ResourceLimits(
             cpu_seconds=math.ceil(cpu) if cpu else None, memory_bytes=settings["command_memory"] * mib,
             processes=settings["command_processes"], file_bytes=settings["command_file_size"] * mib,

@@ -194,6 +194,18 @@ def settings_env(files: Iterable[SettingsFile]) -> dict[str, str]:
     return env
 
 
+def sandboxed_programs(files: Iterable[SettingsFile]) -> tuple[str, ...]:
+    """Return what ``sandbox.mcp`` and ``sandbox.hooks`` put into the sandbox; a project can only switch them on."""
+    chosen: dict[str, bool] = {}
+    for file in files:
+        table: object = file.document.get("sandbox")
+        for name in ("mcp", "hooks"):
+            value: object = cast("dict[str, Any]", table).get(name) if isinstance(table, dict) else None
+            if value is True or (value is False and not file.project):
+                chosen[name] = value
+    return tuple(name for name, inside in chosen.items() if inside)
+
+
 def settings_model(files: Iterable[SettingsFile]) -> tuple[str, str]:
     """Return the model that the strongest file names, as a name of vaka, and the file; ``""`` for none.
 

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Generator, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -25,6 +26,14 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str = ""
     timed_out: bool = False
     duration_ms: int = 0
+
+
+class RunCommand(Protocol):
+    """Runs a shell command; what the command does raises no error."""
+
+    async def __call__(
+        self, command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float
+    ) -> CommandResult: ...
 
 
 async def run_command(

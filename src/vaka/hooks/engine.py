@@ -16,7 +16,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.monitor import HookRan, McpChanged, ModelSelected
-from vaka.hooks.command import CommandResult, run_command
+from vaka.hooks.command import CommandResult, RunCommand, run_command
 from vaka.hooks.decision import HookDecision, merge_decisions, read_decision
 from vaka.hooks.definition import Hook, select_hooks
 from vaka.hooks.transcript import Transcripts
@@ -43,6 +43,8 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     environ: Callable[[], Mapping[str, str]] = lambda: os.environ
     """Returns the environment of commands, before the variables of hooks are added."""
+    run_command: RunCommand = run_command
+    """Runs a command; by default outside of the sandbox."""
     permission_mode: Callable[[], str] = lambda: "default"
     find_model: Callable[[str], Model] | None = None
     """Finds the model that a prompt hook names."""
@@ -212,7 +214,8 @@ class HookEngine:
             env = {**self._environ, **hook.env}
             if hook.event == "SessionStart":
                 env["CLAUDE_ENV_FILE"] = str(self.transcripts.new_env_file(payload["session_id"], hook.text))
-            result = await run_command(hook.command, encoded, cwd=self.settings.cwd, env=env, seconds=hook.seconds)
+            run, cwd = self.settings.run_command, self.settings.cwd
+            result = await run(hook.command, encoded, cwd=cwd, env=env, seconds=hook.seconds)
         else:
             result = await self._ask_model(hook, encoded.decode(), turn)
         problem = (

@@ -37,7 +37,8 @@ class Transcripts:
         """The seq of the last event of each transcript."""
 
     @cached_property
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
+        """The folder of all transcripts."""
         return Path(self._given_folder or tempfile.mkdtemp(prefix="vaka-transcripts-"))
 
     def path_of(self, session: SessionId, agent: AgentPath = ()) -> Path:
@@ -47,8 +48,8 @@ class Transcripts:
             digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
             name = f"{re.sub(_NOT_IN_NAMES, '_', name)[:100]}%{digest}"
         if agent:
-            return self._folder / f"{name}.agents" / f"{'-'.join(agent)}.jsonl"
-        return self._folder / f"{name}.jsonl"
+            return self.folder / f"{name}.agents" / f"{'-'.join(agent)}.jsonl"
+        return self.folder / f"{name}.jsonl"
 
     async def flush(self, store: Store, session: SessionId, agent: AgentPath = ()) -> Path:
         """Write what the log has and the transcript has not, and return its file."""

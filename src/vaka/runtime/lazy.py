@@ -107,16 +107,22 @@ def secret_finders() -> "tuple[SecretFinder, ...]":
 def start_hooks(options: "Options", env: "Env", models: "ModelRegistry") -> "tuple[HookEngine, tuple[Middleware, ...]]":
     """Return the engine that runs the hooks of the options, and the middleware that calls it."""
     from vaka.hooks import HookEngine, HookSettings, make_middleware
+    from vaka.hooks.command import run_command
     from vaka.hooks.transcript import Transcripts
     from vaka.sandbox.sensitive import drop_secrets
 
     cwd = str(Path(options.working_folder or ".").absolute())
+    transcripts = Transcripts(options.transcript_folder, cwd)
+    if "hooks" in options.sandboxed:
+        from vaka.runtime.sandboxed_programs import sandboxed_hooks
+
+        run_command = sandboxed_hooks(lambda: env.world, str(transcripts.folder))
     settings = HookSettings(
         cwd=cwd, find_model=models.find, middleware=options.hook_middleware, failure=options.hook_failure,
-        environ=lambda: drop_secrets(os.environ, options.command_env),
+        environ=lambda: drop_secrets(os.environ, options.command_env), run_command=run_command,
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
     )  # fmt: skip
-    engine = HookEngine(options.hooks, settings, Transcripts(options.transcript_folder, cwd))
+    engine = HookEngine(options.hooks, settings, transcripts)
     middleware = make_middleware(engine)
     return engine, (middleware,) if middleware is not None else ()
 

@@ -219,6 +219,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Whether files are copied before a tool changes them, so that ``rewind`` can restore them."""
     sandbox: "Sandbox | Literal['auto', 'on', 'off']" = "auto"
     """The sandbox of commands: ``auto`` uses the best one of this machine, ``on`` fails when there is none."""
+    sandboxed: "tuple[Literal['mcp', 'hooks'], ...]" = ()
+    """What besides commands runs in their sandbox: ``mcp`` for servers that are programs, ``hooks`` for hooks."""
     command_hosts: tuple[str, ...] = ()
     """Hosts that commands may reach through a proxy; ``*`` for the whole network, ``()`` for no network."""
     command_env: tuple[str, ...] = ()
@@ -245,6 +247,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not (self.task_store is None or isinstance(self.task_store, str) or is_store(self.task_store)):
             raise TypeError(f"task_store must be a store or a URL, not {type(self.task_store).__name__}")
+        if unknown := [name for name in self.sandboxed if name not in ("mcp", "hooks")]:
+            raise ConfigError(f"sandboxed: expected mcp or hooks, not {unknown[0]!r}")
         for name in _TUPLE_FIELDS:
             value = getattr(self, name)
             if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
@@ -270,13 +274,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             approval_ttl=self.approval_wait,
             grant_ttl=self.approval_whitelist_ttl,
         )
-        return Agent(
-            "agent",
-            instructions=self.system_prompt,
-            tools=self.tools or self._select_tools(),
-            middleware=self.middleware,
-            limits=limits,
-        )
+        tools = self.tools or self._select_tools()
+        return Agent("agent", instructions=self.system_prompt, tools=tools, middleware=self.middleware, limits=limits)
 
     def _select_tools(self) -> "tuple[ToolLike, ...]":
         """Return the names of the selected built-in tools, followed by the custom tools."""
@@ -361,6 +360,7 @@ class RuntimeOptions(TypedDict, total=False):
     files: "Files | None"
     snapshots: "bool"
     sandbox: "Sandbox | Literal['auto', 'on', 'off']"
+    sandboxed: "Sequence[Literal['mcp', 'hooks']]"
     command_hosts: "Sequence[str]"
     command_env: "Sequence[str]"
     command_limits: "ResourceLimits"

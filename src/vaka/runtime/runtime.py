@@ -147,6 +147,7 @@ class Runtime:
         files: "Files | None" = _UNSET,
         snapshots: "bool" = _UNSET,
         sandbox: "Sandbox | Literal['auto', 'on', 'off']" = _UNSET,
+        sandboxed: "Sequence[Literal['mcp', 'hooks']]" = _UNSET,
         command_hosts: "Sequence[str]" = _UNSET,
         command_env: "Sequence[str]" = _UNSET,
         command_limits: "ResourceLimits" = _UNSET,
@@ -199,7 +200,7 @@ class Runtime:
             self._drivers.on_session_end = self._hooks.end_session
             if self._hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
                 self._drivers.observers.append(self._hooks.observe)
-        if options.sandbox == "on":
+        if options.sandbox == "on" or (options.hooks and "hooks" in options.sandboxed):
             _ = self.env.world  # now, so that a missing sandbox fails before the first turn
 
     async def __aenter__(self) -> Self:

@@ -17,7 +17,7 @@ from vaka.core.ports.sandbox import Command, Process, Sandbox
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import SharedState, World
 from vaka.core.types.control import SessionWorkspace
-from vaka.core.types.errors import ConfigError, VakaError
+from vaka.core.types.errors import ConfigError, SandboxError, VakaError
 from vaka.core.types.ids import SessionId
 from vaka.files.snapshots import FileSnapshots
 from vaka.files.workspace import Workspace
@@ -29,7 +29,7 @@ from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
 from vaka.runtime.workspace import require_unchanged
 from vaka.sandbox.proxy import Proxy
-from vaka.sandbox.select import select_sandbox
+from vaka.sandbox.select import INSTALL_BUBBLEWRAP, select_sandbox
 from vaka.sandbox.sensitive import find_nested_paths, protected_paths, secret_paths
 from vaka.tools.builtin.shell.supervisor import CommandScope, RestrictedPaths, ShellSupervisor
 
@@ -90,6 +90,9 @@ class WorldFactory:
     def _make_sandbox(self, network: Network) -> Sandbox:
         wanted, hosts = self._options.sandbox, self._options.command_hosts
         sandbox = select_sandbox(wanted, allow_env=self._options.command_env) if isinstance(wanted, str) else wanted
+        if self._options.sandboxed and not sandbox.enforces:
+            programs = " and ".join(self._options.sandboxed)
+            raise SandboxError(f"{programs} must run in a sandbox, and there is none: {INSTALL_BUBBLEWRAP}")
         if not hosts or ALL_HOSTS in hosts:
             return sandbox
         return ProxiedSandbox(sandbox, Proxy(hosts, network.decide), self._resources)

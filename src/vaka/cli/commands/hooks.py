@@ -7,18 +7,28 @@ import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import claude_files_of, config_context, load_flag_settings, print_notes, run_loop
+from vaka.cli.bootstrap import (
+    claude_files_of,
+    config_context,
+    load_flag_settings,
+    model_options,
+    print_notes,
+    run_loop,
+    world_options,
+)
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.render import print_json, print_table
+from vaka.config.settings import Settings
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolCall
 from vaka.hooks.decision import HookDecision
 from vaka.hooks.definition import EVENTS, MATCHER_FIELDS, Hook
-from vaka.hooks.engine import HookEngine, HookSettings
-from vaka.hooks.transcript import Transcripts
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
 from vaka.runtime.hook_sources import hooks_of_files
+from vaka.runtime.lazy import start_hooks
+from vaka.runtime.options import Options
+from vaka.runtime.runtime import Runtime
 
 BLOCKED = 2
 """The exit code of ``vaka hooks test`` when the hooks refuse, as that of a hook which refuses."""
@@ -35,9 +45,9 @@ def hooks() -> None:
     """List the hooks in force, or run the hooks of an event."""
 
 
-def _load_hooks(flags: Mapping[str, Any]) -> tuple[Hook, ...]:
+def _load_hooks(settings: Settings) -> tuple[Hook, ...]:
     """Return the hooks of all settings files; print what is wrong or was ignored."""
-    parsed = hooks_of_files(claude_files_of(load_flag_settings(flags)))
+    parsed = hooks_of_files(claude_files_of(settings))
     print_notes(parsed.problems)
     return parsed.hooks
 
@@ -47,7 +57,7 @@ def _load_hooks(flags: Mapping[str, Any]) -> tuple[Hook, ...]:
 @_file_options
 def list_hooks(as_json: bool, **flags: Any) -> None:
     """List the hooks of all settings files, in the order in which they are merged."""
-    found = _load_hooks(flags)
+    found = _load_hooks(load_flag_settings(flags))
     if as_json:
         print_json([_describe(hook) for hook in found])
         return
@@ -87,22 +97,26 @@ def test(event: str, tool: str | None, arguments: str | None, payload: str | Non
     call = ToolCall(id=CallId("call_1"), name=tool, arguments=_parse_object("--input", arguments)) if tool else None
     if call is not None:
         fields = {"tool_name": call.name, "tool_input": call.arguments, "tool_use_id": call.id} | fields
-    decision = run_loop(_fire(_load_hooks(flags), event, fields, call))
+    settings = load_flag_settings(flags)
+    decision = run_loop(_fire(settings, _load_hooks(settings), event, fields, call))
     print_json({name: value for name, value in msgspec.to_builtins(decision).items() if value or name == "permission"})
     if decision.blocks or decision.stops:
         raise Quit(BLOCKED)
 
 
-async def _fire(found: tuple[Hook, ...], event: str, fields: Mapping[str, Any], call: ToolCall | None) -> HookDecision:
-    cwd = str(config_context().cwd)
-    engine = HookEngine(found, HookSettings(cwd=cwd), Transcripts("", cwd))
-    policy = LayeredPolicy((), cwd=cwd)
+async def _fire(
+    settings: Settings, found: tuple[Hook, ...], event: str, fields: Mapping[str, Any], call: ToolCall | None
+) -> HookDecision:
+    policy = LayeredPolicy((), cwd=str(config_context().cwd))
 
     def covers(rule: str) -> bool:
         return call is not None and policy.covers(rule, call, spec_of(call.name))
 
-    decision = await engine.fire(event, fields, session=SessionId("test"), covers=covers)
-    await engine.close()
+    given = Options(store="memory:", hooks=found, **model_options(settings, quiet=True), **world_options(settings))
+    async with Runtime(given) as runtime:
+        engine, _ = start_hooks(runtime.options, runtime.env, runtime.models)
+        decision = await engine.fire(event, fields, session=SessionId("test"), covers=covers)
+        await engine.close()
     return decision
 
 

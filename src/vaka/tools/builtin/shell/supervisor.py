@@ -336,11 +336,14 @@ class ShellSupervisor:
 
     async def start_process(
         self, world: World, argv: tuple[str, ...], cwd: str, *, env: Mapping[str, str] | None = None,
-        stdin: bytes | Literal["pipe"] = b"",
+        writable: tuple[str, ...] = (), stdin: bytes | Literal["pipe"] = b"",
     ) -> Process:  # fmt: skip
-        """Start a program with the access of commands, and ``env`` besides their variables. The caller ends it."""
+        """Start a program with the access of commands; it may also write to ``writable``. The caller ends it.
+
+        ``env`` is added to the variables of commands.
+        """
         scope, sandbox = msgspec.structs.asdict(self.scope), world.sandbox
-        scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(world), *self.scope.writable)))
+        scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(world), *self.scope.writable, *writable)))
         if sandbox is None:
             raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
         if self._find_restricted is not None and "read" in sandbox.enforces:
