@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from vaka.config.components import Components, find_plugins, load_components
+from vaka.config.components import Components, load_components
 from vaka.config.frontmatter import parse_markdown
+from vaka.config.plugins import find_plugins
 
 
 def write(path: Path, text: str) -> Path:
@@ -84,7 +85,7 @@ def test_commands_have_namespaces_and_all_their_fields(tmp_path: Path) -> None:
     assert found["deploy"].description == "Deploys the project."
     commit = found["git:commit"]
     assert commit.allowed_tools == ("Bash(git add:*)", "Bash(git commit:*)")
-    assert (commit.argument_hint, commit.model, commit.model_invocable) == ("message", "haiku", False)
+    assert (commit.argument_hint, commit.model, commit.model_invocable) == ("[message]", "haiku", False)
 
 
 def test_agents_are_read_with_tools_as_text_list_or_star(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_agents_are_read_with_tools_as_text_list_or_star(tmp_path: Path) -> None
     found = {agent.name: agent for agent in load(tmp_path).agents}
     assert [found[name].tools for name in "abc"] == [("Read", "Grep"), ("Read", "Grep"), None]
     assert found["a"].max_turns == 5
-    assert len(found["Code Reviewer"].problems) == 2
+    assert len(found["code-reviewer"].problems) == 2
 
 
 def test_the_first_of_two_with_one_name_is_used_and_both_are_listed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from vaka.config.file_scope import FileScope
 from vaka.config.memory_files import MemoryReader, load_output_style, load_rules, memory_folders
 
 
@@ -28,7 +29,7 @@ def test_imports_are_replaced_outside_of_code_and_each_file_is_read_once(tmp_pat
         "See Style. See Deep. and Notes., @docs/none.md.\n`@deep.md` \n"
         "```\n@docs/style.md\n```\nmail me@example.com @someone"
     )
-    assert files.problems == [f"{tmp_path}/CLAUDE.md: @docs/none.md: there is no such file"]
+    assert files.problems == [f"{tmp_path}/CLAUDE.md:3: @docs/none.md: there is no such file"]
 
 
 def test_cycles_missing_files_and_depth_cost_only_the_import(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_an_import_that_is_not_allowed_and_a_file_that_is_no_text_are_reported(t
     write(tmp_path / "CLAUDE.md", f"See @{tmp_path}/out.md")
     write(tmp_path / "out.md", "secret")
     (tmp_path / "CLAUDE.local.md").write_bytes(b"a\0b")
-    files = MemoryReader(may_import=lambda path: False)
+    files = MemoryReader(scope=FileScope.of([tmp_path / "project"]))
     assert [memory.text for memory in files.load_folder(tmp_path)] == [f"See @{tmp_path}/out.md"]
     assert "outside of the project" in files.problems[0]
     assert "it is not a text" in files.problems[1]

@@ -2,24 +2,31 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from vaka.config.claude_settings import CLAUDE_FOLDER, find_project_folder
-from vaka.config.documents import parse_json
-from vaka.config.frontmatter import MAX_FILE_BYTES, MarkdownFile, read_head, read_markdown, read_text
-from vaka.config.settings import ConfigContext
+from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, find_project_folder
+from vaka.config.file_scope import FileScope
+from vaka.config.frontmatter import MarkdownFile, read_head, read_markdown
+from vaka.config.plugins import Plugin, find_plugins, installed_plugins
+from vaka.config.settings import ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError
 
 MAX_DESCRIPTION = 1024
-"""Characters of a description; a longer one is cut and reported."""
+"""Characters of the description of a skill; a longer one is cut and reported."""
+MAX_LONG_DESCRIPTION = 16 * 1024
+"""Characters of the description of a command or an agent, which often has examples."""
 MAX_DEPTH = 8
-"""How deep folders of commands and agents are searched."""
+"""How deep folders of commands, agents and skills are searched."""
+DOCUMENT_NAMES = ("README", "CHANGELOG", "CONTRIBUTING", "LICENSE", "CLAUDE", "AGENTS", "INDEX", "ATTRIBUTION")
+"""Names of files in a folder of agents that are not agents, if they have no head."""
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
-_PLUGIN_FILE = Path(".claude-plugin", "plugin.json")
+
+_COMMAND_NAME = re.compile(r"[\w:.-]+")
+_EVERY_TOOL = frozenset(("*", "all", "All"))
 
 Source = Literal["user", "project", "plugin", "embedded"]
 C = TypeVar("C", bound="Component")
@@ -80,29 +87,6 @@ class AgentFile(Component, frozen=True, kw_only=True):
     max_turns: int | None = None
 
 
-class Plugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder with ``.claude-plugin/plugin.json``."""
-
-    name: str
-    root: Path
-    manifest: Mapping[str, Any] = {}
-    problems: tuple[str, ...] = ()
-
-    @property
-    def variables(self) -> dict[str, str]:
-        return {"CLAUDE_PLUGIN_ROOT": str(self.root)}
-
-    def documents(self, key: str, default: str) -> Iterator[tuple[Path, object]]:
-        """Yield the documents of a part such as ``hooks``: its default file, and what the manifest has of it."""
-        named: object = self.manifest.get(key)
-        if isinstance(named, dict):
-            yield self.root / _PLUGIN_FILE, cast("dict[str, Any]", named)
-        files = [default, *_texts(self.manifest.get(key))]
-        for path in dict.fromkeys(self.root / file for file in files):
-            if path.is_file():
-                yield path, parse_json(read_text(path, MAX_FILE_BYTES), str(path))
-
-
 class Components(msgspec.Struct, frozen=True, kw_only=True):
     """What was found, in order of precedence: of several with one name the first is used."""
 
@@ -122,12 +106,15 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
         return _find(self.agents, name)
 
 
-def load_components(folders: Iterable[tuple[Source, Path]], plugins: Iterable[Plugin] = ()) -> Components:
+def load_components(
+    folders: Iterable[tuple[Source, Path]], plugins: Iterable[Plugin] = (), scope: FileScope | None = None
+) -> Components:
     """Return the components of ``.claude`` folders, the strongest first, then those of plugins.
 
-    What cannot be read well is kept with a problem, and what cannot be read at all is reported.
+    What cannot be read well is kept with a problem, and what cannot be read at all is reported. ``scope`` says where
+    links of a project may lead.
     """
-    finder, known = _Finder(), tuple(plugins)
+    finder, known = _Finder(scope), tuple(plugins)
     for source, folder in folders:
         finder.search(folder, source)
     for plugin in known:
@@ -139,19 +126,53 @@ def load_components(folders: Iterable[tuple[Source, Path]], plugins: Iterable[Pl
     )  # fmt: skip
 
 
-def components_in_force(context: ConfigContext, plugin_dirs: Iterable[Path] = ()) -> Components:
-    """Return the components of the project, of the user, and of the plugins of both and in ``plugin_dirs``."""
-    root = find_project_folder(context.cwd, context.home)
-    folders: list[tuple[Source, Path]] = [("project", root / CLAUDE_FOLDER)] if root is not None else []
-    folders.append(("user", context.home / CLAUDE_FOLDER))
-    plugins = find_plugins([*plugin_dirs, *(folder / "plugins" for _, folder in folders)])
-    return load_components(folders, plugins)
+def components_in_force(
+    context: ConfigContext,
+    plugin_dirs: Iterable[Path] = (),
+    files: Iterable[SettingsFile] = (),
+    *,
+    trusted: bool = True,
+) -> Components:
+    """Return the components of the project, of the user, and of the plugins of both and in ``plugin_dirs``.
+
+    ``files`` are the settings files in force, which can switch plugins off.
+    """
+    home, projects = context.home / CLAUDE_FOLDER, project_folders(context)
+    folders: list[tuple[Source, Path]] = [*(("project", folder) for folder in projects), ("user", home)]
+    problems: list[str] = []
+    plugins = find_plugins([*plugin_dirs, *(folder / "plugins" for folder in (*projects, home))], problems)
+    plugins += installed_plugins(home / "plugins", find_project_folder(context.cwd, context.home), problems)
+    switches = _plugin_switches(files)
+    active = [plugin for plugin in plugins if _is_switched_on(plugin, switches)]
+    scope = FileScope.of([repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
+    found = load_components(folders, active, scope)
+    return msgspec.structs.replace(found, problems=(*problems, *found.problems))
 
 
-def find_plugins(folders: Iterable[Path]) -> list[Plugin]:
-    """Return the plugins in folders: a folder may be a plugin itself, or contain plugins."""
-    roots = [root for folder in folders for root in (folder, *_list_folder(folder)) if (root / _PLUGIN_FILE).is_file()]
-    return [_read_plugin(root) for root in dict.fromkeys(roots)]
+def project_folders(context: ConfigContext) -> list[Path]:
+    """Return the ``.claude`` folders of the project, the nearest first: those up to the root of the repository."""
+    root = repository_root_of(context.cwd)
+    parents = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(root)]
+    found = [folder / CLAUDE_FOLDER for folder in parents if folder != context.home]
+    return [folder for folder in found if folder.is_dir()]
+
+
+def _plugin_switches(files: Iterable[SettingsFile]) -> dict[str, bool]:
+    """Return the switches of plugins, by ``name@marketplace``; stronger files win."""
+    switches: dict[str, bool] = {}
+    for file in files:
+        table: object = file.document.get("enabledPlugins")
+        for name, on in cast("dict[str, Any]", table).items() if isinstance(table, dict) else ():
+            switches[str(name)] = on is not False
+    return switches
+
+
+def _is_switched_on(plugin: Plugin, switches: Mapping[str, bool]) -> bool:
+    for name, on in switches.items():
+        title, _, marketplace = name.partition("@")
+        if title == plugin.name and plugin.marketplace in ("", marketplace):
+            return on
+    return True
 
 
 def expand_variables(text: str, variables: Mapping[str, str]) -> str:
@@ -164,47 +185,55 @@ def expand_variables(text: str, variables: Mapping[str, str]) -> str:
 class _Finder:
     """Collects the components of several folders."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: FileScope | None) -> None:
         self.skills: list[Skill] = []
         self.commands: list[CommandFile] = []
         self.agents: list[AgentFile] = []
         self.problems: list[str] = []
+        self._scope = scope
 
-    def search(self, folder: Path, source: Source, **more: Any) -> None:
-        """Search the default folders of a ``.claude`` folder or a plugin."""
-        self._add_skills(folder / "skills", source, **more)
-        self._add_commands(folder / "commands", source, **more)
-        self._add_agents(folder / "agents", source, **more)
+    def search(self, folder: Path, source: Source) -> None:
+        """Search the default folders of a ``.claude`` folder."""
+        scope = self._scope if source == "project" else None
+        if scope is not None and (problem := scope.find_problem(folder, folder=True)):
+            self.problems.append(f"{folder}: {problem}")
+            return
+        self._search([folder / "skills"], [folder / "commands"], [folder / "agents"], scope, {"source": source})
 
     def search_plugin(self, plugin: Plugin) -> None:
         """Search a plugin: its default folders, and those that its manifest names."""
-        more: dict[str, Any] = {"plugin": plugin.name, "variables": plugin.variables}
-        self.search(plugin.root, "plugin", **more)
-        adders = {"skills": self._add_skills, "commands": self._add_commands, "agents": self._add_agents}
-        for key, add in adders.items():
-            for name in _texts(plugin.manifest.get(key)):
-                path = plugin.root / name
-                if path.resolve() != (plugin.root / key).resolve():
-                    add(path, "plugin", **more)
+        more = {"source": "plugin", "plugin": plugin.name, "variables": plugin.variables}
+        in_project = self._scope is not None and not self._scope.find_problem(plugin.root, folder=True)
+        scope = self._scope if in_project else None
+        self._search(plugin.parts("skills"), plugin.parts("commands"), plugin.parts("agents"), scope, more)
 
-    def _add_skills(self, folder: Path, source: Source, **more: Any) -> None:
-        folders = [folder] if (folder / "SKILL.md").is_file() else _list_folder(folder)
-        for path in (child / "SKILL.md" for child in folders):
-            head = self._read(path) if path.is_file() else None
-            if head is not None:
-                self.skills.append(_make_skill(path, head, {"source": source, **more}))
+    def _search(
+        self, skills: list[Path], commands: list[Path], agents: list[Path], scope: FileScope | None,
+        more: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """Add what folders contain. Names are unique there; between folders the first one counts."""
+        walk = _Walk(scope, self.problems)
+        found_skills = [
+            _make_skill(path, head, more)
+            for _, path in walk.unique(skills, walk.find_skills) if (head := self._read(path)) is not None
+        ]  # fmt: skip
+        self.skills += _rename_repeated(found_skills, lambda skill: skill.folder.name)
+        self.commands += [
+            _make_command(root, path, head, more)
+            for root, path in walk.unique(commands, walk.find_markdown) if (head := self._read(path)) is not None
+        ]  # fmt: skip
+        found_agents = [
+            _make_agent(path, head, more)
+            for _, path in walk.unique(agents, walk.find_markdown)
+            if (head := self._read(path)) is not None and self._is_agent(path, head)
+        ]
+        self.agents += _rename_repeated(found_agents, lambda agent: agent.path.stem)
 
-    def _add_commands(self, folder: Path, source: Source, **more: Any) -> None:
-        for path in _find_markdown(folder):
-            head = self._read(path)
-            if head is not None:
-                self.commands.append(_make_command(folder, path, head, {"source": source, **more}))
-
-    def _add_agents(self, folder: Path, source: Source, **more: Any) -> None:
-        for path in _find_markdown(folder):
-            head = self._read(path)
-            if head is not None:
-                self.agents.append(_make_agent(path, head, {"source": source, **more}))
+    def _is_agent(self, path: Path, head: MarkdownFile) -> bool:
+        is_agent = head.has_head or path.stem.upper() not in DOCUMENT_NAMES
+        if not is_agent:
+            self.problems.append(f"{path}:1: it has no head with name and description, so it is not an agent")
+        return is_agent
 
     def _read(self, path: Path) -> MarkdownFile | None:
         try:
@@ -214,34 +243,127 @@ class _Finder:
             return None
 
 
+class _Walk:
+    """Walks through folders of components; links must stay in the scope and must not lead back."""
+
+    def __init__(self, scope: FileScope | None, problems: list[str]) -> None:
+        self._scope, self._problems = scope, problems
+
+    def unique(self, folders: Iterable[Path], find: Callable[[Path], Iterator[Path]]) -> Iterator[tuple[Path, Path]]:
+        """Yield each file once, with the folder in which it was searched."""
+        seen: set[str] = set()
+        for folder in folders:
+            for path in find(folder) if self._may_follow(folder) else ():
+                if (normal := os.path.normpath(path)) not in seen:
+                    seen.add(normal)
+                    yield folder, path
+
+    def find_skills(self, folder: Path, depth: int = 0) -> Iterator[Path]:
+        """Yield the ``SKILL.md`` of a folder, else those of its folders."""
+        own = folder / "SKILL.md"
+        if own.is_file():
+            yield from [own] if not own.is_symlink() or self._may_follow(own) else []
+            return
+        entries = _scan_folder(folder)
+        other = next((entry for entry in entries if entry.name.lower() == "skill.md" and entry.is_file()), None)
+        if other is not None and depth > 0:
+            yield folder / other.name
+            return
+        for entry in entries:
+            path = folder / entry.name
+            if entry.is_symlink() and not path.exists():
+                self._problems.append(f"{path}: cannot be read: the link leads nowhere")
+            elif entry.name != "node_modules" and self._may_enter(entry, path, depth):
+                yield from self.find_skills(path, depth + 1)
+
+    def find_markdown(self, folder: Path, depth: int = 0) -> Iterator[Path]:
+        """Yield the Markdown files of a folder and its folders, in order."""
+        if depth == 0 and folder.suffix.lower() == ".md" and folder.is_file():
+            yield folder
+        for entry in _scan_folder(folder):
+            is_markdown = entry.name.lower().endswith(".md") and not entry.name.startswith(".")
+            if is_markdown and not entry.is_dir():
+                path = folder / entry.name
+                yield from [path] if not entry.is_symlink() or self._may_follow(path) else []
+            elif entry.is_dir() and self._may_enter(entry, folder / entry.name, depth):
+                yield from self.find_markdown(folder / entry.name, depth + 1)
+
+    def _may_enter(self, entry: "os.DirEntry[str]", path: Path, depth: int) -> bool:
+        if depth >= MAX_DEPTH or not entry.is_dir():
+            return False
+        if not entry.is_symlink():
+            return True
+        return not path.parent.resolve().is_relative_to(path.resolve()) and self._may_follow(path)
+
+    def _may_follow(self, path: Path) -> bool:
+        """Return whether a link may be followed; what is no link may be."""
+        if self._scope is None or not path.is_symlink():
+            return True
+        problem = self._scope.find_problem(path, folder=path.is_dir())
+        if problem:
+            self._problems.append(f"{path}: {problem}")
+        return not problem
+
+
+def _scan_folder(folder: Path) -> "list[os.DirEntry[str]]":
+    """Return what is in a folder, in order; nothing for what is not a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _rename_repeated(items: list[C], other_name: Callable[[C], str]) -> list[C]:
+    """Give each of several components of one folder with the same name another one: that of its file or folder."""
+    taken: dict[str, C] = {}
+    renamed: list[C] = []
+    for item in items:
+        first = taken.get(item.name)
+        if first is not None:
+            name = _qualify_name(other_name(item), {"plugin": item.plugin})
+            problem = f"{item.path}:1: the name {item.name!r} is that of {first.path} too; "
+            used = f"{name!r} is used" if name not in taken else "it is not used"
+            name = name if name not in taken else item.name
+            item = msgspec.structs.replace(item, name=name, problems=(*item.problems, problem + used))
+        taken.setdefault(item.name, item)
+        renamed.append(item)
+    return renamed
+
+
 def _make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
     folder, name, problems = path.parent.name, head.text("name"), list(head.problems)
+    if path.name != "SKILL.md":
+        problems.append((1, f"the file is named {path.name}; rename it to SKILL.md"))
     if not head.has_head:
-        problems.append("it has no head with name and description")
+        problems.append((1, "it has no head with name and description"))
     if name and not _SLUG.fullmatch(name):
-        problems.append(f"the name {name!r} is not made of a-z, 0-9 and -; the folder's name is used")
+        wrong = f"the name {name!r} is not made of a-z, 0-9 and -; the folder's name is used"
+        problems.append((head.line_of("name"), wrong))
     elif name and name != folder:
-        problems.append(f"the name {name!r} is not that of its folder")
+        problems.append((head.line_of("name"), f"the name {name!r} is not that of its folder, {folder!r}"))
     used = name if _SLUG.fullmatch(name) else folder
     return Skill(
         name=_qualify_name(used, more), path=path,
-        allowed_tools=head.names("allowed-tools") or head.names("tools") or (),
-        description=_description(head, problems), model=head.text("model"), hooks=head.fields.get("hooks"),
-        user_invocable=head.fields.get("user-invocable") not in (False, "false"),
+        allowed_tools=_read_tools(head, more, "allowed-tools", "tools") or (),
+        description=_description(head, problems, MAX_DESCRIPTION), model=head.text("model"),
+        hooks=head.find("hooks"), user_invocable=head.flag("user-invocable") is not False,
         model_invocable=not head.flag("disable-model-invocation"), problems=_with_path(path, problems), **more,
     )  # fmt: skip
 
 
 def _make_command(root: Path, path: Path, head: MarkdownFile, more: dict[str, Any]) -> CommandFile:
     problems = list(head.problems)
-    if root.is_file():
-        parts: tuple[str, ...] = (path.stem,)
-    else:
-        parts = path.relative_to(root).with_suffix("").parts
+    parts = (path.stem,) if root == path else path.relative_to(root).with_suffix("").parts
+    name = ":".join(parts)
+    if not _COMMAND_NAME.fullmatch(name):
+        name = re.sub(r"[^\w:.-]+", "-", name)
+        problems.append((1, f"the file's name has characters that a command cannot have; it is called as /{name}"))
     return CommandFile(
-        name=_qualify_name(":".join(parts), more), path=path, argument_hint=head.text("argument-hint"),
-        description=_description(head, problems, needed=False), allowed_tools=head.names("allowed-tools") or (),
-        model=head.text("model"), problems=_with_path(path, problems), hooks=head.fields.get("hooks"),
+        name=_qualify_name(name, more), path=path, argument_hint=head.source("argument-hint"),
+        description=_description(head, problems, MAX_LONG_DESCRIPTION, needed=False),
+        allowed_tools=_read_tools(head, more, "allowed-tools") or (),
+        model=head.text("model"), problems=_with_path(path, problems), hooks=head.find("hooks"),
         model_invocable=not (head.flag("disable-model-invocation") or head.flag("hide-from-slash-command-tool")),
         **more,
     )  # fmt: skip
@@ -250,31 +372,45 @@ def _make_command(root: Path, path: Path, head: MarkdownFile, more: dict[str, An
 def _make_agent(path: Path, head: MarkdownFile, more: dict[str, Any]) -> AgentFile:
     problems, name = list(head.problems), head.text("name")
     if name and not re.fullmatch(r"[\w.-]+", name):
-        problems.append(f"the name {name!r} has characters other than letters, digits and -; the file's name is used")
-        name = ""
-    tools, turns = head.names("tools"), head.text("maxTurns")
+        slug = re.sub(r"[^\w.-]+", "-", name.lower()).strip("-")
+        problems.append(
+            (
+                head.line_of("name"),
+                f"the name {name!r} has characters other than letters, digits and -; {slug!r} is used",
+            )
+        )
+        name = slug
+    tools, turns = _read_tools(head, more, "tools", "allowed-tools"), head.text("maxTurns")
     if turns and not turns.isdecimal():
-        problems.append(f"maxTurns {turns!r} is not a number")
+        problems.append((head.line_of("maxTurns"), f"maxTurns {turns!r} is not a number"))
     return AgentFile(
-        name=_qualify_name(name or path.stem, more), path=path, description=_description(head, problems),
-        tools=None if tools is None or "*" in tools else tools, model=head.text("model"),
-        disallowed_tools=head.names("disallowedTools") or (), permission_mode=head.text("permissionMode"),
-        skills=head.names("skills") or (), hooks=head.fields.get("hooks"), problems=_with_path(path, problems),
+        name=_qualify_name(name or path.stem, more), path=path,
+        description=_description(head, problems, MAX_LONG_DESCRIPTION),
+        tools=None if tools is None or _EVERY_TOOL.intersection(tools) else tools, model=head.text("model"),
+        disallowed_tools=_read_tools(head, more, "disallowedTools") or (), permission_mode=head.text("permissionMode"),
+        skills=head.names("skills") or (), hooks=head.find("hooks"), problems=_with_path(path, problems),
         max_turns=int(turns) if turns.isdecimal() and int(turns) > 0 else None, **more,
     )  # fmt: skip
 
 
-def _description(head: MarkdownFile, problems: list[str], *, needed: bool = True) -> str:
+def _read_tools(head: MarkdownFile, more: Mapping[str, Any], *names: str) -> tuple[str, ...] | None:
+    """Return the names and rules of tools, with the variables of a plugin replaced."""
+    tools = head.names(*names)
+    return None if tools is None else tuple(expand_variables(tool, more.get("variables") or {}) for tool in tools)
+
+
+def _description(head: MarkdownFile, problems: list[tuple[int, str]], limit: int, *, needed: bool = True) -> str:
     """Return the description, by default the first line of the body."""
     text = head.text("description")
     if not text:
         if needed:
-            problems.append("it has no description")
+            problems.append((1, "it has no description; the first line of its text is used"))
         lines = (line.strip("# \t") for line in head.body.splitlines())
-        text = next((line for line in lines if line), "")
-    if len(text) > MAX_DESCRIPTION:
-        problems.append(f"the description has {len(text)} characters; the first {MAX_DESCRIPTION} are used")
-    return text[:MAX_DESCRIPTION]
+        text = next((line for line in lines if line.strip("-=*_` ")), "")
+    if len(text) > limit:
+        wrong = f"the description has {len(text)} characters; the first {limit} are used"
+        problems.append((head.line_of("description"), wrong))
+    return text[:limit]
 
 
 def _qualify_name(name: str, more: Mapping[str, Any]) -> str:
@@ -282,50 +418,14 @@ def _qualify_name(name: str, more: Mapping[str, Any]) -> str:
     return f"{plugin}:{name}" if plugin else name
 
 
-def _with_path(path: Path, problems: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{path}: {problem}" for problem in problems)
-
-
-def _read_plugin(root: Path) -> Plugin:
-    path = root / _PLUGIN_FILE
-    try:
-        value = parse_json(read_text(path, MAX_FILE_BYTES), str(path))
-    except (ConfigError, OSError) as error:
-        return Plugin(name=root.name, root=root, problems=(str(error),))
-    if not isinstance(value, dict):
-        return Plugin(name=root.name, root=root, problems=(f"{path}: expected an object",))
-    manifest = cast("dict[str, Any]", value)
-    name = manifest.get("name")
-    return Plugin(name=name if isinstance(name, str) and name else root.name, root=root, manifest=manifest)
-
-
-def _find_markdown(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield the Markdown files of a folder and its folders, in order; a link that leads back is not followed."""
-    if folder.is_file() and folder.suffix == ".md":
-        yield folder
-        return
-    for path in _list_folder(folder):
-        if path.is_dir():
-            if depth < MAX_DEPTH and not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())):
-                yield from _find_markdown(path, depth + 1)
-        elif path.suffix.lower() == ".md" and not path.name.startswith("."):
-            yield path
-
-
-def _list_folder(folder: Path) -> list[Path]:
-    try:
-        return [folder / name for name in sorted(os.listdir(folder))]  # noqa: PTH208  # half the time of iterdir
-    except OSError:
-        return []
-
-
-def _texts(value: object) -> list[str]:
-    items = cast("list[object]", value) if isinstance(value, list) else [value]
-    return [item for item in items if isinstance(item, str)]
+def _with_path(path: Path, problems: Iterable[tuple[int, str]]) -> tuple[str, ...]:
+    return tuple(f"{path}:{line}: {problem}" for line, problem in problems)
 
 
 def _find(components: Iterable[C], name: str) -> C | None:
-    """Return the first component with a name; the name of a plugin may be left out."""
+    """Return the first component with a name; the names of a plugin and of folders may be left out if one is meant."""
     found = [component for component in components if component.name == name]
-    short = [component for component in components if component.plugin and component.name.endswith(f":{name}")]
+    short = [component for component in components if component.name.endswith(f":{name}")] if not found else []
+    if len({component.name for component in short}) > 1:
+        short = []
     return next(iter([*found, *short]), None)

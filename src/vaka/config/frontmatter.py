@@ -3,7 +3,10 @@
 import os
 import re
 import stat
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, cast
 
 import msgspec
@@ -11,40 +14,83 @@ import msgspec
 MAX_FILE_BYTES = 1024 * 1024
 HEAD_BYTES = 16 * 1024
 """Bytes that are read for the head of a file; one with a longer head is read whole."""
+MAX_YAML = 64 * 1024
+"""Characters of a head that is parsed as YAML; a longer one is read line by line."""
+MAX_NESTING = 100
+"""How deep the lists and tables of a head are nested."""
 
 _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
-_KEY_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]*(.*)$")
+_BEFORE_HEAD = re.compile(r"(?:\s|<!--.*?-->|```\w*[ \t]*\n(?=---))*", re.DOTALL)
+_USUAL_NAME = re.compile(r"[a-z-]+")
+_KEY_LINE = re.compile(r"^([A-Za-z][\w-]*):(?:[ \t]+(.*)|[ \t]*)$")
+_LOOSE_LINE = re.compile(r"^([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)$")
+_MAIN_FIELD = re.compile(r"^(?:name|description)[ \t]*:", re.MULTILINE)
 _PLAIN_VALUE = re.compile(r"[\w./$~(+=<>–—“”'’][^\n]*")
 _SPECIAL = re.compile(r": |:$| #|^['\"]|^(?:true|false|null|yes|no|on|off|~|[-+]?[.\d][\d_.eExXoO:-]*)$", re.IGNORECASE)
+_ANCHOR = re.compile(r"(?:^|[\s,\[{])&\w")
+_KNOWN_FIELDS = frozenset(("name", "description", "tools", "allowed-tools", "model", "color", "paths", "hooks"))
+_SPEAKERS = frozenset(("user", "assistant", "system", "human", "context", "commentary", "example", "examples", "note"))
+"""Words before a colon that begin a line of an example in a description, and not a field."""
 
 
 class MarkdownFile(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the head, the text below it, and what is wrong with the head."""
 
     fields: dict[str, Any]
+    similar: dict[str, Any] = {}
+    """Fields whose names are written in another way, such as ``allowed_tools``, by their names in short."""
     body: str = ""
-    problems: tuple[str, ...] = ()
+    problems: tuple[tuple[int, str], ...] = ()
+    """What is wrong, with the number of the line."""
     has_head: bool = False
+    head: str = ""
+    first_line: int = 2
+    """The number of the first line of the head."""
 
-    def text(self, name: str) -> str:
+    def find(self, *names: str) -> object:
+        """Return the first field with one of the names; ``allowed-tools`` is also found as ``allowed_tools``."""
+        for name in names:
+            value = self.fields.get(name, self.similar.get(_squeeze(name)) if self.similar else None)
+            if value is not None:
+                return value
+        return None
+
+    def text(self, *names: str) -> str:
         """Return a field as text, ``""`` when it is missing."""
-        value = self.fields.get(name)
+        value = self.find(*names)
         return value.strip() if isinstance(value, str) else "" if value is None else _as_text(value)
 
-    def names(self, name: str) -> tuple[str, ...] | None:
-        """Return a field that is a list, or a text with commas, as a tuple; ``None`` when it is missing."""
-        value = self.fields.get(name)
+    def source(self, name: str) -> str:
+        """Return the text of a field as it was written, if it is one line: ``[a] [b]`` is no list of YAML."""
+        match = re.search(rf"^{re.escape(name)}:[ \t]*(.+)$", self.head, re.MULTILINE)
+        return match[1].strip() if match and isinstance(self.fields.get(name), list) else self.text(name)
+
+    def names(self, *names: str, spaces: bool = True) -> tuple[str, ...] | None:
+        """Return a field that is a list, or a text with commas or spaces, as a tuple; ``None`` when it is missing."""
+        value = self.find(*names)
         if value is None:
             return None
+        if isinstance(value, dict):
+            value = [name for name, used in cast("dict[object, object]", value).items() if used is not False]
         text = _as_text(value).strip()
         text = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-        items = cast("list[object]", value) if isinstance(value, list) else _split_names(text)
-        return tuple(dict.fromkeys(text for item in items if (text := _as_text(item).strip().strip("\"'"))))
+        separators = ", \t\n" if spaces else ",\n"
+        items = cast("list[object]", value) if isinstance(value, list) else _split_names(text, separators)
+        found = (_as_text(item).strip().removeprefix("- ").strip().strip("\"'") for item in items)
+        return tuple(dict.fromkeys(text for text in found if text and text != "-"))
 
-    def flag(self, name: str) -> bool:
-        """Return whether a field is true."""
-        value = self.fields.get(name)
-        return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "yes", "on"))
+    def flag(self, name: str) -> bool | None:
+        """Return whether a field is true or false, ``None`` when it is missing or neither."""
+        text = self.text(name).lower()
+        return True if text in ("true", "yes", "on", "1") else False if text in ("false", "no", "off", "0") else None
+
+    def line_of(self, name: str) -> int:
+        """Return the number of the line of a field, 1 when the head does not have it."""
+        for number, line in enumerate(self.head.splitlines(), start=self.first_line):
+            match = _KEY_LINE.match(line.strip())
+            if match is not None and _squeeze(match[1]) == _squeeze(name):
+                return number
+        return 1
 
 
 def read_markdown(path: Path) -> MarkdownFile:
@@ -53,12 +99,15 @@ def read_markdown(path: Path) -> MarkdownFile:
 
 
 def read_head(path: Path) -> MarkdownFile:
-    """Return the head of a file without its body; the body is read only when the head is long. Raises ``OSError``."""
+    """Return the head of a file with the beginning of its body; a file with a long head is read whole.
+
+    Raises ``OSError``.
+    """
     text = read_text(path, HEAD_BYTES, cut=True)
+    if text.startswith("---") and len(text) >= HEAD_BYTES // 4 and _FENCE.search(text, len("---")) is None:
+        text = read_text(path, MAX_FILE_BYTES)
     parsed = parse_markdown(text)
-    if text.lstrip("\ufeff").startswith("---") and not parsed.has_head and len(text) >= HEAD_BYTES // 4:
-        parsed = read_markdown(path)
-    return msgspec.structs.replace(parsed, body="" if parsed.has_head else parsed.body[:HEAD_BYTES])
+    return msgspec.structs.replace(parsed, body=parsed.body[:HEAD_BYTES])
 
 
 def read_text(path: Path, limit: int, *, cut: bool = False) -> str:
@@ -70,42 +119,107 @@ def read_text(path: Path, limit: int, *, cut: bool = False) -> str:
         data = file.read(limit + 1)
     if len(data) > limit and not cut:
         raise OSError(f"it has more than {limit} bytes")
-    return data[:limit].decode("utf-8-sig", "ignore" if cut else "replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = data[:limit].decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return text.rstrip("\ufffd") if len(data) > limit else text
 
 
 def parse_markdown(text: str) -> MarkdownFile:
     """Return the head and the body of a text; a text without a head is all body."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    begin = _FENCE.match(text)
+    before = _BEFORE_HEAD.match(text)
+    start = before.end() if before is not None else 0
+    begin = _FENCE.match(text, start)
     end = _FENCE.search(text, begin.end()) if begin is not None else None
-    if begin is None:
-        return MarkdownFile(fields={}, body=text)
+    if begin is not None and end is None:
+        end = _find_bare_end(text, begin.end() + 1)
+    elif begin is None or (start > 0 and not _MAIN_FIELD.search(text, begin.end(), end.start() if end else len(text))):
+        begin, end = None, _find_bare_end(text, 0)
     if end is None:
-        return MarkdownFile(fields={}, body=text, problems=("the head has no closing ---",))
-    head, body = text[begin.end() + 1 : end.start()], text[end.end() + 1 :]
-    fields, problem = _parse_head(head)
-    return MarkdownFile(fields=fields, body=body, problems=(problem,) if problem else (), has_head=True)
+        problem = (1, "the head has no closing ---, so it is part of the text")
+        return MarkdownFile(fields={}, body=text, problems=(problem,) if begin is not None and start == 0 else ())
+    head_at = begin.end() + 1 if begin is not None else 0
+    head, body = text[head_at : end.start()], text[end.end() :].removeprefix("\n")
+    if begin is not None and "```" in text[:start]:
+        body = re.sub(r"\A\s*```[ \t]*\n", "", body)
+    first_line = text.count("\n", 0, head_at) + 1
+    problems = list(_find_fence_problems(text, begin, end))
+    fields = _parse_head(head, first_line, problems)
+    return MarkdownFile(
+        fields=fields, body=body, problems=tuple(problems), has_head=True, head=head, first_line=first_line,
+        similar={_squeeze(name): value for name, value in fields.items() if not _USUAL_NAME.fullmatch(name)},
+    )  # fmt: skip
 
 
-def _parse_head(head: str) -> tuple[dict[str, Any], str]:
-    """Return the fields of a head, and the problem of one that is not YAML."""
+def _find_fence_problems(text: str, begin: "re.Match[str] | None", end: "re.Match[str]") -> Iterator[tuple[int, str]]:
+    if begin is None:
+        yield 1, "the head has no opening ---; write it in the first line"
+    elif begin.start() > 0:
+        yield text.count("\n", 0, begin.start()) + 1, "there is text before the head; write --- in the first line"
+    if not end[0].startswith("---"):
+        yield text.count("\n", 0, end.start()) + 1, "the head has no closing ---; it ends at this empty line"
+
+
+def _find_bare_end(text: str, start: int) -> "re.Match[str] | None":
+    """Return the end of a head with only one of its ``---``: that line, or the empty line after lines of fields."""
+    if not _KEY_LINE.match(text[start : start + 1000].partition("\n")[0]):
+        return None
+    end = re.compile(r"^---[ \t]*$|^[ \t]*$|\Z" if start else r"^---[ \t]*$", re.MULTILINE).search(text, start)
+    lines = text[start : end.start() if end is not None else 0].splitlines()
+    fields = [match[1] for line in lines if (match := _KEY_LINE.match(line))]
+    is_head = len(fields) == len(lines) and bool({"name", "description"}.intersection(fields))
+    return end if is_head else None
+
+
+def _parse_head(head: str, first_line: int, problems: list[tuple[int, str]]) -> dict[str, Any]:
+    """Return the fields of a head; one that is not YAML is read line by line, and reported."""
+    if (wrong := head.find("\ufffd")) >= 0:
+        problems.append((first_line + head.count("\n", 0, wrong), "the head has bytes that are not UTF-8"))
     simple = _parse_simple(head)
     if simple is not None:
-        return simple, ""
+        return simple
     import yaml  # noqa: PLC0415  # takes 25 ms, and most heads are simple
 
     make_loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        if len(head) > MAX_YAML or not _is_plain_yaml(head, make_loader):
+            raise ValueError("it is too long, nested too deep, or has references")
         value: object = make_loader(head).get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 2}" if mark is not None else ""
-        return _parse_lines(head), f"the head is not YAML{where}; it was read line by line"
-    if value is None:
-        return {}, ""
-    if not isinstance(value, dict):
-        return {}, "the head is not a list of fields"
-    return {str(key): item for key, item in cast("dict[object, Any]", value).items()}, ""
+        line = first_line + (mark.line if mark is not None else 0)
+        problems.append((line, "the head is not YAML, so it is read line by line; put the text in quotes"))
+        return _parse_lines(head)
+    if value is not None and not isinstance(value, dict):
+        problems.append((first_line, "the head is not a list of fields; write lines such as `description: …`"))
+        return {}
+    for line, name in _repeated_fields(head, first_line):
+        problems.append((line, f"{name!r} appears twice; the last one counts"))
+    return {str(key): item for key, item in cast("dict[object, Any]", value or {}).items()}
+
+
+def _is_plain_yaml(head: str, make_loader: Any) -> bool:
+    """Return whether a head can be loaded: nesting can overflow the stack, references can fill the memory."""
+    if not _ANCHOR.search(head) and sum(map(head.count, ("[", "{", "- ", "? "))) <= MAX_NESTING:
+        return True
+    import yaml  # noqa: PLC0415
+
+    depth = 0
+    events: Iterator[object] = cast("Any", yaml).parse(head, Loader=make_loader)
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_NESTING or isinstance(event, yaml.AliasEvent):
+            return False
+    return True
+
+
+def _repeated_fields(head: str, first_line: int) -> Iterator[tuple[int, str]]:
+    seen = set[str]()
+    for number, line in enumerate(head.splitlines(), start=first_line):
+        match = _KEY_LINE.match(line)
+        if match is not None and match[1] in seen:
+            yield number, match[1]
+        elif match is not None:
+            seen.add(match[1])
 
 
 def _parse_simple(head: str) -> dict[str, Any] | None:
@@ -117,7 +231,7 @@ def _parse_simple(head: str) -> dict[str, Any] | None:
         match = _KEY_LINE.match(line)
         if match is None or match[1] in fields:
             return None
-        value = match[2].strip()
+        value = (match[2] or "").strip()
         if not _PLAIN_VALUE.fullmatch(value) or _SPECIAL.search(value):
             return None
         fields[match[1]] = value
@@ -126,36 +240,50 @@ def _parse_simple(head: str) -> dict[str, Any] | None:
 
 def _parse_lines(head: str) -> dict[str, Any]:
     """Return the fields of a head that is not YAML: lines that begin no field belong to the one before."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, str] = {}
     name = ""
-    for line in head.splitlines():
-        match = _KEY_LINE.match(line)
-        if match is not None:
+    for line in dedent(head).splitlines():
+        match = _LOOSE_LINE.match(line)
+        if match is not None and (match[1].lower() in _KNOWN_FIELDS or _begins_field(match[1], line)):
             name = match[1]
-            fields[name] = _unquote(match[2].strip())
+            fields[name] = match[2].strip()
         elif name and line.strip():
             fields[name] = f"{fields[name]}\n{line.strip()}".strip()
-    return fields
+    return {name: _unquote(text) for name, text in fields.items()}
+
+
+def _begins_field(name: str, line: str) -> bool:
+    """Return whether a line begins a field with a name that is not known."""
+    return name[0].islower() and name not in _SPEAKERS and _KEY_LINE.match(line) is not None
 
 
 def _unquote(text: str) -> str:
-    """Return the value of a line without its quotes; ``|`` and ``>`` stand for the lines that follow."""
+    """Return a value without its quotes; ``|`` and ``>`` stand for the lines that follow."""
+    first, _, rest = text.partition("\n")
+    if first in (">", "|", ">-", "|-", ">+", "|+"):
+        return rest
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
-    return "" if text in (">", "|", ">-", "|-") else text
+        return text[1:-1].replace('\\"', '"') if text[0] == '"' else text[1:-1].replace("''", "'")
+    return text[1:] if text[:1] in ('"', "'") and text.count(text[0]) == 1 else text
 
 
-def _split_names(text: str) -> list[str]:
-    """Split a text at commas outside of brackets: ``Bash(git add:*, git push:*), Read``, ``*.{ts,tsx}, *.sql``."""
-    parts, depth, current = list[str](), 0, ""
-    for character in text:
+def _split_names(text: str, separators: str) -> list[str]:
+    """Split a text outside of brackets: ``Bash(git add:*, git push:*), Read``, ``*.{ts,tsx}, *.sql``."""
+    if "(" not in text and "{" not in text:
+        return re.split(f"[{separators}]", text)
+    parts, depth, start = list[str](), 0, 0
+    for position, character in enumerate(text):
         depth += (character in "({") - (character in ")}")
-        if character in ",\n" and depth <= 0:
-            parts.append(current)
-            current = ""
-        else:
-            current += character
-    return [*parts, current]
+        if character in separators and depth <= 0:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]]
+
+
+@lru_cache(maxsize=256)
+def _squeeze(name: str) -> str:
+    """Return the name of a field without what people write in different ways."""
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def _as_text(value: object) -> str:
@@ -163,4 +291,6 @@ def _as_text(value: object) -> str:
         return value
     if isinstance(value, list):
         return ", ".join(_as_text(item) for item in cast("list[object]", value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_as_text(item)}" for key, item in cast("dict[object, object]", value).items())
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from vaka.config.file_scope import TEXT_SUFFIXES, FileScope
 from vaka.config.frontmatter import MAX_FILE_BYTES, parse_markdown, read_text
 from vaka.matching.globs import NameMatcher, compile_name, matches_names, parse_bracket
 
@@ -24,7 +25,7 @@ SKIPPED_FOLDERS = ("node_modules", "target", "build", "dist", "venv", "__pycache
 FALLBACK_NAME = "AGENTS.md"
 """Read in a folder that has no ``CLAUDE.md``."""
 
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\n]*)")
 _CODE_SPAN = re.compile(r"(`[^`\n]+`)")
 _IMPORT = re.compile(r"(?<!\S)@((?:\\ |[^\s\\]){1,1000}?)([.,;:!?)\]]*)(?=\s|$)")
 
@@ -37,19 +38,32 @@ class MemoryText(msgspec.Struct, frozen=True, kw_only=True):
     patterns: tuple[str, ...] = ()
     """A rule with patterns applies only to work on a file that matches one of them."""
     name: str = ""
+    folder: str = ""
+    """The folder that the patterns are relative to."""
 
     def applies_to(self, path: str) -> bool:
-        """Return whether a path, relative to the project, matches one of the patterns."""
-        return any(_compile_pattern(pattern)(path) for pattern in self.patterns)
+        """Return whether a path, relative to the folder or absolute, matches one of the patterns."""
+        relative = os.path.relpath(path, self.folder) if self.folder and path.startswith("/") else path
+        if relative.startswith(".." + os.sep):
+            return False
+        return any(_compile_pattern(pattern)(relative) for pattern in self.patterns)
 
 
 class MemoryReader:
-    """Reads memory files. Each file is read once, and a problem costs only the file or import that has it."""
+    """Reads memory files. Each file is read once, and a problem costs only the file or import that has it.
 
-    def __init__(self, *, excludes: Sequence[str] = (), may_import: Callable[[Path], bool] = lambda path: True) -> None:
+    ``scope`` says which files links may lead to and which files may be imported. Files of ``own`` folders, which the
+    user or the administrator has written, may import texts from everywhere.
+    """
+
+    def __init__(
+        self, *, excludes: Sequence[str] = (), scope: FileScope | None = None, own: Iterable[Path] = (),
+        known: Iterable[Path] = (),
+    ) -> None:  # fmt: skip
         self._excludes = [_compile_pattern(pattern) for pattern in excludes]
-        self._may_import = may_import
-        self._seen: set[Path] = set()
+        self._scope = scope
+        self._own = FileScope.of(own)
+        self._seen: set[Path] = {path.resolve() for path in known}
         self._size = 0
         self.problems: list[str] = []
 
@@ -64,8 +78,17 @@ class MemoryReader:
         """Return one file with its imports, ``None`` when it does not exist, is excluded or was read before."""
         if not _is_file(path) or any(matches(str(path)) for matches in self._excludes):
             return None
+        is_link = path.is_symlink() or path.parent.is_symlink()
+        problem = self._scope.find_problem(path) if is_link and self._scope and not self._is_own(path) else ""
+        if problem:
+            self.problems.append(f"{path}: {problem}")
+            return None
         text = self._read(path, 0)
         return MemoryText(path=path, text=text) if text else None
+
+    def _is_own(self, path: Path) -> bool:
+        """Return whether the user has written a file; where a link leads to does not count."""
+        return self._own.contains(path.parent)
 
     def _read(self, path: Path, hops: int) -> str:
         real = path.resolve()
@@ -82,36 +105,56 @@ class MemoryReader:
             reason = "it is not a text" if "\0" in text else f"the memory files have more than {MAX_TOTAL_BYTES} bytes"
             self.problems.append(f"{path}: was left out: {reason}")
             return ""
-        return self._import_files(_strip_comments(text), path, hops).strip()
+        return self._import_files(text, path, hops).strip()
 
-    def _import_files(self, text: str, origin: Path, hops: int) -> str:
+    def _import_files(self, whole: str, origin: Path, hops: int) -> str:
         """Replace ``@path`` outside of code by the text of the file."""
         lines, fence = list[str](), ""
-        for line in text.splitlines(keepends=True):
+        for line in _strip_comments(whole).splitlines(keepends=True):
             mark = _FENCE.match(line)
             if not fence and mark is None:
                 parts = _CODE_SPAN.split(line)
-                parts[::2] = [_IMPORT.sub(partial(self._import, origin, hops), part) for part in parts[::2]]
+                parts[::2] = [_IMPORT.sub(partial(self._import, whole, origin, hops), part) for part in parts[::2]]
                 line = "".join(parts)
             elif mark is not None:
-                fence = mark[1] if not fence else "" if mark[1].startswith(fence) else fence
+                ends = mark[1].startswith(fence) and not mark[2].strip()
+                fence = mark[1] if not fence else "" if ends else fence
             lines.append(line)
         return "".join(lines)
 
-    def _import(self, origin: Path, hops: int, match: "re.Match[str]") -> str:
+    def _import(self, whole: str, origin: Path, hops: int, match: "re.Match[str]") -> str:
         name = match[1].replace("\\ ", " ")
-        path = Path(os.path.normpath(origin.parent / Path(name).expanduser()))
+        path = Path(os.path.normpath(origin.parent / os.path.expanduser(name)))  # noqa: PTH111  # Path's raises
+        problem = ""
         if not _is_file(path):
-            if "/" in name or path.suffix:
-                self.problems.append(f"{origin}: @{name}: there is no such file")
-            return match[0]
-        if hops >= MAX_HOPS:
-            self.problems.append(f"{origin}: @{name}: imports are nested deeper than {MAX_HOPS}")
-            return match[0]
-        if not self._may_import(path):
-            self.problems.append(f"{origin}: @{name}: is outside of the project, so it is not imported")
-            return match[0]
-        return self._read(path, hops + 1) + match[2]
+            problem = "there is no such file" if _looks_like_path(name) else ""
+        elif hops >= MAX_HOPS:
+            problem = f"imports are nested deeper than {MAX_HOPS}"
+        else:
+            problem = self._find_import_problem(path, origin)
+            if not problem:
+                return self._read(path, hops + 1) + match[2]
+        if problem:
+            line = whole.count("\n", 0, max(whole.find(f"@{match[1]}"), 0)) + 1
+            self.problems.append(f"{origin}:{line}: @{name}: {problem}")
+        return match[0]
+
+    def _find_import_problem(self, path: Path, origin: Path) -> str:
+        """Return why a file must not be imported: outside of the project only texts of the user's folder may be."""
+        if self._scope is None:
+            return ""
+        is_text = os.path.realpath(path).lower().endswith(TEXT_SUFFIXES)
+        problem = self._scope.find_problem(path)
+        if self._is_own(origin):
+            return problem if not is_text else ""
+        if not self._scope.contains(path):
+            return "is outside of the project, so it is not imported"
+        return "is not a text, so it is not imported" if self._own.contains(path) and not is_text else problem
+
+
+def _looks_like_path(name: str) -> bool:
+    """Return whether ``@name`` is meant as a file, and not as a package (``@scope/name``) or a person."""
+    return name.startswith(("./", "../", "~/", "/")) or name.lower().endswith(TEXT_SUFFIXES)
 
 
 def _is_file(path: Path) -> bool:
@@ -139,7 +182,9 @@ def memory_folders(cwd: Path) -> list[Path]:
 def has_nested_memory(cwd: Path) -> bool:
     """Return whether a folder below ``cwd`` has memory files; only the first folders are searched."""
     for count, (folder, folders, files) in enumerate(os.walk(cwd)):
-        if Path(folder) != cwd and ("CLAUDE.md" in files or FALLBACK_NAME in files):
+        names = (*MEMORY_NAMES, FALLBACK_NAME)
+        in_folder = ".claude" in folders and Path(folder, MEMORY_NAMES[1]).is_file()
+        if Path(folder) != cwd and (in_folder or any(name in files for name in names)):
             return True
         if count >= MAX_SEARCHED_FOLDERS:
             return True  # it may have some
@@ -155,29 +200,45 @@ def _is_own(folder: Path) -> bool:
     return info.st_uid in (0, os.geteuid()) and not info.st_mode & 0o002
 
 
-def load_rules(folders: Iterable[Path], problems: list[str]) -> list[MemoryText]:
-    """Return the rules of folders, in the order of the folders and then of their numbers and names."""
+def load_rules(
+    folders: Iterable[Path], problems: list[str], scope: FileScope | None = None, project: Path | None = None
+) -> list[MemoryText]:
+    """Return the rules of folders, in the order of the folders and then of their numbers and names.
+
+    Patterns are relative to ``project``, by default to the folder with the ``.claude`` folder of the rules.
+    """
     rules: list[MemoryText] = []
     for folder in folders:
-        for path in sorted(_list_markdown(folder, set()), key=lambda path: _rule_order(path, folder)):
-            text = _read_part(path, problems)
+        base = str(project or folder.parents[1])
+        found = sorted(_list_markdown(folder, set()), key=lambda path: _rule_order(path, folder))
+        for path in found:
+            text = _read_part(path, problems, scope)
             if text is None:
                 continue
             parsed = parse_markdown(text)
+            problems += [f"{path}:{line}: {problem}" for line, problem in parsed.problems]
+            patterns = [text for text in parsed.names("paths", "globs", spaces=False) or () if _is_pattern(text)]
             if parsed.body.strip():
-                patterns = parsed.names("paths") or ()
-                rules.append(MemoryText(path=path, text=parsed.body.strip(), patterns=patterns))
+                text = parsed.body.strip()
+                rules.append(MemoryText(path=path, text=text, patterns=tuple(patterns), folder=base))
     return rules
 
 
-def load_output_style(name: str, folders: Iterable[Path], problems: list[str]) -> MemoryText | None:
+def _is_pattern(text: str) -> bool:
+    return all(text.count(first) == text.count(last) for first, last in ("[]", "{}"))
+
+
+def load_output_style(
+    name: str, folders: Iterable[Path], problems: list[str], scope: FileScope | None = None
+) -> MemoryText | None:
     """Return the output style with a name, of the first folder that has it; the name ``default`` stands for none."""
     known: list[str] = []
     for path in (path for folder in folders for path in _list_markdown(folder, set())):
-        text = _read_part(path, problems)
+        text = _read_part(path, problems, scope)
         parsed = parse_markdown(text or "")
         title = parsed.text("name") or path.stem
         if name.lower() in (title.lower(), path.stem.lower()):
+            problems += [f"{path}:{line}: {problem}" for line, problem in parsed.problems]
             return MemoryText(path=path, text=parsed.body.strip(), name=title)
         known.append(title)
     if name.lower() not in ("", "default"):
@@ -185,7 +246,11 @@ def load_output_style(name: str, folders: Iterable[Path], problems: list[str]) -
     return None
 
 
-def _read_part(path: Path, problems: list[str]) -> str | None:
+def _read_part(path: Path, problems: list[str], scope: FileScope | None) -> str | None:
+    problem = scope.find_problem(path) if scope is not None and os.path.realpath(path) != str(path) else ""
+    if problem:
+        problems.append(f"{path}: {problem}")
+        return None
     try:
         return read_text(path, MAX_FILE_BYTES)
     except OSError as error:
@@ -204,7 +269,11 @@ def _list_markdown(folder: Path, seen: set[Path]) -> Iterator[Path]:
     if real in seen or not folder.is_dir():
         return
     seen.add(real)
-    for path in sorted(folder.iterdir()):
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError:
+        return
+    for path in paths:
         if path.is_dir():
             yield from _list_markdown(path, seen)
         elif path.suffix.lower() == ".md":

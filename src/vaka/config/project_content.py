@@ -3,17 +3,13 @@
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
-from vaka.config.claude_settings import (
-    CLAUDE_FOLDER,
-    SettingsFile,
-    find_project_folder,
-    load_settings_files,
-    managed_folders,
-)
-from vaka.config.components import Components, components_in_force
+from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, load_settings_files, managed_folders
+from vaka.config.components import Components, components_in_force, project_folders
+from vaka.config.file_scope import FileScope
 from vaka.config.memory_files import (
     MemoryReader,
     MemoryText,
@@ -22,7 +18,7 @@ from vaka.config.memory_files import (
     load_rules,
     memory_folders,
 )
-from vaka.config.settings import ConfigContext
+from vaka.config.settings import ConfigContext, repository_root_of
 
 
 class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +30,10 @@ class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryText, ...] = ()
     rules: tuple[MemoryText, ...] = ()
     style: MemoryText | None = None
+    excludes: tuple[str, ...] = ()
+    """Patterns of memory files that are not read."""
+    scope: FileScope = FileScope(folders=())
+    """The files that memory may come from."""
     has_file_texts: bool = False
     """Whether there are texts that only work on some files needs: rules with patterns, or nested memory files."""
     problems: tuple[str, ...] = ()
@@ -54,13 +54,15 @@ class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
 
         Nested memory files are those in folders between the project and the file.
         """
+        path = Path(os.path.normpath(path))
         try:
             relative = path.relative_to(self.root)
         except ValueError:
             return []
         seen = {*known, *(str(memory.path) for memory in self.memory)}
-        rules = [rule for rule in self.rules if rule.patterns and rule.applies_to(str(relative))]
-        reader = MemoryReader(may_import=lambda file: file.is_relative_to(self.root))
+        rules = [rule for rule in self.rules if rule.patterns and rule.applies_to(str(path))]
+        given = [*(memory.path for memory in self.memory), *map(Path, known)]
+        reader = MemoryReader(excludes=self.excludes, scope=self.scope, known=given)
         folders = [self.root.joinpath(*relative.parts[:count]) for count in range(1, len(relative.parts))]
         nested = [memory for folder in folders for memory in reader.load_folder(folder)]
         return [text for text in (*nested, *rules) if str(text.path) not in seen]
@@ -80,32 +82,41 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
         context = ConfigContext(cwd=Path(folder or ".").absolute(), home=Path.home(), environ=os.environ)
         further = Path(self.settings_file) if self.settings_file else None
         files = load_settings_files(context, settings=further, trust=self.trusted)
-        return load_project_content(context, files, [Path(folder) for folder in self.plugin_dirs])
+        plugin_dirs = [Path(folder) for folder in self.plugin_dirs]
+        return load_project_content(context, files, plugin_dirs, trusted=self.trusted)
 
 
 def load_project_content(
-    context: ConfigContext, files: Sequence[SettingsFile] = (), plugin_dirs: Iterable[Path] = ()
+    context: ConfigContext,
+    files: Sequence[SettingsFile] = (),
+    plugin_dirs: Iterable[Path] = (),
+    *,
+    trusted: bool = True,
 ) -> ProjectContent:
     """Return the content that holds for the working folder; ``files`` are the settings files in force."""
-    home, root = context.home / CLAUDE_FOLDER, find_project_folder(context.cwd, context.home)
-    components = components_in_force(context, plugin_dirs)
+    home, projects = context.home / CLAUDE_FOLDER, project_folders(context)
+    root = projects[0].parent if projects else context.cwd
+    components = components_in_force(context, plugin_dirs, files, trusted=trusted)
     problems = [*components.problems]
-    excludes = [str(text) for file in files for text in file.document.get("claudeMdExcludes") or ()]
+    excludes = [text for file in files for text in _texts(file.document.get("claudeMdExcludes"))]
     style_name = next((str(name) for file in reversed(files) if (name := file.document.get("outputStyle"))), "")
-    trusted = {folder.resolve() for folder in (home, root or context.cwd, context.cwd)}
-    reader = MemoryReader(
-        excludes=excludes, may_import=lambda path: any(path.resolve().is_relative_to(folder) for folder in trusted)
-    )
+    scope = FileScope.of([root, repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
+    reader = MemoryReader(excludes=excludes, scope=scope, own=(*managed_folders(), home))
     own = [reader.load(folder / "CLAUDE.md") for folder in (*managed_folders(), home)]
     memory = [text for text in own if text is not None]
     memory += [text for folder in memory_folders(context.cwd) for text in reader.load_folder(folder)]
-    parts = [home, *([root / CLAUDE_FOLDER] if root is not None else [])]
-    rules = load_rules([folder / "rules" for folder in parts], problems)
+    rules = load_rules([home / "rules"], problems, project=root)
+    rules += load_rules([folder / "rules" for folder in reversed(projects)], problems, scope)
     plugin_styles = [plugin.root / "output-styles" for plugin in components.plugins]
-    styles = [*(folder / "output-styles" for folder in reversed(parts)), *plugin_styles]
-    style = load_output_style(style_name, styles, problems) if style_name else None
+    styles = [*(folder / "output-styles" for folder in (*projects, home)), *plugin_styles]
+    style = load_output_style(style_name, styles, problems, scope) if style_name else None
     return ProjectContent(
         has_file_texts=any(rule.patterns for rule in rules) or has_nested_memory(context.cwd),
-        root=context.cwd, components=components, memory=tuple(memory), rules=tuple(rules),
-        style=style, problems=(*problems, *reader.problems),
+        root=context.cwd, components=components, memory=tuple(memory), rules=tuple(rules), scope=scope,
+        excludes=tuple(excludes), style=style, problems=(*problems, *reader.problems),
     )  # fmt: skip
+
+
+def _texts(value: object) -> list[str]:
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    return [item for item in items if isinstance(item, str)]

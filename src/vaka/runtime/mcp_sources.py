@@ -21,8 +21,8 @@ from vaka.config.claude_settings import (
     project_server_files,
     settings_env,
 )
-from vaka.config.components import Plugin, find_plugins
 from vaka.config.documents import is_inline_json, parse_tolerant_json
+from vaka.config.plugins import Plugin, find_plugins
 from vaka.config.settings import ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers

@@ -9,7 +9,9 @@ import click
 from vaka.cli import options
 from vaka.cli.bootstrap import config_context, print_notes
 from vaka.cli.render import print_json, print_table
+from vaka.config.claude_settings import load_settings_files
 from vaka.config.components import AgentFile, CommandFile, Component, Components, Skill, components_in_force
+from vaka.core.types.errors import ConfigError
 
 
 def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Component]]) -> click.Group:
@@ -25,11 +27,17 @@ def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Co
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all fields.")
     @click.option(
         "--plugin-dir", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
-        help="A plugin, or a folder of plugins; may be repeated.",
+        help="A plugin, a folder of plugins or a marketplace; may be repeated.",
     )  # fmt: skip
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
     def list_components(as_json: bool, plugin_dir: tuple[Path, ...], verbose: bool) -> None:
-        found = components_in_force(config_context(), plugin_dir)
+        context, unreadable = config_context(), list[str]()
+        try:
+            files = load_settings_files(context)
+        except ConfigError as error:  # what they switch off is listed then
+            files = []
+            unreadable.append(str(error))
+        found = components_in_force(context, plugin_dir, files)
         items = select(found)
         first = {component.name: component for component in reversed(items)}
         if as_json:
@@ -37,7 +45,7 @@ def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Co
         else:
             rows = [(item.name, _origin_of(item), item.description) for item in items]
             print_table(("NAME", "SOURCE", "DESCRIPTION"), rows)
-        print_notes(found.problems, (problem for item in items for problem in item.problems))
+        print_notes(unreadable, found.problems, (problem for item in items for problem in item.problems))
 
     return group
 
