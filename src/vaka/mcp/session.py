@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from vaka.core.types.errors import McpError
 from vaka.mcp.definition import McpServer
 from vaka.mcp.stdio import ServerLog, ServerStreams, StartServer
-from vaka.mcp.tools import CallHandlers, Elicitation, ListedTool, SessionExpired, SessionLost
+from vaka.mcp.tools import CallHandlers, Elicitation, ListedTool, SessionExpired, SessionLost, check_schemas
 
 MAX_MESSAGE_BYTES = 64 << 20
 MAX_PAGES = 100
@@ -417,11 +417,12 @@ class _StaleHeaders(McpError, code="mcp_headers"):
 
 def _listed_tool(tool: types.Tool) -> ListedTool:
     hints = tool.annotations
-    return ListedTool(
+    listed = ListedTool(
         name=tool.name, description=tool.description or "", parameters=tool.input_schema, output=tool.output_schema,
         title=tool.title or (hints.title if hints and hints.title else ""),
         reads=bool(hints and hints.read_only_hint), idempotent=bool(hints and hints.idempotent_hint),
     )  # fmt: skip
+    return check_schemas(listed)
 
 
 def _first_error(error: BaseException) -> BaseException:

@@ -54,6 +54,8 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     """The server says that a call changes nothing."""
     idempotent: bool = False
     """The server says that a second call with equal arguments changes nothing more."""
+    fault: str = ""
+    """Why it is not offered to models."""
 
     @property
     def digest(self) -> str:
@@ -110,6 +112,14 @@ def tool_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
         return name
     digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:8]
     return f"{name[: MAX_NAME - 9]}_{digest}"
+
+
+def check_schemas(tool: ListedTool) -> ListedTool:
+    """Return a tool without a schema that could harm who reads it: it then has a fault, or no schema of its output."""
+    fault = find_schema_fault(tool.parameters)
+    if fault:
+        return ListedTool(name=tool.name, fault=fault)
+    return msgspec.structs.replace(tool, output=None) if tool.output and find_schema_fault(tool.output) else tool
 
 
 def find_schema_fault(schema: Any) -> str:
@@ -171,7 +181,7 @@ def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[L
     for tool in sorted(tools, key=lambda tool: tool.name):
         if (server.enabled_tools and tool.name not in server.enabled_tools) or tool.name in server.disabled_tools:
             continue
-        fault = find_schema_fault(tool.parameters) or ("it is listed twice" if tool.name in found else "")
+        fault = tool.fault or ("it is listed twice" if tool.name in found else "")
         if not fault and len(found) == MAX_TOOLS:
             fault = f"the server has more than {MAX_TOOLS} tools"
         if fault:

@@ -1,0 +1,122 @@
+"""MCP servers behind real sockets: one of the library for all eras, and a plain one that forgets its sessions."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from typing import Any, cast
+
+import mcp_types as types
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncGenerator[str]:
+    """Serve an application on a free port of this machine and yield its address."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        config = uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=1, ws="none")
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(cast("Any", server)._serve(sockets=[listener]))  # without signal handlers
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
+
+
+def library_server() -> MCPServer:
+    """Return a server of the library with tools, resources and prompts."""
+    server = MCPServer("library", log_level="CRITICAL")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool()
+    async def report(ctx: Context) -> str:
+        """Report progress."""
+        await ctx.report_progress(1, 2, "half")
+        return "done"
+
+    @server.tool()
+    async def where(ctx: Context) -> str | types.InputRequiredResult:
+        """Ask for a city."""
+        answers = ctx.input_responses
+        if answers is not None and isinstance(answers["city"], types.ElicitResult):
+            return str(answers["city"].content)
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        form = types.ElicitRequestFormParams(message="Where?", requested_schema=schema)
+        return types.InputRequiredResult(input_requests={"city": types.ElicitRequest(params=form)})
+
+    @server.tool()
+    async def grow(ctx: Context) -> str:
+        """Add a tool."""
+        server.add_tool(lambda: "more", name="more", description="More.")
+        await ctx.notify_tools_changed()
+        return "grown"
+
+    @server.resource("note://one", mime_type="text/plain")
+    def note() -> str:
+        """The first note."""
+        return "remember"
+
+    @server.prompt()
+    def greet(name: str, tone: str = "kind") -> str:
+        """Greet a person."""
+        return f"Say something {tone} to {name}."
+
+    return server
+
+
+class ForgetfulServer:
+    """A server of the handshake era whose sessions end when ``forget`` is called."""
+
+    def __init__(self) -> None:
+        self.sessions: set[str] = set()
+        self.headers: list[dict[str, str]] = []
+        self.calls: list[str] = []
+        self.opened = 0
+
+    def forget(self) -> None:
+        self.sessions.clear()
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/mcp", self._handle, methods=["POST", "DELETE"])])
+
+    async def _handle(self, request: Request) -> Response:
+        self.headers.append(dict(request.headers))
+        if request.method == "DELETE":
+            return Response(status_code=204)
+        message = await request.json()
+        method, id = message["method"], message.get("id")
+        if method == "initialize":
+            self.opened += 1
+            self.sessions.add(str(self.opened))
+            result: dict[str, Any] = {
+                "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                "serverInfo": {"name": "forgetful", "version": "1"},
+            }  # fmt: skip
+            return self._answer(id, result, {"mcp-session-id": str(self.opened)})
+        if method == "server/discover":
+            return JSONResponse({"error": "what?"}, status_code=400)
+        if request.headers.get("mcp-session-id") not in self.sessions:
+            return Response(status_code=404)
+        if id is None:
+            return Response(status_code=202)
+        if method == "tools/list":
+            schema: dict[str, Any] = {"type": "object", "properties": {}}
+            hints = {"readOnlyHint": True}
+            safe = {"name": "look", "inputSchema": schema, "annotations": hints}
+            return self._answer(id, {"tools": [safe, {"name": "act", "inputSchema": schema}]})
+        self.calls.append(message["params"]["name"])
+        return self._answer(id, {"content": [{"type": "text", "text": f"session {self.opened}"}]})
+
+    def _answer(self, id: Any, result: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+        return JSONResponse({"jsonrpc": "2.0", "id": id, "result": result}, headers=headers)

@@ -1,0 +1,82 @@
+"""A connection leaves nothing behind, however it ends, and is not tried again too early."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mcp.http_servers import library_server, serving
+from tests.mcp.test_servers_in_turns import SERVER
+from vaka.errors import McpError
+from vaka.mcp.client import McpConnection
+from vaka.mcp.definition import McpServer
+from vaka.mcp.stdio import process_starter
+from vaka.mcp.tools import CallHandlers, ListedTool
+
+START = process_starter(dict(os.environ))
+ECHO = ListedTool(name="echo", reads=True)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
+
+
+async def connect_and_close(server: McpServer, cycles: int) -> None:
+    """Connect and close; every third time without waiting for the connection."""
+    for number in range(cycles):
+        connection = McpConnection(server, START)
+        if number % 3:
+            await connection.start()
+            assert connection.state == "ready", connection.reason
+        else:
+            connection.begin()
+            await asyncio.sleep(0)
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("cycles", [9, pytest.param(1_000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+async def test_cycles_of_connecting_and_closing_leave_no_task_no_process_and_no_file(cycles: int) -> None:
+    stdio = McpServer(name="p", command=sys.executable, args=("-S", "-E", str(SERVER)))
+    async with serving(library_server().streamable_http_app()) as url:
+        http = McpServer(name="h", transport="http", url=f"{url}/mcp")
+        for server in (stdio, http):
+            await connect_and_close(server, 3)
+            before = (len(asyncio.all_tasks()), open_files(), children())
+            await connect_and_close(server, cycles)
+            after = (len(asyncio.all_tasks()), open_files(), children())
+            assert after[::2] == before[::2]
+            assert after[1] <= before[1] + 2  # connections that the HTTP server keeps for a moment
+
+
+async def test_a_server_that_keeps_failing_is_left_alone_for_longer_and_longer(tmp_path: Path) -> None:
+    now = 0.0
+    log = tmp_path / "starts"
+    script = f"echo x >> {log}; exit 1"
+    server = McpServer(name="p", command="/bin/sh", args=("-c", script))
+    connection = McpConnection(server, START, clock=lambda: now)
+    for wait, starts in ((0.0, 1), (1.0, 1), (4.0, 2), (5.0, 2), (5.0, 3)):
+        now += wait
+        with pytest.raises(McpError, match="the MCP server 'p' is not available"):
+            await connection.call(ECHO, {"text": "hi"}, CallHandlers())
+        assert log.read_text("ascii").count("x") == starts
+    await connection.aclose()
+
+
+async def test_a_server_that_ignores_the_end_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vaka.mcp.stdio.EXIT_SECONDS", 0.1)
+    pids = tmp_path / "pids"
+    script = f"trap '' TERM; sleep 1000 & echo $! $$ > {pids}; exec 3<&0; {sys.executable} -S -E {SERVER} <&3; wait"
+    connection = McpConnection(McpServer(name="p", command="/bin/sh", args=("-c", script)), START)
+    await connection.start()
+    assert connection.state == "ready", connection.reason
+    await connection.aclose()
+    for pid in pids.read_text("ascii").split():
+        assert not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text("ascii")

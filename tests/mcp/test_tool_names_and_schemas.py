@@ -1,0 +1,85 @@
+"""Names fit all providers, and schemas that could harm are left out with a reason."""
+
+import re
+from typing import Any
+
+import pytest
+
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import Text
+from vaka.mcp.definition import McpServer
+from vaka.mcp.tools import MAX_TEXT, ListedTool, check_schemas, make_spec, read_result, select_tools, tool_name
+
+
+def test_names_have_the_characters_and_the_length_that_all_providers_accept_and_are_unique() -> None:
+    taken: set[str] = set()
+    pairs = [
+        ("git hub", "issues/list"),
+        ("git hub", "issues.list"),
+        ("s", "x" * 90),
+        ("s", "x" * 91),
+        ("s", ""),
+        ("é", "日本"),
+    ]
+    for server, tool in pairs:
+        name = tool_name(server, tool, taken)
+        assert re.fullmatch(r"mcp__[A-Za-z0-9_-]{1,59}", name), name
+        assert len(name) <= 64
+        assert name not in taken
+        taken.add(name)
+    assert tool_name("git hub", "issues/list") == "mcp__git_hub__issues_list"
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"x": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"$ref": "https://evil.example/schema.json"}, "outside of itself"),
+        ({"properties": {"x": {"$ref": "file:///etc/passwd"}}}, "outside of itself"),
+        (nested(2_000), "levels deep"),
+        ({"properties": {"x": {"pattern": "^(a+)+$"}}}, "pattern"),
+        ({"patternProperties": {"(x*)*y": {}}}, "pattern"),
+        ({"description": "x" * 300_000}, "bytes"),
+        ([], "not an object"),
+    ],
+)
+def test_a_tool_with_a_harmful_schema_is_left_out_with_a_reason(schema: Any, reason: str) -> None:
+    tools = [ListedTool(name="bad", parameters=schema), ListedTool(name="good", parameters=nested(3), output=schema)]
+    tools = [check_schemas(tool) for tool in tools]
+    assert tools[1].output is None or schema == []
+    found, (note,) = select_tools(McpServer(name="s", command="x"), tools)
+    assert [tool.name for tool in found] == ["good"]
+    assert note.startswith("the tool 'bad' of the MCP server 's' is left out: ")
+    assert reason in note
+
+
+def test_the_whole_schema_is_kept_and_claims_of_strangers_change_no_effect() -> None:
+    schema = {"$defs": {"a": {"type": "string"}}, "anyOf": [{"required": ["x"]}], "additionalProperties": False,
+              "type": "object", "properties": {"x": {"$ref": "#/$defs/a", "default": None}}}  # fmt: skip
+    tool = ListedTool(name="t", description="d" * 10_000, parameters=schema, reads=True)
+    stranger = make_spec(McpServer(name="s", command="x", origin="/p/.mcp.json"), tool, "mcp__s__t")
+    assert stranger.parameters == schema
+    assert (stranger.effect, stranger.layer, len(stranger.description)) == ("once", "mcp", 4_001)
+    assert make_spec(McpServer(name="s", command="x"), tool, "mcp__s__t").effect == "read"
+
+
+def test_only_the_tools_that_a_definition_names_are_offered() -> None:
+    server = McpServer(name="s", command="x", enabled_tools=("a", "b", "gone"), disabled_tools=("b",))
+    found, notes = select_tools(server, [ListedTool(name=name) for name in "cba"])
+    assert [tool.name for tool in found] == ["a"]
+    assert notes == ["the MCP server 's' has no tool 'gone', which its definition names"]
+
+
+def test_a_result_that_is_too_long_is_cut_and_one_that_is_odd_is_shown() -> None:
+    blocks = [{"type": "text", "text": "x" * MAX_TEXT}, {"type": "text", "text": "rest"}, {"type": "new", "a": 1}, "?"]
+    result = read_result(CallId("c"), {"content": blocks})
+    assert [len(part.text) > 0 for part in result.content if isinstance(part, Text)] == [True, True, True]
+    assert result.content[1] == Text(text="\n[cut: 4 more characters]")
+    failed = read_result(CallId("c"), {"isError": True})
+    assert (failed.failed, failed.text) == (True, "the tool failed and said nothing about it")
