@@ -14,6 +14,7 @@ import vaka
 import vaka.content as vaka_content
 import vaka.errors as vaka_errors
 import vaka.events as vaka_events
+from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, Body
 
@@ -180,7 +181,24 @@ def _order_of(body: type[Body]) -> tuple[str, int]:
     return body.channel, list(BODY_TYPES).index(body.type)
 
 
-PAGES = {"python.md": python_page, "events.md": events_page}
+def claude_settings_page() -> str:
+    """Return the page of the keys of ``.claude`` settings."""
+    counts = {"yes": "counts", "trusted": "counts if the folder is trusted", "never": "does not count"}
+    effects = [
+        f"| `{key.name}` | {EXPECTED_VALUES[key.kind]} | {key.effect} | {counts[key.project]} |"
+        for key in CLAUDE_KEYS.values() if key.effect
+    ]  # fmt: skip
+    others = [f"| `{key.name}` | {key.instead} |" for key in CLAUDE_KEYS.values() if not key.effect]
+    return "\n".join([
+        "# Keys of `.claude` settings", "",
+        "[Bring your `.claude` folder](../guides/claude-folder.md#settings) explains the layers and their order.",
+        "", "| key | value | effect | value of a project |", "|---|---|---|---|", *effects, "",
+        "These are accepted and have no effect here; `vaka config validate` lists those that a file has:", "",
+        "| key | why, or what to use |", "|---|---|", *others, "",
+    ])  # fmt: skip
+
+
+PAGES = {"claude-settings.md": claude_settings_page, "python.md": python_page, "events.md": events_page}
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ def write_settings(shell: Shell, name: str = ".claude/settings.json", **document
 def test_the_mode_in_force_is_shown_with_the_file_that_sets_it(shell: Shell) -> None:
     path = write_settings(shell, permissions={"defaultMode": "plan"})
     shown = shell.vaka("config", "show", "--origin", "--json").json
-    assert shown["permission_mode"] == {"value": "plan", "origin": path}
+    assert shown["permission_mode"] == {"value": "plan", "layer": "project", "origin": f"{path}:1"}
     assert shell.vaka("config", "get", "permission_mode").out.strip() == "plan"
     assert shell.vaka("config", "show", "--json", "--permission-mode", "dontAsk").json["permission_mode"] == "dontAsk"
 

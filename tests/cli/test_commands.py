@@ -108,7 +108,9 @@ def test_settings_are_shown_with_their_origin(shell: Shell) -> None:
     shell.write_file("conf/vaka/config.toml", "# mine\n\nmax_steps = 7\n")
     shell.write_file("vaka.toml", 'store = "sqlite:///kept/log.db"\ndeny = ["pay"]\n')
     done = shell.vaka("config", "show", "--origin", "--json", "--trust", "--deny", "boom", VAKA_TIMEOUT="5m")
-    values = {name: (row["value"], row["origin"].replace(str(shell.folder), "")) for name, row in done.json.items()}
+    shown = done.json
+    assert shown.pop("claude") == {}
+    values = {name: (row["value"], row["origin"].replace(str(shell.folder), "")) for name, row in shown.items()}
     assert values["max_steps"] == (7, "/conf/vaka/config.toml:3")
     assert values["store"] == (f"sqlite:///{shell.folder}/kept/log.db", "/vaka.toml:1")
     assert values["deny"] == (["pay", "boom"], "/vaka.toml:2, --deny")
@@ -143,7 +145,7 @@ def test_a_password_is_never_shown(shell: Shell) -> None:
 
 def test_config_path_prints_the_files(shell: Shell) -> None:
     done = shell.vaka("config", "path")
-    assert done.out == f"{shell.folder}/conf/vaka/config.toml (missing)\n"
+    assert done.out.startswith(f"{shell.folder}/conf/vaka/config.toml (missing)\n")
     assert "no project file" in done.err
     shell.write_file("vaka.toml", "")
     assert shell.vaka("config", "path", "--json").json["project"] == f"{shell.folder}/vaka.toml"

@@ -112,7 +112,7 @@ def test_a_wrong_rule_of_a_project_is_left_out_only_if_that_tightens(shell: Shel
     shell.write_file(".claude/settings.json", settings_json(deny=["Bash("]))
     done = check_call(shell, "Bash", {"command": "make"})
     assert (done.code, done.out) == (3, "")
-    assert ".claude/settings.json (project): deny rule 'Bash('" in done.err
+    assert ".claude/settings.json:1 (project): deny rule 'Bash('" in done.err
 
 
 # -------------------------------------------------------------------------------- many at once
@@ -196,13 +196,13 @@ def test_rules_are_listed_with_where_they_come_from(shell: Shell) -> None:
         "mode": "plan",
         "directories": [str(shell.folder), f"{shell.folder}/home/lib"],
         "rules": [
-            {"kind": "deny", "rule": "Bash(curl:*)", "layer": "user", "origin": str(user)},
-            {"kind": "ask", "rule": "Edit(/x)", "layer": "project", "origin": str(project)},
+            {"kind": "deny", "rule": "Bash(curl:*)", "layer": "user", "origin": f"{user}:1"},
+            {"kind": "ask", "rule": "Edit(/x)", "layer": "project", "origin": f"{project}:1"},
             {"kind": "deny", "rule": "WebFetch", "layer": "flag", "origin": "--deny"},
         ],
         "notes": [
-            f"{project}: permissions.denny is not known; did you mean 'deny'?",
-            f"{project} (project): allow rule 'Bash' does not count: this folder is not trusted; --trust counts it",
+            f"{project}:1: permissions.denny is not known; did you mean 'permissions.deny'?",
+            f"{project}:1 (project): allow rule 'Bash' does not count: this folder is not trusted; --trust counts it",
         ],
     }
     table = shell.vaka("permissions", "list")
@@ -235,7 +235,7 @@ def test_broken_settings_stop_a_run_and_nothing_else(shell: Shell) -> None:
     shell.write_file("home/.claude/settings.json", settings_json(deny=["Bash("]))
     done = shell.run("Add.", model=shell.write_script(say_line("Hi.")))
     assert done.code == 3
-    assert "home/.claude/settings.json (user): deny rule 'Bash('" in done.err
+    assert "home/.claude/settings.json:1 (user): deny rule 'Bash('" in done.err
     assert shell.vaka("sessions", "list").code == 0
 
 

@@ -1,19 +1,25 @@
 """Permissions in .claude settings: the files, their order, and errors."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from vaka.config.claude_settings import (
     MAX_SETTINGS_BYTES,
     find_project_folder,
     load_permissions,
+    load_settings_files,
     managed_folders,
     parse_document,
     parse_permission_layer,
+    permission_layer_of,
     read_document,
+    read_settings,
+    settings_model,
 )
 from vaka.config.settings import ConfigContext, load_settings
 from vaka.core.types.errors import ConfigError
@@ -33,7 +39,13 @@ def write_file(path: Path, text: str) -> Path:
 
 
 def load_layers(place: ConfigContext, **more: Any) -> tuple[Layer, ...]:
-    return load_permissions(place, managed=[place.cwd.parent / "etc"], **more).layers
+    layers = load_permissions(place, managed=[place.cwd.parent / "etc"], **more).layers
+    return tuple(msgspec.structs.replace(layer, lines={}) for layer in layers)
+
+
+def read_notes(path: Path, document: object) -> list[str]:
+    """Return what every command notes about a settings file."""
+    return read_settings(write_file(path, json.dumps(document))).problems[1]
 
 
 def test_every_layer_is_read_in_its_place(place: ConfigContext) -> None:
@@ -173,13 +185,62 @@ def test_a_file_of_the_settings_flag_must_exist(place: ConfigContext) -> None:
     assert read_document(place.cwd / "vaka.toml" / "none.json") is None
 
 
-def test_an_unknown_key_is_noted(place: ConfigContext) -> None:
-    notes: list[str] = []
-    layer = parse_permission_layer(
-        {"permissions": {"denny": ["Bash"]}, "model": "x"}, "user", origin="s.json", notes=notes
+def test_an_unknown_key_is_noted_with_its_line_if_it_is_nearly_known(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "s.json", '{\n "permissions": {\n  "denny": ["Bash"]},\n "modle": "x", "zzz": 1}')
+    file = read_settings(path, "user")
+    assert permission_layer_of(file).deny == ()
+    assert file.problems == ([], [
+        f"{path}:3: permissions.denny is not known; did you mean 'permissions.deny'?",
+        f"{path}:4: modle is not known; did you mean 'model'?",
+    ])  # fmt: skip
+
+
+def test_every_wrong_value_is_reported_with_its_line(place: ConfigContext) -> None:
+    user = write_file(place.home / ".claude/settings.json", '{"permissions": {"deny": "Bash",\n"allow": [1]}}')
+    local = write_file(place.cwd / ".claude/settings.local.json", '{\n\n"disallowedTools": {}, "env": 5}')
+    with pytest.raises(ConfigError) as caught:
+        load_layers(place)
+    assert str(caught.value).splitlines() == [
+        f"{user}:1: permissions.deny: expected a list of texts, not 'Bash'",
+        f"{user}:2: permissions.allow: expected a list of texts, not 1",
+        f"{local}:3: disallowedTools: expected a list of texts, not an object",
+    ]
+    assert read_settings(local).problems[1] == [f"{local}:3: env: expected an object with texts, not 5; it is ignored"]
+
+
+def test_comments_and_final_commas_are_read_and_rules_keep_their_lines(place: ConfigContext) -> None:
+    text = (
+        '// mine\r\n{\r\n "permissions": { /* no */\r\n  "deny": [\r\n   "Read(//x)",\r\n   "Bash",\r\n  ],\r\n },}\r\n'
     )
-    assert layer == Layer(name="user", origin="s.json")
-    assert notes == ["s.json: permissions.denny is not known; did you mean 'deny'?"]
+    path = place.home / ".claude/settings.json"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    file = read_settings(path, "user")
+    assert (file.has_comments, file.document) == (True, {"permissions": {"deny": ["Read(//x)", "Bash"]}})
+    layer = permission_layer_of(file)
+    assert [layer.locate(f"deny {rule}") for rule in layer.deny] == [f"{path}:5", f"{path}:6"]
+    for wrong in ("{,}", '{"a": [,]}', '{"a": 1,,}', "/* never ends"):
+        with pytest.raises(ConfigError, match="not JSON"):
+            read_settings(write_file(path, wrong))
+
+
+def test_a_duplicate_key_is_an_error_with_its_line(place: ConfigContext) -> None:
+    path = write_file(place.home / ".claude/settings.json", '{"a": {"deny": 1},\n "deny": 2,\n "a": 3}')
+    with pytest.raises(ConfigError, match=r"settings\.json:3: 'a' appears twice"):
+        load_layers(place)
+    assert path.exists()
+
+
+def test_settings_may_be_json_and_overrides_are_weaker_than_managed_ones(place: ConfigContext) -> None:
+    write_file(place.cwd.parent / "etc/managed-settings.json", '{"model": "managed"}')
+    managed = [place.cwd.parent / "etc"]
+    files = load_settings_files(place, settings=' {"model": "flag"}', overrides={"model": "override"}, managed=managed)
+    assert [(file.layer, file.document["model"]) for file in files] == [
+        ("settings", "flag"), ("override", "override"), ("managed", "managed")
+    ]  # fmt: skip
+    assert settings_model(files)[0] == "managed"
+    with pytest.raises(ConfigError, match="--settings:1: not JSON"):
+        load_settings_files(place, settings="{model}")
+    assert load_settings_files(place, overrides={"env": {"A": "1"}}, managed=[])[-1].layer == "override"
 
 
 def test_only_managed_settings_can_be_exclusive() -> None:
@@ -205,23 +266,23 @@ def test_an_untrusted_vaka_toml_cannot_loosen_the_users_mode(place: ConfigContex
     assert load_settings(place, trust=True)["permission_mode"] == "default"
 
 
-def test_disallowed_tools_are_denied_and_allowed_tools_noted() -> None:
-    notes: list[str] = []
+def test_disallowed_tools_are_denied_and_allowed_tools_noted(tmp_path: Path) -> None:
     document = {"disallowedTools": ["WebFetch"], "allowedTools": ["Bash"], "permissions": {"deny": ["Read(.env)"]}}
-    layer = parse_permission_layer(document, "user", origin="settings.json", notes=notes)
+    layer = parse_permission_layer(document, "user", origin="settings.json")
     assert layer.deny == ("Read(.env)", "WebFetch")
     assert layer.allow == ()
-    assert notes == ["settings.json: allowedTools does not count; write permissions.allow"]
+    path = tmp_path / "s.json"
+    assert read_notes(path, document) == [f"{path}:1: allowedTools does not count; write permissions.allow"]
     with pytest.raises(ConfigError, match=r"settings\.json: disallowedTools: expected a list of texts, not 'Bash'"):
         parse_permission_layer({"disallowedTools": "Bash"}, "user", origin="settings.json")
 
 
-def test_keys_of_claude_code_are_accepted_without_a_note() -> None:
-    notes: list[str] = []
+def test_keys_of_claude_code_are_accepted_without_a_note(tmp_path: Path) -> None:
     document = {
         "$schema": "x", "env": {"A": "b"}, "statusLine": {"type": "command", "padding": 0}, "model": "opus",
         "hooks": {"Stop": [{"hooks": []}]}, "enabledPlugins": {"a@b": True}, "enableAllProjectMcpServers": True,
         "permissions": {"disableAutoMode": "disable", "defaultMode": "delegate", "ask": None},
+        "sandbox": {"network": {"httpProxyPort": None}}, "claudeMdExcludes": ["a"], "includeCoAuthoredBy": False,
     }  # fmt: skip
-    assert parse_permission_layer(document, "project", notes=notes).mode == "delegate"
-    assert notes == []
+    assert parse_permission_layer(document, "project").mode == "delegate"
+    assert read_notes(tmp_path / "s.json", document) == []

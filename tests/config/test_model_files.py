@@ -278,7 +278,7 @@ MERGES = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}\n" for 
             '{"api_key": "sesame-open-up",\n nope}',
             "m.json:2: not JSON: Expecting property name enclosed in double quotes (column 2)",
         ),
-        ("m.json", '{"a": 1, "a": 2}', "m.json: 'a' appears twice"),
+        ("m.json", '{"a": 1, "a": 2}', "m.json:1: 'a' appears twice"),
         ("m.json", "[" * 100_000, "m.json: not JSON: nested too deep, or a number has too many digits"),
         ("m.json", "[1" + "0" * 5000 + "]", "m.json: not JSON: nested too deep, or a number has too many digits"),
         ("m.json", "[]", "m.json: expected a table, got a list"),

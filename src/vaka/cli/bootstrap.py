@@ -23,8 +23,11 @@ from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.render import StatusLine, as_printable
 from vaka.cli.strings import translate, use_language
 from vaka.config.claude_settings import (
+    ALLOWED_HOSTS,
+    MANAGED,
     MODEL_TIERS,
     SettingsFile,
+    allowed_hosts_of,
     load_permissions,
     load_settings_files,
     may_have_content,
@@ -34,10 +37,12 @@ from vaka.config.claude_settings import (
     sandboxed_programs,
     settings_env,
     settings_model,
+    settings_sandbox,
 )
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import (
     ConfigContext,
+    SettingLayer,
     Settings,
     SettingValue,
     data_folder,
@@ -101,15 +106,23 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
 
 
 def _apply_claude_settings(settings: Settings) -> None:
-    """Apply ``model`` and ``env`` of ``.claude`` settings: the model unless vaka's own settings name one.
+    """Apply what ``.claude`` settings say about the model, the sandbox and variables, unless vaka's own say it.
 
-    A tier counts only if vaka's settings define it.
+    A tier counts only if vaka's settings define it. The administrator's sandbox counts in any case.
     """
     files = claude_files_of(settings)
-    model, origin = settings_model(files)
+    model, origin, layer = settings_model(files)
     known = model not in MODEL_TIERS.values() or model in settings["tiers"]
     if model and known and settings.values["model"].layer == "default":
-        settings.values["model"] = SettingValue(model, origin, "user")
+        settings.values["model"] = SettingValue(model, origin, cast("SettingLayer", layer))
+    sandbox, origin, layer = settings_sandbox(files)
+    if sandbox and (layer == MANAGED or settings.values["sandbox"].layer == "default"):
+        settings.values["sandbox"] = SettingValue(sandbox, origin, cast("SettingLayer", layer))
+    for file in files:
+        hosts = allowed_hosts_of(file)
+        if hosts:
+            origin = file.locate(ALLOWED_HOSTS)
+            settings.add(SETTING_KEYS["command_host"], SettingValue(hosts, origin, cast("SettingLayer", file.layer)))
     for name, value in settings_env(files).items():
         os.environ.setdefault(name, value)
 
@@ -120,9 +133,11 @@ def permission_mode_of(settings: Settings) -> SettingValue:
         config_context(), settings=_further_file_of(settings), flags=settings, trust=settings.trusted
     ).layers
     mode = resolve_mode(layers, [])
-    origins = [layer.origin for layer in layers if layer.mode and parse_mode(layer.mode) == mode]
     known = settings.values["permission_mode"]
-    return known if known.value == mode else SettingValue(mode, origins[-1] if origins else "default", known.layer)
+    setting = [layer for layer in layers if layer.mode and parse_mode(layer.mode) == mode]
+    if known.value == mode or not setting:
+        return known if known.value == mode else SettingValue(mode)
+    return SettingValue(mode, setting[-1].locate("mode"), cast("SettingLayer", setting[-1].name))
 
 
 def policy_from_settings(settings: Settings) -> LayeredPolicy:
@@ -140,8 +155,8 @@ def claude_files_of(settings: Settings) -> list[SettingsFile]:
     return load_settings_files(config_context(), settings=_further_file_of(settings), trust=settings.trusted)
 
 
-def _further_file_of(settings: Settings) -> Path | None:
-    return Path(settings.claude_file).expanduser() if settings.claude_file else None
+def _further_file_of(settings: Settings) -> str | None:
+    return settings.claude_file or None
 
 
 def hook_options(settings: Settings) -> dict[str, Any]:

@@ -165,7 +165,7 @@ policy_options = group_options(
     click.option("--confirm", multiple=True, metavar="RULE", help="What a person must approve; may be repeated."),
     click.option("--deny", multiple=True, metavar="RULE", help="What must not run; may be repeated, and wins."),
     click.option(
-        "--settings", metavar="FILE", help="One more file of .claude settings: its permission rules apply, too."
+        "--settings", metavar="FILE|JSON", help="One more file of .claude settings, or the settings themselves."
     ),
     click.option(
         "--ask", type=setting_choice("ask"),

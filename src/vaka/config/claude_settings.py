@@ -1,34 +1,43 @@
-"""Permissions in ``.claude`` settings: read each layer, and add or remove allow rules in a file."""
+"""``.claude`` settings: the file of each layer, and what they set."""
 
-import json
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
-from vaka.config.documents import parse_json, read_errors, replace_file, suggest
+from vaka.config.claude_keys import check_document, type_name, value_at
+from vaka.config.documents import (
+    JsonPath,
+    blank_comments,
+    is_inline_json,
+    iter_json_lines,
+    json_line_of,
+    parse_json,
+    read_errors,
+)
 from vaka.config.settings import ConfigContext, Settings, repository_root_of
-from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.errors import ConfigError
 from vaka.core.types.tool import Layer
-
-if sys.platform != "win32":
-    import fcntl
 
 CLAUDE_FOLDER = ".claude"
 
 LOCAL_SETTINGS = "settings.local.json"
 """One user's settings in a project; not shared with the project."""
 USER_SETTINGS = "settings.json"
+FLAG_FILE = "settings"
+"""The layer of ``--settings``."""
+OVERRIDE = "override"
+"""The layer of settings that a program passes."""
 MANAGED = "managed"
 """The layer of the administrator, which is stronger than all others."""
 MODEL_TIERS = {"haiku": "low", "sonnet": "mid", "opus": "high"}
 """Names of models in ``.claude`` files, and the tiers of models that they stand for."""
+ALLOWED_HOSTS = ("sandbox", "network", "allowedDomains")
 _STEERING_VARIABLE = re.compile(
     r"^(?:VAKA_|LD_|DYLD_|PYTHON|NODE_|SSL_|GIT_|BASH_|PATH$|HOME$|SHELL$|ENV$|IFS$)|_(?:URL|HOST|ENDPOINT|KEY|TOKEN|CERT"
     r"|CA_BUNDLE)$|PROXY|XDG_",
@@ -43,7 +52,8 @@ PROJECT_SERVERS = ".mcp.json"
 
 _LIST_KEYS = ("allow", "ask", "deny", "additionalDirectories")
 
-_KNOWN_KEYS = (*_LIST_KEYS, "defaultMode", "disableBypassPermissionsMode", "disableAutoMode", "dialect")
+_FATAL_KEYS = ("permissions", "disallowedTools")
+"""Keys whose wrong values end a command: without a rule that denies, more would be allowed."""
 
 _PROJECT_FILES = {"settings.json": "project", LOCAL_SETTINGS: "local"}
 """Settings files of a project, the weaker first, with the names of their layers."""
@@ -63,13 +73,37 @@ class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
     """A settings file and the layer it belongs to."""
 
     layer: str
-    """``user``, ``project``, ``local``, ``settings`` or ``managed``."""
+    """``user``, ``project``, ``local``, ``settings``, ``override`` or ``managed``."""
     path: Path
     document: dict[str, Any]
+    text: str = ""
+    """Its JSON without comments, for the lines of its values."""
+    has_comments: bool = False
+    """Whether it has comments or commas after a last item, which JSON does not have."""
     folder: str = ""
     """The folder that ``/x`` is relative to in its rules."""
     project: bool = False
     trusted: bool = True
+
+    def locate(self, path: JsonPath) -> str:
+        """Return ``file:line`` of a value; of settings without a text, their origin."""
+        return f"{self.path}:{json_line_of(self.text, path)}" if self.text else str(self.path)
+
+    @property
+    def problems(self) -> tuple[list[str], list[str]]:
+        """The wrong values that end a command, and the other problems that every command notes."""
+        found = check_document(self.document)
+        fatal = [f"{self.locate(one.path)}: {one.message}" for one in found if one.is_error and is_fatal(one.path)]
+        notes = [
+            f"{self.locate(one.path)}: {one.message}{'; it is ignored' if one.is_error else ''}"
+            for one in found if one.matters and not (one.is_error and is_fatal(one.path))
+        ]  # fmt: skip
+        return fatal, notes
+
+
+def is_fatal(path: JsonPath) -> bool:
+    """Return whether a wrong value at ``path`` ends a command."""
+    return bool(path) and path[0] in _FATAL_KEYS
 
 
 def managed_folders() -> tuple[Path, ...]:
@@ -82,47 +116,80 @@ def managed_folders() -> tuple[Path, ...]:
 
 
 def load_permissions(
-    context: ConfigContext, *, settings: Path | None = None, flags: Settings | None = None, trust: bool = False,
-    managed: Sequence[Path] | None = None,
+    context: ConfigContext, *, settings: Path | str | None = None, flags: Settings | None = None, trust: bool = False,
+    managed: Sequence[Path] | None = None, files: Sequence[SettingsFile] | None = None,
 ) -> LoadedPermissions:  # fmt: skip
     """Return the permission layers that apply in ``context``.
 
-    ``settings`` is a further file; ``flags`` are vaka's own settings, flags included. Raises ``ConfigError``.
+    ``settings`` is a further file, or JSON; ``flags`` are vaka's own settings, flags included. ``files`` are those of
+    ``load_settings_files``, if they have been read. Raises ``ConfigError`` that lists every wrong value.
     """
-    layers: list[Layer] = []
-    stronger: list[Layer] = []
-    notes: list[str] = []
-    for file in load_settings_files(context, settings=settings, trust=trust, managed=managed):
-        layer = parse_permission_layer(file.document, file.layer, origin=str(file.path), notes=notes)
-        layer = msgspec.structs.replace(layer, folder=file.folder, project=file.project, trusted=file.trusted)
-        (stronger if file.layer == MANAGED else layers).append(layer)
+    if files is None:
+        files = load_settings_files(context, settings=settings, trust=trust, managed=managed)
+    problems = [file.problems for file in files]
+    if fatal := [problem for found, _ in problems for problem in found]:
+        raise ConfigError("\n".join(fatal))
+    layers = [permission_layer_of(file) for file in files]
     own = layers_from_settings(flags) if flags is not None else ()
-    return LoadedPermissions(layers=(*layers, *own, *stronger), notes=tuple(notes))
+    weaker = [layer for layer in layers if layer.name != MANAGED]
+    stronger = [layer for layer in layers if layer.name == MANAGED]
+    notes = [note for _, found in problems for note in found]
+    return LoadedPermissions(layers=(*weaker, *own, *stronger), notes=tuple(notes))
 
 
 def load_settings_files(
-    context: ConfigContext, *, settings: Path | None = None, trust: bool = False, managed: Sequence[Path] | None = None
-) -> list[SettingsFile]:
-    """Return the ``.claude`` settings files that apply in ``context``, the weakest first. Raises ``ConfigError``."""
+    context: ConfigContext, *, settings: Path | str | None = None, trust: bool = False,
+    managed: Sequence[Path] | None = None, overrides: Mapping[str, Any] | None = None,
+) -> list[SettingsFile]:  # fmt: skip
+    """Return the ``.claude`` settings that apply in ``context``, the weakest first. Raises ``ConfigError``.
+
+    ``settings`` is a further file, or JSON; ``overrides`` are stronger than all files but the administrator's.
+    """
     files: list[SettingsFile] = []
-
-    def add_file(path: Path, layer: str, folder: Path | None, **more: Any) -> None:
-        document = read_document(path)
-        if document is not None:
-            files.append(SettingsFile(layer=layer, path=path, document=document, folder=str(folder or ""), **more))
-
-    add_file(context.home / CLAUDE_FOLDER / USER_SETTINGS, "user", context.home / CLAUDE_FOLDER)
-    for path in project_settings_files(context):
-        add_file(path, _PROJECT_FILES[path.name], path.parents[1], project=True, trusted=trust)
-    if settings is not None:
-        path = context.cwd / settings.expanduser()
-        if not path.exists():
+    for layer, path in settings_places(context, settings=settings, managed=managed):
+        inline = layer == FLAG_FILE and is_inline_json(str(settings))
+        text = str(settings) if inline else _read_if_exists(path)
+        if text is None and layer == FLAG_FILE:
             raise ConfigError(f"{path}: there is no such file")
-        add_file(path, "settings", _base_folder_of(path, context))
-    for folder in managed_folders() if managed is None else managed:
-        for path in (folder / "managed-settings.json", *_drop_in_files(folder / "managed-settings.d")):
-            add_file(path, MANAGED, None)
+        if text is not None:
+            folder = context.cwd if inline else _base_folder_of(layer, path, context)
+            files.append(_parse_file(text, layer, path, folder, trust=trust))
+    if overrides is not None:
+        first = next((index for index, file in enumerate(files) if file.layer == MANAGED), len(files))
+        files.insert(first, SettingsFile(layer=OVERRIDE, path=Path("settings overrides"), document=dict(overrides)))
     return files
+
+
+def _parse_file(text: str, layer: str, path: Path, folder: Path | None, *, trust: bool) -> SettingsFile:
+    project = layer in _PROJECT_FILES.values()
+    try:
+        document, plain = parse_document(text, str(path)), text
+    except ConfigError:
+        plain = blank_comments(text)
+        if plain == text:
+            raise
+        document = parse_document(plain, str(path))
+    return SettingsFile(
+        layer=layer, path=path, document=document, text=plain, has_comments=plain != text, project=project,
+        folder=str(folder or ""), trusted=trust or not project,
+    )  # fmt: skip
+
+
+def settings_places(
+    context: ConfigContext, *, settings: Path | str | None = None, managed: Sequence[Path] | None = None
+) -> list[tuple[str, Path]]:
+    """Return the layer and path of each ``.claude`` settings file, existing or not, the weakest first."""
+    places = [("user", context.home / CLAUDE_FOLDER / USER_SETTINGS)]
+    root = find_project_folder(context.cwd, context.home) or repository_root_of(context.cwd)
+    if root != context.home:
+        places += [(layer, root / CLAUDE_FOLDER / name) for name, layer in _PROJECT_FILES.items()]
+    if settings:
+        inline = is_inline_json(str(settings))
+        places.append((FLAG_FILE, Path("--settings") if inline else context.cwd / Path(settings).expanduser()))
+    for folder in managed_folders() if managed is None else managed:
+        drop_ins = _drop_in_files(folder / "managed-settings.d")
+        places += [(MANAGED, path) for path in (folder / "managed-settings.json", *drop_ins)]
+    return places
 
 
 def project_settings_files(context: ConfigContext) -> list[Path]:
@@ -133,30 +200,43 @@ def project_settings_files(context: ConfigContext) -> list[Path]:
     return [path for file in _PROJECT_FILES if (path := root / CLAUDE_FOLDER / file).exists()]
 
 
-def parse_permission_layer(
-    document: Mapping[str, Any], name: str, *, origin: str = "", notes: list[str] | None = None
-) -> Layer:
-    """Return the permissions of a settings document. Raises ``ConfigError`` that names ``origin``."""
-    where = origin or name
-    part: object = document.get("permissions")
-    if part is not None and not isinstance(part, dict):
-        raise ConfigError(f"{where}: permissions: expected an object, not {_type_name(part)}")
-    table = cast("dict[str, Any]", part or {})
-    for key in table:
-        if key not in _KNOWN_KEYS and notes is not None:
-            notes.append(f"{where}: permissions.{key} is not known; {suggest(key, _KNOWN_KEYS)}")
-    lists = {key: _check_texts(where, f"permissions.{key}", table.get(key)) for key in _LIST_KEYS}
-    denied = _check_texts(where, "disallowedTools", document.get("disallowedTools"))
-    if document.get("allowedTools") and notes is not None:
-        notes.append(f"{where}: allowedTools does not count; write permissions.allow")
-    mode: object = table.get("defaultMode") or ""
-    if not isinstance(mode, str):
-        raise ConfigError(f"{where}: permissions.defaultMode: expected a text, not {_type_name(mode)}")
+def parse_permission_layer(document: Mapping[str, Any], name: str, *, origin: str = "") -> Layer:
+    """Return the permissions of a settings document. Raises ``ConfigError`` that lists every wrong value."""
+    file = SettingsFile(layer=name, path=Path(origin or name), document=dict(document))
+    if fatal := file.problems[0]:
+        raise ConfigError("\n".join(fatal))
+    return permission_layer_of(file, origin=origin)
+
+
+def permission_layer_of(file: SettingsFile, *, origin: str | None = None) -> Layer:
+    """Return the permissions of a settings file, whose values must be right."""
+    lists = {name: tuple(dict.fromkeys(_permission(file, name) or ())) for name in _LIST_KEYS}
+    denied = tuple(dict.fromkeys(file.document.get("disallowedTools") or ()))
     return Layer(
-        name=name, origin=origin, allow=lists["allow"], ask=lists["ask"], deny=(*lists["deny"], *denied), mode=mode,
-        directories=lists["additionalDirectories"], no_bypass=_disables_bypass(where, table),
-        exclusive=name == MANAGED and document.get("allowManagedPermissionRulesOnly") is True,
+        name=file.layer, origin=str(file.path) if origin is None else origin, folder=file.folder,
+        project=file.project, trusted=file.trusted, allow=lists["allow"], ask=lists["ask"],
+        deny=(*lists["deny"], *denied), mode=_permission(file, "defaultMode") or "",
+        directories=lists["additionalDirectories"], lines=_rule_lines(file),
+        no_bypass=_permission(file, "disableBypassPermissionsMode") in ("disable", True),
+        exclusive=file.layer == MANAGED and file.document.get("allowManagedPermissionRulesOnly") is True,
     )  # fmt: skip
+
+
+def _permission(file: SettingsFile, name: str) -> Any:
+    return value_at(file.document, ("permissions", name))
+
+
+def _rule_lines(file: SettingsFile) -> dict[str, int]:
+    """Return the lines of a file's rules and mode, for ``Layer.locate``."""
+    lines: dict[str, int] = {}
+    for path, line in iter_json_lines(file.text):
+        if path == ("permissions", "defaultMode"):
+            lines["mode"] = line
+        elif len(path) == 3 and path[0] == "permissions" and path[1] in _LIST_KEYS:
+            lines.setdefault(f"{path[1]} {_permission(file, str(path[1]))[cast('int', path[2])]}", line)
+        elif len(path) == 2 and path[0] == "disallowedTools" and isinstance(path[1], int):
+            lines.setdefault(f"deny {file.document['disallowedTools'][path[1]]}", line)
+    return lines
 
 
 def layers_from_settings(settings: Settings) -> Iterable[Layer]:
@@ -189,8 +269,8 @@ def settings_env(files: Iterable[SettingsFile]) -> dict[str, str]:
     for file in files:
         table: object = file.document.get("env") if file.trusted else None
         for name, value in cast("dict[str, Any]", table).items() if isinstance(table, dict) else ():
-            if value is not None and not (file.project and _STEERING_VARIABLE.search(str(name))):
-                env[str(name)] = str(value)
+            if isinstance(value, str | int | float) and "\0" not in f"{name}{value}" and may_set_variable(file, name):
+                env[name] = str(value)
     return env
 
 
@@ -206,8 +286,13 @@ def sandboxed_programs(files: Iterable[SettingsFile]) -> tuple[str, ...]:
     return tuple(name for name, inside in chosen.items() if inside)
 
 
-def settings_model(files: Iterable[SettingsFile]) -> tuple[str, str]:
-    """Return the model that the strongest file names, as a name of vaka, and the file; ``""`` for none.
+def may_set_variable(file: SettingsFile, name: str) -> bool:
+    """Return whether a file may set an environment variable."""
+    return bool(name) and "=" not in name and not (file.project and _STEERING_VARIABLE.search(name))
+
+
+def settings_model(files: Iterable[SettingsFile]) -> tuple[str, str, str]:
+    """Return the model that the strongest file names, as a name of vaka, its origin and layer; ``""`` for none.
 
     ``haiku``, ``sonnet`` and ``opus`` are tiers; a name of Claude is one of Anthropic.
     """
@@ -216,8 +301,27 @@ def settings_model(files: Iterable[SettingsFile]) -> tuple[str, str]:
         if isinstance(name, str) and name.strip() and name.strip() != "default":
             text = name.strip()
             tier = MODEL_TIERS.get(text.lower())
-            return tier or (f"anthropic/{text}" if text.startswith("claude-") else text), str(file.path)
-    return "", ""
+            model = tier or (f"anthropic/{text}" if text.startswith("claude-") else text)
+            return model, file.locate(("model",)), file.layer
+    return "", "", ""
+
+
+def settings_sandbox(files: Iterable[SettingsFile]) -> tuple[str, str, str]:
+    """Return the setting of the sandbox, its origin and layer; ``""`` for none. A project can only require it."""
+    found = ("", "", "")
+    for file in files:
+        enabled = value_at(file.document, ("sandbox", "enabled"))
+        required = value_at(file.document, ("sandbox", "failIfUnavailable")) is True and enabled is not False
+        if required or (isinstance(enabled, bool) and not file.project):
+            value = "on" if required else "auto" if enabled else "off"
+            found = value, file.locate(("sandbox",)), file.layer
+    return found
+
+
+def allowed_hosts_of(file: SettingsFile) -> tuple[str, ...]:
+    """Return the hosts that commands may reach by a file, ``()`` if its folder is not trusted."""
+    hosts = value_at(file.document, ALLOWED_HOSTS) if file.trusted else None
+    return tuple(str(host) for host in cast("list[object]", hosts)) if isinstance(hosts, list) else ()
 
 
 def may_have_content(context: ConfigContext) -> bool:
@@ -246,21 +350,33 @@ def may_have_servers(context: ConfigContext, files: Iterable[SettingsFile]) -> b
     return any(path.exists() for path in places) or bool(project_server_files(context))
 
 
+def read_settings(path: Path, layer: str = "project") -> SettingsFile:
+    """Return a settings file. Raises ``ConfigError``, also when there is no such file."""
+    text = _read_if_exists(path)
+    if text is None:
+        raise ConfigError(f"{path}: there is no such file")
+    return _parse_file(text, layer, path, None, trust=True)
+
+
 def read_document(path: Path) -> dict[str, Any] | None:
-    """Return a settings file as data, ``None`` when it does not exist. Raises ``ConfigError``."""
+    """Return a settings file as data, ``None`` when it does not exist. Raises ``ConfigError``, also for comments."""
+    text = _read_if_exists(path)
+    return None if text is None else parse_document(text, str(path))
+
+
+def _read_if_exists(path: Path) -> str | None:
     with read_errors(path):
         try:
-            text = read_settings_text(path)
+            return read_settings_text(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-    return parse_document(text, str(path))
 
 
 def parse_document(text: str, origin: str) -> dict[str, Any]:
     """Return the JSON object in ``text``, ``{}`` for an empty text. Raises ``ConfigError`` that names ``origin``."""
     document = parse_json(text if text.strip() else "{}", origin)
     if not isinstance(document, dict):
-        raise ConfigError(f"{origin}: expected an object, not {_type_name(document)}")
+        raise ConfigError(f"{origin}: expected an object, not {type_name(document)}")
     return cast("dict[str, Any]", document)
 
 
@@ -277,8 +393,13 @@ def read_settings_text(path: Path, limit: int = MAX_SETTINGS_BYTES) -> str:
     return data.decode("utf-8-sig")
 
 
-def _base_folder_of(path: Path, context: ConfigContext) -> Path:
-    """Return the folder that ``/x`` is relative to in a --settings file: its own, or the one that holds ``.claude``."""
+def _base_folder_of(layer: str, path: Path, context: ConfigContext) -> Path | None:
+    """Return the folder that ``/x`` is relative to in the rules of a file; the administrator's have none.
+
+    That of a --settings file is its own, or the one that holds ``.claude``.
+    """
+    if layer == MANAGED:
+        return None
     folder = Path(os.path.abspath(path)).parent  # noqa: PTH100  # without resolving links
     return folder.parent if folder.name == CLAUDE_FOLDER and folder.parent != context.home else folder
 
@@ -286,115 +407,3 @@ def _base_folder_of(path: Path, context: ConfigContext) -> Path:
 def _drop_in_files(folder: Path) -> list[Path]:
     with read_errors(folder):
         return sorted(folder.glob("*.json"))
-
-
-def _check_texts(where: str, key: str, value: Any) -> tuple[str, ...]:
-    items = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [value, None]
-    wrong = [item for item in items if not isinstance(item, str)]
-    if wrong:
-        name = _type_name(wrong[0] if isinstance(value, list) else value)
-        raise ConfigError(f"{where}: {key}: expected a list of texts, not {name}")
-    return tuple(dict.fromkeys(str(item) for item in items))
-
-
-def _disables_bypass(where: str, table: Mapping[str, Any]) -> bool:
-    value = table.get("disableBypassPermissionsMode")
-    if value in (None, False, ""):
-        return False
-    if value in ("disable", True):
-        return True
-    raise ConfigError(f"{where}: permissions.disableBypassPermissionsMode: expected 'disable', not {value!r}")
-
-
-def _type_name(value: object) -> str:
-    names = {"dict": "an object", "list": "a list", "NoneType": "null"}
-    return names.get(type(value).__name__, repr(value)[:80])
-
-
-def settings_file_for_scope(scope: str, cwd: str, home: Path) -> tuple[Path, Path]:
-    """Return the settings file that stores the rules of a scope, and the folder that ``/x`` is relative to in it.
-
-    Raises ``InvalidInput`` where the scope has no file.
-    """
-    if scope == "user":
-        return home / CLAUDE_FOLDER / USER_SETTINGS, home / CLAUDE_FOLDER
-    if not cwd or not Path(cwd).is_dir():
-        raise InvalidInput(f"the session's folder {cwd!r} does not exist, so no rule can be stored for its project")
-    root = find_project_folder(Path(cwd), home) or repository_root_of(Path(cwd))
-    if root == home:
-        raise InvalidInput(f"{str(root)!r} is your home directory, not a project; use scope 'user'")
-    file = root / CLAUDE_FOLDER / LOCAL_SETTINGS
-    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):
-        raise InvalidInput(f"{file} leads out of the project, so no rule is stored there")
-    return file, root
-
-
-def add_allow_rules(path: Path, rules: Iterable[str]) -> list[str]:
-    """Add rules to ``permissions.allow`` of a settings file and return those that were not there.
-
-    The rest of the file stays as it is; a new file is readable by its owner only. Raises ``ConfigError`` and changes
-    nothing on failure.
-    """
-    wanted = tuple(dict.fromkeys(rules))
-    return _edit_allow_rules(path, lambda known: [*known, *(rule for rule in wanted if rule not in known)])
-
-
-def remove_allow_rules(path: Path, rules: Iterable[str]) -> None:
-    """Remove rules from ``permissions.allow``. Raises ``ConfigError``."""
-    gone = set(rules)
-    _edit_allow_rules(path, lambda known: [rule for rule in known if rule not in gone])
-
-
-def _edit_allow_rules(path: Path, change: Callable[[list[str]], list[str]]) -> list[str]:
-    """Change the list of allow rules under a lock; return the rules that were added."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        real = Path(os.path.realpath(path))
-        with _lock_folder(real.parent):
-            document = read_document(real) or {}
-            known = _allow_rules_of(document, real)
-            changed = change(known)
-            if changed != known:
-                document["permissions"] = {**(document.get("permissions") or {}), "allow": changed}
-                if real.exists() and not os.access(real, os.W_OK):
-                    raise PermissionError(None, "it is read-only")
-                replace_file(real, _encode_document(document, real))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
-    return [rule for rule in changed if rule not in known]
-
-
-def _allow_rules_of(document: dict[str, Any], path: Path) -> list[str]:
-    table: object = document.get("permissions")
-    if table is not None and not isinstance(table, dict):
-        raise ConfigError(f"{path}: permissions: expected an object, so no rule can be stored there")
-    allow: object = cast("dict[str, Any]", table or {}).get("allow")
-    if allow is None:
-        return []
-    if not isinstance(allow, list) or not all(isinstance(rule, str) for rule in cast("list[object]", allow)):
-        raise ConfigError(f"{path}: permissions.allow: expected a list of texts, so no rule can be stored there")
-    return [*cast("list[str]", allow)]
-
-
-def _encode_document(document: dict[str, Any], path: Path) -> bytes:
-    try:
-        before = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
-        indent = re.search(r"^([ \t]+)\"", before, re.MULTILINE)
-        text = json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False, allow_nan=False)
-        return f"{text}\n".replace("\n", "\r\n" if "\r\n" in before else "\n").encode()
-    except ValueError as error:
-        raise ConfigError(f"{path}: has a value that cannot be written as JSON: {error}") from error
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Generator[None]:
-    """Hold an exclusive lock on a folder: of two processes that add a rule, neither overwrites the other."""
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

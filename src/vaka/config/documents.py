@@ -1,4 +1,4 @@
-"""Configuration documents: read JSON and TOML, set one key of a TOML document, replace a file, suggest names."""
+"""Configuration documents: read JSON and TOML, find lines, set one key of a document, replace a file, suggest names."""
 
 import contextlib
 import copy
@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -35,10 +35,8 @@ def parse_json(text: str, origin: str) -> object:
     """
 
     def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise ConfigError(f"{origin}: {name!r} appears twice")
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise _DuplicateName
         return dict(pairs)
 
     def reject_constant(name: str) -> float:
@@ -48,6 +46,9 @@ def parse_json(text: str, origin: str) -> object:
         document: object = json.loads(text, object_pairs_hook=unique_pairs, parse_constant=reject_constant)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{origin}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from None
+    except _DuplicateName:
+        name, line = _find_duplicate(text)
+        raise ConfigError(f"{origin}:{line}: {name!r} appears twice") from None
     except (RecursionError, ValueError):
         raise ConfigError(f"{origin}: not JSON: nested too deep, or a number has too many digits") from None
     return document
@@ -58,10 +59,6 @@ def is_inline_json(text: str) -> bool:
     return text.lstrip().startswith(("{", "["))
 
 
-_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
-
-
 def parse_tolerant_json(text: str, origin: str) -> tuple[object, str]:
     """Return a JSON document as data, and what is wrong with it: comments, trailing commas, duplicate names.
 
@@ -70,11 +67,73 @@ def parse_tolerant_json(text: str, origin: str) -> tuple[object, str]:
     try:
         return parse_json(text, origin), ""
     except ConfigError as error:
-        plain = _TRAILING_COMMA.sub(lambda match: match[1] or "", _COMMENT.sub(lambda match: match[1] or " ", text))
         try:
-            return json.loads(plain), f"{error}; it is read anyway"
+            return json.loads(blank_comments(text)), f"{error}; it is read anyway"
         except (ValueError, RecursionError):
             raise error from None
+
+
+class _DuplicateName(Exception):
+    """An object has a name twice."""
+
+
+JsonPath: TypeAlias = "tuple[str | int, ...]"
+"""The names and indexes that lead to a value of a JSON document."""
+
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|[{}\[\],]|[^\s{}\[\],:"]+', re.DOTALL)
+_JSON_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))|//[^\n]*|/\*.*?(?:\*/|$)', re.DOTALL)
+_FINAL_COMMA = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))|(?<=[^\s{\[,])\s*,(?=\s*[}\]])', re.DOTALL)
+
+
+def iter_json_lines(text: str) -> Iterator[tuple[JsonPath, int]]:
+    """Yield the path of each member and list item of a valid JSON text, with its line."""
+    path: list[str | int] = []
+    line, counted, before_name = 1, 0, False
+    for token in _JSON_TOKEN.finditer(text):
+        line += text.count("\n", counted, token.start())
+        word, counted = token[0], token.start()
+        if word == ",":
+            before_name = isinstance(path[-1], str)
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else path[-1]
+        elif word in ("}", "]"):
+            path.pop()
+        elif before_name:
+            path[-1], before_name = str(json.loads(word)), False
+            yield tuple(path), line
+        else:
+            if path and isinstance(path[-1], int):
+                yield tuple(path), line
+            if word in ("{", "["):
+                before_name = word == "{"
+                path.append("" if before_name else 0)
+
+
+def json_line_of(text: str, path: JsonPath) -> int:
+    """Return the line of the value at ``path``, else of the nearest one that holds it, else 1."""
+    lines = dict(iter_json_lines(text)) if path else {}
+    return next((lines[path[:size]] for size in range(len(path), 0, -1) if path[:size] in lines), 1)
+
+
+def blank_comments(text: str) -> str:
+    """Return a JSON text with spaces in place of comments and of commas after a last item; lines keep their number."""
+    for pattern in (_JSON_COMMENT, _FINAL_COMMA):
+        text = pattern.sub(_blank_match, text)
+    return text
+
+
+def _blank_match(match: "re.Match[str]") -> str:
+    """Return spaces for a match; a string, and a comment that does not end, stay as they are."""
+    stays = match[1] or (match[0].startswith("/*") and not match[0].endswith("*/"))
+    return match[0] if stays else re.sub(r"[^\n]", " ", match[0])
+
+
+def _find_duplicate(text: str) -> tuple[str, int]:
+    seen: set[JsonPath] = set()
+    for path, line in iter_json_lines(text):
+        if path in seen and isinstance(path[-1], str):
+            return path[-1], line
+        seen.add(path)
+    return "", 1
 
 
 def parse_toml(path: Path, text: str) -> dict[str, Any]:

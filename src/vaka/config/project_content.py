@@ -1,9 +1,9 @@
 """What a project and a user keep for agents: memory files, rules, an output style, skills, commands and agents."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -75,13 +75,14 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its files may allow things: the tools that a command or skill lists as allowed."""
     plugin_dirs: tuple[str, ...] = ()
     settings_file: str = ""
-    """One more settings file."""
+    """One more settings file, or JSON."""
+    overrides: Mapping[str, Any] | None = None
+    """Settings that are stronger than all files but the administrator's."""
 
     def load(self, folder: str) -> ProjectContent:
         """Return the content for a working folder. Raises ``ConfigError`` for settings that cannot be read."""
         context = ConfigContext(cwd=Path(folder or ".").absolute(), home=Path.home(), environ=os.environ)
-        further = Path(self.settings_file) if self.settings_file else None
-        files = load_settings_files(context, settings=further, trust=self.trusted)
+        files = load_settings_files(context, settings=self.settings_file, trust=self.trusted, overrides=self.overrides)
         plugin_dirs = [Path(folder) for folder in self.plugin_dirs]
         return load_project_content(context, files, plugin_dirs, trusted=self.trusted)
 

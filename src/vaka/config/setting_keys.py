@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -208,36 +208,48 @@ def read_settings_file(path: Path) -> dict[str, FileSetting]:
 
 
 def parse_settings_text(path: Path, text: str) -> dict[str, FileSetting]:
-    """Return the settings in ``text``, the content of ``path``. Raises ``ConfigError``."""
+    """Return the settings in ``text``, the content of ``path``. Raises ``ConfigError`` that lists every problem."""
     table: Mapping[str, Any] = parse_toml(path, text)
     above: tuple[str, ...] = ()
     if path.name == PYPROJECT:
         table, above = _vaka_table(table), ("tool", "vaka")
     settings: dict[str, FileSetting] = {}
+    problems: list[str] = []
     for name, value in table.items():
-        location = f"{path}:{line_of(text, (*above, name))}"
-        key = SETTING_KEYS.get(name)
-        if key is None:
-            raise ConfigError(f"{location}: unknown key {name!r}; {suggest(name, SETTING_KEYS)}")
         try:
-            checked = check_value(key, value)
-        except ValueError as error:
-            at: tuple[str, ...] = getattr(error, "at", ())
-            location = f"{path}:{line_of(text, (*above, name, *at))}"
-            raise ConfigError(f"{location}: {name}{'.' if at else ': '}{error}") from error
-        named = checked if key.kind == "table" else ()
-        parts = {part: f"{path}:{line_of(text, (*above, name, part))}" for part in named}
-        settings[name] = FileSetting(checked, location, parts)
+            settings[name] = _check_setting(path, text, (*above, name), value)
+        except ConfigError as error:
+            problems.append(str(error))
     if path.name in (PROJECT_FILE, PYPROJECT) and "models" in settings:
-        _reject_api_keys(settings["models"])
+        problems += _find_api_keys(settings["models"])
+    if problems:
+        raise ConfigError("\n".join(problems))
     return settings
 
 
-def _reject_api_keys(models: FileSetting) -> None:
-    """Refuse keys in a project's file: it is shared with everyone who has the project."""
+def _check_setting(path: Path, text: str, at: tuple[str, ...], value: object) -> FileSetting:
+    """Return the checked value of a key with its lines. Raises ``ConfigError``."""
+    name = at[-1]
+    location = f"{path}:{line_of(text, at)}"
+    key = SETTING_KEYS.get(name)
+    if key is None:
+        raise ConfigError(f"{location}: unknown key {name!r}; {suggest(name, SETTING_KEYS)}")
+    try:
+        checked = check_value(key, value)
+    except ValueError as error:
+        inner: tuple[str, ...] = getattr(error, "at", ())
+        location = f"{path}:{line_of(text, (*at, *inner))}"
+        raise ConfigError(f"{location}: {name}{'.' if inner else ': '}{error}") from error
+    named = checked if key.kind == "table" else ()
+    parts = {part: f"{path}:{line_of(text, (*at, part))}" for part in named}
+    return FileSetting(checked, location, parts)
+
+
+def _find_api_keys(models: FileSetting) -> Iterator[str]:
+    """Yield a problem for each key in a project's file: it is shared with everyone who has the project."""
     for name, entry in models.value.items():
         if entry.key:
-            raise ConfigError(
+            yield (
                 f"{models.parts[name]}: models.{name}.key: a key must not be in a project's file; "
                 f"name the variable that holds it with key_env, or put the model into your own config.toml"
             )

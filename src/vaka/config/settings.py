@@ -123,7 +123,9 @@ def _read_decision(path: Path) -> TrustDecision | None:
         return None
 
 
-SettingLayer: TypeAlias = Literal["default", "user", "project", "environment", "flag"]
+SettingLayer: TypeAlias = Literal[
+    "default", "user", "project", "local", "settings", "override", "environment", "flag", "managed"
+]  # fmt: skip
 
 _WIDENING_KEYS = frozenset({
     "add_dir", "allow", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",

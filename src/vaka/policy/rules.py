@@ -97,7 +97,8 @@ def read_rule(text: str, kind: DecisionKind, layer: Layer, anchors: PathAnchors)
         raise ValueError(f"a rule begins with a tool; for a path write Read({name}) or Edit({name})")
     if kind == "allow":
         _check_allow_name(name)
-    rule = Rule(text=text.strip(), kind=kind, layer=layer.name, origin=layer.origin, tools=_tool_names_of(name))
+    origin = layer.locate(f"{kind} {text}")
+    rule = Rule(text=text.strip(), kind=kind, layer=layer.name, origin=origin, tools=_tool_names_of(name))
     if pattern is None:
         return rule
     return _apply_pattern(rule, builtin_name_of(name), pattern, anchors)
@@ -123,7 +124,7 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
                 except ValueError as error:
                     foreign = isinstance(error, UnsupportedRule) and layer.name != "flag"
                     if kind != "allow" or not (layer.project or foreign):
-                        message = f"{_describe_layer(layer)}: {kind} rule {text!r}: {error}"
+                        message = f"{_describe_layer(layer, f'{kind} {text}')}: {kind} rule {text!r}: {error}"
                         raise (InvalidInput if layer.name == "flag" else ConfigError)(message) from error
                     note = str(error)
                 else:
@@ -132,7 +133,8 @@ def read_rules(layers: Iterable[Layer], cwd: str, home: str) -> tuple[list[Rule]
                     if not note:
                         rules.append(rule)
                 if note:
-                    notes.append(f"{_describe_layer(layer)}: {kind} rule {text!r} does not count: {note}")
+                    where = _describe_layer(layer, f"{kind} {text}")
+                    notes.append(f"{where}: {kind} rule {text!r} does not count: {note}")
     return rules, notes
 
 
@@ -146,7 +148,7 @@ def resolve_mode(layers: Iterable[Layer], notes: list[str]) -> Mode:
     for layer in layers:
         if not layer.mode:
             continue
-        where = f"{layer.origin or layer.name}: defaultMode {layer.mode!r}"
+        where = f"{layer.locate('mode') or layer.name}: defaultMode {layer.mode!r}"
         wanted = _parse_layer_mode(layer, where)
         if wanted == "bypassPermissions" and layer.project:
             notes.append(f"{where} does not count: only user or managed settings may set it")
@@ -177,13 +179,13 @@ def resolve_directories(layers: Iterable[Layer], cwd: str, home: str, notes: lis
             if layer.trusted:
                 folders.append(os.path.normpath(absolute_path(folder, cwd, home)))
             else:
-                where = f"{layer.origin or layer.name}: additionalDirectories {folder!r}"
-                notes.append(f"{where} does not count: {_UNTRUSTED}")
+                where = layer.locate(f"additionalDirectories {folder}") or layer.name
+                notes.append(f"{where}: additionalDirectories {folder!r} does not count: {_UNTRUSTED}")
     return list(dict.fromkeys(folders))
 
 
-def _describe_layer(layer: Layer) -> str:
-    return f"{layer.origin} ({layer.name})" if layer.origin else layer.name
+def _describe_layer(layer: Layer, key: str) -> str:
+    return f"{layer.locate(key)} ({layer.name})" if layer.origin else layer.name
 
 
 def _ignored_reason(kind: DecisionKind, layer: Layer, exclusive_layer: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.config.claude_settings import add_allow_rules, remove_allow_rules, settings_file_for_scope
+from vaka.config.claude_writer import add_allow_rules, remove_allow_rules, settings_file_for_scope
 from vaka.core.ports.env import Clock, format_timestamp
 from vaka.core.ports.store import PendingDecision, SessionQuery, Store
 from vaka.core.types.control import (

@@ -1,7 +1,8 @@
 """``vaka config`` and ``vaka trust``: settings with their origin, and the folders whose settings are trusted."""
 
 import os
-from collections.abc import Iterator
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,37 +11,44 @@ import msgspec
 
 from vaka.cli import options
 from vaka.cli.bootstrap import (
+    claude_files_of,
     config_context,
     permission_mode_of,
     policy_from_settings,
-    print_notes,
     settings_from_flags,
 )
 from vaka.cli.commands.permissions import print_rules
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.render import as_printable, compact_json, print_json, print_table
-from vaka.config.claude_settings import parse_permission_layer, read_document
-from vaka.config.project_content import load_project_content
+from vaka.cli.validate import validate_path
+from vaka.config.claude_keys import CLAUDE_KEYS, ClaudeKey, near_key, value_problem
+from vaka.config.claude_settings import settings_places
+from vaka.config.claude_writer import write_claude_value
+from vaka.config.documents import parse_json
+from vaka.config.effective_settings import EffectiveValue, effective_settings
 from vaka.config.setting_keys import (
     PROJECT_FILE,
-    FileSetting,
+    SETTING_KEYS,
     SettingKey,
     parse_key_path,
     parse_value,
     read_settings_file,
     write_setting,
 )
-from vaka.config.settings import ConfigContext, SettingValue, redact_setting, trust_root_of
+from vaka.config.settings import Settings, SettingValue, redact_setting, trust_root_of
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.core.types.tool import Layer
-from vaka.hooks.definition import parse_hooks
-from vaka.policy.rules import read_rules, resolve_mode
-from vaka.runtime.model_registry import ModelConfig, ModelRegistry
+from vaka.matching.secrets import SECRET_FORMATS
+from vaka.sandbox.sensitive import is_secret
+
+HIDDEN = "***"
+"""Stands for a value that is secret."""
+_COMMA = re.compile(r",(?![^(]*\))")
+"""A comma between rules, not in one."""
 
 
 @click.group()
 def config() -> None:
-    """Show, change and check settings: defaults, your file, the project's, VAKA_* variables and flags."""
+    """Show, change and check settings: vaka's own, and those of .claude files."""
 
 
 @config.command(epilog=options.format_examples(
@@ -48,39 +56,70 @@ def config() -> None:
     "vaka config show --permissions",
     "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
 ))  # fmt: skip
-@click.option("--origin", is_flag=True, help="Also the origin of each: FILE:LINE, a variable, a flag, or the default.")
+@click.option("--origin", is_flag=True, help="Also the layer and origin of each: FILE:LINE, a variable or a flag.")
 @click.option("--permissions", is_flag=True, help="The permission rules instead, also those that approvals stored.")
 @options.json_option
 @options.policy_options
 @options.store_options
 def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
-    """Show every setting in force. Keys and the password of a store are hidden."""
-    settings = settings_from_flags(flags)
+    """Show every setting in force: vaka's own, then what .claude files set. Keys and passwords are hidden."""
+    settings = _load(flags)
     if permissions:
         print_rules(policy_from_settings(settings), (), as_json=as_json)
         return
-    settings.values["permission_mode"] = permission_mode_of(settings)
     values = {name: redact_setting(name, value.value) for name, value in settings.values.items()}
+    claude = effective_settings(claude_files_of(settings))
     if as_json:
-        origins = {name: {"value": values[name], "origin": value.origin} for name, value in settings.values.items()}
-        print_json(origins if origin else values)
+        shown: dict[str, Any] = {
+            name: _with_origin(values[name], value) if origin else values[name]
+            for name, value in settings.values.items()
+        }
+        files = {
+            name: _with_origin(_mask(name, value.value), value) if origin else _mask(name, value.value)
+            for name, value in claude.items()
+        }
+        print_json({**shown, "claude": files})
         return
+    columns = 4 if origin else 2
+    headers = ("VALUE", "LAYER", "FROM")[: columns - 1]
     rows = [row for name, value in values.items() for row in _setting_rows(name, value, settings.values[name])]
-    columns = 3 if origin else 2
-    print_table(("SETTING", "VALUE", "FROM")[:columns], [row[:columns] for row in rows])
+    print_table(("SETTING", *headers), [row[:columns] for row in rows])
+    if claude:
+        rows = [row for name, value in claude.items() for row in _setting_rows(name, _mask(name, value.value), value)]
+        click.echo("")
+        print_table((".CLAUDE SETTING", *headers), [row[:columns] for row in rows])
 
 
-@config.command(epilog=options.format_examples("vaka config get store", "vaka config get models.fast.model"))
+@config.command(epilog=options.format_examples(
+    "vaka config get store", "vaka config get models.fast.model", "vaka config get permissions.deny --origin",
+))  # fmt: skip
 @click.argument("key")
+@click.option("--origin", is_flag=True, help="Also the layer and origin of the value.")
+@options.json_option
 @options.store_options
-def get(key: str, **flags: Any) -> None:
-    """Print one setting, or a part of a table: a list one item per line, nothing for a setting that is not set."""
-    setting, path = parse_key_path(key)
-    settings = settings_from_flags(flags)
-    settings.values["permission_mode"] = permission_mode_of(settings)
-    value = redact_setting(setting.name, settings[setting.name])
-    for item in _value_items(_value_at(value, path[1:])):
+def get(key: str, origin: bool, as_json: bool, **flags: Any) -> None:
+    """Print one setting, or a part of a table: a list one item per line, nothing for a setting that is not set.
+
+    A setting of .claude files has the name that it has there, such as permissions.deny or env.NAME.
+    """
+    settings = _load(flags)
+    found: SettingValue | EffectiveValue | None
+    if (claude := _find_claude_key(key)) is not None:
+        found = effective_settings(claude_files_of(settings)).get(claude[0].name)
+        value, path = (_mask(claude[0].name, found.value) if found is not None else None), claude[1]
+    else:
+        setting, full = parse_key_path(key)
+        found, path = settings.values[setting.name], full[1:]
+        value = redact_setting(setting.name, found.value)
+    value, found = _value_at(value, path), found or SettingValue(None)
+    if as_json:
+        print_json(_with_origin(value, found, path) if origin else value)
+        return
+    for item in _value_items(value):
         click.echo(as_printable(item))
+    if origin:
+        shown = _with_origin(value, found, path)
+        click.echo(as_printable(f"{shown['layer']}: {shown['origin']}"), err=True)
 
 
 @config.command("set", epilog=options.format_examples(
@@ -88,16 +127,101 @@ def get(key: str, **flags: Any) -> None:
     "vaka config set --project max_steps 20",
     "vaka config set tiers.low openai/gpt-5-nano",
     "vaka config set models.fast.model openai/gpt-5-mini",
+    'vaka config set permissions.deny "Read(.env)" --scope local',
 ))  # fmt: skip
 @click.argument("key")
 @click.argument("value")
-@click.option("--project", is_flag=True, help="In the project's vaka.toml instead of your own file.")
-def set_(key: str, value: str, project: bool) -> None:
-    """Change one setting, or a part of a table, in your file and leave the rest of it as it is."""
-    setting, at = parse_key_path(key)
-    path = (config_context().project_file or Path.cwd() / PROJECT_FILE) if project else config_context().user_file
-    written = _set_table_part(path, setting, at, value) if len(at) > 1 else _set_value(path, setting, value)
+@click.option(
+    "--scope", type=click.Choice(["user", "project", "local"]), default=None,
+    help="Whose file: yours (default), the project's, or yours in this project (.claude settings only).",
+)  # fmt: skip
+@click.option("--project", is_flag=True, help="The same as --scope project.")
+def set_(key: str, value: str, scope: str | None, project: bool) -> None:
+    """Change one setting, or a part of a table, in a file and leave the rest of it as it is; print which file.
+
+    vaka's own settings are in config.toml and vaka.toml; others, such as permissions.deny, in .claude/settings.json.
+    """
+    if project and scope not in (None, "project"):
+        raise UsageError(f"--project and --scope {scope} name different files; leave one of them out")
+    scope = "project" if project else scope or "user"
+    path, written = (_set_claude if _find_claude_key(key) is not None else _set_own)(key, value, scope)
     click.echo(f"{path}: {key} = {_value_text(written)}", err=True)
+
+
+def _set_own(key: str, value: str, scope: str) -> tuple[Path, Any]:
+    setting, at = parse_key_path(key)
+    if scope == "local":
+        raise UsageError(f"{setting.name} is a setting of vaka, which has no local file; use --scope user or project")
+    context = config_context()
+    path = (context.project_file or Path.cwd() / PROJECT_FILE) if scope == "project" else context.user_file
+    return path, _set_table_part(path, setting, at, value) if len(at) > 1 else _set_value(path, setting, value)
+
+
+def _set_claude(key: str, text: str, scope: str) -> tuple[Path, Any]:
+    found, part = cast("tuple[ClaudeKey, tuple[str, ...]]", _find_claude_key(key))
+    path = next((path for layer, path in settings_places(config_context()) if layer == scope), None)
+    if path is None:
+        raise UsageError("this is your home directory, not a project; use --scope user")
+    if scope != "user" and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(path.parents[1])):
+        raise ConfigError(f"{path} leads out of the project, so nothing is stored there")
+    value = _parse_claude_value(found, text, part)
+    write_claude_value(path, (*found.path, *part), value)
+    return path, _value_at(_mask(found.name, {part[0]: value} if part else value), part)
+
+
+def _parse_claude_value(key: ClaudeKey, text: str, part: tuple[str, ...]) -> Any:
+    """Return a text as JSON if the key takes that, else as a text, or as a list of texts. Raises ``UsageError``."""
+    candidates: list[Any] = []
+    with suppress(ConfigError):
+        candidates.append(parse_json(text, key.name))
+    if not isinstance(next(iter(candidates), None), list | dict):
+        words = [word.strip() for word in _COMMA.split(text) if word.strip()]
+        candidates.append(words if key.kind == "texts" else text)
+    problems: list[str] = []
+    for candidate in candidates:
+        problems.append(value_problem(key, {part[0]: candidate} if part else candidate))
+        if not problems[-1]:
+            return candidate
+    raise UsageError(f"{'.'.join((key.name, *part))}: {problems[0]}")
+
+
+def _find_claude_key(text: str) -> tuple[ClaudeKey, tuple[str, ...]] | None:
+    """Return the key of .claude settings that a text names, and the name of a part of it; ``None`` for vaka's own."""
+    if text.partition(".")[0] in SETTING_KEYS:
+        return None
+    for key in CLAUDE_KEYS.values():
+        if text == key.name:
+            return key, ()
+        if key.kind in ("variables", "object") and text.startswith(f"{key.name}."):
+            return key, (text.removeprefix(f"{key.name}."),)
+    if "." in text and (near := near_key(text)):
+        raise InvalidInput(f"there is no setting {text!r}; did you mean {near!r}?")
+    return None
+
+
+def _load(flags: dict[str, Any]) -> Settings:
+    settings = settings_from_flags(flags)
+    settings.values["permission_mode"] = permission_mode_of(settings)
+    return settings
+
+
+def _with_origin(value: Any, found: SettingValue | EffectiveValue, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    origin = found.parts.get(path[0], found.origin) if path else found.origin
+    return {"value": value, "layer": found.layer, "origin": origin}
+
+
+def _mask(name: str, value: Any) -> Any:
+    """Return a value of .claude settings with everything that may be a secret hidden."""
+    if isinstance(value, dict):
+        return {part: _mask(str(part), item) for part, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_mask(name, item) for item in cast("list[object]", value)]
+    return HIDDEN if isinstance(value, str) and value and _is_secret(name, value) else value
+
+
+def _is_secret(name: str, value: str) -> bool:
+    known = name in CLAUDE_KEYS  # such as a mode or a rule, which may have the words of a secret
+    return any(True for _ in SECRET_FORMATS.find_spans(value, 0)) or (not known and is_secret(name, value))
 
 
 def _set_value(path: Path, setting: SettingKey, value: str) -> Any:
@@ -134,100 +258,61 @@ def _value_at(value: Any, path: tuple[str, ...]) -> Any:
 
 @config.command(epilog=options.format_examples("vaka config path", "vaka config path --json"))
 @options.json_option
-def path(as_json: bool) -> None:
-    """Print the files settings come from, the weakest first; a missing one is marked."""
-    files = {"user": config_context().user_file, "project": config_context().project_file}
+@click.option("--settings", metavar="FILE", help="Also the place of this file among them.")
+def path(as_json: bool, settings: str | None) -> None:
+    """Print the files settings come from, the weakest of each kind first; a missing one is marked."""
+    context = config_context()
+    files = {"user": context.user_file, "project": context.project_file}
+    claude = settings_places(context, settings=settings)
     if as_json:
-        print_json({name: str(file) if file else None for name, file in files.items()})
+        places = [{"layer": layer, "path": str(file), "exists": file.is_file()} for layer, file in claude]
+        print_json({**{name: str(file) if file else None for name, file in files.items()}, "claude": places})
         return
-    for name, file in files.items():
-        if file is not None:
-            click.echo(f"{file}{'' if file.is_file() else ' (missing)'}")
-        else:
-            click.echo(f"no {name} file: {PROJECT_FILE} or [tool.vaka] in pyproject.toml, here or above", err=True)
+    for file in (*(file for file in files.values() if file is not None), *(file for _, file in claude)):
+        click.echo(f"{file}{'' if file.is_file() else ' (missing)'}")
+    if files["project"] is None:
+        click.echo(f"no project file: {PROJECT_FILE} or [tool.vaka] in pyproject.toml, here or above", err=True)
 
 
 @config.command(epilog=options.format_examples(
     "vaka config validate vaka.toml", "vaka config validate .claude/settings.json", "vaka config validate ."
 ))  # fmt: skip
 @click.argument("files", nargs=-1, required=True, metavar="FILE|DIR…")
-def validate(files: tuple[str, ...]) -> None:
+@options.json_option
+def validate(files: tuple[str, ...], as_json: bool) -> None:
     """Check vaka.toml files, .claude settings, and folders with both. Prints all problems; exit code 3 if any.
 
     Of a folder also its skills, commands, agents, memory files and hooks are checked; what is only sloppy there is
     printed as a note.
     """
-    problems: list[str] = []
-    for name in files:
-        path = options.expand_path(name)
-        found = list(_validate_folder(path) if path.is_dir() else _validate_file(path))
-        problems += found
-        if not found:
+    found = {name: list(validate_path(options.expand_path(name))) for name in files}
+    failed = any(finding.is_error for findings in found.values() for finding in findings)
+    if as_json:
+        rows = {
+            name: [{"kind": "error" if one.is_error else "note", "message": one.message} for one in findings]
+            for name, findings in found.items()
+        }
+        print_json({"files": rows, "ok": not failed})
+        raise Quit(ConfigError.exit_code if failed else 0)
+    for name, findings in found.items():
+        for finding in dict.fromkeys(findings):
+            if not finding.is_error:
+                click.echo(f"note: {as_printable(finding.message)}", err=True)
+        if not any(finding.is_error for finding in findings):
             click.echo(f"{name}: ok", err=True)
-    for problem in problems:
-        click.echo(f"error: {as_printable(problem)}", err=True)
-    if problems:
+    for finding in dict.fromkeys(finding for findings in found.values() for finding in findings if finding.is_error):
+        click.echo(f"error: {as_printable(finding.message)}", err=True)
+    if failed:
         raise Quit(ConfigError.exit_code)
 
 
-def _validate_folder(folder: Path) -> Iterator[str]:
-    """Yield the problems of the settings of a folder; print notes on the rest of its files."""
-    names = ("vaka.toml", ".claude/settings.json", ".claude/settings.local.json")
-    for path in (folder / name for name in names):
-        if path.is_file():
-            yield from _validate_file(path)
-    content = load_project_content(ConfigContext(cwd=folder.resolve(), home=Path.home(), environ=os.environ))
-    components = content.components
-    items = (*components.skills, *components.commands, *components.agents)
-    print_notes(content.problems, (problem for item in items for problem in item.problems))
-
-
-def _validate_file(path: Path) -> Iterator[str]:
-    """Yield the problems of a settings file."""
-    try:
-        if path.suffix == ".json":
-            yield from _validate_claude_settings(path)
-        elif "models" in (settings := read_settings_file(path)):
-            _check_models(settings["models"])
-    except (ConfigError, InvalidInput) as error:
-        yield str(error)
-
-
-def _validate_claude_settings(path: Path) -> Iterator[str]:
-    document = read_document(path)
-    if document is None:
-        raise ConfigError(f"{path}: there is no such file")
-    notes: list[str] = []
-    layer = parse_permission_layer(document, "project", origin=str(path), notes=notes)
-    for kind in ("allow", "ask", "deny"):
-        for rule in getattr(layer, kind):
-            lists: dict[str, Any] = {kind: (rule,)}
-            one = Layer(name="project", origin=str(path), **lists)
-            try:
-                notes += read_rules([one], str(path.parent), str(Path.home()))[1]
-            except (ConfigError, InvalidInput) as error:
-                yield str(error)
-    if layer.mode:
-        resolve_mode([msgspec.structs.replace(layer, project=False)], notes)
-    yield from parse_hooks({"hooks": document.get("hooks", {})}, origin=str(path)).problems
-    print_notes(notes)
-
-
-def _check_models(models: FileSetting) -> None:
-    """Resolve the models of a file without their keys. Raises ``ConfigError`` with file and line."""
-    factory = ModelRegistry(ModelConfig(models=models.value)).factory
-    for name, entry in models.value.items():
-        try:
-            factory.resolve_entry(name, entry)
-        except ConfigError as error:
-            raise ConfigError(f"{models.parts[name]}: {error}") from error
-
-
-def _setting_rows(name: str, value: Any, setting: SettingValue) -> list[list[str]]:
+def _setting_rows(name: str, value: Any, setting: SettingValue | EffectiveValue) -> list[list[str]]:
     """Return the rows of a setting: one for each part of a table."""
     if not setting.parts:
-        return [[name, _value_text(value), setting.origin]]
-    return [[f"{name}.{part}", _value_text(value[part]), origin] for part, origin in setting.parts.items()]
+        return [[name, _value_text(value), setting.layer, setting.origin]]
+    return [
+        [f"{name}.{part}", _value_text(value[part]), setting.layer, origin] for part, origin in setting.parts.items()
+    ]
 
 
 def _value_text(value: Any) -> str:
@@ -238,7 +323,7 @@ def _value_items(value: Any) -> list[str]:
     if isinstance(value, dict):
         return [f"{name} = {compact_json(item)}" for name, item in cast("dict[str, Any]", value).items()]
     many: list[Any] = [*value] if isinstance(value, list | tuple) else [value]
-    return [str(item) for item in many if item not in (None, "")]
+    return [item if isinstance(item, str) else compact_json(item) for item in many if item not in (None, "")]
 
 
 @click.command(epilog=options.format_examples(

@@ -15,7 +15,12 @@ from vaka.cli import options
 from vaka.cli.bootstrap import config_context, print_notes
 from vaka.cli.errors import USAGE, Quit, UsageError, describe_error
 from vaka.cli.render import print_json, print_table
-from vaka.config.claude_settings import load_permissions, parse_document, parse_permission_layer
+from vaka.config.claude_settings import (
+    load_permissions,
+    parse_document,
+    parse_permission_layer,
+)
+from vaka.config.documents import is_inline_json
 from vaka.config.settings import load_settings
 from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
 from vaka.core.types.message import replace_surrogates
@@ -28,7 +33,7 @@ _MAX_POLICIES = 256
 """The most policies cached while lines are read."""
 
 _rule_options = options.group_options(
-    click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
+    click.option("--settings", metavar="FILE|JSON", help="Further settings, stronger than those of the folder."),
     click.option(
         "--mode", type=options.setting_choice("permission_mode"), help="What happens to calls that no rule matches."
     ),
@@ -153,7 +158,9 @@ class _PermissionChecker:
             context = msgspec.structs.replace(config_context(), cwd=Path(cwd))
             flags = {name: self.flags[name] for name in ("allow", "confirm", "deny")}
             settings = load_settings(context, flags, trust=self.flags["trust"])
-            file = Path(self.flags["settings"]).expanduser().absolute() if self.flags["settings"] else None
+            file = self.flags["settings"]
+            if file and not is_inline_json(file):
+                file = Path(file).expanduser().absolute()
             permissions = load_permissions(context, settings=file, flags=settings, trust=settings.trusted)
             self.notes += [*settings.notes, *permissions.notes]
             self._layers_by_cwd[cwd] = list(permissions.layers)

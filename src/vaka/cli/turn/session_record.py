@@ -26,6 +26,7 @@ from vaka.cli.bootstrap import (
 from vaka.cli.build_agent import MissingModel, load_agent_of_flags
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
+from vaka.config.documents import is_inline_json
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.session.snapshot import reopen
@@ -303,7 +304,7 @@ def absolute_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return flags with absolute paths, so that they mean the same files in every folder."""
     changed = dict(flags)
     for name in _PATH_FLAGS:
-        if flags.get(name):
+        if flags.get(name) and not is_inline_json(flags[name]):
             changed[name] = _absolute_path(flags[name])
     if flags.get("agent"):
         changed["agent"] = _absolute_agent(flags["agent"])

@@ -73,6 +73,12 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """It is part of the project, so it may never choose ``bypassPermissions``."""
     trusted: bool = True
     """A layer that is not trusted can only restrict."""
+    lines: dict[str, int] = {}
+    """The line of each rule of a file, by its kind and text, and that of ``mode``."""
+
+    def locate(self, key: str) -> str:
+        """Return the origin of a rule or of the mode, with its line."""
+        return f"{self.origin}:{self.lines[key]}" if key in self.lines else self.origin
 
 
 class Allow(msgspec.Struct, frozen=True):

@@ -1,0 +1,119 @@
+"""Checks of settings files and folders: every problem, each with its file and line."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vaka.config.claude_keys import check_document, keys_without_effect
+from vaka.config.claude_settings import SettingsFile, is_fatal, permission_layer_of, read_settings
+from vaka.config.project_content import load_project_content
+from vaka.config.setting_keys import FileSetting, read_settings_file
+from vaka.config.settings import ConfigContext
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.tool import Layer
+from vaka.hooks.definition import parse_hooks
+from vaka.policy.rules import KINDS, read_rules, resolve_mode
+from vaka.runtime.model_registry import ModelConfig, ModelRegistry
+
+FOLDER_FILES = ("vaka.toml", ".claude/settings.json", ".claude/settings.local.json")
+"""The settings files that are looked for in a folder."""
+
+
+class FileProblem(msgspec.Struct, frozen=True):
+    """A problem, or a note on what is only sloppy or has no effect."""
+
+    message: str
+    is_error: bool = True
+
+
+def validate_path(path: Path) -> Iterator[FileProblem]:
+    """Yield what is wrong with a settings file, or with the files of a folder."""
+    if path.is_dir():
+        yield from _validate_folder(path)
+        return
+    check = CHECKS_BY_NAME.get(path.name) or (_check_claude_settings if path.suffix == ".json" else _check_toml)
+    try:
+        yield from check(path)
+    except (ConfigError, InvalidInput) as error:
+        yield from _split(error)
+
+
+def _validate_folder(folder: Path) -> Iterator[FileProblem]:
+    """Yield the problems of the settings of a folder, and notes on the rest of its files."""
+    for path in (folder / name for name in (*FOLDER_FILES, *CHECKS_BY_NAME)):
+        if path.is_file():
+            yield from validate_path(path)
+    try:
+        content = load_project_content(ConfigContext(cwd=folder.resolve(), home=Path.home(), environ=os.environ))
+    except ConfigError as error:
+        yield from _split(error)
+        return
+    components = content.components
+    items = (*components.skills, *components.commands, *components.agents)
+    yield from _notes(content.problems)
+    yield from _notes(problem for item in items for problem in item.problems)
+
+
+def _check_toml(path: Path) -> Iterator[FileProblem]:
+    settings = read_settings_file(path)
+    if "models" in settings:
+        yield from _check_models(settings["models"])
+
+
+def _check_claude_settings(path: Path) -> Iterator[FileProblem]:
+    file = read_settings(path)
+    if file.has_comments:
+        yield from _notes([f"{path}: has comments or final commas; vaka reads them, other programs may not"])
+    problems = check_document(file.document)
+    for problem in problems:
+        yield FileProblem(f"{file.locate(problem.path)}: {problem.message}", is_error=problem.is_error)
+    for key, _ in keys_without_effect(file.document):
+        yield FileProblem(f"{file.locate(key.path)}: {key.name} has no effect here: {key.instead}", is_error=False)
+    if not any(problem.is_error and is_fatal(problem.path) for problem in problems):
+        yield from _check_permissions(file)
+    hooks = parse_hooks({"hooks": file.document.get("hooks") or {}}, origin=str(path))
+    yield from (FileProblem(text) for text in hooks.problems)
+
+
+def _check_permissions(file: SettingsFile) -> Iterator[FileProblem]:
+    """Yield the problems of each rule, and of the mode."""
+    layer = permission_layer_of(file)
+    notes: list[str] = []
+    for kind in KINDS:
+        for rule in getattr(layer, kind):
+            lists: dict[str, Any] = {kind: (rule,)}
+            one = Layer(name="project", origin=str(file.path), lines=layer.lines, **lists)
+            try:
+                notes += read_rules([one], str(file.path.parent), str(Path.home()))[1]
+            except (ConfigError, InvalidInput) as error:
+                yield from _split(error)
+    try:
+        resolve_mode([msgspec.structs.replace(layer, project=False)], notes)
+    except ConfigError as error:
+        yield from _split(error)
+    yield from _notes(notes)
+
+
+def _check_models(models: FileSetting) -> Iterator[FileProblem]:
+    """Resolve the models of a file without their keys."""
+    factory = ModelRegistry(ModelConfig(models=models.value)).factory
+    for name, entry in models.value.items():
+        try:
+            factory.resolve_entry(name, entry)
+        except ConfigError as error:
+            yield FileProblem(f"{models.parts[name]}: {error}")
+
+
+def _split(error: Exception) -> Iterator[FileProblem]:
+    return (FileProblem(line) for line in str(error).splitlines())
+
+
+def _notes(texts: Iterable[str]) -> Iterator[FileProblem]:
+    return (FileProblem(text, is_error=False) for text in texts)
+
+
+CHECKS_BY_NAME: Mapping[str, Callable[[Path], Iterator[FileProblem]]] = {}
+"""Checks of files with a name of their own; they are also looked for in folders."""

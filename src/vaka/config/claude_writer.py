@@ -1,0 +1,162 @@
+"""Changes of ``.claude`` settings files: allow rules and single values, under a lock, replaced atomically."""
+
+import copy
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from vaka.config.claude_settings import (
+    CLAUDE_FOLDER,
+    LOCAL_SETTINGS,
+    USER_SETTINGS,
+    find_project_folder,
+    read_document,
+    read_settings,
+)
+from vaka.config.documents import replace_file
+from vaka.config.settings import repository_root_of
+from vaka.core.types.errors import ConfigError, InvalidInput
+
+if sys.platform != "win32":
+    import fcntl
+
+
+def settings_file_for_scope(scope: str, cwd: str, home: Path) -> tuple[Path, Path]:
+    """Return the settings file that stores the rules of a scope, and the folder that ``/x`` is relative to in it.
+
+    Raises ``InvalidInput`` where the scope has no file.
+    """
+    if scope == "user":
+        return home / CLAUDE_FOLDER / USER_SETTINGS, home / CLAUDE_FOLDER
+    if not cwd or not Path(cwd).is_dir():
+        raise InvalidInput(f"the session's folder {cwd!r} does not exist, so no rule can be stored for its project")
+    root = find_project_folder(Path(cwd), home) or repository_root_of(Path(cwd))
+    if root == home:
+        raise InvalidInput(f"{str(root)!r} is your home directory, not a project; use scope 'user'")
+    file = root / CLAUDE_FOLDER / LOCAL_SETTINGS
+    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):
+        raise InvalidInput(f"{file} leads out of the project, so no rule is stored there")
+    return file, root
+
+
+def add_allow_rules(path: Path, rules: Iterable[str]) -> list[str]:
+    """Add rules to ``permissions.allow`` of a settings file and return those that were not there.
+
+    The rest of the file stays as it is; a new file is readable by its owner only. Raises ``ConfigError`` and changes
+    nothing on failure.
+    """
+    wanted = tuple(dict.fromkeys(rules))
+    return _edit_allow_rules(path, lambda known: [*known, *(rule for rule in wanted if rule not in known)])
+
+
+def remove_allow_rules(path: Path, rules: Iterable[str]) -> None:
+    """Remove rules from ``permissions.allow``. Raises ``ConfigError``."""
+    gone = set(rules)
+    _edit_allow_rules(path, lambda known: [rule for rule in known if rule not in gone])
+
+
+def _edit_allow_rules(path: Path, change: Callable[[list[str]], list[str]]) -> list[str]:
+    """Change the list of allow rules; return the rules that were added."""
+    added: list[str] = []
+
+    def edit(document: dict[str, Any]) -> None:
+        known = _allow_rules_of(document, path)
+        changed = change(known)
+        if changed != known:
+            document["permissions"] = {**(document.get("permissions") or {}), "allow": changed}
+        added.extend(rule for rule in changed if rule not in known)
+
+    _edit_document(path, edit)
+    return added
+
+
+def write_claude_value(path: Path, at: tuple[str, ...], value: Any) -> None:
+    """Set the value at a path of a settings file, which is created if it does not exist; ``None`` removes it.
+
+    The rest of the file stays as it is. Raises ``ConfigError`` and changes nothing on failure.
+    """
+
+    def edit(document: dict[str, Any]) -> None:
+        table = document
+        for name in at[:-1]:
+            if table.get(name) is None:
+                table[name] = {}
+            elif not isinstance(table[name], dict):
+                raise ConfigError(f"{path}: {name}: expected an object, so {'.'.join(at)} cannot be set there")
+            table = table[name]
+        if value is None:
+            table.pop(at[-1], None)
+        else:
+            table[at[-1]] = value
+
+    _edit_document(path, edit)
+
+
+def _edit_document(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Change a settings file under a lock, and replace it atomically if its content has changed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        real = Path(os.path.realpath(path))
+        with _lock_folder(real.parent):
+            document = _read_editable(real)
+            before = copy.deepcopy(document)
+            edit(document)
+            if document == before:
+                return
+            if real.exists() and not os.access(real, os.W_OK):
+                raise PermissionError(None, "it is read-only")
+            replace_file(real, _encode_document(document, real))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _read_editable(path: Path) -> dict[str, Any]:
+    """Return a settings file as data, ``{}`` when it does not exist. Raises ``ConfigError``, also for comments."""
+    try:
+        return read_document(path) or {}
+    except ConfigError:
+        if read_settings(path).has_comments:  # raises the error itself if the file has another one
+            message = f"{path}: has comments or final commas, which vaka would remove; edit the file yourself"
+            raise ConfigError(message) from None
+        raise
+
+
+def _allow_rules_of(document: dict[str, Any], path: Path) -> list[str]:
+    table: object = document.get("permissions")
+    if table is not None and not isinstance(table, dict):
+        raise ConfigError(f"{path}: permissions: expected an object, so no rule can be stored there")
+    allow: object = cast("dict[str, Any]", table or {}).get("allow")
+    if allow is None:
+        return []
+    if not isinstance(allow, list) or not all(isinstance(rule, str) for rule in cast("list[object]", allow)):
+        raise ConfigError(f"{path}: permissions.allow: expected a list of texts, so no rule can be stored there")
+    return [*cast("list[str]", allow)]
+
+
+def _encode_document(document: dict[str, Any], path: Path) -> bytes:
+    try:
+        before = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
+        indent = re.search(r"^([ \t]+)\"", before, re.MULTILINE)
+        text = json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False, allow_nan=False)
+        return f"{text}\n".replace("\n", "\r\n" if "\r\n" in before else "\n").encode()
+    except ValueError as error:
+        raise ConfigError(f"{path}: has a value that cannot be written as JSON: {error}") from error
+
+
+@contextmanager
+def _lock_folder(folder: Path) -> Generator[None]:
+    """Hold an exclusive lock on a folder: of two processes that add a rule, neither overwrites the other."""
+    if sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
