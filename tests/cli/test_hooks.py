@@ -61,3 +61,34 @@ def test_a_run_obeys_the_hooks_of_trusted_settings_only_and_switches_turn_them_o
     assert "hello" in read_result()
     shell.write_file("home/.claude/settings.json", json.dumps({"disableAllHooks": True}))
     assert "hello" in read_result("--trust")
+
+
+def test_the_hooks_of_plugins_skills_and_agents_are_listed_with_their_origin(shell: Shell) -> None:
+    head = "hooks:\n  PreToolUse:\n    - matcher: Bash\n      hooks:\n        - command: {}\n"
+    skill = shell.write_file(".claude/skills/a/SKILL.md", f"---\nname: a\ndescription: A.\n{head.format('a')}---\n")
+    shell.write_file("home/.claude/agents/b.md", f"---\nname: b\ndescription: B.\n{head.format('b')}---\n")
+    shell.write_file("home/.claude/plugins/c/.claude-plugin/plugin.json", '{"name": "c"}')
+    plugin = shell.write_file(
+        "home/.claude/plugins/c/hooks/hooks.json", hook_settings("Stop", "${CLAUDE_PLUGIN_ROOT}/c")
+    )
+    done = shell.vaka("hooks", "list", "--json", "--trust")
+    assert [(hook["event"], hook["command"], hook["component"]) for hook in done.json] == [
+        ("Stop", f"{plugin.parents[1]}/c", ""), ("PreToolUse", "a", "skill a"), ("PreToolUse", "b", "agent b"),
+    ]  # fmt: skip
+    assert [hook["origin"] for hook in done.json][:2] == [str(plugin), str(skill)]
+    shell.write_file("home/.claude/settings.json", json.dumps({"disableAllHooks": True}))
+    off = shell.vaka("hooks", "list", "--json", "--trust")
+    assert off.json == []
+    assert "3 hooks of plugins, skills, commands and agents are switched off" in off.err
+
+
+def test_a_run_obeys_the_hooks_of_a_plugin(shell: Shell) -> None:
+    shell.write_file("home/.claude/plugins/c/.claude-plugin/plugin.json", '{"name": "c"}')
+    shell.write_file("home/.claude/plugins/c/refuse.sh", "cat >&2; exit 2")
+    command = 'sh "$CLAUDE_PLUGIN_ROOT/refuse.sh"'
+    shell.write_file("home/.claude/plugins/c/hooks/hooks.json", hook_settings("PreToolUse", command, "Read"))
+    shell.write_file("notes.txt", "hello")
+    script = shell.write_script(call_line("Read", file_path="notes.txt"), say_line("done"))
+    done = shell.vaka("run", "Go.", "--model", script, "--output", "stream-json")
+    failed = next(event for event in map(json.loads, done.out.splitlines()) if event["type"] == "tool.failed")
+    assert '"tool_name":"Read"' in failed["data"]["result"]["content"][0]["text"]

@@ -28,9 +28,11 @@ from vaka.config.claude_settings import (
     MODEL_TIERS,
     SettingsFile,
     allowed_hosts_of,
+    hooks_are_disabled,
     load_permissions,
     load_settings_files,
     may_have_content,
+    may_have_plugins,
     may_have_servers,
     project_server_files,
     project_settings_files,
@@ -160,21 +162,24 @@ def _further_file_of(settings: Settings) -> str | None:
 
 
 def hook_options(settings: Settings) -> dict[str, Any]:
-    """Return the hooks of the settings files as options of a runtime. Prints notes."""
-    files = [file for file in claude_files_of(settings) if "hooks" in file.document]
-    if not files:
-        return {}
-    parsed = lazy.hooks_of_files()(claude_files_of(settings))
+    """Return the hooks of settings files and plugins as options of a runtime. Prints notes."""
+    context, files = config_context(), claude_files_of(settings)
+    options = {"transcript_folder": str(data_folder(os.environ, context.home) / "transcripts")}
+    if not any("hooks" in file.document for file in files) and not may_have_plugins(context):
+        return options
+    parsed = lazy.hooks_in_force()(context, files, trusted=settings.trusted)
     print_notes(parsed.problems)
-    folder = data_folder(os.environ, config_context().home) / "transcripts"
-    return {"hooks": parsed.hooks, "transcript_folder": str(folder)}
+    return {**options, "hooks": parsed.hooks}
 
 
 def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the option that gives the coding agent the content of ``.claude`` folders, if there may be any."""
     if not is_coding_agent(agent.instructions) or not may_have_content(config_context()):
         return {}
-    source = lazy.project_source()(trusted=settings.trusted, settings_file=str(_further_file_of(settings) or ""))
+    source = lazy.project_source()(
+        trusted=settings.trusted, settings_file=str(_further_file_of(settings) or ""),
+        hooks=not hooks_are_disabled(claude_files_of(settings)),
+    )  # fmt: skip
     return {"project": source}
 
 

@@ -121,10 +121,10 @@ def explain_missing_servers(servers: "Sequence[McpServer]") -> list[str]:
     return explain(servers)
 
 
-def hooks_of_files() -> "Callable[[Sequence[SettingsFile]], ParsedHooks]":
-    from vaka.runtime.hook_sources import hooks_of_files
+def hooks_in_force() -> "Callable[..., ParsedHooks]":
+    from vaka.runtime.hook_sources import hooks_in_force
 
-    return hooks_of_files
+    return hooks_in_force
 
 
 def project_source() -> "type[ProjectSource]":

@@ -324,6 +324,18 @@ def allowed_hosts_of(file: SettingsFile) -> tuple[str, ...]:
     return tuple(str(host) for host in cast("list[object]", hosts)) if isinstance(hosts, list) else ()
 
 
+def hooks_are_disabled(files: Iterable[SettingsFile]) -> bool:
+    """Return whether only the administrator's hooks run.
+
+    ``disableAllHooks`` of any file says so, and ``allowManagedHooksOnly`` of the administrator's.
+    """
+    return any(
+        file.document.get("disableAllHooks") is True
+        or (file.layer == MANAGED and file.document.get("allowManagedHooksOnly") is True)
+        for file in files
+    )
+
+
 def may_have_content(context: ConfigContext) -> bool:
     """Return whether there may be memory files, skills or the like for agents: a look at few names."""
     root = find_project_folder(context.cwd, context.home)
@@ -331,6 +343,13 @@ def may_have_content(context: ConfigContext) -> bool:
         return True
     folders = (context.cwd, *context.cwd.parents)
     return any((folder / name).exists() for folder in folders for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"))
+
+
+def may_have_plugins(context: ConfigContext) -> bool:
+    """Return whether there may be plugins: a look at few names."""
+    root = find_project_folder(context.cwd, context.home)
+    folders = [context.home, *([root] if root is not None else [])]
+    return any((folder / CLAUDE_FOLDER / "plugins").is_dir() for folder in folders)
 
 
 def project_server_files(context: ConfigContext) -> list[Path]:

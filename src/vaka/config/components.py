@@ -140,13 +140,23 @@ def components_in_force(
     home, projects = context.home / CLAUDE_FOLDER, project_folders(context)
     folders: list[tuple[Source, Path]] = [*(("project", folder) for folder in projects), ("user", home)]
     problems: list[str] = []
-    plugins = find_plugins([*plugin_dirs, *(folder / "plugins" for folder in (*projects, home))], problems)
-    plugins += installed_plugins(home / "plugins", find_project_folder(context.cwd, context.home), problems)
-    switches = _plugin_switches(files)
-    active = [plugin for plugin in plugins if _is_switched_on(plugin, switches)]
+    active = plugins_in_force(context, plugin_dirs, files, problems)
     scope = FileScope.of([repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
     found = load_components(folders, active, scope)
     return msgspec.structs.replace(found, problems=(*problems, *found.problems))
+
+
+def plugins_in_force(
+    context: ConfigContext, plugin_dirs: Iterable[Path], files: Iterable[SettingsFile], problems: list[str]
+) -> list[Plugin]:
+    """Return the plugins in ``plugin_dirs``, of the project and of the user that no settings file switches off."""
+    home = context.home / CLAUDE_FOLDER
+    plugins = find_plugins(
+        [*plugin_dirs, *(folder / "plugins" for folder in (*project_folders(context), home))], problems
+    )
+    plugins += installed_plugins(home / "plugins", find_project_folder(context.cwd, context.home), problems)
+    switches = _plugin_switches(files)
+    return [plugin for plugin in plugins if _is_switched_on(plugin, switches)]
 
 
 def project_folders(context: ConfigContext) -> list[Path]:

@@ -73,6 +73,8 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
 
     trusted: bool = True
     """Whether its files may allow things: the tools that a command or skill lists as allowed."""
+    hooks: bool = True
+    """Whether the hooks in the heads of its skills, commands and agents run while those are in use."""
     plugin_dirs: tuple[str, ...] = ()
     settings_file: str = ""
     """One more settings file, or JSON."""

@@ -161,7 +161,9 @@ class _Reader:
         items = cast("list[object]", groups) if isinstance(groups, list) else [groups]
         for number, item in enumerate(items):
             place, group = f"{where}[{number}]", _as_table(item)
-            if group is None:
+            if isinstance(item, str):
+                yield place, "", item
+            elif group is None:
                 self._report(place, "expected an object with matcher and hooks")
             elif "hooks" not in group:
                 yield place, _read_matcher(group.get("matcher")), group

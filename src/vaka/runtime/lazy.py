@@ -5,10 +5,10 @@ and an editor can jump to the definition.
 """
 
 import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from vaka.core.ports.store import Store
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from vaka.runtime.agent_builder import AgentBuilder
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
+    from vaka.runtime.hook_sources import ComponentUse
     from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.model_factory import ModelFactory
     from vaka.runtime.model_registry import ModelRegistry
     from vaka.runtime.options import ApprovalAnswer, Options
+    from vaka.runtime.project_tools import ProjectTools
     from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
@@ -104,8 +106,10 @@ def secret_finders() -> "tuple[SecretFinder, ...]":
 # -------------------------------------------------------------------------------------------------------------- hooks
 
 
-def start_hooks(options: "Options", env: "Env", models: "ModelRegistry") -> "tuple[HookEngine, tuple[Middleware, ...]]":
-    """Return the engine that runs the hooks of the options, and the middleware that calls it."""
+def start_hooks(
+    options: "Options", env: "Env", models: "ModelRegistry", use: "ComponentUse | None"
+) -> "tuple[HookEngine, tuple[Middleware, ...]]":
+    """Return the engine that runs the hooks of the options and of components in use, and its middleware."""
     from vaka.hooks import HookEngine, HookSettings, make_middleware
     from vaka.hooks.command import run_command
     from vaka.hooks.transcript import Transcripts
@@ -120,11 +124,25 @@ def start_hooks(options: "Options", env: "Env", models: "ModelRegistry") -> "tup
     settings = HookSettings(
         cwd=cwd, find_model=models.find, middleware=options.hook_middleware, failure=options.hook_failure,
         environ=lambda: drop_secrets(os.environ, options.command_env), run_command=run_command,
+        component_events=use.events if use else frozenset(), component_hooks=use.active_hooks if use else None,
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
     )  # fmt: skip
     engine = HookEngine(options.hooks, settings, transcripts)
     middleware = make_middleware(engine)
-    return engine, (middleware,) if middleware is not None else ()
+    return engine, tuple(one for one in (middleware, use) if one is not None)
+
+
+def component_use(options: "Options", project: "Sequence[Middleware]") -> "ComponentUse | None":
+    """Return what notes the use of skills, commands and agents with hooks; ``None`` if no such hooks may run."""
+    if options.project is None or not options.project.hooks:
+        return None
+    tools = cast("ProjectTools", project[0])
+    found = tools.content.components
+    if not any(component.hooks for component in (*found.skills, *found.commands, *found.agents)):
+        return None
+    from vaka.runtime.hook_sources import component_use_of
+
+    return component_use_of(lambda: tools.content, trusted=options.project.trusted)
 
 
 def project_middleware(

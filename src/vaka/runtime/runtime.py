@@ -186,10 +186,11 @@ class Runtime:
             scripts=self._get_script_host, models=self.models, cache=options.default_enable_cache
         )
         self._hooks: HookEngine | None = None
-        if options.hooks:
-            self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models)
-        if options.project is not None:
-            self._builder.governing += lazy.project_middleware(options, self._builder, self.models)
+        content = lazy.project_middleware(options, self._builder, self.models) if options.project is not None else ()
+        use = lazy.component_use(options, content)
+        if options.hooks or use is not None:
+            self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models, use)
+        self._builder.governing += content
         self._mcp: McpTools | None = lazy.mcp_middleware(options, self.store) if options.mcp else None
         if self._mcp is not None:
             self._builder.governing += (self._mcp,)

@@ -1,6 +1,7 @@
 """``vaka hooks``: list the hooks in force, and run those of an event with a payload."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -25,7 +26,7 @@ from vaka.hooks.decision import HookDecision
 from vaka.hooks.definition import EVENTS, MATCHER_FIELDS, Hook
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
-from vaka.runtime.hook_sources import hooks_of_files
+from vaka.runtime.hook_sources import hooks_in_force
 from vaka.runtime.lazy import start_hooks
 from vaka.runtime.options import Options
 from vaka.runtime.runtime import Runtime
@@ -35,6 +36,13 @@ BLOCKED = 2
 
 _file_options = options.group_options(
     click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
+    click.option(
+        "--plugin-dir",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="A plugin, or a folder of plugins; may be repeated.",
+    ),
     click.option("--trust", is_flag=True, help="Also use the hooks of a folder that is not trusted."),
     click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error."),
 )
@@ -45,9 +53,12 @@ def hooks() -> None:
     """List the hooks in force, or run the hooks of an event."""
 
 
-def _load_hooks(settings: Settings) -> tuple[Hook, ...]:
-    """Return the hooks of all settings files; print what is wrong or was ignored."""
-    parsed = hooks_of_files(claude_files_of(settings))
+def _load_hooks(settings: Settings, plugin_dirs: tuple[Path, ...], *, with_heads: bool = False) -> tuple[Hook, ...]:
+    """Return the hooks of settings files, plugins and, if wanted, heads; print what is wrong or was ignored."""
+    parsed = hooks_in_force(
+        config_context(), claude_files_of(settings), trusted=settings.trusted, plugin_dirs=plugin_dirs,
+        with_heads=with_heads,
+    )  # fmt: skip
     print_notes(parsed.problems)
     return parsed.hooks
 
@@ -55,14 +66,20 @@ def _load_hooks(settings: Settings) -> tuple[Hook, ...]:
 @hooks.command("list", epilog=options.format_examples("vaka hooks list", "vaka hooks list --json"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_file_options
-def list_hooks(as_json: bool, **flags: Any) -> None:
-    """List the hooks of all settings files, in the order in which they are merged."""
-    found = _load_hooks(load_flag_settings(flags))
+def list_hooks(as_json: bool, plugin_dir: tuple[Path, ...], **flags: Any) -> None:
+    """List the hooks of settings files, plugins, skills, commands and agents, in the order in which they are merged.
+
+    Those of a skill, command or agent run while it is in use.
+    """
+    found = _load_hooks(load_flag_settings(flags), plugin_dir, with_heads=True)
     if as_json:
         print_json([_describe(hook) for hook in found])
         return
-    rows = [(hook.event, hook.matcher or "*", f"{hook.seconds:g} s", hook.origin, hook.text) for hook in found]
-    print_table(("EVENT", "MATCHER", "TIMEOUT", "ORIGIN", "COMMAND"), rows)
+    rows = [
+        (hook.event, hook.matcher or "*", f"{hook.seconds:g} s", hook.component or "always", hook.origin, hook.text)
+        for hook in found
+    ]
+    print_table(("EVENT", "MATCHER", "TIMEOUT", "WHILE", "ORIGIN", "COMMAND"), rows)
 
 
 def _describe(hook: Hook) -> dict[str, Any]:
@@ -70,7 +87,7 @@ def _describe(hook: Hook) -> dict[str, Any]:
         "event": hook.event, "known": hook.event in EVENTS, "matcher": hook.matcher, "type": hook.kind,
         "command" if hook.kind == "command" else "prompt": hook.text, "timeout": hook.seconds, "once": hook.once,
         "async": hook.detached, "if": hook.condition, "origin": hook.origin,
-        "disabled": hook.disabled,
+        "component": hook.component, "disabled": hook.disabled,
     }  # fmt: skip
 
 
@@ -83,7 +100,10 @@ def _describe(hook: Hook) -> dict[str, Any]:
 @click.option("--input", "arguments", metavar="JSON", help="Its arguments.")
 @click.option("--payload", metavar="JSON", help="Further fields of the payload.")
 @_file_options
-def test(event: str, tool: str | None, arguments: str | None, payload: str | None, **flags: Any) -> None:
+def test(
+    event: str, tool: str | None, arguments: str | None, payload: str | None, plugin_dir: tuple[Path, ...],
+    **flags: Any,
+) -> None:  # fmt: skip
     """Run the hooks of EVENT as a session would, and print their merged decision as JSON.
 
     Exits with 2 if the hooks refuse.
@@ -98,7 +118,7 @@ def test(event: str, tool: str | None, arguments: str | None, payload: str | Non
     if call is not None:
         fields = {"tool_name": call.name, "tool_input": call.arguments, "tool_use_id": call.id} | fields
     settings = load_flag_settings(flags)
-    decision = run_loop(_fire(settings, _load_hooks(settings), event, fields, call))
+    decision = run_loop(_fire(settings, _load_hooks(settings, plugin_dir), event, fields, call))
     print_json({name: value for name, value in msgspec.to_builtins(decision).items() if value or name == "permission"})
     if decision.blocks or decision.stops:
         raise Quit(BLOCKED)
@@ -114,7 +134,7 @@ async def _fire(
 
     given = Options(store="memory:", hooks=found, **model_options(settings, quiet=True), **world_options(settings))
     async with Runtime(given) as runtime:
-        engine, _ = start_hooks(runtime.options, runtime.env, runtime.models)
+        engine, _ = start_hooks(runtime.options, runtime.env, runtime.models, None)
         decision = await engine.fire(event, fields, session=SessionId("test"), covers=covers)
         await engine.close()
     return decision

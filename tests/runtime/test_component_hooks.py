@@ -1,0 +1,152 @@
+"""Hooks of skills, commands and agents hold while these are in use; hooks of plugins hold always."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from vaka.config.components import components_in_force
+from vaka.config.project_content import ProjectSource
+from vaka.config.settings import ConfigContext
+from vaka.runtime.hook_sources import ComponentHooks, hooks_in_force
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
+
+GUARD = """hooks:
+  PreToolUse:
+    - matcher: look
+      hooks:
+        - type: command
+          command: "echo 'not while {name} is in use' >&2; exit 2"
+"""
+STOP = """  Stop:
+    - hooks:
+        - {{type: command, once: true, command: "echo 'check {name}' >&2; exit 2"}}
+"""
+
+
+@vaka.tool(effect="read")
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with an empty home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "project/.git").mkdir(parents=True)
+    return tmp_path / "project"
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_component(path: Path, name: str, head: str = GUARD) -> Path:
+    return write(path, f"---\nname: {name}\ndescription: Does it.\n{head.format(name=name)}---\nDo it.\n")
+
+
+async def run_turns(folder: Path, model: Any, *prompts: str, **source: Any) -> list[Any]:
+    """Run turns in one session and return its log."""
+    store = MemoryStore()
+    options: dict[str, Any] = {"permission_mode": "bypassPermissions", "project": ProjectSource(**source)}
+    async with runtime(store, cwd=str(folder), **options) as rt:
+        session = await rt.open(agent(model, look), id="s")
+        for prompt in prompts:
+            await session.run(prompt)
+    log = await read_log(store, "s")
+    check_log(log)
+    return log
+
+
+def texts_of(log: list[Any], tool: str = "look") -> list[str]:
+    """Return the results of the calls of a tool, in the order of their calls."""
+    results = results_by_call(log)
+    calls = [event.data.call for event in log if event.type == "tool.called"]
+    return [results[called.id].text for called in calls if called.name == tool]
+
+
+async def test_the_hooks_of_a_skill_hold_from_its_use_to_the_end_of_the_turn(folder: Path) -> None:
+    write_component(folder / ".claude/skills/deploy/SKILL.md", "deploy", GUARD + STOP)
+    model = ScriptedModel(
+        call("look"),
+        call("Skill", skill="deploy"),
+        call("look"),
+        say("done"),
+        say("checked"),
+        call("look"),
+        say("done"),
+    )
+    log = await run_turns(folder, model, "One.", "Two.")
+    assert texts_of(log) == ["seen", "not while deploy is in use", "seen"]
+    assert [event.data.text for event in log if event.type == "agent.continued"] == ["check deploy"]
+    denied = await run_turns(folder, ScriptedModel(call("look"), say("done"), say("checked")), "/deploy now")
+    assert texts_of(denied) == ["not while deploy is in use"]
+
+
+async def test_the_hooks_of_an_agent_file_hold_for_that_agent_alone(folder: Path) -> None:
+    write_component(folder / ".claude/agents/scout.md", "scout", GUARD + STOP)
+    model = ScriptedModel(
+        call("Task", prompt="Look.", subagent_type="scout"), call("look"), say("done"),
+        agents={"scout": [call("look"), say("nothing"), say("nothing, checked")]},
+    )  # fmt: skip
+    log = await run_turns(folder, model, "Go.")
+    assert texts_of(log) == ["not while scout is in use", "seen"]
+    assert [event.data.text for event in log if event.type == "agent.continued"] == ["check scout"]
+    [answer] = texts_of(log, "Task")
+    assert answer.startswith("nothing, checked")
+
+
+async def test_the_hooks_of_a_component_run_only_in_a_trusted_folder_and_unless_they_are_switched_off(
+    folder: Path,
+) -> None:
+    write_component(folder / ".claude/commands/ship.md", "ship")
+    for source in ({"trusted": False}, {"hooks": False}):
+        model = ScriptedModel(call("look"), say("done"))
+        assert texts_of(await run_turns(folder, model, "/ship", **source)) == ["seen"]
+    home = write_component(folder.parent / "home/.claude/commands/ship.md", "ship")
+    (folder / ".claude/commands/ship.md").unlink()
+    log = await run_turns(folder, ScriptedModel(call("look"), say("done")), "/ship", trusted=False)
+    assert texts_of(log) == ["not while ship is in use"]
+    assert home.exists()
+
+
+def test_the_hooks_of_a_plugin_come_from_its_file_and_its_manifest_and_know_its_folder(folder: Path) -> None:
+    root = folder / ".claude/plugins/guard"
+    inline = {"Stop": [{"hooks": [{"command": "$CLAUDE_PLUGIN_ROOT/stop.sh"}]}]}
+    manifest = {"name": "guard", "hooks": ["./more.json", "gone.json", "broken.json", inline]}
+    write(root / ".claude-plugin/plugin.json", json.dumps(manifest))
+    check = {"command": "python3 ${CLAUDE_PLUGIN_ROOT}/check.py", "env": {"DATA": "${CLAUDE_PLUGIN_ROOT}/data"}}
+    document = {"description": "Guards.", "hooks": {"PreToolUse": [{"matcher": "*", "hooks": [check]}]}}
+    write(root / "hooks/hooks.json", f"// a comment\n{json.dumps(document)}")
+    write(root / "more.json", json.dumps({"hooks": {"Setup": [{"hooks": [{"command": "setup"}]}]}}))
+    write(root / "broken.json", "{")
+    context = ConfigContext(cwd=folder, home=folder.parent / "home", environ={})
+    parsed = hooks_in_force(context, [], trusted=True)
+    assert [(hook.event, hook.command) for hook in parsed.hooks] == [
+        ("Stop", "$CLAUDE_PLUGIN_ROOT/stop.sh"), ("PreToolUse", f"python3 {root}/check.py"), ("Setup", "setup"),
+    ]  # fmt: skip
+    assert all(hook.env["CLAUDE_PLUGIN_ROOT"] == str(root) for hook in parsed.hooks)
+    assert parsed.hooks[1].env["DATA"] == f"{root}/data"
+    problems = "\n".join(parsed.problems)
+    assert all(text in problems for text in ("gone.json", "broken.json", "hooks.Setup", "it is read anyway"))
+    untrusted = hooks_in_force(context, [], trusted=False)
+    assert untrusted.hooks == ()
+    assert "not trusted" in "\n".join(untrusted.problems)
+
+
+def test_sloppy_hooks_in_heads_are_reported_and_the_others_kept(folder: Path) -> None:
+    write(folder / ".claude/skills/a/SKILL.md", "---\nname: a\ndescription: A.\nhooks: [1, 2]\n---\n")
+    write(folder / ".claude/skills/b/SKILL.md", "---\nname: b\ndescription: B.\nhooks:\n  Stop: check\n---\n")
+    components = components_in_force(ConfigContext(cwd=folder, home=folder.parent / "home", environ={}))
+    parsed = ComponentHooks(components, folder, folder.parent / "home", trusted=True).read_heads()
+    assert [(hook.event, hook.command, hook.component) for hook in parsed.hooks] == [("Stop", "check", "skill b")]
+    assert any("/a/SKILL.md" in problem for problem in parsed.problems)
+    untrusted = ComponentHooks(components, folder, folder.parent / "home", trusted=False).read_heads()
+    assert untrusted.hooks == ()
