@@ -1,6 +1,6 @@
 """``vaka skills|commands|agents list``: everything that the folders define, with its source and its problems."""
 
-from tests.cli.shell import Shell, say_line
+from tests.cli.shell import Shell, call_line, say_line
 
 
 def test_components_of_project_user_and_plugins_are_listed(shell: Shell) -> None:
@@ -32,3 +32,30 @@ def test_a_run_of_the_coding_agent_has_the_memory_and_the_commands_of_the_projec
     assert step["data"]["system"]
     named = shell.vaka("run", "/fix 12", "--model", script, "--agent", "agent.py")
     assert "12" in named.err  # an agent of a file gets the text as it is
+
+
+def test_a_run_has_the_commands_agents_and_hooks_of_several_plugin_folders(shell: Shell) -> None:
+    for plugin in ("one", "two"):
+        shell.write_file(f"{plugin}/.claude-plugin/plugin.json", f'{{"name": "{plugin}"}}')
+        shell.write_file(f"{plugin}/commands/go.md", f"Go with {plugin}.")
+        shell.write_file(f"{plugin}/agents/helper.md", f"---\ndescription: Of {plugin}.\n---\nHelp.")
+    hook = '{"UserPromptSubmit": [{"hooks": [{"type": "command", "command": "cat ${CLAUDE_PLUGIN_ROOT}/n"}]}]}'
+    shell.write_file("two/hooks/hooks.json", f'{{"hooks": {hook}}}')
+    shell.write_file("two/n", "A note of a hook.")
+    shell.write_file("empty/readme.txt", "")
+    folders = ("--trust", "--plugin-dir", "one", "--plugin-dir", "two")
+    task = call_line("Task", prompt="Help.", subagent_type="two:helper")
+    script = shell.write_script(
+        task | {"expect": {"last_user_contains": "Go with two."}}, say_line("done"),
+        say_line("helped") | {"agent": "two:helper"},
+    )  # fmt: skip
+    done = shell.vaka("run", "/two:go", "--model", script, "--session", "s", *folders)
+    assert (done.code, done.out.strip()) == (0, "done"), done.err
+    assert "A note of a hook." in str(shell.events("s"))
+    usage = shell.vaka("sessions", "show", "s", "--usage").out.split("\n\n")[1].splitlines()
+    assert [line.split()[:2] for line in usage[1:]] == [["assistant", "2"], ["two:helper", "1"], ["all", "3"]]
+    listed = shell.vaka("hooks", "list", "--json", *folders).json
+    assert [(item["event"], item["command"]) for item in listed] == [("UserPromptSubmit", f"cat {shell.folder}/two/n")]
+    wrong = shell.vaka("agents", "list", "--plugin-dir", "empty")
+    assert wrong.code == 2
+    assert f"there is no plugin in {shell.folder}/empty" in wrong.err

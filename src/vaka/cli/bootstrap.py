@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -100,6 +100,7 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
         known["store"] = "memory:"
     settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
     settings.claude_file = flags.get("settings") or ""
+    settings.plugin_dirs = tuple(Path(folder) for folder in flags.get("plugin_dir") or ())
     settings.mcp_configs = tuple(flags.get("mcp_config") or ())
     settings.strict_mcp = bool(flags.get("strict_mcp_config"))
     _apply_claude_settings(settings)
@@ -165,36 +166,40 @@ def hook_options(settings: Settings) -> dict[str, Any]:
     """Return the hooks of settings files and plugins as options of a runtime. Prints notes."""
     context, files = config_context(), claude_files_of(settings)
     options = {"transcript_folder": str(data_folder(os.environ, context.home) / "transcripts")}
-    if not any("hooks" in file.document for file in files) and not may_have_plugins(context):
+    may_have = bool(settings.plugin_dirs) or may_have_plugins(context)
+    if not may_have and not any("hooks" in file.document for file in files):
         return options
-    parsed = lazy.hooks_in_force()(context, files, trusted=settings.trusted)
+    parsed = lazy.hooks_in_force()(context, files, trusted=settings.trusted, plugin_dirs=settings.plugin_dirs)
     print_notes(parsed.problems)
     return {**options, "hooks": parsed.hooks}
 
 
 def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the option that gives the coding agent the content of ``.claude`` folders, if there may be any."""
-    if not is_coding_agent(agent.instructions) or not may_have_content(config_context()):
+    wanted = bool(settings.plugin_dirs) or may_have_content(config_context())
+    if not is_coding_agent(agent.instructions) or not wanted:
         return {}
     source = lazy.project_source()(
         trusted=settings.trusted, settings_file=str(_further_file_of(settings) or ""),
         hooks=not hooks_are_disabled(claude_files_of(settings)),
+        plugin_dirs=tuple(str(folder) for folder in settings.plugin_dirs),
     )  # fmt: skip
     return {"project": source}
 
 
-def load_servers(settings: Settings, plugin_dirs: Sequence[Path] = ()) -> "ParsedServers":
+def load_servers(settings: Settings) -> "ParsedServers":
     """Return the MCP servers of all files and flags, also those that are not started. Raises ``ConfigError``."""
     return lazy.servers_in_force(
         config_context(), claude_files_of(settings), trusted=settings.trusted, configs=settings.mcp_configs,
-        strict=settings.strict_mcp, plugin_dirs=plugin_dirs,
+        strict=settings.strict_mcp, plugin_dirs=settings.plugin_dirs,
     )  # fmt: skip
 
 
 def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the MCP servers as an option of a runtime: for the coding agent, or where a flag names some."""
     wanted = is_coding_agent(agent.instructions) and not settings.strict_mcp
-    if not settings.mcp_configs and not (wanted and may_have_servers(config_context(), claude_files_of(settings))):
+    may_have = bool(settings.plugin_dirs) or may_have_servers(config_context(), claude_files_of(settings))
+    if not settings.mcp_configs and not (wanted and may_have):
         return {}
     servers = load_servers(settings).servers
     print_notes(lazy.explain_missing_servers(servers))

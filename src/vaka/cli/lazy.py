@@ -6,6 +6,7 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
 
     from prompt_toolkit.output import Output
 
@@ -133,11 +134,20 @@ def project_source() -> "type[ProjectSource]":
     return ProjectSource
 
 
-def project_commands(context: "ConfigContext") -> dict[str, str]:
+def has_plugin(folder: str) -> bool:
+    """Return whether a folder is a plugin or contains plugins."""
+    from pathlib import Path
+
+    from vaka.config.plugins import find_plugins
+
+    return bool(find_plugins([Path(folder)]))
+
+
+def project_commands(context: "ConfigContext", plugin_dirs: "Sequence[Path]" = ()) -> dict[str, str]:
     """Return the commands and skills that a user can call by ``/name``, with their descriptions."""
     from vaka.config.components import components_in_force
 
-    found = components_in_force(context)
+    found = components_in_force(context, plugin_dirs)
     skills = [skill for skill in found.skills if skill.user_invocable]
     return {item.name: item.description for item in reversed((*found.commands, *skills))}
 

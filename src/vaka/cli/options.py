@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from vaka.cli import lazy
 from vaka.cli.help import format_examples as format_examples
 from vaka.config.setting_keys import SETTING_KEYS, parse_seconds
 
@@ -47,6 +48,18 @@ def group_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return add_options
 
 
+def _check_plugins(context: click.Context, parameter: click.Parameter, folders: tuple[str, ...]) -> tuple[str, ...]:
+    for folder in folders:
+        if not lazy.has_plugin(folder):
+            raise click.BadParameter(f"there is no plugin in {folder}; a plugin has .claude-plugin/plugin.json")
+    return folders
+
+
+plugin_option = click.option(
+    "--plugin-dir", "plugin_dir", multiple=True, callback=_check_plugins,
+    type=click.Path(exists=True, file_okay=False, resolve_path=True), metavar="DIR",
+    help="A plugin, a marketplace, or a folder of plugins; may be repeated.",
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
 

@@ -184,6 +184,8 @@ class Settings:
         """Further files with MCP servers, or their texts, named by --mcp-config."""
         self.strict_mcp = False
         """Whether no other files define MCP servers."""
+        self.plugin_dirs: tuple[Path, ...] = ()
+        """Folders of plugins, named by --plugin-dir."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value

@@ -69,6 +69,7 @@ _EXAMPLES = options.format_examples(
     help="What an input does while a turn runs: join it, or wait behind it.",
 )  # fmt: skip
 @options.world_options
+@options.plugin_option
 @options.policy_options
 @options.limit_options
 @options.store_options
@@ -137,7 +138,8 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
     return lazy.chat_settings()(
         theme=_theme_of(settings), plain=_is_plain(settings), notify=settings["notify"],
         unicode=locale_has_unicode(), busy=flags["while_busy"],
-        project_commands=lazy.project_commands(config_context()) if runtime.options.project is not None else {},
+        project_commands={} if runtime.options.project is None
+        else lazy.project_commands(config_context(), settings.plugin_dirs),
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
     )  # fmt: skip
 

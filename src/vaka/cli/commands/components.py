@@ -25,19 +25,16 @@ def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Co
         f"vaka {name} list", f"vaka {name} list --json",
     ))  # fmt: skip
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all fields.")
-    @click.option(
-        "--plugin-dir", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
-        help="A plugin, a folder of plugins or a marketplace; may be repeated.",
-    )  # fmt: skip
+    @options.plugin_option
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
-    def list_components(as_json: bool, plugin_dir: tuple[Path, ...], verbose: bool) -> None:
+    def list_components(as_json: bool, plugin_dir: tuple[str, ...], verbose: bool) -> None:
         context, unreadable = config_context(), list[str]()
         try:
             files = load_settings_files(context)
         except ConfigError as error:  # what they switch off is listed then
             files = []
             unreadable.append(str(error))
-        found = components_in_force(context, plugin_dir, files)
+        found = components_in_force(context, [Path(folder) for folder in plugin_dir], files)
         items = select(found)
         first = {component.name: component for component in reversed(items)}
         if as_json:

@@ -1,7 +1,6 @@
 """``vaka hooks``: list the hooks in force, and run those of an event with a payload."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -36,13 +35,7 @@ BLOCKED = 2
 
 _file_options = options.group_options(
     click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
-    click.option(
-        "--plugin-dir",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="A plugin, or a folder of plugins; may be repeated.",
-    ),
+    options.plugin_option,
     click.option("--trust", is_flag=True, help="Also use the hooks of a folder that is not trusted."),
     click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error."),
 )
@@ -53,10 +46,10 @@ def hooks() -> None:
     """List the hooks in force, or run the hooks of an event."""
 
 
-def _load_hooks(settings: Settings, plugin_dirs: tuple[Path, ...], *, with_heads: bool = False) -> tuple[Hook, ...]:
+def _load_hooks(settings: Settings, *, with_heads: bool = False) -> tuple[Hook, ...]:
     """Return the hooks of settings files, plugins and, if wanted, heads; print what is wrong or was ignored."""
     parsed = hooks_in_force(
-        config_context(), claude_files_of(settings), trusted=settings.trusted, plugin_dirs=plugin_dirs,
+        config_context(), claude_files_of(settings), trusted=settings.trusted, plugin_dirs=settings.plugin_dirs,
         with_heads=with_heads,
     )  # fmt: skip
     print_notes(parsed.problems)
@@ -66,12 +59,12 @@ def _load_hooks(settings: Settings, plugin_dirs: tuple[Path, ...], *, with_heads
 @hooks.command("list", epilog=options.format_examples("vaka hooks list", "vaka hooks list --json"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_file_options
-def list_hooks(as_json: bool, plugin_dir: tuple[Path, ...], **flags: Any) -> None:
+def list_hooks(as_json: bool, **flags: Any) -> None:
     """List the hooks of settings files, plugins, skills, commands and agents, in the order in which they are merged.
 
     Those of a skill, command or agent run while it is in use.
     """
-    found = _load_hooks(load_flag_settings(flags), plugin_dir, with_heads=True)
+    found = _load_hooks(load_flag_settings(flags), with_heads=True)
     if as_json:
         print_json([_describe(hook) for hook in found])
         return
@@ -100,10 +93,7 @@ def _describe(hook: Hook) -> dict[str, Any]:
 @click.option("--input", "arguments", metavar="JSON", help="Its arguments.")
 @click.option("--payload", metavar="JSON", help="Further fields of the payload.")
 @_file_options
-def test(
-    event: str, tool: str | None, arguments: str | None, payload: str | None, plugin_dir: tuple[Path, ...],
-    **flags: Any,
-) -> None:  # fmt: skip
+def test(event: str, tool: str | None, arguments: str | None, payload: str | None, **flags: Any) -> None:
     """Run the hooks of EVENT as a session would, and print their merged decision as JSON.
 
     Exits with 2 if the hooks refuse.
@@ -118,7 +108,7 @@ def test(
     if call is not None:
         fields = {"tool_name": call.name, "tool_input": call.arguments, "tool_use_id": call.id} | fields
     settings = load_flag_settings(flags)
-    decision = run_loop(_fire(settings, _load_hooks(settings, plugin_dir), event, fields, call))
+    decision = run_loop(_fire(settings, _load_hooks(settings), event, fields, call))
     print_json({name: value for name, value in msgspec.to_builtins(decision).items() if value or name == "permission"})
     if decision.blocks or decision.stops:
         raise Quit(BLOCKED)

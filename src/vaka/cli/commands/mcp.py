@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -23,10 +22,7 @@ _file_options = options.group_options(
     options.server_options,
     click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
     click.option("--trust", is_flag=True, help="Also use the servers of a folder that is not trusted."),
-    click.option(
-        "--plugin-dir", multiple=True, type=click.Path(path_type=Path), metavar="DIR",
-        help="A plugin, or a folder of plugins; may be repeated.",
-    ),
+    options.plugin_option,
     options.verbose_option,
 )  # fmt: skip
 _scope_option = click.option(
@@ -162,7 +158,7 @@ def remove(name: str, scope: ServerScope | None, verbose: bool) -> None:
 
 
 def _load(flags: Mapping[str, Any]) -> ParsedServers:
-    return load_servers(load_flag_settings(flags), flags.get("plugin_dir") or ())
+    return load_servers(load_flag_settings(flags))
 
 
 def _select(servers: Sequence[McpServer], names: Sequence[str], *, removable: bool = True) -> list[McpServer]:

@@ -43,12 +43,13 @@ _TEXT_FLAGS = ("instructions", "system_prompt", "append_system_prompt")
 """Flags with a text, or with ``@`` and the name of a file."""
 _SESSION_FLAGS = (
     *_SETTING_FLAGS, *_TEXT_FLAGS, "no_base_prompt", "option", "settings", "allow", "confirm", "deny", "builtin_tools",
-    "add_dir", "command_host", "command_env", "allow_host", "script_env", "untrusted",
+    "add_dir", "command_host", "command_env", "allow_host", "script_env", "untrusted", "plugin_dir",
 )  # fmt: skip
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
 _WIDENING_FLAGS = frozenset({
     "permission_mode", "allow", "sandbox", "add_dir", "command_host", "command_env", "allow_host", "script_env",
+    "plugin_dir",
 })  # fmt: skip
 """Flags that may permit more: a run that applies them again prints them; -v prints all."""
 _PATH_FLAGS = ("settings", "output_schema")
