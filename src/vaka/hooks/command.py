@@ -13,7 +13,7 @@ import msgspec
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 """Bytes of each stream that are kept; the rest is read and dropped."""
-DRAIN_SECONDS = 1.0
+DRAIN_SECONDS = 0.2
 """Seconds to read what is left after the command has ended: a process it left behind may hold its streams open."""
 
 

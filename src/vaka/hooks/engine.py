@@ -59,14 +59,23 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the hooks of the components in use by an agent or its parents, and whether it is the agent's own."""
 
 
+class _OpenSession(msgspec.Struct):
+    """What is known about a session until it ends."""
+
+    ran: set[tuple[str, ...]] = msgspec.field(default_factory=set[tuple[str, ...]])
+    """Its ``once`` hooks that ran."""
+    context: tuple[str, ...] = ()
+    """Texts of ``SessionStart`` that no prompt has taken."""
+
+
 class HookEngine:
     """The hooks of a runtime."""
 
     def __init__(self, hooks: Sequence[Hook], settings: HookSettings, transcripts: Transcripts) -> None:
         self.hooks, self.settings, self.transcripts = tuple(hooks), settings, transcripts
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._sessions: dict[SessionId, set[tuple[str, ...]]] = {}
-        """The open sessions, the one that was idle longest first, each with its ``once`` hooks that ran."""
+        self._sessions: dict[SessionId, _OpenSession] = {}
+        """The open sessions, the one that was idle longest first."""
 
     def handles(self, *events: str) -> bool:
         """Return whether there is a hook for one of the events."""
@@ -99,7 +108,8 @@ class HookEngine:
         ``fields`` are its part of the payload. ``covers`` returns whether a permission rule matches the call that the
         event is about.
         """
-        ran = self._sessions.get(session, set())
+        known = self._sessions.get(session)
+        ran = known.ran if known is not None else set[tuple[str, ...]]()
 
         def may_run(hook: Hook) -> bool:
             return hook.identity not in ran and _meets_condition(hook, covers)
@@ -137,14 +147,20 @@ class HookEngine:
     async def start_session(self, turn: Turn) -> HookDecision:
         """Fire ``SessionStart`` before the first prompt that this engine sees of a session."""
         known = self._sessions.pop(turn.session, None)
-        self._sessions[turn.session] = set() if known is None else known
+        self._sessions[turn.session] = known or _OpenSession()
         if known is not None:
-            return HookDecision()
+            context, known.context = known.context, ()
+            return HookDecision(context=context)
         if len(self._sessions) > self.settings.max_sessions:
             self._spawn(self.end_session(next(iter(self._sessions)), "other"))
         source = "resume" if turn.state.usage.total or turn.state.calls else "startup"
         fields = {"source": source, "model": turn.recipe.model.name, "agent_type": turn.agent}
         return await self.fire("SessionStart", fields, session=turn.session, turn=turn)
+
+    def keep_context(self, session: SessionId, context: tuple[str, ...]) -> None:
+        """Keep the texts of ``SessionStart`` for the next prompt, because this one was refused."""
+        if session in self._sessions:
+            self._sessions[session].context = context
 
     async def end_session(self, session: SessionId, reason: str) -> None:
         """Fire ``SessionEnd`` if the session was started."""

@@ -68,6 +68,7 @@ class _HookPoints:
         prompt = text_of(content)
         decision = await self._fire(turn, "UserPromptSubmit", {"prompt": prompt, "user_prompt": prompt})
         if decision.blocks or decision.stops:
+            self._engine.keep_context(turn.session, begun.context)
             return Reject(decision.stop_reason or decision.reason or "a hook refused this prompt")
         return _with_context(_with_context(content, begun), decision)
 
