@@ -1,12 +1,13 @@
 """A stdio MCP server without a library, which starts at once and misbehaves on request.
 
 Arguments: ``hang`` answers nothing, ``die`` ends at once, ``noise`` prints what is not a message, ``grow`` announces
-another tool after its first call.
+another tool after its first call, ``reach`` has a tool that writes to a file and connects to a port.
 """
 
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ def tool(name: str, schema: dict[str, Any] = NOTHING, **more: Any) -> dict[str, 
 
 TOOLS = [
     tool("echo", TEXT, annotations={"readOnlyHint": True}), tool("slow"), tool("pid"), tool("fail"), tool("env"),
-    tool("progress"), tool("ask"), tool("stuck"), tool("zoo"),
+    tool("progress"), tool("ask"), tool("stuck"), tool("zoo"), *([tool("reach")] if "reach" in FLAGS else []),
 ]  # fmt: skip
 
 
@@ -92,8 +93,23 @@ def stuck(_: dict[str, Any]) -> dict[str, Any]:
     return text("?")
 
 
+def reach(request: dict[str, Any]) -> dict[str, Any]:
+    reached: dict[str, bool] = {}
+    arguments: dict[str, Any] = request["params"]["arguments"]
+    for path in arguments["paths"]:
+        try:
+            Path(path).write_text("x")
+            reached[path] = True
+        except OSError:
+            reached[path] = False
+    with socket.socket() as client:
+        reached["port"] = client.connect_ex(("127.0.0.1", arguments["port"])) == 0
+    return {"content": [], "structuredContent": reached}
+
+
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "zoo": lambda _: zoo(),
+    "reach": reach,
     "pid": lambda _: text(str(os.getpid())), "fail": lambda _: text("it went wrong", isError=True),
     "env": lambda _: {"content": [], "structuredContent": dict(os.environ)}, "extra": lambda _: text("more"),
 }  # fmt: skip

@@ -165,11 +165,16 @@ def task_tool() -> "type[TaskTool]":
     return TaskTool
 
 
-def mcp_middleware(options: "Options", store: Store) -> "McpTools":
+def mcp_middleware(options: "Options", store: Store, env: "Env") -> "McpTools":
     """Return the middleware that connects to the MCP servers of the options. Raises ``ConfigError``."""
     from vaka.runtime.mcp_tools import connect_servers
 
-    return connect_servers(options.mcp, store.values, options.working_folder, options.command_env)
+    start = None
+    if "mcp" in options.sandboxed:
+        from vaka.runtime.sandboxed_programs import sandboxed_servers
+
+        start = sandboxed_servers(lambda: env.world, options.working_folder)
+    return connect_servers(options.mcp, store.values, options.working_folder, options.command_env, start)
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -23,7 +23,7 @@ from vaka.core.types.monitor import Logged, McpChanged
 from vaka.core.types.tool import Ask, InvalidArguments, ParsedArguments
 from vaka.mcp.client import McpConnection, McpStatus
 from vaka.mcp.definition import McpServer, parse_servers
-from vaka.mcp.stdio import process_starter
+from vaka.mcp.stdio import StartServer, process_starter
 from vaka.mcp.tools import (
     CallHandlers,
     McpTool,
@@ -312,7 +312,13 @@ def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
     return tuple(servers)
 
 
-def connect_servers(given: ServerDefinitions, values: KeyValueStore, folder: str, allow: Iterable[str]) -> McpTools:
-    """Return the middleware for servers; their processes start in ``folder``, with a scrubbed environment."""
-    start = process_starter(scrub_environment(os.environ, allow), folder)
+def connect_servers(
+    given: ServerDefinitions, values: KeyValueStore, folder: str, allow: Iterable[str],
+    start: "StartServer | None" = None,
+) -> McpTools:  # fmt: skip
+    """Return the middleware for servers.
+
+    Without ``start``, their processes start in ``folder``, with a scrubbed environment, outside of the sandbox.
+    """
+    start = start or process_starter(scrub_environment(os.environ, allow), folder)
     return McpTools([McpConnection(server, start) for server in read_servers(given)], values)

@@ -191,7 +191,7 @@ class Runtime:
         if options.hooks or use is not None:
             self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models, use)
         self._builder.governing += content
-        self._mcp: McpTools | None = lazy.mcp_middleware(options, self.store) if options.mcp else None
+        self._mcp: McpTools | None = lazy.mcp_middleware(options, self.store, self.env) if options.mcp else None
         if self._mcp is not None:
             self._builder.governing += (self._mcp,)
         self._default_agent = options.default_agent()
@@ -201,7 +201,8 @@ class Runtime:
             self._drivers.on_session_end = self._hooks.end_session
             if self._hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
                 self._drivers.observers.append(self._hooks.observe)
-        if options.sandbox == "on" or (options.hooks and "hooks" in options.sandboxed):
+        programs = {"mcp": self._mcp, "hooks": self._hooks}
+        if options.sandbox == "on" or any(programs[kind] is not None for kind in options.sandboxed):
             _ = self.env.world  # now, so that a missing sandbox fails before the first turn
 
     async def __aenter__(self) -> Self:
