@@ -68,13 +68,11 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_longer_and_longer(t
     await connection.aclose()
 
 
-async def test_a_server_that_ignores_the_end_is_killed_with_its_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vaka.mcp.stdio.EXIT_SECONDS", 0.1)
+async def test_a_server_that_ignores_the_end_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"trap '' TERM; sleep 1000 & echo $! $$ > {pids}; exec 3<&0; {sys.executable} -S -E {SERVER} <&3; wait"
-    connection = McpConnection(McpServer(name="p", command="/bin/sh", args=("-c", script)), START)
+    start = process_starter(dict(os.environ), patience=0.1)
+    connection = McpConnection(McpServer(name="p", command="/bin/sh", args=("-c", script)), start)
     await connection.start()
     assert connection.state == "ready", connection.reason
     await connection.aclose()

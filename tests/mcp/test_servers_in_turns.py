@@ -54,7 +54,8 @@ async def test_the_tools_of_a_server_are_called_and_their_results_have_all_kinds
     store = MemoryStore()
     os.environ["VAKA_TEST_API_KEY"] = "sk-not-for-servers"
     try:
-        async with runtime(store, mcp={"p": server("noise", env={"A": "1"})}, allow=["mcp__p"]) as rt:
+        mcp = {"p": server("noise", env={"A": "1", "API_TOKEN": "a secret"})}
+        async with runtime(store, mcp=mcp, allow=["mcp__p"]) as rt:
             session = await rt.open(agent(model), id="s")
             live = [event async for event in session.stream("Go.")]
             (status,) = rt.mcp_status()
@@ -79,7 +80,8 @@ async def test_the_tools_of_a_server_are_called_and_their_results_have_all_kinds
     shown = "".join(event.data.text for event in live if isinstance(event.data, ToolOutputDelta))
     assert shown == "[1/2] part 1\n[2/2] part 2\n"
     environment = results["env"].value
-    assert (environment["A"], "VAKA_TEST_API_KEY" in environment) == ("1", False)
+    assert (environment["A"], environment["API_TOKEN"]) == ("1", "[redacted]")
+    assert "VAKA_TEST_API_KEY" not in environment
     assert json.loads(results["env"].text) == environment  # no text: the data is what the model reads
     (echo,) = [spec for spec in model.prompts[0].tools if spec.name == "mcp__p__echo"]
     assert (echo.description, echo.parameters["required"], echo.layer) == ("The tool echo.", ["text"], "mcp")
@@ -156,7 +158,8 @@ async def test_a_changed_list_of_tools_holds_from_the_next_model_call_on_and_the
     before = {spec.name: spec for spec in model.prompts[0].tools}
     assert all(before[spec.name] is spec for spec in model.prompts[2].tools if spec.name in before)
     changes = [(body.change, body.detail) for body in bodies(log, McpChanged)]
-    assert changes[1] == ("tools", {"added": ["mcp__p__extra"], "removed": ["mcp__p__zoo"], "changed": []})
+    detail = {"added": ["mcp__p__extra"], "removed": ["mcp__p__zoo"], "changed": [], "tools": last}
+    assert changes[1] == ("tools", detail)
 
 
 async def test_a_description_that_changed_is_asked_about_until_it_is_approved() -> None:

@@ -56,7 +56,8 @@ StartServer: TypeAlias = "Callable[[McpServer, ServerLog], AbstractAsyncContextM
 
 
 class _Pipes:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, patience: float) -> None:
+        self._patience = patience
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
         self.process, self.input, self.output, self.errors = process, process.stdin, process.stdout, process.stderr
 
@@ -91,7 +92,7 @@ class _Pipes:
 
     async def _exits(self) -> bool:
         """Wait for the end of the process; not with ``wait()``, which also waits for children that have its pipes."""
-        deadline, pause = time.monotonic() + EXIT_SECONDS, 0.001
+        deadline, pause = time.monotonic() + self._patience, 0.001
         while self.process.returncode is None and time.monotonic() < deadline:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.02)
@@ -108,7 +109,9 @@ class _Pipes:
             transport.close()
 
 
-def process_starter(environment: Mapping[str, str], folder: str = "") -> StartServer:
+def process_starter(
+    environment: Mapping[str, str], folder: str = "", *, patience: float = EXIT_SECONDS
+) -> StartServer:  # fmt: skip
     """Return what starts servers as plain processes, with an environment to which a definition adds its own."""
 
     @asynccontextmanager
@@ -124,7 +127,7 @@ def process_starter(environment: Mapping[str, str], folder: str = "") -> StartSe
             raise McpError(f"there is no {missing!r}; install it, or correct the definition") from error
         except (OSError, ValueError) as error:
             raise McpError(f"{server.command!r} cannot be started: {error}") from error
-        pipes = _Pipes(process)
+        pipes = _Pipes(process, patience)
         copying = asyncio.create_task(pipes.copy_errors(log))
         try:
             yield pipes

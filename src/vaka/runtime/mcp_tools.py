@@ -15,6 +15,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.store import KeyValueStore
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, InvalidInput, McpError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, SessionId, digest_of
@@ -33,13 +34,14 @@ from vaka.mcp.tools import (
     select_tools,
     tool_name,
 )
-from vaka.sandbox.sensitive import scrub_environment
+from vaka.sandbox.sensitive import is_secret, scrub_environment
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.function import FunctionTool, ToolReturn, tool
 
 PIN_PREFIX = "mcp.pins/"
 """The keys of the store under which the digests of the tools of each server are."""
 
+_SECRET_HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"))
 _PROMPT_LINE = re.compile(r"/(mcp__[\w.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
 
@@ -67,6 +69,15 @@ class McpTools(Middleware):
     def status(self) -> tuple[McpStatus, ...]:
         """The state of each connection."""
         return tuple(connection.status for connection in self._connections)
+
+    def secrets(self) -> Iterable[str]:
+        """Yield the values of variables and headers that are secrets, for redaction."""
+        for connection in self._connections:
+            for name, value in (*connection.server.env.items(), *connection.server.headers.items()):
+                scheme, _, credentials = value.partition(" ")
+                secret = credentials if scheme.lower() in ("bearer", "basic", "token") else value
+                if len(secret) >= MIN_SECRET_LENGTH and (name.lower() in _SECRET_HEADERS or is_secret(name, value)):
+                    yield secret
 
     async def close(self) -> None:
         """End all connections and the processes of the servers."""
@@ -259,7 +270,7 @@ def _describe_change(
     both = tools.keys() & old.keys()
     changes: dict[str, JSON] = {
         "added": sorted(tools.keys() - old.keys()), "removed": sorted(old.keys() - tools.keys()),
-        "changed": sorted(name for name in both if tools[name] != old[name]),
+        "changed": sorted(name for name in both if tools[name] != old[name]), "tools": sorted(tools),
     }  # fmt: skip
     return [McpChanged(server=server, change="tools", detail=changes)]
 

@@ -194,6 +194,8 @@ class Runtime:
         self._mcp: McpTools | None = lazy.mcp_middleware(options, self.store, self.env) if options.mcp else None
         if self._mcp is not None:
             self._builder.governing += (self._mcp,)
+            for value in self._mcp.secrets():
+                self.secrets.add(value)
         self._default_agent = options.default_agent()
         self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
