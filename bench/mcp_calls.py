@@ -60,7 +60,8 @@ async def compare_calls(mode: str, count: int, repeats: int) -> tuple[list[float
 
     bare = StdioServerParameters(command=COMMAND[0], args=list(COMMAND[1:]), env=dict(os.environ))
     async with Client(bare, mode=mode) as client:
-        ours, raw = [], []
+        ours: list[float] = []
+        raw: list[float] = []
         for _ in range(repeats + 1):
             ours.append(await time_calls(call_tool, count))
             raw.append(await time_calls(lambda: client.call_tool("add", ARGUMENTS), count))

@@ -50,8 +50,9 @@ async def test_cycles_of_connecting_and_closing_leave_no_task_no_process_and_no_
             before = (len(asyncio.all_tasks()), open_files(), children())
             await connect_and_close(server, cycles)
             after = (len(asyncio.all_tasks()), open_files(), children())
-            assert after[::2] == before[::2]
-            assert after[1] <= before[1] + 2  # connections that the HTTP server keeps for a moment
+            assert after[2] == before[2]
+            assert after[0] <= before[0] + 2  # the HTTP server of this process keeps some for a moment
+            assert after[1] <= before[1] + 2
 
 
 async def test_a_server_that_keeps_failing_is_left_alone_for_longer_and_longer(tmp_path: Path) -> None:
