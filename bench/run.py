@@ -39,6 +39,7 @@ PARTS = {
     "policy": "bench.policy:measure_policy",
     "redaction": "bench.redaction:measure_redaction",
     "sandbox": "bench.sandbox:measure_sandbox",
+    "hooks": "bench.hooks:measure_hooks",
     "mcp": "bench.mcp_calls:measure_calls",
     "luau": "bench.luau_scripts:measure_scripts",
     "luau-pooled": "bench.luau_scripts:measure_pooled",
