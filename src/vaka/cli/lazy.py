@@ -83,6 +83,15 @@ def hooks_command() -> click.Command:
     return hooks
 
 
+def mcp_server_command() -> click.Command:
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.commands.mcp_server import mcp_server
+
+    return mcp_server
+
+
 def skills_command() -> click.Command:
     from vaka.cli.commands.components import skills
 

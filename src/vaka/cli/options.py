@@ -84,11 +84,7 @@ store_options = group_options(
 )  # fmt: skip
 """The options of the store, the working folder and trust."""
 
-agent_options = group_options(
-    click.option(
-        "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
-        help="A name for the agent, a Python file that makes a vaka.Agent, or a Luau script that is one.",
-    ),
+tool_options = group_options(
     click.option(
         "--tools", multiple=True, type=click.Path(), metavar="FILE.py|FILE.luau",
         help="Every @vaka.tool of a Python file, or a Luau script that is a tool; may be repeated.",
@@ -105,6 +101,15 @@ agent_options = group_options(
         "--untrusted", is_flag=True, default=None,
         help="Run Luau scripts in a separate, confined process; the default for packages and files of other projects.",
     ),
+)  # fmt: skip
+"""The options of tools and scripts."""
+
+agent_options = group_options(
+    click.option(
+        "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
+        help="A name for the agent, a Python file that makes a vaka.Agent, or a Luau script that is one.",
+    ),
+    tool_options,
 )  # fmt: skip
 """The options of the agent and its tools."""
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 Durability: TypeAlias = Literal["power", "process"]
 
-_EXTRAS = {"asyncpg": "postgres", "mcp": "mcp", "prompt_toolkit": "tui", "rich": "tui"}
+_EXTRAS = {"asyncpg": "postgres", "mcp": "mcp", "mcp_types": "mcp", "prompt_toolkit": "tui", "rich": "tui"}
 
 
 @contextmanager

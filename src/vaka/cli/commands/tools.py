@@ -49,7 +49,7 @@ def tools() -> None:
 @options.store_options
 def list_(strict: bool, as_json: bool, **flags: Any) -> None:
     """List the tools of files and of an agent."""
-    specs = _tool_specs(_load_agent(flags, settings_from_flags(flags)))
+    specs = tool_specs_of(_load_agent(flags, settings_from_flags(flags)))
     if as_json:
         print_json({"tools": [_spec_fields(spec, strict=strict) for spec in specs]})
         return
@@ -85,7 +85,7 @@ def call(name: str, arguments: str, **flags: Any) -> None:
     flags, settings = continued.flags, continued.settings
     print_notes(settings.notes)
     agent = _load_agent(flags, settings)
-    names = [spec.name for spec in _tool_specs(agent)]
+    names = [spec.name for spec in tool_specs_of(agent)]
     if name not in names:
         raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NO_TOOLS)
     agent.model = GivenCalls([GivenCall(name=name, arguments=_check_json_object(arguments))])
@@ -148,7 +148,9 @@ def _load_agent(flags: dict[str, Any], settings: Settings) -> Agent:
     return load_agent(flags["agent"], tools, settings, untrusted=untrusted)
 
 
-def _tool_specs(agent: Agent) -> list[ToolSpec]:
+def tool_specs_of(agent: Agent) -> list[ToolSpec]:
+    """Return what models see of the tools of an agent."""
+
     def make_script_host() -> "ScriptHost":  # for the specs of scripts; none is run
         return lazy.script_host()(Options(), lazy.open_store("memory:"))
 

@@ -215,7 +215,7 @@ class Report:
             self._report_earlier_turn()
         self.recorder.record(event)
         if self.format == "stream-json":
-            await _write_line_unblocked(event.to_json())
+            await write_line_unblocked(event.to_json())
         if self._display is not None:
             self._display.show(event)
 
@@ -329,8 +329,8 @@ def _error_text(result: RunResult) -> str:
     return f"limit reached: {result.limit}" if result.limit else compact_json(result.status)
 
 
-async def _write_line_unblocked(line: bytes) -> None:
-    """Write a line; where that could block, in a thread."""
+async def write_line_unblocked(line: bytes) -> None:
+    """Write a line of the result; where that could block, in a thread."""
     output = own_stdout().fileno()
     if len(line) < _ATOMIC_BYTES and select.select([], [output], [], 0)[1]:
         _write_line(line)
