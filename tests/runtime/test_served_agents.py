@@ -20,7 +20,7 @@ from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.errors import InvalidInput, ModelError
 from vaka.core.types.message import Audio, Document, Image, Text, UserMessage
-from vaka.mcp.elicitation import Elicitation
+from vaka.mcp.elicitation import DecisionForms
 from vaka.mcp.server import ServedTool, ToolServer, http_app
 from vaka.mcp.transcripts import MAX_TRANSCRIPT_CHARS, TranscriptResources, render_messages
 from vaka.runtime.agent_builder import AgentBuilder
@@ -57,7 +57,7 @@ async def serving(
         if expose:
             specs = AgentBuilder().build_recipe(agents[0]).tools
             tools += [ServedToolCall(turns, agents[0], specs[name].spec) for name in expose]
-        elicitation = Elicitation(describe=repr, hint=lambda row: f"decide {row.id}", enabled=elicits)
+        elicitation = DecisionForms(describe=repr, hint=lambda row: f"decide {row.id}", enabled=elicits)
         served = ToolServer(tools, rt, TranscriptResources(rt.store, rt.options.working_folder), elicitation)
         yield rt, served.build("vaka", "1")
         await turns.close()

@@ -53,7 +53,7 @@ class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
             pass
 
 
-class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionForms(msgspec.Struct, frozen=True, kw_only=True):
     """How decisions are asked."""
 
     describe: Callable[[ApprovalRequested], str]

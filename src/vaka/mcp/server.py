@@ -1,5 +1,6 @@
 """A server of the protocol: tools that run turns, decisions of a person by elicitation, transcripts as resources."""
 
+import asyncio
 import base64
 import binascii
 import secrets
@@ -22,7 +23,7 @@ from vaka.core.ports.store import PendingDecision
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Text, text_of
 from vaka.core.types.tool import ToolSpec
-from vaka.mcp.elicitation import DecisionForm, DecisionPort, Elicitation, parse_answer
+from vaka.mcp.elicitation import DecisionForm, DecisionForms, DecisionPort, parse_answer
 from vaka.mcp.transcripts import TEMPLATE, TranscriptResources
 
 MAX_LINE_BYTES = 10 * 1024 * 1024
@@ -98,7 +99,7 @@ class ToolServer:
 
     def __init__(
         self, tools: Sequence[ServedTool], decisions: DecisionPort, transcripts: TranscriptResources,
-        elicitation: Elicitation,
+        elicitation: DecisionForms,
     ) -> None:  # fmt: skip
         """Raises ``InvalidInput`` when two tools have the same name."""
         self._tools: dict[str, ServedTool] = {}
@@ -160,7 +161,7 @@ class ToolServer:
 class _ToolCall:
     """One request to call a tool: rounds of work and of decisions, until there is a result."""
 
-    def __init__(self, ctx: Context, tool: ServedTool, decisions: DecisionPort, elicitation: Elicitation) -> None:
+    def __init__(self, ctx: Context, tool: ServedTool, decisions: DecisionPort, elicitation: DecisionForms) -> None:
         self._ctx, self._tool, self._decisions, self._elicitation = ctx, tool, decisions, elicitation
         self._progress = 0
 
@@ -368,11 +369,17 @@ async def serve_lines(
             async for message in from_server:
                 await write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(read_messages)
-        group.start_soon(write_messages)
-        await server.run(from_client, to_client, server.create_initialization_options())
-        group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(read_messages)
+            group.start_soon(write_messages)
+            await server.run(from_client, to_client, server.create_initialization_options())
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # the SDK may fail in a closed stream while it is cancelled
+            raise asyncio.CancelledError from None
+        raise
 
 
 def _parse_message(line: bytes) -> SessionMessage | Exception:

@@ -25,7 +25,7 @@ from vaka.config.documents import suggest
 from vaka.config.settings import Settings, absolute_store_url
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested
-from vaka.mcp.elicitation import Elicitation
+from vaka.mcp.elicitation import DecisionForms
 from vaka.mcp.server import ServedTool, ToolServer, serve_lines
 from vaka.mcp.transcripts import TranscriptResources
 from vaka.runtime.runtime import Runtime
@@ -102,7 +102,7 @@ async def _serve(
             run = Continuation(record=None, flags={**flags, "agent": name}, settings=settings)
             tools.append(ServedAgent(turns, agent, describe_run(run, agent)))
         tools += _exposed_tools(turns, first, expose)
-        elicitation = Elicitation(describe=_describe_approval, hint=hint, enabled=not settings["ask"])
+        elicitation = DecisionForms(describe=_describe_approval, hint=hint, enabled=not settings["ask"])
         served = ToolServer(tools, runtime, _transcripts_of(runtime), elicitation)
         server = served.build("vaka", __version__, _INSTRUCTIONS)
         try:
