@@ -5,6 +5,7 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import vaka
 from bench.measure import MedianRange, raised_priority
@@ -14,7 +15,7 @@ from vaka.models import Scripted
 
 MAX_ADDED_MS = 8.0
 COMMAND = "cat > /dev/null"
-STEPS = [{"tool_calls": [{"name": "look", "arguments": {"at": "sea"}}]}, {"text": "done"}]
+STEPS: list[dict[str, Any]] = [{"tool_calls": [{"name": "look", "arguments": {"at": "sea"}}]}, {"text": "done"}]
 
 Work = Callable[[], Awaitable[object]]
 
@@ -53,8 +54,8 @@ async def compare_turns(folder: str, durability: str, hooks: list[Hook], count: 
     added: list[float] = []
     alone: list[float] = []
     store = f"sqlite:///{folder}/{durability}-{len(hooks)}.db"
-    options = {"store": store, "durability": durability, "transcript_folder": f"{folder}/transcripts"}
-    async with vaka.Runtime(**options, hooks=hooks) as hooked, vaka.Runtime(**options) as plain:  # type: ignore[arg-type]  # options by name
+    options: dict[str, Any] = {"store": store, "durability": durability, "transcript_folder": f"{folder}/transcripts"}
+    async with vaka.Runtime(**options, hooks=hooks) as hooked, vaka.Runtime(**options) as plain:
         with_hooks, without = make_turn(hooked), make_turn(plain)
         for number in range(count + 3):
             pair = await time_work(with_hooks) - await time_work(without), await time_work(run_command_alone)
@@ -82,7 +83,7 @@ async def measure(count: int) -> list[Row]:
                 Row(
                     name=f"{name} in a turn", store="SQLite", durability=durability, value=found.value, unit="ms more",
                     low=found.low, high=found.high, raw=raw.value, ratio=(found.value + raw.value) / raw.value,
-                    target=MAX_ADDED_MS if len(hooks) == 1 else None, note=f"raw: the command with asyncio alone; {how}",
+                    target=MAX_ADDED_MS if len(hooks) == 1 else None, note=f"raw: the command and asyncio; {how}",
                 )
             )  # fmt: skip
     return rows
