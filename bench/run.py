@@ -22,6 +22,7 @@ PARTS = {
     "import": "bench.startup:measure_imports",
     "commands": "bench.startup:measure_commands",
     "construct": "bench.startup:measure_construction",
+    "project": "bench.startup:measure_project",
     "run": "bench.agent_run:measure_run",
     "commits": "bench.agent_run:measure_commits",
     "append": "bench.event_append:measure_append",

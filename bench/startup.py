@@ -1,6 +1,7 @@
 """Import, the start of the command line, and construction."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,77 @@ def measure_commands(quick: bool) -> list[Row]:
         Row(name=f"start: {name}: modules", value=len(list_command_modules(arguments)), unit="")
         for name, arguments in counts.items()
     ]
+
+
+_LOAD_PROJECT = """
+import os, time
+from pathlib import Path
+import vaka.runtime.runtime
+begun = time.perf_counter()
+from vaka.config.claude_settings import load_settings_files
+from vaka.config.project_content import ProjectSource
+from vaka.config.settings import ConfigContext
+from vaka.runtime.hook_sources import hooks_in_force
+context = ConfigContext(cwd=Path.cwd(), home=Path.home(), environ=os.environ)
+source = ProjectSource()
+content = source.load(".")
+hooks = hooks_in_force(context, load_settings_files(context, trust=True), trusted=True)
+loaded = time.perf_counter()
+again = source.load(".", content)
+found = content.components
+assert (len(found.skills), len(found.commands), len(found.agents), len(hooks.hooks)) == (70, 70, 60, 20), found
+assert again == content
+print((loaded - begun) * 1e3, (time.perf_counter() - loaded) * 1e3)
+"""
+
+
+def write_project(folder: Path) -> None:
+    """Write a project with 70 skills, 70 commands, 60 agents and 20 hooks, none of which changed lately."""
+    files = {".git/HEAD": ""}
+    for number in range(70):
+        skill = f"---\nname: skill-{number}\ndescription: Skill {number}, for one kind of work.\n---\n"
+        files[f".claude/skills/skill-{number}/SKILL.md"] = skill + "Do this and that.\n" * 500
+        command = f"---\ndescription: Command {number}.\nallowed-tools: Read, Bash(git:*)\n---\nDo $ARGUMENTS.\n"
+        files[f".claude/commands/command-{number}.md"] = command
+    for number in range(60):
+        agent = f"---\nname: agent-{number}\ndescription: Agent {number}.\ntools: Read, Grep\nmodel: sonnet\n---\n"
+        files[f".claude/agents/agent-{number}.md"] = agent + "You are an agent.\n" * 50
+    hooks = [{"matcher": f"Tool{number}", "hooks": [{"type": "command", "command": "true"}]} for number in range(20)]
+    files[".claude/settings.json"] = json.dumps({"hooks": {"PreToolUse": hooks}})
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+
+
+def measure_project(quick: bool) -> list[Row]:
+    """Measure how long the content of a large project takes to load, and a run that begins with it."""
+    times = 5 if quick else 15
+    run = (str(Path(sys.executable).with_name("vaka")), *RUN_ARGUMENTS)
+    loads: list[tuple[float, float]] = []
+    starts: list[tuple[float, float]] = []
+    with temporary_folder() as folder, temporary_folder() as empty:
+        for place in (folder, empty):
+            _write_script(place)
+        write_project(folder)
+        for _ in range(times):
+            done = subprocess.run(
+                [sys.executable, "-c", _LOAD_PROJECT], check=True, cwd=folder, capture_output=True, text=True,
+                env=subprocess_environment() | {"HOME": str(empty)},
+            )  # fmt: skip
+            first, again = map(float, done.stdout.split())
+            loads.append((first, again))
+            starts.append((time_first_line(run, folder), time_first_line(run, empty)))
+    with_project, without = min(one for one, _ in starts), min(one for _, one in starts)
+    what = "70 skills, 70 commands, 60 agents, 20 hooks"
+    return [
+        Row(name=f"project: load {what}", value=min(first for first, _ in loads), unit="ms", target=60.0,
+            note=f"with its imports, after those of a runtime, best of {times}"),
+        Row(name="project: load again, nothing changed", value=min(again for _, again in loads), unit="ms"),
+        Row(name="start: vaka run in it, first event", value=with_project, unit="ms", raw=without,
+            ratio=with_project / without, note="raw: an empty folder"),
+    ]  # fmt: skip
 
 
 def measure_construction(quick: bool) -> list[Row]:

@@ -1,11 +1,13 @@
 """Agents of a runtime with a project: memory in the prompt, skills, commands, child agents of files."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vaka
+from tests.opened_files import opened_files
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.message import UserMessage, text_of
@@ -123,6 +125,46 @@ async def test_a_skill_is_named_in_the_menu_and_its_body_is_read_on_use(folder: 
     results = results_by_call(log)
     assert results["call_1"].text == f"Base folder of this skill: {path.parent}\n\nLook at a.py in {path.parent}."
     assert "there is no skill 'hidden'" in results["call_2"].text
+
+
+async def test_the_body_of_a_skill_is_read_once_until_it_changes(folder: Path) -> None:
+    path = write_skill(folder, "review", "Old body.")
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+
+    @vaka.tool(effect="once")
+    async def rewrite() -> str:
+        """Rewrite the skill."""
+        write_skill(folder, "review", "New body.")
+        return "rewritten"
+
+    uses = [call("Skill", skill="review", args=name) for name in "abc"]
+    model = ScriptedModel(calls(*uses), call("rewrite"), uses[0], say("done"))
+    with opened_files("SKILL.md") as opened:
+        log = await run_in(folder, model, tools=(rewrite,))
+        bodies = [result.text.splitlines()[2] for call, result in results_by_call(log).items() if call != "call_4"]
+    assert bodies == ["Old body."] * 3 + ["New body."]
+    assert opened.count(str(path)) <= 4  # the head and the body, before and after the change
+
+
+async def test_a_menu_of_500_skills_fits_its_budget_and_has_the_same_bytes_in_every_step(folder: Path) -> None:
+    for number in range(500):
+        write_skill(folder, f"skill-{number:03}", "Body", f"description: {'Does much work. ' * (number % 60)}")
+    clock = FakeClock()
+
+    @vaka.tool(effect="read")
+    async def wait() -> str:
+        """Wait for the next reading of the project."""
+        clock.advance(5)
+        return "waited"
+
+    model = ScriptedModel(call("wait"), call("wait"), say("done"))
+    log = await run_in(folder, model, tools=(wait,), clock=clock)
+    texts = [menu_of(model, number)["Skill"] for number in range(3)]
+    lines = texts[0].splitlines()[1:]
+    assert texts[0] == texts[1] == texts[2]
+    assert len("\n".join(lines)) <= 15_000
+    assert [line.partition(":")[0] for line in lines] == [f"- skill-{number:03}" for number in range(500)]
+    assert len({event.data.tools for event in log if event.type == "step.started"}) == 1
 
 
 async def test_a_prompt_that_names_a_command_is_replaced_by_its_text_and_other_text_stays(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -10,7 +11,7 @@ import msgspec
 
 from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, find_project_folder
 from vaka.config.file_scope import FileScope
-from vaka.config.frontmatter import MarkdownFile, read_head, read_markdown
+from vaka.config.frontmatter import MAX_CACHED_HEADS, MarkdownFile, read_body, read_head
 from vaka.config.plugins import Plugin, find_plugins, installed_plugins
 from vaka.config.settings import ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError
@@ -49,7 +50,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     def read_body(self) -> str:
         """Return the text below the head as it is now, with its variables replaced. Raises ``ConfigError``."""
         try:
-            body = read_markdown(self.path).body
+            body = read_body(self.path)
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         return expand_variables(body, self.variables)
@@ -224,16 +225,16 @@ class _Finder:
         """Add what folders contain. Names are unique there; between folders the first one counts."""
         walk = _Walk(scope, self.problems)
         found_skills = [
-            _make_skill(path, head, more)
+            _make_once("skill", _make_skill, path, head, more)
             for _, path in walk.unique(skills, walk.find_skills) if (head := self._read(path)) is not None
         ]  # fmt: skip
         self.skills += _rename_repeated(found_skills, lambda skill: skill.folder.name)
         self.commands += [
-            _make_command(root, path, head, more)
+            _make_once(str(root), partial(_make_command, root), path, head, more)
             for root, path in walk.unique(commands, walk.find_markdown) if (head := self._read(path)) is not None
         ]  # fmt: skip
         found_agents = [
-            _make_agent(path, head, more)
+            _make_once("agent", _make_agent, path, head, more)
             for _, path in walk.unique(agents, walk.find_markdown)
             if (head := self._read(path)) is not None and self._is_agent(path, head)
         ]
@@ -313,6 +314,29 @@ class _Walk:
         if problem:
             self._problems.append(f"{path}: {problem}")
         return not problem
+
+
+_made: dict[tuple[str, Path, str, str], tuple[MarkdownFile, Component]] = {}
+"""The component of each file, by its kind, path, plugin and source, with the head that it was made of."""
+
+
+def _make_once(
+    kind: str, make: "Callable[[Path, MarkdownFile, dict[str, Any]], C]", path: Path, head: MarkdownFile,
+    more: dict[str, Any],
+) -> C:  # fmt: skip
+    """Return the component of a file; the same one as long as its head is the same.
+
+    The kind of a command is the folder in which it was searched, since that is part of its name.
+    """
+    key = (kind, path, str(more.get("plugin", "")), str(more["source"]))
+    known = _made.get(key)
+    if known is not None and known[0] is head:
+        return cast("C", known[1])
+    if len(_made) >= MAX_CACHED_HEADS:
+        _made.clear()
+    made = make(path, head, more)
+    _made[key] = head, made
+    return made
 
 
 def _scan_folder(folder: Path) -> "list[os.DirEntry[str]]":

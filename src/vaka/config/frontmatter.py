@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,11 @@ import msgspec
 MAX_FILE_BYTES = 1024 * 1024
 HEAD_BYTES = 16 * 1024
 """Bytes that are read for the head of a file; one with a longer head is read whole."""
+FIRST_BYTES = 2 * 1024
+"""Bytes that are read first; most heads end in them."""
+SETTLED_NANOSECONDS = 2_000_000_000
+"""How long ago a file must have changed for its times to tell that it did not change again."""
+MAX_CACHED_HEADS = 2048
 MAX_YAML = 64 * 1024
 """Characters of a head that is parsed as YAML; a longer one is read line by line."""
 MAX_NESTING = 100
@@ -98,16 +104,51 @@ def read_markdown(path: Path) -> MarkdownFile:
     return parse_markdown(read_text(path, MAX_FILE_BYTES))
 
 
-def read_head(path: Path) -> MarkdownFile:
-    """Return the head of a file with the beginning of its body; a file with a long head is read whole.
+def read_body(path: Path) -> str:
+    """Return the text below the head. A file that has not changed since it was read is not read again.
 
     Raises ``OSError``.
     """
-    text = read_text(path, HEAD_BYTES, cut=True)
+    signature = _signature_of(path)
+    return read_markdown(path).body if signature is None else _read_settled_body(path, signature)
+
+
+@lru_cache(maxsize=32)
+def _read_settled_body(path: Path, signature: tuple[int, ...]) -> str:
+    return read_markdown(path).body
+
+
+def _signature_of(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file changes, ``None`` for one that changed a moment ago and may change unnoticed."""
+    info = path.stat()
+    if time.time_ns() - info.st_mtime_ns < SETTLED_NANOSECONDS:
+        return None
+    return info.st_mtime_ns, info.st_size, info.st_ino, info.st_dev
+
+
+def read_head(path: Path) -> MarkdownFile:
+    """Return the head of a file with the beginning of its body; a file with a long head is read whole.
+
+    A file that has not changed since it was read is not read again. Raises ``OSError``.
+    """
+    signature = _signature_of(path)
+    return _read_head(path) if signature is None else _read_settled_head(path, signature)
+
+
+@lru_cache(maxsize=MAX_CACHED_HEADS)
+def _read_settled_head(path: Path, signature: tuple[int, ...]) -> MarkdownFile:
+    return _read_head(path)
+
+
+def _read_head(path: Path) -> MarkdownFile:
+    text = read_text(path, FIRST_BYTES, cut=True)
+    is_whole = len(text) < FIRST_BYTES // 4
+    if not is_whole and (not text.startswith("---") or _FENCE.search(text, len("---")) is None):
+        text = read_text(path, HEAD_BYTES, cut=True)
     if text.startswith("---") and len(text) >= HEAD_BYTES // 4 and _FENCE.search(text, len("---")) is None:
         text = read_text(path, MAX_FILE_BYTES)
     parsed = parse_markdown(text)
-    return msgspec.structs.replace(parsed, body=parsed.body[:HEAD_BYTES])
+    return msgspec.structs.replace(parsed, body=parsed.body[:FIRST_BYTES])
 
 
 def read_text(path: Path, limit: int, *, cut: bool = False) -> str:

@@ -81,12 +81,15 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
     overrides: Mapping[str, Any] | None = None
     """Settings that are stronger than all files but the administrator's."""
 
-    def load(self, folder: str) -> ProjectContent:
-        """Return the content for a working folder. Raises ``ConfigError`` for settings that cannot be read."""
+    def load(self, folder: str, known: ProjectContent | None = None) -> ProjectContent:
+        """Return the content for a working folder. Raises ``ConfigError`` for settings that cannot be read.
+
+        ``known`` is the content as it was loaded before.
+        """
         context = ConfigContext(cwd=Path(folder or ".").absolute(), home=Path.home(), environ=os.environ)
         files = load_settings_files(context, settings=self.settings_file, trust=self.trusted, overrides=self.overrides)
         plugin_dirs = [Path(folder) for folder in self.plugin_dirs]
-        return load_project_content(context, files, plugin_dirs, trusted=self.trusted)
+        return load_project_content(context, files, plugin_dirs, trusted=self.trusted, known=known)
 
 
 def load_project_content(
@@ -95,8 +98,12 @@ def load_project_content(
     plugin_dirs: Iterable[Path] = (),
     *,
     trusted: bool = True,
+    known: ProjectContent | None = None,
 ) -> ProjectContent:
-    """Return the content that holds for the working folder; ``files`` are the settings files in force."""
+    """Return the content that holds for the working folder; ``files`` are the settings files in force.
+
+    ``known`` was loaded before; the folders below the working folder are not searched for memory files again.
+    """
     home, projects = context.home / CLAUDE_FOLDER, project_folders(context)
     root = projects[0].parent if projects else context.cwd
     components = components_in_force(context, plugin_dirs, files, trusted=trusted)
@@ -114,7 +121,8 @@ def load_project_content(
     styles = [*(folder / "output-styles" for folder in (*projects, home)), *plugin_styles]
     style = load_output_style(style_name, styles, problems, scope) if style_name else None
     return ProjectContent(
-        has_file_texts=any(rule.patterns for rule in rules) or has_nested_memory(context.cwd),
+        has_file_texts=known.has_file_texts if known is not None
+        else any(rule.patterns for rule in rules) or has_nested_memory(context.cwd),
         root=context.cwd, components=components, memory=tuple(memory), rules=tuple(rules), scope=scope,
         excludes=tuple(excludes), style=style, problems=(*problems, *reader.problems),
     )  # fmt: skip

@@ -71,7 +71,7 @@ class ProjectTools(Middleware):
             return
         self._loaded_at = now
         try:
-            content = self._source.load(self._folder)
+            content = self._source.load(self._folder, self.content)
         except ConfigError as error:  # a file is being edited: what was loaded before still holds
             turn.log.defer(turn.scope, Logged(level="warning", message=str(error)))
             content = self.content
