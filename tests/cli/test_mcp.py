@@ -4,14 +4,24 @@ import json
 import re
 import shlex
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from vaka.cli.main import cli
+from tests.cli.chat.chat_in_process import chat_in_process
+from tests.cli.shell import Shell, call_line, say_line
+from vaka.agents.react import Agent
+from vaka.cli import lazy
+from vaka.cli.main import COMMANDS, cli
 from vaka.mcp.definition import parse_servers
+from vaka.models.scripted import Scripted
+from vaka.runtime.runtime import Runtime
+
+PLAIN_SERVER = Path(__file__).parents[1] / "mcp" / "plain_server.py"
 
 
 @pytest.fixture
@@ -163,6 +173,82 @@ def test_what_cannot_be_done_says_what_to_type(project: Path, words: tuple[str, 
     assert done.exit_code != 0
     assert message in f"{done.output}{done.exception}"
     assert state_of(project) == state
+
+
+def plain_server(*flags: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [str(PLAIN_SERVER), *flags]}
+
+
+def test_servers_are_tried_and_one_that_fails_gives_exit_code_1(project: Path) -> None:
+    servers = {"good": plain_server(), "bad": {"command": "/no/such/program"}, "unset": {"command": "${NO_SUCH}"}}
+    (project / ".mcp.json").write_text(json.dumps(servers))
+    done = vaka("test", "--json", "--trust")
+    assert done.exit_code == 1
+    good, bad = json.loads(done.stdout)
+    assert (good["name"], good["state"], good["protocol"], good["server"]) == ("good", "ready", "2025-11-25", "plain 1")
+    assert "echo" in good["tools"]
+    assert good["seconds"] > 0
+    assert (bad["state"], "there is no '/no/such/program'" in bad["reason"]) == ("failed", True)
+    unset = vaka("test", "unset", "--trust")
+    assert (unset.exit_code, "the variable NO_SUCH of command is not set" in unset.stdout) == (1, True)
+    untrusted = vaka("test")
+    assert (untrusted.exit_code, "no server that may be started" in untrusted.stderr) == (0, True)
+
+
+def test_a_run_offers_the_tools_of_trusted_files_and_of_flags(shell: Shell) -> None:
+    shell.write_file(".mcp.json", json.dumps({"mcpServers": {"p": plain_server()}}))
+    more = shell.write_file("more.json", json.dumps({"mcpServers": {"q": plain_server()}}))
+    script = shell.write_script(call_line("mcp__q__echo", text="aye"), say_line("done"))
+    words = ("--model", script, "--output", "stream-json", "--allow", "mcp__q")
+
+    def results(*flags: str) -> tuple[set[str], list[str], str]:
+        done = shell.vaka("run", "Go.", *words, *flags)
+        changes = [line["data"] for line in done.lines if line["type"] == "mcp.changed"]
+        ended = [line["data"]["result"] for line in done.lines if line["type"] in ("tool.completed", "tool.failed")]
+        texts = [result["content"][0]["text"] for result in ended]
+        return {change["server"] for change in changes if change["change"] == "ready"}, texts, done.err
+
+    inline = json.dumps({"r": plain_server()})
+    servers, texts, err = results("--mcp-config", str(more), "--mcp-config", inline, "--session", "s")
+    assert (servers, texts) == ({"q", "r"}, ["aye"])
+    assert "its MCP servers are not started, since the folder is not trusted (`vaka trust`)" in err
+    again, _, err = results("--session", "s", "--trust")
+    assert again == {"p", "q"}, "the files of the first run count again; its JSON may have secrets and is not stored"
+    assert "--mcp-config" in err
+
+
+async def test_the_chat_shows_the_states_of_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    document = {"good": plain_server(), "bad": {"command": "/no/such/program"}, "off\x1b[2J": {"disabled": True}}
+    servers = parse_servers(document).servers
+    agent: Agent[Any] = Agent("mate", model=Scripted([{"text": "Aye."}]))
+    async with Runtime(agent=agent, mcp=servers) as runtime, chat_in_process(runtime, columns=100) as chat:
+        await chat.say("/mcp")
+        await chat.expect("good: starts with the next prompt")
+        await chat.expect("[2J: not started")
+        await chat.say("Ahoy.")
+        await chat.expect("Aye.")
+        await chat.say("/mcp")
+        await chat.expect("good: ready, 9 tools, plain 1")
+        await chat.expect("bad: failed, there is no '/no/such/program'")
+    async with Runtime(agent=agent) as runtime, chat_in_process(runtime, columns=100) as chat:
+        await chat.say("/mcp")
+        await chat.expect("no MCP server may be started")
+
+
+def test_names_of_servers_are_completed_and_the_doctor_counts_them(project: Path) -> None:
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"db": {"command": "run"}, "docs": 7}}))
+    command = COMMANDS["mcp"][0]()
+    lazy.add_completers(command, ("mcp",))
+    assert isinstance(command, click.Group)
+    for name in ("get", "remove", "test"):
+        below = command.commands[name]
+        offered = below.params[0].shell_complete(click.Context(below), "d")
+        assert [item.value for item in offered] == ["db", "docs"]
+    done = CliRunner().invoke(cli, ["doctor", "--json", "--store", "memory:"])
+    details = {check["name"]: check["detail"] for check in json.loads(done.stdout)["checks"]}
+    assert details["MCP servers"] == "2 defined, 2 not started, 1 problems; see `vaka mcp list`"
+    assert details["MCP"] == "mcp"
 
 
 def test_the_examples_of_the_guide_work(project: Path) -> None:

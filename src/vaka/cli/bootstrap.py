@@ -300,9 +300,14 @@ def runtime_from_settings(
             secrets=collect_secrets(os.environ, settings["store"]),
             redact_patterns=settings["redact_patterns"] == "on", trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
-            **(hook_options(settings) | project_options(settings, agent) if agent is not None else {}),
+            **(_content_options(settings, agent) if agent is not None else {}),
         )
     )  # fmt: skip
+
+
+def _content_options(settings: Settings, agent: Agent) -> dict[str, Any]:
+    """Return what files of the user and the project add to an agent."""
+    return hook_options(settings) | project_options(settings, agent) | server_options(settings, agent)
 
 
 def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Completion of arguments that name something: sessions, approvals, questions, models, providers and agents."""
+"""Completion of arguments that name something: sessions, approvals, questions, models, servers, agents and the like."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from vaka.cli.bootstrap import load_flag_settings
+from vaka.cli.bootstrap import load_flag_settings, load_servers
 from vaka.cli.render import shorten
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import VakaError
@@ -88,11 +88,21 @@ def _complete_providers(context: click.Context, parameter: click.Parameter, begu
     return _items([provider.name for provider in all_providers() if provider.key_env], begun)
 
 
+def _complete_servers(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    try:
+        servers = load_servers(load_flag_settings(context.params)).servers
+    except (VakaError, OSError):
+        return []
+    return _items(dict.fromkeys(server.name for server in servers), begun)
+
+
 _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("session",): _complete_sessions, ("place",): _complete_sessions, ("fork",): _complete_sessions,
     ("approvals",): _complete_approvals, ("question",): _complete_questions, ("agent",): _complete_agents,
     ("model",): _complete_models, ("models", "test", "name"): _complete_models,
-    ("login", "words"): _complete_providers, ("logout", "words"): _complete_providers,
+    ("mcp", "get", "name"): _complete_servers, ("mcp", "remove", "name"): _complete_servers,
+    ("mcp", "test", "names"): _complete_servers, ("login", "words"): _complete_providers,
+    ("logout", "words"): _complete_providers,
 }  # fmt: skip
 """The completer of a parameter by its name, or by the names of its command and its own."""
 

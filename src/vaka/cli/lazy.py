@@ -1,5 +1,6 @@
 """Imports of commands, of Luau and of what only errors need, made on first use to keep start-up short."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -114,6 +115,12 @@ def mcp_command() -> click.Command:
     from vaka.cli.commands.mcp import mcp
 
     return mcp
+
+
+def load_mcp_library() -> None:
+    """Import the library for MCP servers; where it is missing, each connection says so."""
+    with suppress(ImportError):
+        from vaka.mcp import session as session
 
 
 def servers_in_force(

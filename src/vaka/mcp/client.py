@@ -35,6 +35,8 @@ class McpStatus(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why it failed, or is not started."""
     protocol: str = ""
+    software: str = ""
+    """The name and version that the server gives itself."""
     tools: int = 0
 
 
@@ -64,10 +66,12 @@ class McpConnection:
 
     @property
     def status(self) -> McpStatus:
-        protocol = self._session.protocol if self._session is not None else ""
+        session = self._session
         return McpStatus(
-            server=self.server.name, state=self.state, reason=self.reason, protocol=protocol, tools=len(self.tools)
-        )
+            server=self.server.name, state=self.state, reason=self.reason, tools=len(self.tools),
+            protocol=session.protocol if session is not None else "",
+            software=session.software if session is not None else "",
+        )  # fmt: skip
 
     @property
     def is_awaited(self) -> bool:

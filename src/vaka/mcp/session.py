@@ -229,6 +229,8 @@ class McpSession:
         self._client = cast("ClientSession", None)
         self._running: list[CallHandlers] = []
         self.protocol = ""
+        self.software = ""
+        """The name and version that the server gives itself."""
         self.instructions = ""
         self.tools: tuple[ListedTool, ...] = ()
         self.stale = False
@@ -246,6 +248,7 @@ class McpSession:
         """Read what the server has, after the negotiation."""
         self._client = client
         self.protocol, self.instructions = client.protocol_version or "", client.instructions or ""
+        self.software = f"{client.server_info.name} {client.server_info.version}"[:200] if client.server_info else ""
         capabilities = client.server_capabilities
         self.has_resources = capabilities is not None and capabilities.resources is not None
         self.has_prompts = capabilities is not None and capabilities.prompts is not None

@@ -43,6 +43,7 @@ class SlashCommands:
             "help": (self._help, translate("the commands and keys")),
             "model": (self._model, translate("[NAME]: the model of the next turns")),
             "tools": (self._tools, translate("the tools of the agent")),
+            "mcp": (self._mcp, translate("the MCP servers and their states")),
             "sessions": (self._sessions, translate("[TEXT]: choose a session, of this project first")),
             "resume": (self._resume, translate("[ID]: finish the unfinished turn, or go on with another session")),
             "fork": (self._fork, translate("go on in a copy of this session")),
@@ -113,6 +114,21 @@ class SlashCommands:
     async def _tools(self, argument: str) -> None:
         names = [getattr(tool, "spec", tool) for tool in self._chat.session.agent.tools]
         self._show(*(f"  {name if isinstance(name, str) else getattr(name, 'name', name)}" for name in names))
+
+    async def _mcp(self, argument: str) -> None:
+        statuses = self._chat.runtime.mcp_status()
+        if not statuses:
+            self._show(translate("no MCP server may be started; `vaka mcp list` shows why"))
+        states = {
+            "idle": translate("starts with the next prompt"), "connecting": translate("is starting"),
+            "ready": translate("ready"), "failed": translate("failed"), "closed": translate("closed"),
+        }  # fmt: skip
+        for status in statuses:
+            facts = [
+                translate("not started") if status.state == "idle" and status.reason else states[status.state],
+                translate("{count} tools", count=status.tools) if status.tools else "", status.software, status.reason,
+            ]  # fmt: skip
+            self._show(as_printable(f"  {status.server}: {', '.join(fact for fact in facts if fact)}", lines=False))
 
     async def _sessions(self, argument: str) -> None:
         chat = self._chat

@@ -70,6 +70,7 @@ _EXAMPLES = options.format_examples(
 )  # fmt: skip
 @options.world_options
 @options.plugin_option
+@options.server_options
 @options.policy_options
 @options.limit_options
 @options.store_options

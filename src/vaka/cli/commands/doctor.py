@@ -16,7 +16,7 @@ import msgspec
 
 from vaka import __version__
 from vaka.cli import options
-from vaka.cli.bootstrap import config_context, run_loop, runtime_from_settings
+from vaka.cli.bootstrap import config_context, load_servers, run_loop, runtime_from_settings
 from vaka.cli.errors import FAILED, Quit
 from vaka.cli.render import print_json, print_table
 from vaka.config.documents import suggest
@@ -56,6 +56,7 @@ def doctor(reindex: bool, as_json: bool, **flags: Any) -> None:
     settings, settings_checks = _check_settings(flags)
     checks = [*_check_system(), *_check_packages(), *_check_features(), *_check_environment(), *settings_checks]
     if settings is not None:
+        checks += _check_servers(settings)
         checks += run_loop(_check_store(settings, reindex=reindex))
     good = all(check.state != "fail" for check in checks)
     if as_json:
@@ -114,6 +115,7 @@ def _check_features() -> Iterator[Check]:
     yield _feature("Luau", "pyluau", "" if _is_installed("pyluau") else INSTALL_PYLUAU)
     yield _feature("local model", "xllamacpp and weights", missing_install_command())
     yield _feature("embeddings", "numpy, tokenizers, safetensors and weights", missing_embedder_command())
+    yield _feature("MCP", "mcp", "" if _is_installed("mcp") else "pip install 'vaka[mcp]'")
     yield _feature("PostgreSQL", "asyncpg", "" if _is_installed("asyncpg") else "pip install 'vaka[postgres]'")
 
 
@@ -158,6 +160,20 @@ def _check_settings(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]
     files = [str(file) for file in candidates if file is not None and file.is_file()]
     notes = [Check("settings", "note", note) for note in settings.notes]
     return settings, [Check("settings", "ok", ", ".join(files) or "no files: defaults"), *notes]
+
+
+def _check_servers(settings: Settings) -> Iterator[Check]:
+    """Yield how many MCP servers are defined and may be started; none is started here."""
+    try:
+        found = load_servers(settings)
+    except VakaError as error:
+        yield Check("MCP servers", "fail", str(error))
+        return
+    refused = sum(not server.approved for server in found.servers)
+    many = f"{len(found.servers)} defined, {refused} not started" if found.servers else "none defined"
+    wrong = f", {len(found.problems)} problems" if found.problems else ""
+    hint = "; see `vaka mcp list`" if refused or wrong else ""
+    yield Check("MCP servers", "note" if hint else "ok", f"{many}{wrong}{hint}")
 
 
 async def _check_store(settings: Settings, *, reindex: bool) -> list[Check]:

@@ -1,20 +1,37 @@
 """``vaka mcp``: list the MCP servers in force, try them, and add or remove one."""
 
+import asyncio
 import json
+import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import click
+import msgspec
 
 from vaka.cli import lazy, options
-from vaka.cli.bootstrap import config_context, load_flag_settings, load_servers, print_notes
-from vaka.cli.errors import UsageError
+from vaka.cli.bootstrap import (
+    claude_files_of,
+    config_context,
+    load_flag_settings,
+    load_servers,
+    print_notes,
+    run_loop,
+)
+from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, print_json, print_table
+from vaka.config.claude_settings import settings_env
 from vaka.config.documents import parse_json, suggest
+from vaka.config.settings import Settings
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
+from vaka.mcp.client import McpConnection
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_part
+from vaka.mcp.stdio import process_starter
+from vaka.mcp.tools import select_tools
 from vaka.runtime.mcp_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
+from vaka.sandbox.sensitive import scrub_environment
 
 MASK = "***"
 
@@ -78,6 +95,74 @@ def get(name: str, as_json: bool, **flags: Any) -> None:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             click.echo(as_printable(f"{key + ':':<16}{text}", lines=False))
         click.echo()
+
+
+@mcp.command("test", epilog=options.format_examples("vaka mcp test", "vaka mcp test db docs --json"))
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@options.json_option
+@_file_options
+def try_servers(names: tuple[str, ...], as_json: bool, **flags: Any) -> None:
+    """Start each server, list its tools and end it. Exits with 1 if one fails.
+
+    Without NAME all servers are tried that may be started.
+    """
+    settings = load_flag_settings(flags)
+    found = load_servers(settings)
+    chosen = _select(found.servers, names) if names else [server for server in found.servers if server.approved]
+    by_name = {server.name: server for server in sorted(chosen, key=lambda server: server.approved)}
+    trials = run_loop(
+        _try_servers([by_name[name] for name in dict.fromkeys(server.name for server in chosen)], settings)
+    )
+    if as_json:
+        print_json(trials)
+    elif not trials:
+        click.echo("there is no server that may be started; see `vaka mcp list`", err=True)
+    else:
+        print_table(("NAME", "STATE", "PROTOCOL", "SERVER", "TIME", "TOOLS"), [trial.row for trial in trials])
+    print_notes(note for trial in trials for note in trial.notes)
+    if any(trial.state != "ready" for trial in trials):
+        raise Quit(FAILED)
+
+
+class ServerTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of the start of a server."""
+
+    name: str
+    state: str
+    reason: str = ""
+    protocol: str = ""
+    server: str = ""
+    tools: tuple[str, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        tools = self.reason or ", ".join(self.tools)
+        return self.name, self.state, self.protocol, self.server, f"{self.seconds:.2f} s", tools
+
+
+async def _try_servers(servers: Sequence[McpServer], settings: Settings) -> list[ServerTrial]:
+    """Start all servers at once, and end them."""
+    allowed = (*settings["command_env"], *settings_env(claude_files_of(settings)))
+    start = process_starter(scrub_environment(os.environ, allowed), str(config_context().cwd))
+    lazy.load_mcp_library()  # not within the time that is shown
+    return await asyncio.gather(*(_try_server(McpConnection(server, start)) for server in servers))
+
+
+async def _try_server(connection: McpConnection) -> ServerTrial:
+    began = time.perf_counter()
+    try:
+        await connection.start()
+        status, (tools, notes) = connection.status, select_tools(connection.server, connection.tools)
+    finally:
+        seconds = time.perf_counter() - began
+        await connection.aclose()
+    return ServerTrial(
+        name=status.server, state="failed" if status.state == "idle" else status.state, reason=status.reason,
+        protocol=status.protocol, server=status.software, tools=tuple(tool.name for tool in tools), seconds=seconds,
+        notes=tuple(notes) if status.state == "ready" else (),
+    )  # fmt: skip
 
 
 @mcp.command(epilog=options.format_examples(

@@ -77,6 +77,7 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and run the prompt in the copy.")
 @options.world_options
 @options.plugin_option
+@options.server_options
 @options.policy_options
 @options.limit_options
 @options.store_options

@@ -44,12 +44,13 @@ _TEXT_FLAGS = ("instructions", "system_prompt", "append_system_prompt")
 _SESSION_FLAGS = (
     *_SETTING_FLAGS, *_TEXT_FLAGS, "no_base_prompt", "option", "settings", "allow", "confirm", "deny", "builtin_tools",
     "add_dir", "command_host", "command_env", "allow_host", "script_env", "untrusted", "plugin_dir",
+    "mcp_config", "strict_mcp_config",
 )  # fmt: skip
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
 _WIDENING_FLAGS = frozenset({
     "permission_mode", "allow", "sandbox", "add_dir", "command_host", "command_env", "allow_host", "script_env",
-    "plugin_dir",
+    "plugin_dir", "mcp_config",
 })  # fmt: skip
 """Flags that may permit more: a run that applies them again prints them; -v prints all."""
 _PATH_FLAGS = ("settings", "output_schema")
@@ -310,6 +311,9 @@ def absolute_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags.get("agent"):
         changed["agent"] = _absolute_agent(flags["agent"])
     changed["tools"] = tuple(_absolute_path(file) for file in flags.get("tools") or ())
+    if flags.get("mcp_config"):
+        texts = flags["mcp_config"]
+        changed["mcp_config"] = tuple(text if is_inline_json(text) else _absolute_path(text) for text in texts)
     for name in _TEXT_FLAGS:
         if (flags.get(name) or "").startswith("@"):
             changed[name] = f"@{_absolute_path(flags[name][1:])}"
@@ -358,6 +362,8 @@ def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
     """Return how a session is run, for its log; names that are not valid UTF-8 are changed so that it can have them."""
     flags, settings, before = absolute_flags(continued.flags), continued.settings, continued.record
     kept = {name: flags[name] for name in (*_SESSION_FLAGS, *_TURN_FLAGS) if flags[name] not in (None, ())}
+    if "mcp_config" in kept:  # a text may have secrets; a later run names it again
+        kept["mcp_config"] = tuple(text for text in kept["mcp_config"] if not is_inline_json(text))
     for name in _SETTING_FLAGS:
         if settings.values[name].layer == "environment":
             kept[name] = settings[name]
