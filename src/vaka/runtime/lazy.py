@@ -150,12 +150,16 @@ def project_middleware(
 ) -> "tuple[Middleware, ...]":
     """Return the middleware that gives agents the content of a project."""
     from vaka.config.project_content import ProjectSource
+    from vaka.runtime.command_text import AllowedTools
     from vaka.runtime.project_tools import FileMemory, ProjectTools
 
     source = options.project or ProjectSource()
     project = ProjectTools(source, options.working_folder, builder.build_recipe, models)
     builder.project_agents = project.child_agents
-    return (project, FileMemory(project)) if project.content.has_file_texts else (project,)
+    components = project.content.components
+    more: list[Middleware] = [FileMemory(project)] if project.content.has_file_texts else []
+    more += [AllowedTools(project.find_called)] if components.skills or components.commands else []
+    return (project, *more)
 
 
 def task_tool() -> "type[TaskTool]":

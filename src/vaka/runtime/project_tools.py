@@ -1,7 +1,6 @@
 """Middleware that gives agents the content of a project: memory in the prompt, skills, commands and child agents."""
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,21 +11,15 @@ import msgspec
 from vaka.agents.subagents import SubAgent
 from vaka.config.components import AgentFile, CommandFile, Components, Skill
 from vaka.config.project_content import ProjectContent, ProjectSource
-from vaka.core.decisions.permission import PermittedCall
-from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
-from vaka.core.loop.tools.run import run_in_context
-from vaka.core.ports.policy import GrantingPolicy
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.session.state import OpenCall
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
-from vaka.core.types.tool import Allow, Grant, ToolSpec
+from vaka.runtime.command_text import CommandTexts
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.task_tool import BuildRecipe, RuntimeTool, TaskTool, menu_text
 from vaka.tools.function import FunctionTool, tool
@@ -36,11 +29,8 @@ RELOAD_SECONDS = 1.0
 GIVEN_KEY = "memory.given"
 """The session value that lists the nested memory files and rules that the model has read."""
 FILE_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit")
-MAX_INLINED_BYTES = 256 * 1024
 
 _COMMAND_LINE = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\s*", re.DOTALL)
-_SHELL_BLOCK = re.compile(r"!`([^`\n]+)`")
-_FILE_REFERENCE = re.compile(r"(?<!\S)@((?:\\ |[^\s\\]){1,1000})")
 
 
 class ProjectTools(Middleware):
@@ -54,6 +44,7 @@ class ProjectTools(Middleware):
         self._loaded_at = -RELOAD_SECONDS
         self._tools: tuple[Tool, ...] = ()
         self._agents: Sequence[SubAgent] | None = None
+        self._texts = CommandTexts(Path(folder).absolute(), trusted=source.trusted)
 
     @property
     def name(self) -> str:
@@ -108,7 +99,7 @@ class ProjectTools(Middleware):
         found = self._find_command(match[1]) if match else None
         if match is None or found is None:
             return content
-        return (Text(text=await self._expand(turn, found, match[2] or "")), *content[1:])
+        return (Text(text=await self._texts.expand(turn, found, match[2] or "")), *content[1:])
 
     def _find_command(self, name: str) -> CommandFile | Skill | None:
         components = self.content.components
@@ -116,19 +107,34 @@ class ProjectTools(Middleware):
         skill = components.find_skill(name) if command is None else None
         return command or (skill if skill is not None and skill.user_invocable else None)
 
+    def find_called(self, call: ToolCall) -> CommandFile | Skill | None:
+        """Return what a call of ``Skill`` or ``SlashCommand`` uses, ``None`` for any other call."""
+        if call.name == "Skill":
+            return self._find_used_skill(str(call.arguments.get("skill") or call.arguments.get("command") or ""))
+        return self._find_used_command(str(call.arguments.get("command")))[0] if call.name == "SlashCommand" else None
+
+    def _find_used_skill(self, name: str) -> Skill | None:
+        found = self.content.components.find_skill(name.strip().removeprefix("/"))
+        return found if found is not None and found.model_invocable else None
+
+    def _find_used_command(self, text: str) -> tuple[CommandFile | None, str]:
+        """Return the command that a text begins with, and the arguments."""
+        match = _COMMAND_LINE.fullmatch(f"/{text.strip().removeprefix('/')}")
+        found = self.content.components.find_command(match[1]) if match else None
+        usable = found if found is not None and found.model_invocable else None
+        return usable, (match[2] or "") if match else ""
+
     async def _use_skill(self, context: ToolContext, skill: str = "", args: str = "", command: str = "") -> str:
-        name = (skill or command).strip().removeprefix("/")
-        found = self.content.components.find_skill(name)
-        if found is None or not found.model_invocable:
-            raise InvalidInput(f"there is no skill {name!r}")
-        return await self._expand(cast("CallContext", context).owner_turn, found, args)
+        found = self._find_used_skill(skill or command)
+        if found is None:
+            raise InvalidInput(f"there is no skill {(skill or command).strip()!r}")
+        return await self._texts.expand(cast("CallContext", context).owner_turn, found, args)
 
     async def _use_command(self, context: ToolContext, command: str) -> str:
-        match = _COMMAND_LINE.fullmatch(f"/{command.strip().removeprefix('/')}")
-        found = self.content.components.find_command(match[1]) if match else None
-        if match is None or found is None or not found.model_invocable:
+        found, arguments = self._find_used_command(command)
+        if found is None:
             raise InvalidInput(f"there is no command {command!r}")
-        return await self._expand(cast("CallContext", context).owner_turn, found, match[2] or "")
+        return await self._texts.expand(cast("CallContext", context).owner_turn, found, arguments)
 
     def child_agents(self) -> Sequence[SubAgent]:
         """Return the agents of the files, the same ones until the content changes."""
@@ -150,49 +156,6 @@ class ProjectTools(Middleware):
     def _skill_text(self, name: str) -> str:
         skill = self.content.components.find_skill(name)
         return f"# Skill: {name}\n\n{skill.read_body().strip()}" if skill is not None else ""
-
-    async def _expand(self, turn: Turn, component: CommandFile | Skill, arguments: str) -> str:
-        """Return the text of a command or skill, with arguments, outputs of commands and files inserted."""
-        body = component.read_body().strip()
-        if isinstance(component, Skill):
-            body = body.replace("${CLAUDE_SKILL_DIR}", str(component.folder))
-        text = insert_arguments(body, arguments)
-        parts = _SHELL_BLOCK.split(text)
-        parts[1::2] = [await self._run_block(turn, component, command) for command in parts[1::2]]
-        text = _FILE_REFERENCE.sub(lambda match: _inline_file(turn, self.content.root, match), "".join(parts))
-        if isinstance(component, Skill):
-            return f"Base folder of this skill: {component.folder}\n\n{text}"
-        return text
-
-    async def _run_block(self, turn: Turn, component: CommandFile | Skill, command: str) -> str:
-        """Run a command of a text as a governed call of Bash, and return its output; one that would ask is not run."""
-        bash = turn.tools.get("Bash")
-        if bash is None:
-            return f"[{command}: not run, there is no tool Bash]"
-        given = ToolCall(id=CallId(f"block_{component.name}"), name="Bash", arguments={"command": command})
-        call, end, verdict = await turn.middleware.before_tool(turn, given)
-        if end is not None:
-            return f"[{command}: not run, {end.text if isinstance(end, ToolResult) else end.reason}]"
-        judged = self._judge(turn, component, call, bash.spec)
-        if not isinstance(judged, Allow) and not isinstance(verdict, Allow):
-            return f"[{command}: not run, it is not allowed; add it to allowed-tools or to the permission rules]"
-        folder = judged.folder if isinstance(judged, Allow) else None
-        permitted = PermittedCall(bash, call, folder)
-        open_call = OpenCall(call=call, path=turn.path, message=MessageId(""), step=0, number=0)
-        turn.log.defer(turn.scope, Logged(level="info", message=f"/{component.name} runs: {command}"))
-        try:
-            result = await run_in_context(permitted, CallContext(turn, open_call, permitted))
-        except DecisionPending:
-            return f"[{command}: not run, it waits for a person]"
-        return result.text.strip().removesuffix("[exit code 0]").rstrip()
-
-    def _judge(self, turn: Turn, component: CommandFile | Skill, call: ToolCall, spec: ToolSpec) -> object:
-        """Return the verdict of the policy, with the allowed tools of a component of a trusted folder."""
-        policy = turn.env.policy
-        if self._source.trusted and component.allowed_tools and hasattr(policy, "with_grants"):
-            grants = [Grant(rule="\n".join(component.allowed_tools))]
-            policy = cast("GrantingPolicy", policy).with_grants(grants)
-        return policy.judge(call, spec, turn.path)
 
 
 class FileMemory(Middleware):
@@ -216,36 +179,3 @@ class FileMemory(Middleware):
         turn.log.defer(turn.scope, StateChanged(key=GIVEN_KEY, value=[*given, *(str(text.path) for text in texts)]))
         added = [Text(text=f"\n\n# Memory for this file: {text.path}\n\n{text.text}") for text in texts]
         return msgspec.structs.replace(result, content=(*result.content, *added))
-
-
-def insert_arguments(body: str, arguments: str) -> str:
-    """Replace ``$ARGUMENTS`` and ``$1`` to ``$9``; arguments that no placeholder takes follow the text."""
-    try:
-        words = shlex.split(arguments)
-    except ValueError:
-        words = arguments.split()
-    has_place = re.search(r"\$(?:ARGUMENTS\b|[1-9])", body) is not None
-
-    def value_of(match: "re.Match[str]") -> str:
-        if match[1] == "ARGUMENTS":
-            return arguments
-        number = int(match[1])
-        return words[number - 1] if number <= len(words) else ""
-
-    text = re.sub(r"\$(ARGUMENTS\b|[1-9])", value_of, body)
-    return text if has_place or not arguments.strip() else f"{text}\n\nArguments: {arguments}"
-
-
-def _inline_file(turn: Turn, root: Path, match: "re.Match[str]") -> str:
-    """Return a reference followed by the text of its file, if the rules allow reading it."""
-    path = Path(root, match[1].replace("\\ ", " ")).resolve()
-    may_read = getattr(turn.env.policy, "may_read", None)
-    if may_read is None or not isinstance(may_read(str(path)), Allow):
-        return match[0]
-    try:
-        if not path.is_file() or path.stat().st_size > MAX_INLINED_BYTES:
-            return match[0]
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return match[0]
-    return f'{match[0]}\n<file path="{path}">\n{text}\n</file>\n'

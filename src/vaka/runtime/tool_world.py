@@ -65,12 +65,14 @@ class WorldFactory:
         self._require_folder()
         cwd = os.path.realpath(options.working_folder or os.curdir)
         network = options.network or self._open_network()
-        files = options.files or Workspace(cwd, self._extra_roots(), protected=self._store_files())
-        folders = files.roots if isinstance(files, MultiRootFiles) else [files.root] if files.root else []
+        extra, read_only = self._extra_roots(), self._read_only_roots(cwd)
+        files = options.files or Workspace(cwd, [*extra, *read_only], protected=[*self._store_files(), *read_only])
+        roots = files.roots if isinstance(files, MultiRootFiles) else [files.root] if files.root else []
+        folders = [root for root in roots if root not in read_only]
         return World(
             files=files, network=network, sandbox=self._make_sandbox(network),
             shells=ShellSupervisor(
-                self._command_scope(folders), options.command_habits,
+                self._command_scope(folders, read_only), options.command_habits,
                 find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
                 find_setup=find_setup,
             ),
@@ -97,12 +99,13 @@ class WorldFactory:
             return sandbox
         return ProxiedSandbox(sandbox, Proxy(hosts, network.decide), self._resources)
 
-    def _command_scope(self, folders: Sequence[str]) -> CommandScope:
+    def _command_scope(self, folders: Sequence[str], read_only: Sequence[str]) -> CommandScope:
         options = self._options
         return CommandScope(
             protected=(
                 *(path for folder in folders for path in protected_paths(folder)),
                 *self._store_files(*_JOURNAL_SUFFIXES),
+                *read_only,
             ),
             hidden=tuple(
                 path for path in (*secret_paths(), *self._store_files()) if not _contains_folder(path, folders)
@@ -118,6 +121,15 @@ class WorldFactory:
             protected=tuple(path for folder in folders for path in find_nested_paths(folder)),
             hidden=tuple(path for path in unreadable if not _contains_folder(path, folders)),
         )
+
+    def _read_only_roots(self, cwd: str) -> list[str]:
+        """Return the folders with skills and plugins of the user, whose files skills refer to."""
+        source = self._options.project
+        if source is None:
+            return []
+        home = os.path.expanduser("~/.claude")  # noqa: PTH111
+        named = [os.path.realpath(folder) for folder in (f"{home}/skills", f"{home}/plugins", *source.plugin_dirs)]
+        return [folder for folder in named if Path(folder).is_dir() and not _contains_folder(folder, [cwd])]
 
     def _extra_roots(self) -> list[str]:
         """Return the further folders of tools: those of ``add_dirs`` and those of the policy."""

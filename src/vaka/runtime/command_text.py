@@ -1,0 +1,254 @@
+"""The text of a command or skill when it is used: arguments, outputs of commands and files are inserted."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from vaka.config.components import CommandFile, Skill
+from vaka.config.file_scope import FileScope
+from vaka.core.decisions.permission import PermittedCall
+from vaka.core.decisions.wait import DecisionPending
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.loop.tools.context import CallContext
+from vaka.core.loop.tools.run import run_in_context
+from vaka.core.ports.policy import GrantingPolicy, SessionPolicy
+from vaka.core.session.state import OpenCall
+from vaka.core.types.control import StateChanged
+from vaka.core.types.ids import JSON, CallId, MessageId
+from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.monitor import Logged
+from vaka.core.types.tool import Allow, Grant, ToolSpec, Verdict
+from vaka.policy.tool_targets import spec_of
+
+MAX_INLINED_BYTES = 256 * 1024
+"""Bytes of a file that ``@file`` inserts."""
+ALLOWED_KEY = "commands.allowed"
+"""The session value with the ``allowed-tools`` of the command or skill that an agent uses in a turn."""
+
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\n]*)")
+_SHELL_BLOCK = re.compile(r"(?<!\S)!`([^`\n]+)`")
+_CODE_SPAN = re.compile(r"(`[^`\n]+`)")
+_FILE_REFERENCE = re.compile(r"(?<!\S)@((?:\\ |[^\s\\]){1,1000}?)([.,;:!?)\]]*)(?=\s|$)")
+_PLACE = re.compile(r"\$(?:ARGUMENTS\[(\d{1,3})\]|(ARGUMENTS)\b|([0-9])(?![\d]|[.,]\d))")
+_PLAIN_WORDS = re.compile(r"[\w@%+=:,./ -]*")
+_READ_AGAIN = re.compile(
+    r"\$\(|<<|<\(|\$'|\beval\b|\bxargs\b|\bssh\b|(?:^|\W)(?:\w*sh|python[\d.]*|node|perl|ruby)\s+-\w*[ce]\b"
+)
+"""Commands that read a part of their text as commands again, so that quoting arguments once is not enough."""
+
+_PATTERN = re.compile(r"[*?\[\]{}()\\]")
+
+Piece = tuple[Literal["text", "code", "command"], str]
+
+
+class Arguments:
+    """The arguments of a command, and their words."""
+
+    def __init__(self, text: str, body: str) -> None:
+        self.text = text.strip()
+        try:
+            self.words = shlex.split(self.text)
+        except ValueError:
+            self.words = self.text.split()
+        places = [match for match in _PLACE.finditer(body) if match[3] != "0" or _counts_from_zero(body)]
+        self._first = 0 if _counts_from_zero(body) else 1
+        self.has_place = bool(places)
+
+    def insert(self, text: str, *, keep: bool = False) -> str:
+        """Replace the placeholders; ``keep`` leaves those of single words as they are."""
+        return _PLACE.sub(lambda match: match[0] if keep and not match[2] else self._value_of(match), text)
+
+    def insert_into_command(self, command: str) -> str | None:
+        """Replace the placeholders of a shell command so that each value stays one text; ``None`` if that is not sure.
+
+        A value never ends the quotes it is in and never begins a command.
+        """
+        if _PLAIN_WORDS.fullmatch(self.text) or not _PLACE.search(command):
+            return self.insert(command)
+        if _READ_AGAIN.search(command):
+            return None
+        return _PLACE.sub(lambda match: self._quote(match, _quote_at(command, match.start())), command)
+
+    def _quote(self, match: "re.Match[str]", quote: str) -> str:
+        if quote == "'":
+            return self._value_of(match).replace("'", "'\\''")
+        if quote == '"':
+            return re.sub(r'([\\"$`])', r"\\\1", self._value_of(match))
+        return shlex.join(self.words) if match[2] else shlex.quote(self._value_of(match))
+
+    def _value_of(self, match: "re.Match[str]") -> str:
+        if match[2]:
+            return self.text
+        if match[3] == "0" and self._first:
+            return match[0]
+        number = int(match[1]) if match[1] else int(match[3]) - self._first
+        return self.words[number] if number < len(self.words) else ""
+
+
+def _counts_from_zero(body: str) -> bool:
+    """Return whether ``$0`` is the first argument, as in newer skills; otherwise ``$1`` is."""
+    return re.search(r"\$0(?![\d]|[.,]\d)", body) is not None and "$2" not in body
+
+
+def _quote_at(command: str, end: int) -> str:
+    """Return the quote that a position of a shell command is in."""
+    quote, position = "", 0
+    while position < end:
+        character = command[position]
+        if character == "\\" and quote != "'":
+            position += 1
+        elif character in "'\"" and quote in ("", character):
+            quote = "" if quote else character
+        position += 1
+    return quote
+
+
+def split_body(body: str) -> Iterator[Piece]:
+    """Yield the pieces of a text: commands in ``!`…```, code blocks, in which nothing is run, and the rest."""
+    fence = ""
+    for line in body.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if fence or mark is not None:
+            yield "code", line
+            if mark is not None:
+                ends = mark[1].startswith(fence) and not mark[2].strip()
+                fence = mark[1] if not fence else "" if ends else fence
+            continue
+        for number, part in enumerate(_SHELL_BLOCK.split(line)):
+            yield "command" if number % 2 else "text", part
+
+
+class CommandTexts:
+    """Makes the texts of commands and skills of a project, and records which tools they allow."""
+
+    def __init__(self, root: Path, *, trusted: bool) -> None:
+        self._root, self._trusted = root, trusted
+
+    async def expand(self, turn: Turn, component: CommandFile | Skill, arguments: str) -> str:
+        """Return the text of a command or skill; from then on the agent may use its ``allowed-tools`` in this turn."""
+        body = component.read_body().strip()
+        if isinstance(component, Skill):
+            body = body.replace("${CLAUDE_SKILL_DIR}", str(component.folder))
+        given = Arguments(arguments, body)
+        parts: list[str] = []
+        for kind, piece in split_body(body):
+            if kind == "command":
+                parts.append(await self._run_block(turn, component, given, piece, len(parts)))
+            elif kind == "code":
+                parts.append(given.insert(piece, keep=not given.words))
+            else:
+                keep = isinstance(component, Skill) and not given.words
+                parts.append(self._inline_files(turn, component, given.insert(piece, keep=keep)))
+        if given.text and not given.has_place:
+            parts.append(self._inline_files(turn, component, f"\n\nArguments: {given.text}"))
+        self._allow_tools(turn, component)
+        head = f"Base folder of this skill: {component.folder}\n\n" if isinstance(component, Skill) else ""
+        return head + "".join(parts)
+
+    def _allow_tools(self, turn: Turn, component: CommandFile | Skill) -> None:
+        allowed = [*component.allowed_tools]
+        if isinstance(component, Skill) and not _PATTERN.search(str(component.folder)):
+            allowed.append(f"Read(/{component.folder}/**)")
+        if not (self._trusted and allowed):
+            return
+        rules = [*_rules_in_use(turn), *allowed]
+        value: JSON = {"turn": turn.id, "path": [*turn.path], "rules": [*dict.fromkeys(rules)]}
+        turn.log.defer(turn.scope, StateChanged(key=ALLOWED_KEY, value=value))
+
+    async def _run_block(
+        self, turn: Turn, component: CommandFile | Skill, arguments: Arguments, text: str, number: int
+    ) -> str:
+        """Run a command of a text as a governed call of Bash, and return its output; one that would ask is not run."""
+        bash, command = turn.tools.get("Bash"), arguments.insert_into_command(text)
+        if bash is None:
+            return f"[{text}: not run, there is no tool Bash]"
+        if command is None:
+            return f"[{text}: not run, since the arguments have characters that could be read as commands]"
+        id = CallId(f"block_{component.name}_{number}")
+        call, end, verdict = await turn.middleware.before_tool(
+            turn, ToolCall(id=id, name="Bash", arguments={"command": command})
+        )
+        if end is not None:
+            return f"[{command}: not run, {end.text if isinstance(end, ToolResult) else end.reason}]"
+        rules = component.allowed_tools if self._trusted else ()
+        judged = _judge(turn, rules, call, bash.spec)
+        if not isinstance(judged, Allow) and not isinstance(verdict, Allow):
+            return f"[{command}: not run, it is not allowed; add it to allowed-tools or to the permission rules]"
+        permitted = PermittedCall(bash, call, judged.folder if isinstance(judged, Allow) else None)
+        open_call = OpenCall(call=call, path=turn.path, message=MessageId(""), step=0, number=0)
+        turn.log.defer(turn.scope, Logged(level="info", message=f"/{component.name} runs: {command}"))
+        try:
+            result = await run_in_context(permitted, CallContext(turn, open_call, permitted))
+        except DecisionPending:
+            return f"[{command}: not run, it waits for a person]"
+        return result.text.strip().removesuffix("[exit code 0]").rstrip()
+
+    def _inline_files(self, turn: Turn, component: CommandFile | Skill, text: str) -> str:
+        """Add the texts of the files that a text refers to by ``@file`` outside of code."""
+        parts = _CODE_SPAN.split(text)
+        parts[::2] = [
+            _FILE_REFERENCE.sub(lambda match: self._inline_file(turn, component, match), part) for part in parts[::2]
+        ]
+        return "".join(parts)
+
+    def _inline_file(self, turn: Turn, component: CommandFile | Skill, match: "re.Match[str]") -> str:
+        """Return a reference followed by the text of its file, if the rules allow reading it."""
+        name = os.path.expanduser(match[1].replace("\\ ", " "))  # noqa: PTH111  # Path's raises
+        path = Path(self._root, name).resolve()
+        own = [Path(root) for root in [component.variables.get("CLAUDE_PLUGIN_ROOT")] if root]
+        own += [component.folder] if isinstance(component, Skill) else []
+        read = ToolCall(id=CallId("reference"), name="Read", arguments={"file_path": str(path)})
+        is_own = FileScope.of(own).contains(path)
+        if not is_own and not isinstance(_judge(turn, (), read, spec_of("Read")), Allow):
+            return match[0]
+        try:
+            if not path.is_file() or path.stat().st_size > MAX_INLINED_BYTES:
+                return match[0]
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return match[0]
+        return f'@{match[1]}\n<file path="{path}">\n{text}\n</file>\n{match[2]}'
+
+
+class AllowedTools(Middleware):
+    """Allows the calls that the command or skill in use lists as ``allowed-tools``, in the turn in which it is used.
+
+    Reading a command or skill that allows nothing is allowed as well. It answers neither rules that ask or deny,
+    protected paths nor what other middleware asks about.
+    """
+
+    inherited = ()
+
+    def __init__(self, find_called: Callable[[ToolCall], CommandFile | Skill | None]) -> None:
+        self._find_called = find_called
+
+    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Allow:
+        rules, tool = self._rules_for(turn, call), turn.tools.get(call.name)
+        allowed = rules and tool is not None and isinstance(_judge(turn, rules, call, tool.spec), Allow)
+        return Allow(rule="allowed-tools") if allowed else call
+
+    def _rules_for(self, turn: Turn, call: ToolCall) -> list[str]:
+        rules, called = _rules_in_use(turn), self._find_called(call)
+        return [*rules, call.name] if called is not None and not called.allowed_tools and not called.hooks else rules
+
+
+def _rules_in_use(turn: Turn) -> list[str]:
+    """Return the rules that the commands and skills of this agent allow in this turn."""
+    value: object = turn.get_state(ALLOWED_KEY)
+    found = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    in_use = found.get("turn") == turn.id and found.get("path") == [*turn.path]
+    return [str(rule) for rule in cast("list[object]", found.get("rules") or [])] if in_use else []
+
+
+def _judge(turn: Turn, rules: Sequence[str], call: ToolCall, spec: ToolSpec) -> Verdict:
+    """Return the verdict of the policy with further rules; a text that is not a rule does not count."""
+    policy = turn.env.policy
+    if hasattr(policy, "for_call"):
+        policy = cast("SessionPolicy", policy).for_call(spec, turn.path, turn.get_state)
+    if rules and hasattr(policy, "with_grants"):
+        policy = cast("GrantingPolicy", policy).with_grants([Grant(rule="\n".join(rules))])
+    return policy.judge(call, spec, turn.path)
