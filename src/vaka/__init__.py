@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Deny as Deny
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
+    from vaka.runtime.one_shot import run as run
+    from vaka.runtime.one_shot import run_sync as run_sync
     from vaka.runtime.options import ModeContext as ModeContext
     from vaka.runtime.options import Options as Options
     from vaka.runtime.options import PermissionRequest as PermissionRequest
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from vaka.runtime.options import Response as Response
     from vaka.runtime.options import TokenStats as TokenStats
     from vaka.runtime.runtime import Runtime as Runtime
-    from vaka.runtime.runtime import run as run
-    from vaka.runtime.runtime import run_sync as run_sync
     from vaka.runtime.scripts import LuauAgent as LuauAgent
     from vaka.runtime.session import Session as Session
     from vaka.runtime.turn_stream import TurnStream as TurnStream
@@ -85,8 +85,8 @@ _NAMES = {
     "TurnError": "vaka.core.types.errors",
     "TurnStream": "vaka.runtime.turn_stream",
     "VakaError": "vaka.core.types.errors",
-    "run": "vaka.runtime.runtime",
-    "run_sync": "vaka.runtime.runtime",
+    "run": "vaka.runtime.one_shot",
+    "run_sync": "vaka.runtime.one_shot",
     "tool": "vaka.tools.function",
 }
 

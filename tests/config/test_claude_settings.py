@@ -11,6 +11,7 @@ import pytest
 from vaka.config.claude_settings import (
     MAX_SETTINGS_BYTES,
     find_project_folder,
+    hooks_are_disabled,
     load_permissions,
     load_settings_files,
     managed_folders,
@@ -286,3 +287,11 @@ def test_keys_of_claude_code_are_accepted_without_a_note(tmp_path: Path) -> None
     }  # fmt: skip
     assert parse_permission_layer(document, "project").mode == "delegate"
     assert read_notes(tmp_path / "s.json", document) == []
+
+
+def test_a_folder_that_is_not_trusted_cannot_switch_off_the_hooks_of_the_user(place: ConfigContext) -> None:
+    write_file(place.cwd / ".claude/settings.json", '{"disableAllHooks": true}')
+    assert not hooks_are_disabled(load_settings_files(place))
+    assert hooks_are_disabled(load_settings_files(place, trust=True))
+    write_file(place.home / ".claude/settings.json", '{"disableAllHooks": true}')
+    assert hooks_are_disabled(load_settings_files(place))

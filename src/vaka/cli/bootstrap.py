@@ -26,6 +26,7 @@ from vaka.config.claude_settings import (
     ALLOWED_HOSTS,
     MANAGED,
     MODEL_TIERS,
+    LoadedPermissions,
     SettingsFile,
     allowed_hosts_of,
     hooks_are_disabled,
@@ -99,6 +100,7 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
             raise UsageError("--ephemeral stores nothing, so it cannot be used with --store; leave one of them out")
         known["store"] = "memory:"
     settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
+    settings.flags = dict(flags)
     settings.claude_file = flags.get("settings") or ""
     settings.plugin_dirs = tuple(Path(folder) for folder in flags.get("plugin_dir") or ())
     settings.mcp_configs = tuple(flags.get("mcp_config") or ())
@@ -126,15 +128,26 @@ def _apply_claude_settings(settings: Settings) -> None:
         if hosts:
             origin = file.locate(ALLOWED_HOSTS)
             settings.add(SETTING_KEYS["command_host"], SettingValue(hosts, origin, cast("SettingLayer", file.layer)))
-    for name, value in settings_env(files).items():
-        os.environ.setdefault(name, value)
+    _apply_variables(settings_env(files))
+
+
+_applied_variables: dict[str, str] = {}
+"""The environment variables of this process that settings files have set."""
+
+
+def _apply_variables(wanted: Mapping[str, str]) -> None:
+    """Set the variables of settings files that the process was not started with; remove those that they set before."""
+    for name in [name for name in _applied_variables if name not in wanted]:
+        del _applied_variables[name]
+        os.environ.pop(name, None)
+    for name, value in wanted.items():
+        if name in _applied_variables or name not in os.environ:
+            _applied_variables[name] = os.environ[name] = value
 
 
 def permission_mode_of(settings: Settings) -> SettingValue:
     """Return the permission mode in force, of vaka's settings or ``.claude`` files, and its origin."""
-    layers = load_permissions(
-        config_context(), settings=_further_file_of(settings), flags=settings, trust=settings.trusted
-    ).layers
+    layers = load_permissions_of(settings).layers
     mode = resolve_mode(layers, [])
     known = settings.values["permission_mode"]
     setting = [layer for layer in layers if layer.mode and parse_mode(layer.mode) == mode]
@@ -145,12 +158,17 @@ def permission_mode_of(settings: Settings) -> SettingValue:
 
 def policy_from_settings(settings: Settings) -> LayeredPolicy:
     """Return the permission rules in force, of ``.claude`` files, vaka's settings and flags. Prints notes."""
+    permissions = load_permissions_of(settings)
     context = config_context()
-    file = _further_file_of(settings)
-    permissions = load_permissions(context, settings=file, flags=settings, trust=settings.trusted)
     policy = LayeredPolicy(permissions.layers, cwd=str(context.cwd), home=str(context.home))
     print_notes(permissions.notes, policy.notes)
     return policy
+
+
+def load_permissions_of(settings: Settings) -> LoadedPermissions:
+    """Return the permission layers in force. Raises ``ConfigError``."""
+    file = _further_file_of(settings)
+    return load_permissions(config_context(), settings=file, flags=settings, trust=settings.trusted)
 
 
 def claude_files_of(settings: Settings) -> list[SettingsFile]:
@@ -290,7 +308,7 @@ def runtime_from_settings(
 ) -> Runtime:
     """Return the runtime the settings describe; the caller closes it. ``ask`` replaces their mode of asking."""
     create_default_store_folder(settings)
-    return Runtime(
+    runtime = Runtime(
         Options(
             store=settings["store"], durability=settings["durability"], agent=agent,
             mode=ModeContext(cli={"user": current_user()}),
@@ -303,6 +321,9 @@ def runtime_from_settings(
             **(_content_options(settings, agent) if agent is not None else {}),
         )
     )  # fmt: skip
+    if agent is not None:
+        lazy.follow_settings(runtime, settings)
+    return runtime
 
 
 def _content_options(settings: Settings, agent: Agent) -> dict[str, Any]:

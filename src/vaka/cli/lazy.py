@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
     from vaka.config.project_content import ProjectSource
-    from vaka.config.settings import ConfigContext
+    from vaka.config.settings import ConfigContext, Settings
     from vaka.core.ports.store import PendingDecision, SessionInfo
     from vaka.core.types.message import Part
     from vaka.hooks.definition import ParsedHooks
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer, ParsedServers
+    from vaka.runtime.runtime import Runtime
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
 
@@ -142,6 +143,12 @@ def hooks_in_force() -> "Callable[..., ParsedHooks]":
     from vaka.runtime.hook_sources import hooks_in_force
 
     return hooks_in_force
+
+
+def follow_settings(runtime: "Runtime", settings: "Settings") -> None:
+    from vaka.cli.settings_source import follow_settings
+
+    follow_settings(runtime, settings)
 
 
 def project_source() -> "type[ProjectSource]":

@@ -50,7 +50,8 @@ _KEYS = (
     ClaudeKey("outputStyle", "text", "the output style at the end of the system prompt"),
     ClaudeKey("claudeMdExcludes", "texts", "memory files that are not read"),
     ClaudeKey("hooks", "object", "commands at fixed points", "trusted"),
-    ClaudeKey("disableAllHooks", "flag", "switches off all hooks but the managed ones"),
+    ClaudeKey("disableAllHooks", "flag", "switches off all hooks but the managed ones", "trusted"),
+    ClaudeKey("enabledPlugins", "object", "switches plugins on or off, by `name@marketplace`"),
     ClaudeKey("allowManagedHooksOnly", "flag", "switches off all hooks but the managed ones", "never"),
     ClaudeKey("sandbox.enabled", "flag", "`false` switches the sandbox of commands off", "never"),
     ClaudeKey("sandbox.failIfUnavailable", "flag", "without a sandbox vaka does not start: `sandbox = \"on\"`"),
@@ -93,7 +94,7 @@ _KEYS = (
         "awsCredentialExport", "gcpAuthRefresh", "forceLoginMethod", "forceLoginOrgUUID",
     ),
     *_without_effect(
-        "plugins are those in the folders `plugins`", "any", "enabledPlugins", "pluginConfigs", "blockedMarketplaces",
+        "plugins are those in the folders `plugins`", "any", "pluginConfigs", "blockedMarketplaces",
         "extraKnownMarketplaces", "strictKnownMarketplaces", "skippedMarketplaces", "skippedPlugins",
     ),
     *_without_effect(

@@ -327,10 +327,11 @@ def allowed_hosts_of(file: SettingsFile) -> tuple[str, ...]:
 def hooks_are_disabled(files: Iterable[SettingsFile]) -> bool:
     """Return whether only the administrator's hooks run.
 
-    ``disableAllHooks`` of any file says so, and ``allowManagedHooksOnly`` of the administrator's.
+    ``disableAllHooks`` of a trusted file says so, and ``allowManagedHooksOnly`` of the administrator's. A folder that
+    is not trusted cannot switch off the user's hooks, which may refuse calls.
     """
     return any(
-        file.document.get("disableAllHooks") is True
+        (file.document.get("disableAllHooks") is True and file.trusted)
         or (file.layer == MANAGED and file.document.get("allowManagedHooksOnly") is True)
         for file in files
     )

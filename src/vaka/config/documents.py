@@ -5,7 +5,6 @@ import copy
 import json
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from difflib import get_close_matches
@@ -310,16 +309,17 @@ def _toml_key(text: str) -> str:
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically: after a crash it holds the old bytes or the new ones."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
-            os.chmod(name, path.stat().st_mode & 0o777)  # noqa: PTH101  # the name is mkstemp's
-        os.replace(name, path)  # noqa: PTH105  # the name is mkstemp's
+            new.chmod(path.stat().st_mode & 0o777)
+        new.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(name)  # noqa: PTH108  # the name is mkstemp's
+            new.unlink()
         raise

@@ -78,6 +78,9 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
     plugin_dirs: tuple[str, ...] = ()
     settings_file: str = ""
     """One more settings file, or JSON."""
+    settings: bool = False
+    """Whether permissions, hooks and variables of the settings files count, too; they are read again when they change.
+    The rules and hooks of the options are added to them."""
     overrides: Mapping[str, Any] | None = None
     """Settings that are stronger than all files but the administrator's."""
 

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
@@ -72,12 +72,12 @@ class TrustStore:
 
     def lookup(self, root: Path) -> bool | None:
         """Return the decision on a folder, ``None`` when there is none or it cannot be read."""
-        decision = _read_decision(self._file_of(root))
+        decision = _read_decision(self.file_of(root))
         return decision.trusted if decision is not None and decision.folder == str(root) else None
 
     def record(self, root: Path, trusted: bool) -> None:
         """Store a decision. Raises ``ConfigError``."""
-        path = self._file_of(root)
+        path = self.file_of(root)
         try:
             replace_file(path, msgspec.json.encode(TrustDecision(str(root), trusted)))
         except OSError as error:
@@ -85,7 +85,7 @@ class TrustStore:
 
     def forget(self, root: Path) -> bool:
         """Delete a decision, so that the user is asked again; return whether there was one. Raises ``ConfigError``."""
-        path = self._file_of(root)
+        path = self.file_of(root)
         try:
             path.unlink()
         except FileNotFoundError:
@@ -102,7 +102,8 @@ class TrustStore:
         decisions = [decision for file in files if (decision := _read_decision(file))]
         return sorted(decisions, key=lambda decision: decision.folder)
 
-    def _file_of(self, root: Path) -> Path:
+    def file_of(self, root: Path) -> Path:
+        """Return the file with the decision on a folder."""
         return self._folder / f"{hashlib.sha256(str(root).encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json"
 
 
@@ -179,7 +180,11 @@ class Settings:
         """Settings that were ignored, each with the reason."""
         self.trusted = False
         self.claude_file = ""
-        """A further file of ``.claude`` settings, named by --settings."""
+        """A further file of ``.claude`` settings, named by --settings, or JSON."""
+        self.flags: dict[str, Any] = {}
+        """The flags of the command, to read the settings again."""
+        self.reload: Callable[[], None] = lambda: None
+        """Reads them again with changed flags, for the runtime that was made from them."""
         self.mcp_configs: tuple[str, ...] = ()
         """Further files with MCP servers, or their texts, named by --mcp-config."""
         self.strict_mcp = False

@@ -77,6 +77,12 @@ class HookEngine:
         self._sessions: dict[SessionId, _OpenSession] = {}
         """The open sessions, the one that was idle longest first."""
 
+    def replace_hooks(self, hooks: Sequence[Hook]) -> None:
+        """Run other hooks from now on; sessions stay open."""
+        self.hooks = tuple(hooks)
+        for name in ("_events", "_environ"):
+            vars(self).pop(name, None)
+
     def handles(self, *events: str) -> bool:
         """Return whether there is a hook for one of the events."""
         return any(event in self._events for event in events)

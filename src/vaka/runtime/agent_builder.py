@@ -53,6 +53,8 @@ class AgentBuilder:
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
         self.governing: tuple[Middleware, ...] = ()
         """Middleware of every agent, before its own."""
+        self.before_turn: Callable[[], None] | None = None
+        """Called before the recipe of a turn is looked up; it may replace the governing middleware."""
         self.project_agents: Callable[[], Sequence[ChildAgent]] = tuple
         """Returns the child agents of files, which ``SubAgents`` offer too; the same ones if none changed."""
 
@@ -61,6 +63,8 @@ class AgentBuilder:
 
         An unknown or unavailable model fails the turn, not this call.
         """
+        if self.before_turn is not None:
+            self.before_turn()
         if input_added is None or not (input_added.model or input_added.options):
             return self.build_recipe(agent)
         agent, options = copy.copy(agent), dict(input_added.options)
@@ -72,6 +76,11 @@ class AgentBuilder:
             agent.model = UnavailableModel(input_added.model, error)
         names = frozenset(cast("list[str]", allowed)) if isinstance(allowed, list) else None
         return self._make_recipe(agent, None, names)
+
+    def govern(self, middleware: Sequence[Middleware]) -> None:
+        """Replace the middleware of every agent, from the next turn on."""
+        self.governing = tuple(middleware)
+        self._recipes.clear()
 
     def build_recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
         """Return the recipe of ``agent``; ``model`` is the model of the parent, for a subagent that sets none."""

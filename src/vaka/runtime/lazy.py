@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.hook_sources import ComponentUse
+    from vaka.runtime.live_settings import LiveSettings, SettingsSource
     from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.model_factory import ModelFactory
     from vaka.runtime.model_registry import ModelRegistry
@@ -130,6 +131,27 @@ def start_hooks(
     engine = HookEngine(options.hooks, settings, transcripts)
     middleware = make_middleware(engine)
     return engine, tuple(one for one in (middleware, use) if one is not None)
+
+
+def hook_middleware(engine: "HookEngine") -> "tuple[Middleware, ...]":
+    """Return the middleware for the hooks that an engine has now."""
+    from vaka.hooks import make_middleware
+
+    middleware = make_middleware(engine)
+    return () if middleware is None else (middleware,)
+
+
+def live_settings() -> "type[LiveSettings]":
+    from vaka.runtime.live_settings import LiveSettings
+
+    return LiveSettings
+
+
+def project_settings(options: "Options") -> "SettingsSource":
+    """Return the settings of the project of the options."""
+    from vaka.runtime.project_settings import ProjectSettings
+
+    return ProjectSettings(options)
 
 
 def component_use(options: "Options", project: "Sequence[Middleware]") -> "ComponentUse | None":

@@ -1,7 +1,4 @@
-"""The runtime: it creates the store, models and drivers, opens sessions, and owns every task.
-
-``run`` and ``run_sync`` run one turn in a runtime of its own.
-"""
+"""The runtime: it creates the store, models and drivers, opens sessions, and owns every task."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -33,8 +30,6 @@ from vaka.runtime.options import (
     Options,
     Request,
     Response,
-    RuntimeOptions,
-    UserInput,
     policy_from_rules,
 )
 from vaka.runtime.session import Session
@@ -64,6 +59,7 @@ if TYPE_CHECKING:
     from vaka.policy.decision import Mode
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.lazy import Durability
+    from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
     from vaka.runtime.scripts import ScriptHost
@@ -199,10 +195,9 @@ class Runtime:
         self._default_agent = options.default_agent()
         self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
-        if self._hooks is not None:
-            self._drivers.on_session_end = self._hooks.end_session
-            if self._hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
-                self._drivers.observers.append(self._hooks.observe)
+        self._connect_hooks()
+        if options.project is not None and options.project.settings:
+            self.follow_settings(lazy.project_settings(options))
         programs = {"mcp": self._mcp, "hooks": self._hooks}
         if options.sandbox == "on" or any(programs[kind] is not None for kind in options.sandboxed):
             _ = self.env.world  # now, so that a missing sandbox fails before the first turn
@@ -412,13 +407,48 @@ class Runtime:
     def _create_world(self) -> "World":
         store, clock = self._task_store, self.env.clock
         factory = lazy.world_factory()(
-            self.options, self.env.policy, self.models, self.store, store, self._drivers.workspace
+            self.options, self.env.policy, self.models, self.store, store, self._drivers.workspace, self.env.variables
         )
         self._world_factory = factory
         tasks = SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None
         hooks = self._hooks
         has_variables = hooks is not None and hooks.handles("SessionStart")
         return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
+
+    def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
+        """Apply permissions, hooks and variables of settings, and again before each turn if their files changed; while
+        a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
+        """
+        live = lazy.live_settings()(source, self.env, self._apply_settings, loaded)
+        self._builder.govern((*self._builder.governing, live))
+        self._builder.before_turn = live.refresh
+        return live
+
+    def _apply_settings(self, loaded: "LoadedSettings", policy: "Policy") -> None:
+        self.env.policy = policy
+        if self._world_factory is not None and self.env.world_created:
+            self.env.world = self._world_factory.replace_policy(self.env.world, policy)
+        self.env.variables.clear()
+        self.env.variables.update(loaded.variables)
+        if loaded.hooks != (self._hooks.hooks if self._hooks is not None else ()):
+            self._replace_hooks(loaded.hooks)
+
+    def _replace_hooks(self, hooks: "tuple[Hook, ...]") -> None:
+        if self._hooks is None:
+            options = msgspec.structs.replace(self.options, hooks=hooks)
+            self._hooks, middleware = lazy.start_hooks(options, self.env, self.models, None)
+        else:
+            self._hooks.replace_hooks(hooks)
+            middleware = lazy.hook_middleware(self._hooks)
+        self._builder.govern((*middleware, *(m for m in self._builder.governing if m.name != "hooks")))
+        self._connect_hooks()
+
+    def _connect_hooks(self) -> None:
+        if (hooks := self._hooks) is None:
+            return
+        self._drivers.on_session_end = hooks.end_session
+        if hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
+            self._drivers.observers = [hooks.observe]
 
     @property
     def _files(self) -> Files:
@@ -431,37 +461,3 @@ class Runtime:
         if self._script_host is None:
             self._script_host = lazy.script_host()(self.options, self.store)
         return self._script_host
-
-
-async def run(
-    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
-) -> Response:
-    """Run one turn in a new session of a runtime of its own, in memory unless ``store`` is set.
-
-    Args:
-        agent: The agent that answers.
-        prompt: A text, or parts such as ``Image``.
-        deps: Dependencies of tools and instructions.
-        options: The keyword arguments of ``Runtime``; ``ask`` is ``deny`` by default, since no person can
-            decide an approval; a ``permission_request_handler`` changes that default.
-
-    Raises:
-        TurnError: The turn ended without an answer.
-        TypeError: An option is unknown or of the wrong kind.
-    """
-    if "permission_request_handler" not in options:
-        options.setdefault("ask", "deny")
-    async with Runtime(**options) as runtime:
-        session = await runtime.open(agent, deps=deps)
-        return await session.run(prompt)
-
-
-def run_sync(
-    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
-) -> Response:
-    """Run one turn as ``run`` does, without an event loop. Raises ``InvalidInput`` inside a running loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(run(agent, prompt, deps=deps, **options))
-    raise InvalidInput("run_sync was called inside an event loop; use: await vaka.run(...)")

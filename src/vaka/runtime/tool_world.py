@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -46,9 +46,11 @@ class WorldFactory:
 
     def __init__(
         self, options: Options, policy: Policy, models: ModelRegistry, store: Store, task_store: Store | None,
-        workspace: SessionWorkspace | None,
+        workspace: SessionWorkspace | None, variables: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
+        """Create a factory; ``variables`` are added to the environment of commands, as they are when one starts."""
         self._options, self._policy, self._models, self._store = options, policy, models, store
+        self._variables = {} if variables is None else variables
         self._require_folder = partial(require_unchanged, workspace)
         paths: list[Path | None] = [getattr(one, "path", None) for one in (store, task_store)]
         self._store_paths = [os.path.realpath(path) for path in paths if path is not None]
@@ -81,6 +83,11 @@ class WorldFactory:
             may_read=make_read_filter(self._policy), tasks=tasks, patience=options.question_timeout,
         )  # fmt: skip
 
+    def replace_policy(self, world: World, policy: Policy) -> World:
+        """Return a world of this factory in which files are hidden by another policy; further folders stay the same."""
+        self._policy = policy
+        return msgspec.structs.replace(world, may_read=make_read_filter(policy))
+
     async def close(self) -> None:
         await self._resources.aclose()
 
@@ -102,6 +109,7 @@ class WorldFactory:
     def _command_scope(self, folders: Sequence[str], read_only: Sequence[str]) -> CommandScope:
         options = self._options
         return CommandScope(
+            env=self._variables,
             protected=(
                 *(path for folder in folders for path in protected_paths(folder)),
                 *self._store_files(*_JOURNAL_SUFFIXES),

@@ -14,7 +14,6 @@ from vaka.cli.bootstrap import (
     ask_trust_once,
     config_context,
     load_flag_settings,
-    policy_from_settings,
     run_loop,
     runtime_from_settings,
 )
@@ -134,7 +133,8 @@ def _converse(continued: Continuation, prompt: str) -> int:
 
 def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":
     def set_mode(mode: str) -> None:
-        runtime.env.policy = policy_from_settings(load_flag_settings({**flags, "permission_mode": mode}))
+        settings.flags["permission_mode"] = mode
+        settings.reload()
 
     return lazy.chat_settings()(
         theme=_theme_of(settings), plain=_is_plain(settings), notify=settings["notify"],

@@ -58,6 +58,8 @@ class Env:
         self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
         self.stored_digests: set[Digest | None] = {None}
         """Digests of prompt texts that are stored as blobs already; an empty text has none and needs no blob."""
+        self.variables: dict[str, str] = {}
+        """Environment variables of commands, besides those of this process."""
         self.make_world: Callable[[], World] = World
         """Creates ``world`` on first use."""
         self.stray_tasks: set[asyncio.Task[Any]] = set()

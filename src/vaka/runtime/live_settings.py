@@ -1,0 +1,159 @@
+"""Settings that are read again when their files change: permissions, hooks, and variables of commands."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.env import Env
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.event import Body
+from vaka.core.types.message import ToolCall
+from vaka.core.types.monitor import Logged
+from vaka.core.types.tool import Layer
+from vaka.policy.decision import is_stricter
+from vaka.policy.policy import LayeredPolicy
+from vaka.policy.rules import resolve_mode
+
+if TYPE_CHECKING:
+    from vaka.hooks.definition import Hook
+
+CHECK_SECONDS = 1.0
+"""While a turn runs, the files are looked at no more often than this."""
+
+
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What settings files say at one time."""
+
+    layers: tuple[Layer, ...] = ()
+    hooks: "tuple[Hook, ...]" = ()
+    variables: Mapping[str, str] = {}
+    """Environment variables of commands."""
+
+
+class SettingsSource(Protocol):
+    """Where settings come from."""
+
+    def places(self) -> Iterable[Path]:
+        """Return the files that settings are read from, also those that do not exist."""
+        ...
+
+    def load(self) -> LoadedSettings:
+        """Read the settings. Raises ``ConfigError`` or ``InvalidInput``."""
+        ...
+
+
+FileStates: TypeAlias = dict[Path, tuple[int, int, int] | None]
+ApplySettings: TypeAlias = Callable[[LoadedSettings, LayeredPolicy], None]
+
+
+class LiveSettings(Middleware):
+    """Applies settings when their files have changed: all of them before a turn, in a turn only what tightens.
+
+    Settings that cannot be read change nothing; a warning in the log says so once.
+    """
+
+    inherited = ("before_tool",)
+
+    def __init__(
+        self, source: SettingsSource, env: Env, apply: ApplySettings, loaded: LoadedSettings | None = None
+    ) -> None:
+        """Read and apply the settings, unless they are ``loaded`` already. Raises ``ConfigError``."""
+        self._source, self._apply = source, apply
+        policy = env.policy
+        self._cwd, self._home = (policy.cwd, policy.home) if isinstance(policy, LayeredPolicy) else ("", "")
+        self._applied_states: FileStates = states_of(source.places())
+        self._seen_states: FileStates = self._applied_states
+        self._checked_at = 0.0
+        self._warnings: list[str] = []
+        self._loaded = loaded if loaded is not None else source.load()
+        if loaded is None:
+            self._apply(self._loaded, self._make_policy(self._loaded.layers))
+
+    @property
+    def name(self) -> str:
+        return "settings"
+
+    def refresh(self) -> None:
+        """Before a turn: apply all settings if a file has changed since they were applied."""
+        states = states_of(self._source.places())
+        if states == self._applied_states:
+            return
+        self.reload(states)
+
+    def reload(self, states: FileStates | None = None) -> None:
+        """Read and apply all settings."""
+        states = states if states is not None else states_of(self._source.places())
+        found = self._load(states)
+        self._seen_states = states
+        if found is not None:
+            self._applied_states, self._loaded = states, found[0]
+            self._apply(*found)
+
+    async def before_step(self, turn: Turn) -> Sequence[Body]:
+        warnings, self._warnings = self._warnings, []
+        return [Logged(level="warning", message=text) for text in warnings]
+
+    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
+        """In a turn: apply new rules that restrict, before the call is judged."""
+        now = turn.env.clock.monotonic()
+        if now - self._checked_at >= CHECK_SECONDS:
+            self._checked_at = now
+            self._tighten()
+        return call
+
+    def _tighten(self) -> None:
+        states = states_of(self._source.places())
+        if states == self._seen_states:
+            return
+        found = self._load(states)
+        self._seen_states = states
+        if found is not None:
+            layers = narrow_layers(self._loaded.layers, found[0].layers)
+            narrowed = msgspec.structs.replace(self._loaded, layers=tuple(layers))
+            self._loaded = narrowed
+            self._apply(narrowed, self._make_policy(layers))
+
+    def _make_policy(self, layers: Sequence[Layer]) -> LayeredPolicy:
+        return LayeredPolicy(layers, cwd=self._cwd, home=self._home)
+
+    def _load(self, states: FileStates) -> tuple[LoadedSettings, LayeredPolicy] | None:
+        try:
+            loaded = self._source.load()
+            return loaded, self._make_policy(loaded.layers)
+        except (ConfigError, InvalidInput) as error:
+            if states != self._seen_states:
+                self._warnings.append(f"the settings stay as they were, since a change cannot be read: {error}")
+            return None
+
+
+def states_of(places: Iterable[Path]) -> FileStates:
+    """Return what tells whether files have changed."""
+    states: FileStates = {}
+    for path in places:
+        try:
+            found = os.stat(path)  # noqa: PTH116  # before each turn, so without a method of Path
+            states[path] = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except OSError:
+            states[path] = None
+    return states
+
+
+def narrow_layers(old: Sequence[Layer], new: Sequence[Layer]) -> list[Layer]:
+    """Return layers that allow what both allow, and restrict what either restricts."""
+    allowed = {(layer.origin, rule) for layer in old for rule in layer.allow}
+    folders = {(layer.origin, folder) for layer in old for folder in layer.directories}
+    restricting = [msgspec.structs.replace(layer, allow=(), directories=(), mode="") for layer in old]
+    kept = [
+        msgspec.structs.replace(
+            layer, mode="", allow=tuple(rule for rule in layer.allow if (layer.origin, rule) in allowed),
+            directories=tuple(folder for folder in layer.directories if (layer.origin, folder) in folders),
+        )
+        for layer in new
+    ]  # fmt: skip
+    before, after = resolve_mode(old, []), resolve_mode(new, [])
+    return [*restricting, *kept, Layer(name="settings", mode=after if is_stricter(after, before) else before)]

@@ -1,0 +1,57 @@
+"""The settings of a project and its user for a runtime: permissions, hooks, and variables of commands."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from vaka.config.claude_settings import (
+    MANAGED,
+    load_permissions,
+    load_settings_files,
+    may_have_plugins,
+    settings_env,
+    settings_places,
+)
+from vaka.config.project_content import ProjectSource
+from vaka.config.settings import ConfigContext
+from vaka.core.types.tool import Layer
+from vaka.hooks.definition import Hook
+from vaka.runtime.hook_sources import hooks_in_force
+from vaka.runtime.live_settings import LoadedSettings
+from vaka.runtime.options import Options
+
+
+class ProjectSettings:
+    """Reads the settings files of a project; the rules and hooks of the options are added."""
+
+    def __init__(self, options: Options) -> None:
+        self._options, self._source = options, options.project or ProjectSource()
+        folder = Path(options.working_folder or ".").absolute()
+        self._context = ConfigContext(cwd=folder, home=Path.home(), environ=os.environ)
+
+    def places(self) -> Iterable[Path]:
+        """Return the settings files of all layers, also those that do not exist."""
+        return [path for _, path in settings_places(self._context, settings=self._source.settings_file)]
+
+    def load(self) -> LoadedSettings:
+        """Read the settings. Raises ``ConfigError``."""
+        source, options = self._source, self._options
+        files = load_settings_files(
+            self._context, settings=source.settings_file, trust=source.trusted, overrides=source.overrides
+        )
+        layers = load_permissions(self._context, files=files).layers
+        mode = options.permission_mode if options.permission_mode != "default" else ""
+        own = Layer(
+            name="flag", mode=mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
+            directories=options.add_dirs,
+        )  # fmt: skip
+        hooks: tuple[Hook, ...] = ()
+        if any("hooks" in file.document for file in files) or may_have_plugins(self._context):
+            hooks = hooks_in_force(self._context, files, trusted=source.trusted).hooks
+        return LoadedSettings(
+            layers=(
+                *(layer for layer in layers if layer.name != MANAGED), own,
+                *(layer for layer in layers if layer.name == MANAGED),
+            ),
+            hooks=(*options.hooks, *hooks), variables=settings_env(files),
+        )  # fmt: skip
