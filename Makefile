@@ -62,7 +62,7 @@ test: setup system $(LUAU) ## Tests of both packages, with coverage and its gate
 test-all: setup system $(LUAU) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
-	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" --cov --cov-report= $(ARGS)
+	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" --timeout 1200 --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
 coverage: setup ## The lines that the last test run did not reach
