@@ -225,6 +225,22 @@ async def test_a_question_of_a_server_is_asked_field_by_field_and_declined_when_
     assert json.loads(result.text) == {"action": "decline"}
 
 
+async def test_a_turn_that_is_stopped_during_a_question_leaves_a_connection_that_works() -> None:
+    store = MemoryStore()
+    model = ScriptedModel(call("mcp__p__ask"), call("mcp__p__echo", text="hi"), say("Done."))
+    async with runtime(store, mcp={"p": server()}, allow=["mcp__p"]) as rt:
+        session = await rt.open(agent(model), id="s")
+        async for event in session.stream("Go."):
+            if isinstance(event.data, QuestionAsked):
+                await session.interrupt()
+        await session.run("Again.")
+        (status,) = rt.mcp_status()
+        assert status.state == "ready"
+        assert not [task for task in asyncio.all_tasks() if "ask_person" in repr(task)]
+    stopped, echoed = results_by_call(await read_log(store, "s")).values()
+    assert (stopped.reason, echoed.text) == ("interrupted", "hi")
+
+
 def test_neither_vaka_nor_a_runtime_without_servers_loads_the_library() -> None:
     code = (
         "import asyncio, sys, vaka\n"

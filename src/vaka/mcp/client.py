@@ -104,8 +104,9 @@ class McpConnection:
             return
         async with self._listing:
             if session is self._session:
-                with suppress(McpError):  # the tools stay as they were
-                    await session.list_tools()
+                with suppress(McpError, TimeoutError):  # the tools stay as they were
+                    async with asyncio.timeout(self.server.connect_timeout):
+                        await session.list_tools()
                     self._take_tools(session)
 
     async def call(self, tool: ListedTool, arguments: dict[str, Any], handlers: CallHandlers) -> dict[str, Any]:
@@ -201,7 +202,7 @@ class McpConnection:
 
     def _describe(self, error: BaseException) -> str:
         text = str(error) or type(error).__name__
-        status = self._run.http_status if self._run is not None else 0
+        status = self._run.http_status if self._run is not None and not self._run.opened else 0
         if status in (401, 403):
             return f"HTTP {status}: the server wants other credentials; set its header Authorization"
         if status:

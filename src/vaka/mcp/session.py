@@ -36,6 +36,8 @@ CLOSE_SECONDS = 5.0
 PROBE_SECONDS = 3.0
 """How long a server may take to answer the question for its protocol, before it is taken for an older one."""
 STATE_PAUSE_SECONDS = 0.1
+LISTEN_SECONDS, LONGEST_LISTEN_SECONDS = 5.0, 300.0
+"""How long no announcements are received after a server has ended their stream; each time twice as long."""
 
 _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 _LOST = ("Connection closed", "SSE stream")
@@ -54,7 +56,7 @@ class SessionRun:
         self._scope = anyio.CancelScope()
         self._end = asyncio.Event()
         self.http_status = 0
-        """The last status of an HTTP response that is an error."""
+        """The status of the last message that the server refused, 0 if it took the last one."""
         self.expired = False
         self.opened = False
 
@@ -133,8 +135,8 @@ class SessionRun:
             yield streams
 
     async def _see_response(self, response: httpx2.Response) -> None:
-        if response.status_code >= 400:
-            self.http_status = response.status_code
+        if response.request.method == "POST":
+            self.http_status = response.status_code if response.status_code >= 400 else 0
             self.expired |= response.status_code == 404 and "mcp-session-id" in response.request.headers
 
     @asynccontextmanager
@@ -257,10 +259,18 @@ class McpSession:
 
     async def watch(self) -> None:
         """Receive the announcements of other tools; servers of earlier eras send them without being asked."""
-        with suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError):
-            async with listen(self._client, tools_list_changed=True) as events:
-                async for _ in events:
-                    self.stale = True
+        pause = LISTEN_SECONDS
+        while True:
+            with suppress(SubscriptionLost):
+                try:
+                    async with listen(self._client, tools_list_changed=True) as events:
+                        async for _ in events:
+                            self.stale = True
+                except (ListenNotSupportedError, MCPError, TimeoutError):
+                    return
+            await anyio.sleep(pause)
+            pause = min(pause * 2, LONGEST_LISTEN_SECONDS)
+            self.stale = True  # what was announced in between is unknown
 
     async def list_tools(self) -> None:
         """Read the list of tools again."""
@@ -381,7 +391,8 @@ class McpSession:
                 raise SessionExpired("the server has ended the session") from error
             if error.code == types.CONNECTION_CLOSED and error.message.startswith(_LOST):
                 raise SessionLost(self._why_lost()) from error
-            raise McpError(error.message or f"error {error.code}") from error
+            status = f"HTTP {self._run.http_status}: " if self._run.http_status else ""
+            raise McpError(status + (error.message or f"error {error.code}")) from error
         except ValidationError as error:
             raise McpError(f"the server sent what the protocol does not allow: {error.errors()[0]['msg']}") from error
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -78,10 +79,10 @@ class _Pipes:
         try:
             self.input.close()
             if not await self._exits():
-                self._signal(signal.SIGTERM)
+                self._end_group(kill=False)
                 await self._exits()
         finally:
-            self._signal(signal.SIGKILL)  # children that outlived the server, too
+            self._end_group(kill=True)  # children that outlived the server, too
             draining.cancel()
             await self._exits()
             self._close_pipes()
@@ -98,9 +99,12 @@ class _Pipes:
             pause = min(pause * 2, 0.02)
         return self.process.returncode is not None
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _end_group(self, *, kill: bool) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
+            if sys.platform == "win32":
+                self.process.kill()
+            else:
+                os.killpg(self.process.pid, signal.SIGKILL if kill else signal.SIGTERM)
 
     def _close_pipes(self) -> None:
         """Close the pipes also when a process outside of the group still has their other ends."""

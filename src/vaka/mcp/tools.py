@@ -13,7 +13,7 @@ import msgspec
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import McpError
 from vaka.core.types.ids import JSON, CallId, digest_of
-from vaka.core.types.message import Audio, Content, Document, Image, Part, Text, ToolResult
+from vaka.core.types.message import Audio, Content, Document, FailureReason, Image, Part, Text, ToolResult
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.mcp.definition import McpServer, tool_part
 
@@ -363,36 +363,68 @@ class McpTool:
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         if self.before_call is not None:
             await self.before_call()
-        limit = self._caller.server.tool_timeout or TOOL_TIMEOUT
-        loop = asyncio.get_running_loop()
-        last_end = loop.time() + limit * MAX_EXTENSIONS
-        task = asyncio.current_task()
-
-        def report(progress: float, total: float | None, message: str) -> None:
-            bound.reschedule(min(loop.time() + limit, last_end))
-            done = f"{progress:g}/{total:g}" if total else f"{progress:g}"
-            context.emit(f"[{done}] {message}\n" if message else f"[{done}]\n")
-
-        async def ask(asked: Elicitation) -> Answers | None:
-            if not self.may_ask(context):
-                return None
-            bound.reschedule(None)
-            try:
-                return await ask_person(context, self._caller.server.name, asked)
-            except asyncio.CancelledError:
-                if task is not None and asyncio.current_task() is not task:
-                    task.cancel()  # the turn is suspended: this call runs again when there is an answer
-                raise
-            finally:
-                bound.reschedule(loop.time() + limit)
-
+        running = _RunningCall(self._caller.server, context, may_ask=self.may_ask(context))
         try:
-            async with asyncio.timeout(limit) as bound:
-                raw = await self._caller.call(self.listed, arguments, CallHandlers(report, ask))
+            async with asyncio.timeout(running.limit) as running.bound:
+                raw = await self._caller.call(self.listed, arguments, CallHandlers(running.report, running.ask))
         except TimeoutError:
-            text = f"{self.spec.name}: no result within {limit:g} s; verify whether it happened before you repeat it"
-            return ToolResult(call=context.call, content=(Text(text=text),), failed=True, reason="timeout")
+            after = f"{self.spec.name}: no result within {running.limit:g} s"
+            return _failure(context, "timeout", f"{after}; verify whether it happened before you repeat it")
         except McpError as error:
-            text = f"{self.spec.name}: {error}"
-            return ToolResult(call=context.call, content=(Text(text=text),), failed=True, reason="error")
+            return _failure(context, "error", f"{self.spec.name}: {error}")
+        finally:
+            await running.close()
         return read_result(context.call, raw)
+
+
+def _failure(context: ToolContext, reason: FailureReason, text: str) -> ToolResult:
+    return ToolResult(call=context.call, content=(Text(text=text),), failed=True, reason=reason)
+
+
+class _RunningCall:
+    """The time limit of a call, which progress extends and questions suspend."""
+
+    def __init__(self, server: McpServer, context: ToolContext, *, may_ask: bool) -> None:
+        self._server, self._context, self._may_ask = server, context, may_ask
+        self.limit = server.tool_timeout or TOOL_TIMEOUT
+        self.bound: asyncio.Timeout | None = None
+        self._loop = asyncio.get_running_loop()
+        self._last_end = self._loop.time() + self.limit * MAX_EXTENSIONS
+        self._task = asyncio.current_task()
+        self._questions: set[asyncio.Task[Answers | None]] = set()
+        self._open = True
+
+    def report(self, progress: float, total: float | None, message: str) -> None:
+        if self._questions or not self._open:
+            return
+        self._reschedule(min(self._loop.time() + self.limit, self._last_end))
+        done = f"{progress:g}/{total:g}" if total else f"{progress:g}"
+        self._context.emit(f"[{done}] {message}\n" if message else f"[{done}]\n")
+
+    async def ask(self, asked: Elicitation) -> Answers | None:
+        """Ask the person in a task of this call: the library's own tasks must not be cancelled one by one."""
+        if not self._may_ask:
+            return None
+        self._reschedule(None)
+        question = asyncio.create_task(ask_person(self._context, self._server.name, asked))
+        self._questions.add(question)
+        await asyncio.wait([question])
+        self._questions.discard(question)
+        if not question.cancelled():
+            self._reschedule(self._loop.time() + self.limit)
+            return question.result()
+        if self._open and self._task is not None:
+            self._task.cancel()  # the turn is suspended: this call runs again when there is an answer
+        return None
+
+    async def close(self) -> None:
+        """Withdraw open questions."""
+        self._open = False
+        for question in self._questions:
+            question.cancel()
+        if self._questions:
+            await asyncio.wait(self._questions)
+
+    def _reschedule(self, when: float | None) -> None:
+        if self.bound is not None and not self.bound.expired() and self._open:
+            self.bound.reschedule(when)

@@ -41,6 +41,11 @@ from vaka.tools.function import FunctionTool, ToolReturn, tool
 PIN_PREFIX = "mcp.pins/"
 """The keys of the store under which the digests of the tools of each server are."""
 
+MAX_SESSIONS = 10_000
+"""So many sessions are remembered with what their logs have of servers."""
+_ServerView: TypeAlias = tuple[str, dict[str, str]]
+"""The state of a server, and the digests of its tools by name."""
+_Snapshot: TypeAlias = dict[str, _ServerView]
 _SECRET_HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"))
 _PROMPT_LINE = re.compile(r"/(mcp__[\w.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
@@ -58,7 +63,9 @@ class McpTools(Middleware):
         self._changed: dict[str, McpTool] = {}
         """The tools, by name, whose description is not the one that was seen first."""
         self._notes: list[str] = []
-        self._reported: dict[SessionId, dict[str, tuple[str, dict[str, str]]]] = {}
+        self._snapshot: _Snapshot = {}
+        self._reported: dict[SessionId, _Snapshot] = {}
+        """The snapshot that each session has in its log, the session that was active last at the end."""
         self._loading = asyncio.Lock()
         self._resource_tools = tuple(_ResourceTool(function) for function in self._make_functions())
 
@@ -129,6 +136,7 @@ class McpTools(Middleware):
                 )
             await self._check_pins(connection.server, [found[server, item.name] for item in listed])
         self._listed, self._revision = found, revision
+        self._take_snapshot()
         resources = self._resource_tools if any(connection.has_resources for connection in self._connections) else ()
         self._tools = (*found.values(), *resources)
 
@@ -169,19 +177,28 @@ class McpTools(Middleware):
 
     def _report(self, turn: Turn) -> None:
         """Write to the log of a session what it has not seen yet of the states and tools of servers."""
+        before = self._reported.get(turn.session)
+        if before is self._snapshot:
+            return
         for note in self._notes:
             turn.log.defer(turn.scope, Logged(level="warning", message=note))
         self._notes = []
-        seen = self._reported.setdefault(turn.session, {})
         for connection in self._connections:
-            server, state = connection.server.name, connection.state
-            tools = {item.spec.name: item.listed.digest for key, item in self._listed.items() if key[0] == server}
-            before = seen.get(server)
-            if before == (state, tools) or state in ("idle", "connecting"):
-                continue
-            seen[server] = (state, tools)
-            for event in _describe_change(connection, before, tools):
-                turn.log.defer(turn.scope, event)
+            server = connection.server.name
+            seen, now = (before or {}).get(server), self._snapshot[server]
+            if seen != now:
+                for event in _describe_change(connection, seen, now):
+                    turn.log.defer(turn.scope, event)
+        self._reported.pop(turn.session, None)
+        self._reported[turn.session] = self._snapshot
+        if len(self._reported) > MAX_SESSIONS:
+            del self._reported[next(iter(self._reported))]
+
+    def _take_snapshot(self) -> None:
+        tools: dict[str, dict[str, str]] = {connection.server.name: {} for connection in self._connections}
+        for (server, _), item in self._listed.items():
+            tools[server][item.spec.name] = item.listed.digest
+        self._snapshot = {c.server.name: (c.state, tools[c.server.name]) for c in self._connections}
 
     # ------------------------------------------------------------------------------------------- resources and prompts
 
@@ -255,18 +272,18 @@ async def _read_prompt(connection: McpConnection, name: str, arguments: str) -> 
     return read_content([message.get("content") for message in raw.get("messages", [])])
 
 
-def _describe_change(
-    connection: McpConnection, before: tuple[str, dict[str, str]] | None, tools: dict[str, str]
-) -> list[Body]:
-    server, state = connection.server.name, connection.state
+def _describe_change(connection: McpConnection, seen: "_ServerView | None", now: "_ServerView") -> list[Body]:
+    server, (state, tools) = connection.server.name, now
+    if state in ("idle", "connecting"):
+        return []
     if state != "ready":
         text = f"the MCP server {server!r} is not available: {connection.reason}"
         failed = McpChanged(server=server, change=state, detail={"reason": connection.reason})
         return [failed, Logged(level="warning", message=text)]
-    if before is None or before[0] != "ready":
+    if seen is None or seen[0] != "ready":
         detail: dict[str, JSON] = {"protocol": connection.status.protocol, "tools": sorted(tools)}
         return [McpChanged(server=server, change="ready", detail=detail)]
-    old = before[1]
+    old = seen[1]
     both = tools.keys() & old.keys()
     changes: dict[str, JSON] = {
         "added": sorted(tools.keys() - old.keys()), "removed": sorted(old.keys() - tools.keys()),
