@@ -76,7 +76,7 @@ async def test_every_event_fires_with_its_own_fields(tmp_path: Path) -> None:
     assert own["Stop"] == {"stop_hook_active", "last_assistant_message"}
     names = {"agent_id", "agent_type", "agent_name", "agent_transcript_path"}
     assert own["SubagentStart"] == names | {"prompt"}
-    assert own["SubagentStop"] == names | {"stop_hook_active", "last_assistant_message"}
+    assert own["SubagentStop"] == names | {"stop_hook_active", "last_assistant_message", "reason"}
     assert own["Notification"] == {"message", "title", "notification_type"}
     assert own["TokenUsage"] >= {"total_tokens"}
     assert [payload["reason"] for payload in found["SessionEnd"]] == ["clear"]
@@ -125,6 +125,24 @@ async def test_the_sessions_of_a_long_lived_runtime_are_bounded_and_each_ends_on
     sources = [(payload["session_id"], payload["source"]) for payload in started]
     assert sources == [("a", "startup"), ("b", "startup"), ("c", "startup"), ("d", "startup"), ("a", "resume")]
     assert sorted(payload["session_id"] for payload in ended) == ["a", "a", "b", "c", "d"]
+
+
+async def test_a_session_that_is_left_ends_for_hooks_and_a_cleared_one_has_a_successor(tmp_path: Path) -> None:
+    hooks = [
+        Hook(event="SessionStart", matcher="clear", command='read -r line; echo "$line" >> ran'),
+        Hook(event="SessionEnd", matcher="clear|prompt_input_exit", command='read -r line; echo "$line" >> ran'),
+    ]
+    async with runtime(hooks=hooks, cwd=str(tmp_path)) as rt:
+        first, second = [await rt.open(agent(ScriptedModel(say("done"))), id=name) for name in ("a", "b")]
+        await first.leave("prompt_input_exit")  # it has not begun
+        await first.run("Go.")
+        await first.leave("clear", successor=second)
+        await second.run("Go.")
+        await second.leave("prompt_input_exit")
+    ran = [json.loads(line) for line in (tmp_path / "ran").read_text().splitlines()]
+    assert [(one["hook_event_name"], one["session_id"], one.get("reason") or one["source"]) for one in ran] == [
+        ("SessionEnd", "a", "clear"), ("SessionStart", "b", "clear"), ("SessionEnd", "b", "prompt_input_exit"),
+    ]  # fmt: skip
 
 
 async def test_equal_commands_run_once_whatever_their_conditions_and_the_last_line_of_defence_stays(
@@ -185,11 +203,14 @@ async def test_hooks_get_the_environment_without_secrets(tmp_path: Path, monkeyp
     monkeypatch.setenv("SHIP_API_KEY", "k-123")
     monkeypatch.setenv("HARBOUR_TOKEN", "t-123")
     monkeypatch.setenv("HARBOUR_NAME", "Hilo")
+    remote = Hook(event="Stop", command='echo "$CLAUDE_CODE_REMOTE" > remote')
     hook = Hook(
         event="Stop", env={"OWN": "mine"},
         command='echo "$SHIP_API_KEY,$HARBOUR_TOKEN,$HARBOUR_NAME,$OWN,$CLAUDE_PROJECT_DIR,${CLAUDE_ENV_FILE-}" > seen',
     )  # fmt: skip
-    await run_with_hooks(tmp_path, ScriptedModel(say("done")), hook, command_env=("HARBOUR_TOKEN",))
+    options: dict[str, Any] = {"command_env": ("HARBOUR_TOKEN",), "entry_point": "platform"}
+    await run_with_hooks(tmp_path, ScriptedModel(say("done")), hook, remote, **options)
+    assert (tmp_path / "remote").read_text() == "true\n"
     assert (tmp_path / "seen").read_text().strip() == f",t-123,Hilo,mine,{tmp_path},"
 
 

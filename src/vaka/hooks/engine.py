@@ -76,6 +76,8 @@ class HookEngine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sessions: dict[SessionId, _OpenSession] = {}
         """The open sessions, the one that was idle longest first."""
+        self._cleared: SessionId | None = None
+        """The session that replaces one that was cleared, until it begins."""
 
     def replace_hooks(self, hooks: Sequence[Hook]) -> None:
         """Run other hooks from now on; sessions stay open."""
@@ -160,6 +162,8 @@ class HookEngine:
         if len(self._sessions) > self.settings.max_sessions:
             self._spawn(self.end_session(next(iter(self._sessions)), "other"))
         source = "resume" if turn.state.usage.total or turn.state.calls else "startup"
+        if turn.session == self._cleared:
+            source, self._cleared = "clear", None
         fields = {"source": source, "model": turn.recipe.model.name, "agent_type": turn.agent}
         return await self.fire("SessionStart", fields, session=turn.session, turn=turn)
 
@@ -168,8 +172,9 @@ class HookEngine:
         if session in self._sessions:
             self._sessions[session].context = context
 
-    async def end_session(self, session: SessionId, reason: str) -> None:
-        """Fire ``SessionEnd`` if the session was started."""
+    async def end_session(self, session: SessionId, reason: str, successor: SessionId | None = None) -> None:
+        """Fire ``SessionEnd`` if the session was started. ``successor`` is the session that replaces a cleared one."""
+        self._cleared = successor or self._cleared
         if session in self._sessions:
             del self._sessions[session]
             await self.fire("SessionEnd", {"reason": reason}, session=session)

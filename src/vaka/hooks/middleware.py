@@ -136,7 +136,7 @@ class _HookPoints:
         event = "SubagentStop" if turn.path else "Stop"
         fields = {"stop_hook_active": turn.agent_progress.continued > 0, "last_assistant_message": text}
         if turn.path:
-            fields |= _agent_fields(turn)
+            fields |= _agent_fields(turn) | {"reason": "end"}
         decision = await self._fire(turn, event, fields)
         if decision.stops or not decision.blocks:
             return ""

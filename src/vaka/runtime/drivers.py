@@ -60,8 +60,8 @@ class SessionDrivers:
         self.active: dict[SessionId, SessionDriver] = {}
         self.observers: list[Callable[[Sequence[Event]], None]] = []
         """Called with the events that the logs of all sessions store."""
-        self.on_session_end: Callable[[SessionId, str], Awaitable[None]] | None = None
-        """Called with the id of a session that was closed, and the reason."""
+        self.on_session_end: Callable[[SessionId, str, SessionId | None], Awaitable[None]] | None = None
+        """Called with the id of a session that was left, the reason, and the session that replaces it."""
         self._options = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()
@@ -95,11 +95,10 @@ class SessionDrivers:
         self._sync_starter.close()
         self.warm_sessions.clear()
 
-    async def end_session(self, session: SessionId, reason: str) -> None:
-        """Act on the end of a session: call ``on_session_end``, and end its commands."""
+    async def leave_session(self, session: SessionId, reason: str, successor: SessionId | None = None) -> None:
+        """Run what is to run when this process leaves a session, such as hooks."""
         if self.on_session_end is not None:
-            await self.on_session_end(session, reason)
-        await self.env.end_commands(session)
+            await self.on_session_end(session, reason, successor)
 
     def require_open(self) -> None:
         if self._closed:

@@ -122,9 +122,10 @@ def start_hooks(
         from vaka.runtime.sandboxed_programs import sandboxed_hooks
 
         run_command = sandboxed_hooks(lambda: env.world, str(transcripts.folder))
+    remote = {"CLAUDE_CODE_REMOTE": "true"} if options.entry_point == "platform" else {}
     settings = HookSettings(
         cwd=cwd, find_model=models.find, middleware=options.hook_middleware, failure=options.hook_failure,
-        environ=lambda: drop_secrets(os.environ, options.command_env), run_command=run_command,
+        environ=lambda: {**drop_secrets(os.environ, options.command_env), **remote}, run_command=run_command,
         component_events=use.events if use else frozenset(), component_hooks=use.active_hooks if use else None,
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
     )  # fmt: skip

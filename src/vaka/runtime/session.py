@@ -221,7 +221,19 @@ class Session(Generic[Deps]):
         if hasattr(self.agent, "bind") and info is not None:
             await self._notify_close()
         await self._drivers.write(self.id, SessionClosed(reason=reason))
-        await self._drivers.end_session(self.id, reason or "other")
+        await self._drivers.leave_session(self.id, reason or "other")
+        await self._runtime.env.end_commands(self.id)
+
+    async def leave(self, reason: str = "other", *, successor: "Session[Any] | None" = None) -> None:
+        """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.
+
+        Args:
+            reason: ``clear``, ``logout``, ``prompt_input_exit`` or another text; hooks are matched with it.
+            successor: The session that replaces this one; its ``SessionStart`` hooks get the source ``clear``.
+
+        Nothing is written, and the next input begins the session again for hooks.
+        """
+        await self._drivers.leave_session(self.id, reason, successor.id if successor is not None else None)
 
     @property
     def metadata(self) -> dict[str, Any]:

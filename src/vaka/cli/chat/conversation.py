@@ -140,6 +140,7 @@ class Chat:
             if self.view.busy and self.runtime.is_running(self.session.id):
                 with suppress(VakaError):
                     await self.session.interrupt("the chat was left", by=current_user())
+        await self.session.leave("prompt_input_exit")
         self._print_farewell()
         return 0
 

@@ -275,7 +275,9 @@ class SlashCommands:
         self._show(translate("{count} characters copied, if this terminal allows it", count=len(text)))
 
     async def _clear(self, argument: str) -> None:
-        await self._chat.show_session(await self._chat.runtime.open())
+        session = await self._chat.runtime.open()
+        await self._chat.session.leave("clear", successor=session)
+        await self._chat.show_session(session)
         self._show(translate("a new session: {id}", id=self._chat.session.id))
 
     async def _theme(self, argument: str) -> None:

@@ -23,6 +23,7 @@ from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolCall
 from vaka.hooks.decision import HookDecision
 from vaka.hooks.definition import EVENTS, MATCHER_FIELDS, Hook
+from vaka.hooks.payload import call_fields
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
 from vaka.runtime.hook_sources import hooks_in_force
@@ -106,7 +107,7 @@ def test(event: str, tool: str | None, arguments: str | None, payload: str | Non
     fields = _parse_object("--payload", payload)
     call = ToolCall(id=CallId("call_1"), name=tool, arguments=_parse_object("--input", arguments)) if tool else None
     if call is not None:
-        fields = {"tool_name": call.name, "tool_input": call.arguments, "tool_use_id": call.id} | fields
+        fields = call_fields(call, str(config_context().cwd)) | fields
     settings = load_flag_settings(flags)
     decision = run_loop(_fire(settings, _load_hooks(settings), event, fields, call))
     print_json({name: value for name, value in msgspec.to_builtins(decision).items() if value or name == "permission"})
