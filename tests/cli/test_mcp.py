@@ -265,10 +265,30 @@ def test_the_examples_of_the_guide_work(project: Path) -> None:
     assert set(listed()) == {"db"}
 
 
+def test_a_file_of_servers_is_validated(project: Path) -> None:
+    servers = {"a": {"command": "run", "comand": 1}, "b": {"type": "http"}, "c": {"command": "${NO_SUCH}"}}
+    file = project / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    for place in (".mcp.json", "."):
+        done = CliRunner().invoke(cli, ["config", "validate", place])
+        assert "error: " in done.stderr
+        assert "b: it has no url" in done.stderr
+        assert done.stderr.count("error: ") == 1
+        assert "did you mean 'command'?" in done.stderr
+        assert "the variable NO_SUCH of command is not set" in done.stderr
+        assert done.exit_code != 0
+    file.write_text(json.dumps({"mcpServers": {"a": {"command": "run"}}}))
+    assert CliRunner().invoke(cli, ["config", "validate", ".mcp.json"]).exit_code == 0
+    settings = project / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"mcpServers": servers}))
+    assert "b: it has no url" in CliRunner().invoke(cli, ["config", "validate", str(settings)]).stderr
+
+
 def test_a_file_that_is_not_json_is_not_changed(project: Path) -> None:
     (project / ".mcp.json").write_text('{// mine\n"mcpServers": {}}')
     done = vaka("add", "x", "-s", "project", "--", "run")
-    assert "not JSON" in str(done.exception)
+    assert "has comments or final commas" in str(done.exception)
     assert (project / ".mcp.json").read_text() == '{// mine\n"mcpServers": {}}'
     (project / ".mcp.json").write_text('{"mcpServers": [1]}')
     assert "expected an object" in str(vaka("add", "x", "-s", "project", "--", "run").exception)

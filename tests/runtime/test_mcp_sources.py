@@ -165,14 +165,34 @@ def test_the_lists_of_the_administrator_cannot_be_widened(machine: Machine) -> N
 
 
 def test_a_disabled_plugin_or_server_does_not_start(machine: Machine) -> None:
-    machine.write(machine.home / ".claude/plugins/tools/.claude-plugin/plugin.json", {"mcpServers": "./gone.json"})
-    machine.write(machine.home / ".claude/plugins/tools/.mcp.json", {"p": RUN})
-    machine.write(machine.home / ".claude/settings.json", {"enabledPlugins": {"tools@market": False}})
+    for name in ("on", "off"):
+        machine.write(machine.home / f".claude/plugins/{name}/.claude-plugin/plugin.json", {"name": name})
+        machine.write(machine.home / f".claude/plugins/{name}/.mcp.json", {"p": RUN})
+    machine.write(machine.home / ".claude/settings.json", {"enabledPlugins": {"off@market": False}})
     disabled = {"projects": {str(machine.project): {"disabledMcpServers": ["x"]}}, "mcpServers": {"x": RUN}}
     machine.write(machine.home / ".claude.json", disabled)
-    found = machine.load()
-    assert [(server.name, server.approved) for server in found.servers] == [("x", False), ("plugin:tools:p", False)]
-    assert any("names gone.json, which is not a file" in problem for problem in found.problems)
+    assert machine.states() == {
+        "x@.claude.json": f"disabledMcpServers of {machine.home}/.claude.json names it", "plugin:on:p@.mcp.json": ""
+    }  # fmt: skip
+
+
+def test_a_plugin_names_files_of_its_own_folder_only(machine: Machine) -> None:
+    names = ["../outside.json", "/etc/passwd", "./gone.json", "./.mcp.json", "more/servers.json", {"inline": RUN}]
+    folder = machine.project / "kit"
+    machine.write(machine.project / "outside.json", {"outside": RUN})
+    machine.write(folder / ".claude-plugin/plugin.json", {"name": "kit", "mcpServers": names})
+    machine.write(folder / "more/servers.json", {"mcpServers": {"more": RUN}})
+    machine.write(folder / ".mcp.json", {"own": RUN})
+    found = machine.load(plugin_dirs=[folder])
+    assert {server.name for server in found.servers} == {"plugin:kit:inline", "plugin:kit:own", "plugin:kit:more"}
+    manifest = folder / ".claude-plugin/plugin.json"
+    assert found.problems == (
+        f"{manifest}: mcpServers: '../outside.json' leads out of the plugin",
+        f"{manifest}: mcpServers: '/etc/passwd' leads out of the plugin",
+        f"{manifest}: mcpServers: there is no file 'gone.json'",
+    )
+    untrusted = machine.load(trusted=False, plugin_dirs=[folder])
+    assert {server.refusal for server in untrusted.servers} == {NOT_TRUSTED}
 
 
 def test_files_that_cannot_be_read_are_reported_and_the_rest_is_read(machine: Machine) -> None:

@@ -1,6 +1,7 @@
 """Checks of settings files and folders: every problem, each with its file and line."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import msgspec
 
 from vaka.config.claude_keys import check_document, keys_without_effect
-from vaka.config.claude_settings import SettingsFile, is_fatal, permission_layer_of, read_settings
+from vaka.config.claude_settings import PROJECT_SERVERS, SettingsFile, is_fatal, permission_layer_of, read_settings
 from vaka.config.project_content import load_project_content
 from vaka.config.setting_keys import FileSetting, read_settings_file
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer
 from vaka.hooks.definition import parse_hooks
+from vaka.mcp.definition import parse_servers
 from vaka.policy.rules import KINDS, read_rules, resolve_mode
+from vaka.runtime.mcp_files import read_server_file
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 
 FOLDER_FILES = ("vaka.toml", ".claude/settings.json", ".claude/settings.local.json")
@@ -74,8 +77,26 @@ def _check_claude_settings(path: Path) -> Iterator[FileProblem]:
         yield FileProblem(f"{file.locate(key.path)}: {key.name} has no effect here: {key.instead}", is_error=False)
     if not any(problem.is_error and is_fatal(problem.path) for problem in problems):
         yield from _check_permissions(file)
+    if "mcpServers" in file.document:
+        yield from _check_entries({"mcpServers": file.document["mcpServers"]}, path)
     hooks = parse_hooks({"hooks": file.document.get("hooks") or {}}, origin=str(path))
     yield from (FileProblem(text) for text in hooks.problems)
+
+
+def _check_servers(path: Path) -> Iterator[FileProblem]:
+    """Yield what is wrong with a file of MCP servers; variables that are not set here are only noted."""
+    document, problem = read_server_file(path)
+    yield from _notes([problem] if problem else [])
+    yield from _check_entries(document, path)
+
+
+def _check_entries(document: object, path: Path) -> Iterator[FileProblem]:
+    parsed = parse_servers(document, origin=str(path), environment=os.environ)
+    fatal = {f"{path}: {server.name}: {server.refusal}" for server in parsed.servers if server.refusal}
+    for text in parsed.problems:
+        yield FileProblem(
+            text, is_error=text in fatal and not re.search(r": the variable \S+ of \S+ is not set$", text)
+        )
 
 
 def _check_permissions(file: SettingsFile) -> Iterator[FileProblem]:
@@ -115,5 +136,5 @@ def _notes(texts: Iterable[str]) -> Iterator[FileProblem]:
     return (FileProblem(text, is_error=False) for text in texts)
 
 
-CHECKS_BY_NAME: Mapping[str, Callable[[Path], Iterator[FileProblem]]] = {}
+CHECKS_BY_NAME: Mapping[str, Callable[[Path], Iterator[FileProblem]]] = {PROJECT_SERVERS: _check_servers}
 """Checks of files with a name of their own; they are also looked for in folders."""

@@ -378,16 +378,16 @@ def read_settings(path: Path, layer: str = "project") -> SettingsFile:
     return _parse_file(text, layer, path, None, trust=True)
 
 
-def read_document(path: Path) -> dict[str, Any] | None:
+def read_document(path: Path, limit: int = MAX_SETTINGS_BYTES) -> dict[str, Any] | None:
     """Return a settings file as data, ``None`` when it does not exist. Raises ``ConfigError``, also for comments."""
-    text = _read_if_exists(path)
+    text = _read_if_exists(path, limit)
     return None if text is None else parse_document(text, str(path))
 
 
-def _read_if_exists(path: Path) -> str | None:
+def _read_if_exists(path: Path, limit: int = MAX_SETTINGS_BYTES) -> str | None:
     with read_errors(path):
         try:
-            return read_settings_text(path)
+            return read_settings_text(path, limit)
         except (FileNotFoundError, NotADirectoryError):
             return None
 

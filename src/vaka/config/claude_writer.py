@@ -13,6 +13,7 @@ from typing import Any, cast
 from vaka.config.claude_settings import (
     CLAUDE_FOLDER,
     LOCAL_SETTINGS,
+    MAX_SETTINGS_BYTES,
     USER_SETTINGS,
     find_project_folder,
     read_document,
@@ -71,7 +72,7 @@ def _edit_allow_rules(path: Path, change: Callable[[list[str]], list[str]]) -> l
             document["permissions"] = {**(document.get("permissions") or {}), "allow": changed}
         added.extend(rule for rule in changed if rule not in known)
 
-    _edit_document(path, edit)
+    edit_document(path, edit)
     return added
 
 
@@ -94,16 +95,20 @@ def write_claude_value(path: Path, at: tuple[str, ...], value: Any) -> None:
         else:
             table[at[-1]] = value
 
-    _edit_document(path, edit)
+    edit_document(path, edit)
 
 
-def _edit_document(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Change a settings file under a lock, and replace it atomically if its content has changed."""
+def edit_document(path: Path, edit: Callable[[dict[str, Any]], None], limit: int = MAX_SETTINGS_BYTES) -> None:
+    """Change a JSON file under a lock, and replace it atomically if its content has changed.
+
+    The rest of the file stays as it is; a new file is readable by its owner only. Raises ``ConfigError`` and changes
+    nothing on failure.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         real = Path(os.path.realpath(path))
         with _lock_folder(real.parent):
-            document = _read_editable(real)
+            document = read_editable(real, limit)
             before = copy.deepcopy(document)
             edit(document)
             if document == before:
@@ -115,10 +120,10 @@ def _edit_document(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _read_editable(path: Path) -> dict[str, Any]:
-    """Return a settings file as data, ``{}`` when it does not exist. Raises ``ConfigError``, also for comments."""
+def read_editable(path: Path, limit: int = MAX_SETTINGS_BYTES) -> dict[str, Any]:
+    """Return a JSON file as data, ``{}`` when it does not exist. Raises ``ConfigError``, also for comments."""
     try:
-        return read_document(path) or {}
+        return read_document(path, limit) or {}
     except ConfigError:
         if read_settings(path).has_comments:  # raises the error itself if the file has another one
             message = f"{path}: has comments or final commas, which vaka would remove; edit the file yourself"

@@ -107,7 +107,8 @@ def _find_in_folder(folder: Path, problems: list[str]) -> Iterator[Plugin]:
 
 def _has_parts(folder: Path) -> bool:
     """Return whether a folder without a manifest is a plugin."""
-    return any((folder / key).is_dir() for key in COMPONENT_KEYS) or (folder / "hooks" / "hooks.json").is_file()
+    files = (folder / "hooks" / "hooks.json", folder / ".mcp.json")
+    return any((folder / key).is_dir() for key in COMPONENT_KEYS) or any(file.is_file() for file in files)
 
 
 def _read_marketplace(folder: Path, problems: list[str]) -> Iterator[Plugin]:

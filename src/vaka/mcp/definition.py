@@ -37,7 +37,9 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "autoApprove": "write permission rules such as mcp__NAME__TOOL",
     "alwaysAllow": "write permission rules such as mcp__NAME__TOOL",
     "trust": "write permission rules such as mcp__NAME__TOOL", "envFile": "write the variables into env",
-    "headersHelper": "write the headers into headers", "oauth": "write the token into headers",
+    "bearer_token_env_var": "write Authorization into headers, with ${NAME}",
+    "headersHelper": "write the headers into headers",
+    "oauth": "write the token into headers",
     "inputs": "use variables of the environment, ${NAME}",
 }  # fmt: skip
 """Keys of other programs that change nothing here, with what to write instead."""
@@ -245,7 +247,7 @@ class _EntryReader:
         """Return the fields by their names; report the keys that are not known."""
         known = {_normalize(key): name for key, name in _SPELLINGS.items()}
         fields: dict[str, Any] = {}
-        for key, value in table.items():
+        for key, value in _flatten(table):
             name = _SPELLINGS.get(key) or known.get(_normalize(key))
             if name is None:
                 self._report_unknown(key, value)
@@ -307,7 +309,9 @@ class _EntryReader:
     def _read_url(self, fields: Mapping[str, Any]) -> str:
         url = self._read_text(fields, "url").strip()
         match = _ADDRESS.match(url)
-        if match is None and url and not self._refusal:
+        if url.startswith("/"):
+            self._refuse(f"the url {url!r} has no host")
+        elif match is None and url and not self._refusal:
             url = f"{'http' if _LOCAL_HOST.match(url) else 'https'}://{url}"
             self._problems.append(f"the url has no scheme; {url.partition(':')[0]}:// is assumed")
         elif match is not None and (match[2] is not None or match[1].lower() not in ("http", "https")):
@@ -435,6 +439,13 @@ class _EntryReader:
         self._refusal = self._refusal or reason
         if problem and reason not in self._problems:
             self._problems.append(reason)
+
+
+def _flatten(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of an entry; a transport may be an object that has the type, the address and more."""
+    for key, value in table.items():
+        inner = _as_table(value) if key == "transport" else None
+        yield from inner.items() if inner is not None else ((key, value),)
 
 
 def _closing_brace(text: str, start: int) -> int:

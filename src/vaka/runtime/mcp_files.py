@@ -1,11 +1,6 @@
 """The files that define MCP servers: read them, and add or remove a server in the file of a scope."""
 
-import json
-import os
-import re
-import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,17 +10,14 @@ from vaka.config.claude_settings import (
     CLAUDE_STATE,
     MAX_STATE_BYTES,
     PROJECT_SERVERS,
-    parse_document,
     project_server_files,
     read_settings_text,
 )
-from vaka.config.documents import parse_tolerant_json, read_errors, replace_file
+from vaka.config.claude_writer import edit_document, read_editable
+from vaka.config.documents import parse_tolerant_json, read_errors
 from vaka.config.settings import ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.mcp.definition import is_entry
-
-if sys.platform != "win32":
-    import fcntl
 
 ServerScope = Literal["local", "project", "user"]
 SCOPES: tuple[ServerScope, ...] = ("local", "project", "user")
@@ -71,7 +63,7 @@ def add_server(context: ConfigContext, scope: ServerScope, name: str, entry: Map
             )
         entries[name] = dict(entry)
 
-    _edit_file(path, add)
+    edit_document(path, add, MAX_STATE_BYTES)
     return path
 
 
@@ -83,7 +75,7 @@ def remove_server(context: ConfigContext, scope: ServerScope, name: str) -> Path
         if _entries_of(document, keys, scope).pop(name, path) is path:
             raise NotFound(f"{path} has no server {name!r}")
 
-    _edit_file(path, remove)
+    edit_document(path, remove, MAX_STATE_BYTES)
     return path
 
 
@@ -105,7 +97,7 @@ def _read_scope(context: ConfigContext, scope: ServerScope) -> dict[str, Any]:
         path, keys = file_of_scope(context, scope)
     except InvalidInput:
         return {}
-    return _entries_of(_read_file(path), keys, scope)
+    return _entries_of(read_editable(path, MAX_STATE_BYTES), keys, scope)
 
 
 def _entries_of(
@@ -123,40 +115,3 @@ def _entries_of(
             document[key] = found
         document = found
     return document
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    with read_errors(path):
-        text = read_settings_text(path, MAX_STATE_BYTES) if path.exists() else ""
-    return parse_document(text, str(path))
-
-
-def _edit_file(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a JSON file under a lock and replace it atomically; its other content and their order stay."""
-    try:
-        real = Path(os.path.realpath(path))
-        with _lock_folder(real.parent):
-            document = _read_file(real)
-            change(document)
-            if real.exists() and not os.access(real, os.W_OK):
-                raise PermissionError(None, "it is read-only")
-            before = real.read_bytes().decode("utf-8-sig") if real.exists() else ""
-            indent = re.search(r"^([ \t]+)\"", before, re.MULTILINE)
-            text = json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
-            replace_file(real, text.replace("\n", "\r\n" if "\r\n" in before else "\n").encode())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Generator[None]:
-    """Hold an exclusive lock on a folder: of two processes that add a server, neither overwrites the other."""
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -21,14 +21,17 @@ from vaka.config.claude_settings import (
     project_server_files,
     settings_env,
 )
+from vaka.config.components import plugins_in_force
 from vaka.config.documents import is_inline_json, parse_tolerant_json
-from vaka.config.plugins import Plugin, find_plugins
+from vaka.config.plugins import PLUGIN_FILE, Plugin
 from vaka.config.settings import ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers
 from vaka.runtime.mcp_files import read_claude_state, read_server_file
 
 NOT_TRUSTED = "the folder is not trusted (`vaka trust`)"
+
+_PLUGIN_ROOT = "CLAUDE_PLUGIN_ROOT"
 
 ServerLayer = Literal["user", "project", "local", "settings", "flag", "managed"]
 _LAYERS: tuple[ServerLayer, ...] = ("user", "project", "local", "settings", "flag", "managed")
@@ -187,31 +190,31 @@ class _SourceFinder:
                 yield _Source(layer="local", origin=str(path), document=document, folder=str(folder))
 
     def _find_plugins(self, plugin_dirs: Sequence[Path]) -> Iterator[_Source]:
-        yield from self._read_plugins([*plugin_dirs, self._context.home / CLAUDE_FOLDER / "plugins"], project=False)
-        if self._project is not None:
-            yield from self._read_plugins([self._project / CLAUDE_FOLDER / "plugins"], project=True)
-
-    def _read_plugins(self, folders: Sequence[Path], *, project: bool) -> Iterator[_Source]:
-        for plugin in find_plugins(folders):
-            for path, document in self._read_plugin(plugin):
+        top, user = repository_root_of(self._context.cwd), self._context.home / CLAUDE_FOLDER
+        for plugin in plugins_in_force(self._context, plugin_dirs, self._files, self.problems):
+            root = Path(os.path.abspath(plugin.root))  # noqa: PTH100  # without resolving links
+            project = root.is_relative_to(top) and not root.is_relative_to(user)
+            for path, document in self._read_plugin(plugin, root):
                 yield _Source(
                     layer="project" if project else "user", origin=str(path), document=document, project=project,
-                    plugin=plugin.name, folder=str(self.root), variables=plugin.variables,
+                    plugin=plugin.name, folder=str(self.root), variables={**plugin.variables, _PLUGIN_ROOT: str(root)},
                 )  # fmt: skip
 
-    def _read_plugin(self, plugin: Plugin) -> Iterator[tuple[Path, object]]:
+    def _read_plugin(self, plugin: Plugin, root: Path) -> Iterator[tuple[Path, object]]:
+        """Yield the documents with the servers of a plugin: its file, and the files and tables of its manifest."""
         named: Any = plugin.manifest.get("mcpServers")
-        if isinstance(named, dict):
-            yield plugin.root / ".claude-plugin" / "plugin.json", cast("dict[str, Any]", named)
-        others = cast("list[object]", named if isinstance(named, list) else [named])
-        texts = [text for text in others if isinstance(text, str)]
-        for text in dict.fromkeys((PROJECT_SERVERS, *(os.path.normpath(text) for text in texts))):
-            path = plugin.root / text
-            if not path.is_file():
-                wrong = f"{plugin.root}: its plugin.json names {text}, which is not a file"
-                self.problems += [] if text == PROJECT_SERVERS else [wrong]
-            elif (document := self._read(path)) is not None:
-                yield path, document
+        items = cast("list[object]", named if isinstance(named, list) else [named])
+        yield from ((root / PLUGIN_FILE, item) for item in items if isinstance(item, dict))
+        names = [os.path.normpath(item) for item in items if isinstance(item, str)]
+        for name in dict.fromkeys((PROJECT_SERVERS, *names)):
+            path = root / name
+            if os.path.isabs(name) or name.startswith(".."):  # noqa: PTH117  # a text
+                self.problems.append(f"{root / PLUGIN_FILE}: mcpServers: {name!r} leads out of the plugin")
+            elif path.is_file():
+                document = self._read(path)
+                yield from [(path, document)] if document is not None else []
+            elif name != PROJECT_SERVERS:
+                self.problems.append(f"{root / PLUGIN_FILE}: mcpServers: there is no file {name!r}")
 
     def _find_flags(self, configs: Sequence[str]) -> Iterator[_Source]:
         """Yield the documents that flags name. Raises ``ConfigError``."""
@@ -279,16 +282,12 @@ class _Approval:
         return self._find_choice(server, source)
 
     def _find_choice(self, server: McpServer, source: _Source) -> str:
-        """Return why the choices of settings exclude a server: lists of names, and switches of plugins."""
+        """Return why the lists of names in settings exclude a server, ``""`` if they do not."""
         keys = ("disabledMcpServers", "disabledMcpjsonServers") if source.shared else ("disabledMcpServers",)
         for file in self._choices:
             for key in keys:
                 if server.name in self._names(file, key):
                     return f"{key} of {file.path} names it"
-            switches: object = file.document.get("enabledPlugins")
-            for name, on in cast("dict[str, Any]", switches).items() if isinstance(switches, dict) else ():
-                if source.plugin and name.partition("@")[0] == source.plugin and on is False:
-                    return f"enabledPlugins of {file.path} switches its plugin off"
         return "" if not source.shared else self._find_missing_choice(server)
 
     def _find_missing_choice(self, server: McpServer) -> str:

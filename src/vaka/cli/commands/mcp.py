@@ -13,16 +13,15 @@ import msgspec
 
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import (
-    claude_files_of,
     config_context,
     load_flag_settings,
     load_servers,
     print_notes,
     run_loop,
+    world_options,
 )
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, print_json, print_table
-from vaka.config.claude_settings import settings_env
 from vaka.config.documents import parse_json, suggest
 from vaka.config.settings import Settings
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
@@ -31,6 +30,9 @@ from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_pa
 from vaka.mcp.stdio import process_starter
 from vaka.mcp.tools import select_tools
 from vaka.runtime.mcp_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
+from vaka.runtime.options import Options
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.sandboxed_programs import sandboxed_servers
 from vaka.sandbox.sensitive import scrub_environment
 
 MASK = "***"
@@ -143,11 +145,14 @@ class ServerTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _try_servers(servers: Sequence[McpServer], settings: Settings) -> list[ServerTrial]:
-    """Start all servers at once, and end them."""
-    allowed = (*settings["command_env"], *settings_env(claude_files_of(settings)))
-    start = process_starter(scrub_environment(os.environ, allowed), str(config_context().cwd))
+    """Start all servers at once as a session would, in the sandbox if settings say so, and end them."""
     lazy.load_mcp_library()  # not within the time that is shown
-    return await asyncio.gather(*(_try_server(McpConnection(server, start)) for server in servers))
+    world = world_options(settings)
+    async with Runtime(Options(store="memory:", **world)) as runtime:
+        start = process_starter(scrub_environment(os.environ, world["command_env"]), world["cwd"])
+        if "mcp" in world["sandboxed"]:
+            start = sandboxed_servers(lambda: runtime.env.world, world["cwd"])
+        return await asyncio.gather(*(_try_server(McpConnection(server, start)) for server in servers))
 
 
 async def _try_server(connection: McpConnection) -> ServerTrial:
