@@ -127,14 +127,14 @@ async def test_a_command_may_refer_to_files_of_its_plugin(folder: Path) -> None:
 
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_the_allowed_tools_of_a_command_hold_for_its_turn_only(folder: Path, trusted: bool) -> None:
-    head = "---\nallowed-tools: Bash(touch one:*), Bash(touch denied), Bash(((broken\n---\n"
+    head = "---\nallowed-tools: Bash(touch one*), Bash(touch denied), Bash(((broken\n---\n"
     write(folder / ".claude/commands/make.md", head + "Make it.")
     write(folder / ".claude/agents/helper.md", "---\nname: helper\ndescription: D.\n---\nYou help.")
     bash = [call("Bash", command=f"touch {name}") for name in ("one", "two", "denied")]
-    child = call("Task", prompt="Go.", subagent_type="helper")
     model = ScriptedModel(
-        calls(*bash, child), call("Bash", command="touch one-of-the-child"), say("child"), say("done"),
+        calls(*bash, call("Task", prompt="Go.", subagent_type="helper")), say("done"),
         call("Bash", command="touch one-later"), say("done"),
+        agents={"helper": [call("Bash", command="touch one-of-the-child"), say("done")]},
     )  # fmt: skip
     await use(folder, model, "/make", "And again.", trusted=trusted, deny=("Bash(touch denied)",), ask="deny")
     made = sorted(path.name for path in folder.iterdir() if path.is_file())

@@ -248,6 +248,21 @@ async def test_child_agents_of_data_are_offered_with_those_of_files_and_replace_
     assert (systems["helper"], systems["other"]) == ("Given.", "Other.")
 
 
+async def test_an_agent_that_names_a_claude_model_without_a_key_has_the_model_of_its_tier_or_caller(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    for name in ("claude-sonnet-4-20250514", "Claude Opus 4.5", "sonnet|opus|haiku"):
+        write(folder / ".claude/agents/helper.md", f"---\nname: helper\ndescription: D.\nmodel: {name}\n---\nYou help.")
+        task = call("Task", prompt="Go.", subagent_type="helper")
+        model = ScriptedModel(task, say("done"), agents={"helper": [say("of the child")]})
+        results = results_by_call(await run_in(folder, model))
+        assert results["call_1"].text.startswith("of the child"), name
+    write(folder / ".claude/agents/helper.md", "---\nname: helper\ndescription: D.\nmodel: gpt4\n---\nYou help.")
+    model = ScriptedModel(call("Task", prompt="Go.", subagent_type="helper"), say("done"))
+    assert "gpt4" in results_by_call(await run_in(folder, model))["call_1"].text
+
+
 async def test_a_changed_body_of_an_agent_is_used_by_its_next_task(folder: Path) -> None:
     path = write(folder / ".claude/agents/helper.md", "---\ndescription: Helps.\n---\nBefore.")
 

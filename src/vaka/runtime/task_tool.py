@@ -1,6 +1,7 @@
 """The tool ``Task``: it runs child agents and continues earlier ones."""
 
 import copy
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, cast
@@ -18,7 +19,7 @@ from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.state import agent_key, child_name
 from vaka.core.types.control import ApprovalRequested
-from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.errors import AuthenticationFailed, ConfigError, InvalidInput
 from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
 from vaka.core.types.tool import Deny, InvalidArguments, ParsedArguments
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
@@ -37,6 +38,8 @@ _ABOUT = (
     "time. The result names the id of the agent: with it as resume, the agent goes on with what it knows. "
     "The agents are:"
 )
+
+_CLAUDE_FAMILY = re.compile("haiku|sonnet|opus", re.IGNORECASE)
 
 BuildRecipe = Callable[[Agent, Model | None], Recipe]
 
@@ -129,7 +132,9 @@ class TaskTool(RuntimeTool):
             return named
         tier = tier_of(named or "")
         if named and not tier and named.lower() != "inherit":
-            return models.find(named)
+            found, tier = _find_claude(models, named)
+            if found is not None or not tier:
+                return found or models.find(named)
         if (tier and models.config.tiers) or models.has_tier_for(definition.name):
             return models.choose(tier=tier, subagent=definition.name, fallback=parent)
         return parent if isinstance(definition, SubAgent) else None
@@ -140,6 +145,17 @@ class _BuiltAgent(msgspec.Struct):
     tools: list[Tool]
     """The tools that the calling agent had."""
     limits: Any
+
+
+def _find_claude(models: ModelRegistry, name: str) -> tuple[Model | None, str]:
+    """Return the model that a name of Claude stands for, or else its tier; files of agents often name old ones."""
+    family = _CLAUDE_FAMILY.search(name)
+    if family is None or name in models.config.models or "/" in name:
+        return None, ""
+    try:
+        return models.find(f"anthropic/{name}") if name.startswith("claude-") else None, tier_of(family[0])
+    except (ConfigError, AuthenticationFailed):
+        return None, tier_of(family[0])
 
 
 def find_named_model(models: ModelRegistry, name: str, parent: Model) -> Model:
