@@ -73,8 +73,9 @@ def ask(_: dict[str, Any]) -> dict[str, Any]:
     schema = {
         "type": "object",
         "required": ["city", "count"],
-        "properties": {"city": {"type": "string", "enum": ["Hilo", "Kona"]}, "count": {"type": "integer"}},
-    }
+        "properties": {"city": {"type": "string", "enum": ["Hilo", "Kona"]}, "count": {"type": "integer"},
+                       "size": {"type": "integer", "default": 7}, "note": {"type": "string"}},
+    }  # fmt: skip
     params = {"mode": "form", "message": "Where?", "requestedSchema": schema}
     send({"id": "q1", "method": "elicitation/create", "params": params})
     return text(json.dumps(receive()["result"]))

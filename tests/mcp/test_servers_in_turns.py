@@ -213,11 +213,11 @@ async def test_a_question_of_a_server_is_asked_field_by_field_and_declined_when_
     model = ScriptedModel(call("mcp__p__ask"), say("Done."))
     async with runtime(store, mcp={"p": server()}, allow=["mcp__p"]) as rt:
         session = await rt.open(agent(model), id="s")
-        async with answering(rt, ["Kona", "3"]) as texts:
+        async with answering(rt, ["Kona", "3", "", ""]) as texts:
             await session.run("Go.")
     (result,) = results_by_call(await read_log(store, "s")).values()
-    assert json.loads(result.text) == {"action": "accept", "content": {"city": "Kona", "count": 3}}
-    assert [text.splitlines()[0] for text in texts] == ["The MCP server 'p' asks: Where?"] * 2
+    assert json.loads(result.text) == {"action": "accept", "content": {"city": "Kona", "count": 3, "size": 7}}
+    assert [text.splitlines()[0] for text in texts] == ["The MCP server 'p' asks: Where?"] * 4
     log, _ = await run_turn(
         MemoryStore(), ScriptedModel(call("mcp__p__ask"), say("Done.")), {"p": server()}, ask="deny"
     )

@@ -298,9 +298,10 @@ async def ask_person(context: ToolContext, server: str, asked: Elicitation) -> A
         answer = await context.ask(f"{heading}\n{text}", options=options)
         if answer is None or answer == "decline":
             return None
-        if answer == "" and name not in required:
-            continue
-        answers[name] = _read_answer(answer, field)
+        if answer == "" and "default" in field:
+            answers[name] = field["default"]
+        elif answer != "" or name in required:
+            answers[name] = _read_answer(answer, field)
     return answers
 
 
