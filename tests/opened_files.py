@@ -1,7 +1,7 @@
 """Which files a piece of code opens."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 _recorders: list[tuple[str, list[str]]] = []
@@ -17,7 +17,7 @@ sys.addaudithook(_note_opened)
 
 
 @contextmanager
-def opened_files(ending: str) -> Iterator[list[str]]:
+def opened_files(ending: str) -> Generator[list[str]]:
     """Yield the list of the files with that ending that are opened meanwhile."""
     recorder = (ending, list[str]())
     _recorders.append(recorder)

@@ -43,6 +43,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     plugin: str = ""
     variables: Mapping[str, str] = {}
     """Values of ``${NAME}`` in its text, such as ``CLAUDE_PLUGIN_ROOT``."""
+    embedded: Any = None
+    """The file of a package that it is in, in place of ``path``."""
     model: str = ""
     hooks: Any = None
     problems: tuple[str, ...] = ()
@@ -50,7 +52,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     def read_body(self) -> str:
         """Return the text below the head as it is now, with its variables replaced. Raises ``ConfigError``."""
         try:
-            body = read_body(self.path)
+            body = read_body(self.path) if self.embedded is None else self.embedded.read_body()
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         return expand_variables(body, self.variables)
@@ -96,6 +98,15 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[AgentFile, ...] = ()
     plugins: tuple[Plugin, ...] = ()
     problems: tuple[str, ...] = ()
+
+    def followed_by(self, others: "Components") -> "Components":
+        """Return these, and then others."""
+        if others == Components():
+            return self
+        return msgspec.structs.replace(
+            self, skills=(*self.skills, *others.skills), commands=(*self.commands, *others.commands),
+            agents=(*self.agents, *others.agents),
+        )  # fmt: skip
 
     def find_skill(self, name: str) -> Skill | None:
         return _find(self.skills, name)
@@ -225,16 +236,16 @@ class _Finder:
         """Add what folders contain. Names are unique there; between folders the first one counts."""
         walk = _Walk(scope, self.problems)
         found_skills = [
-            _make_once("skill", _make_skill, path, head, more)
+            _make_once("skill", make_skill, path, head, more)
             for _, path in walk.unique(skills, walk.find_skills) if (head := self._read(path)) is not None
         ]  # fmt: skip
         self.skills += _rename_repeated(found_skills, lambda skill: skill.folder.name)
         self.commands += [
-            _make_once(str(root), partial(_make_command, root), path, head, more)
+            _make_once(str(root), partial(make_command, root), path, head, more)
             for root, path in walk.unique(commands, walk.find_markdown) if (head := self._read(path)) is not None
         ]  # fmt: skip
         found_agents = [
-            _make_once("agent", _make_agent, path, head, more)
+            _make_once("agent", make_agent, path, head, more)
             for _, path in walk.unique(agents, walk.find_markdown)
             if (head := self._read(path)) is not None and self._is_agent(path, head)
         ]
@@ -365,7 +376,7 @@ def _rename_repeated(items: list[C], other_name: Callable[[C], str]) -> list[C]:
     return renamed
 
 
-def _make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
+def make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
     folder, name, problems = path.parent.name, head.text("name"), list(head.problems)
     if path.name != "SKILL.md":
         problems.append((1, f"the file is named {path.name}; rename it to SKILL.md"))
@@ -386,7 +397,7 @@ def _make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
     )  # fmt: skip
 
 
-def _make_command(root: Path, path: Path, head: MarkdownFile, more: dict[str, Any]) -> CommandFile:
+def make_command(root: Path, path: Path, head: MarkdownFile, more: dict[str, Any]) -> CommandFile:
     problems = list(head.problems)
     parts = (path.stem,) if root == path else path.relative_to(root).with_suffix("").parts
     name = ":".join(parts)
@@ -403,7 +414,7 @@ def _make_command(root: Path, path: Path, head: MarkdownFile, more: dict[str, An
     )  # fmt: skip
 
 
-def _make_agent(path: Path, head: MarkdownFile, more: dict[str, Any]) -> AgentFile:
+def make_agent(path: Path, head: MarkdownFile, more: dict[str, Any]) -> AgentFile:
     problems, name = list(head.problems), head.text("name")
     if name and not re.fullmatch(r"[\w.-]+", name):
         slug = re.sub(r"[^\w.-]+", "-", name.lower()).strip("-")

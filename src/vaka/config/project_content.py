@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, load_settings_files, managed_folders
 from vaka.config.components import Components, components_in_force, project_folders
+from vaka.config.embedded import EmbeddedContent, load_embedded
 from vaka.config.file_scope import FileScope
 from vaka.config.memory_files import (
     MemoryReader,
@@ -19,6 +20,9 @@ from vaka.config.memory_files import (
     memory_folders,
 )
 from vaka.config.settings import ConfigContext, repository_root_of
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +80,9 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
     hooks: bool = True
     """Whether the hooks in the heads of its skills, commands and agents run while those are in use."""
     plugin_dirs: tuple[str, ...] = ()
+    overlay: "Traversable | str | None" = None
+    """A folder or ``importlib.resources.files(PACKAGE)``: content of an application for which files on disk are read
+    instead, one by one, where there are some."""
     settings_file: str = ""
     """One more settings file, or JSON."""
     settings: bool = False
@@ -90,9 +97,23 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
         ``known`` is the content as it was loaded before.
         """
         context = ConfigContext(cwd=Path(folder or ".").absolute(), home=Path.home(), environ=os.environ)
-        files = load_settings_files(context, settings=self.settings_file, trust=self.trusted, overrides=self.overrides)
         plugin_dirs = [Path(folder) for folder in self.plugin_dirs]
-        return load_project_content(context, files, plugin_dirs, trusted=self.trusted, known=known)
+        return load_project_content(
+            context, self.load_files(context), plugin_dirs, trusted=self.trusted, known=known,
+            overlay=self._load_overlay(),
+        )  # fmt: skip
+
+    def load_files(self, context: ConfigContext) -> list[SettingsFile]:
+        """Return the settings in force, the weakest first: those of the overlay. Raises ``ConfigError``."""
+        files = load_settings_files(
+            context, settings=self.settings_file, trust=self.trusted, overrides=self.overrides
+        )  # fmt: skip
+        own = self._load_overlay().settings
+        return files if own is None else [msgspec.structs.replace(own, folder=str(context.cwd)), *files]
+
+    def _load_overlay(self) -> EmbeddedContent:
+        tree = Path(self.overlay).absolute() if isinstance(self.overlay, str) else self.overlay
+        return EmbeddedContent() if tree is None else load_embedded(cast("Any", tree))
 
 
 def load_project_content(
@@ -102,27 +123,39 @@ def load_project_content(
     *,
     trusted: bool = True,
     known: ProjectContent | None = None,
+    overlay: EmbeddedContent | None = None,
 ) -> ProjectContent:
     """Return the content that holds for the working folder; ``files`` are the settings files in force.
 
-    ``known`` was loaded before; the folders below the working folder are not searched for memory files again.
+    What ``overlay`` has counts where there is no such file in the project. ``known`` was loaded before; the folders
+    below the working folder are not searched for memory files again.
     """
     home, projects = context.home / CLAUDE_FOLDER, project_folders(context)
     root = projects[0].parent if projects else context.cwd
     components = components_in_force(context, plugin_dirs, files, trusted=trusted)
-    problems = [*components.problems]
+    overlay = (overlay or EmbeddedContent()).below(projects)
+    components = components.followed_by(overlay.components)
+    problems = [*overlay.problems, *components.problems]
     excludes = [text for file in files for text in _texts(file.document.get("claudeMdExcludes"))]
     style_name = next((str(name) for file in reversed(files) if (name := file.document.get("outputStyle"))), "")
     scope = FileScope.of([root, repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
     reader = MemoryReader(excludes=excludes, scope=scope, own=(*managed_folders(), home))
     own = [reader.load(folder / "CLAUDE.md") for folder in (*managed_folders(), home)]
     memory = [text for text in own if text is not None]
-    memory += [text for folder in memory_folders(context.cwd) for text in reader.load_folder(folder)]
+    of_project = [text for folder in memory_folders(context.cwd) for text in reader.load_folder(folder)]
+    if overlay.memory is not None and not any(text.path.name == overlay.memory.path.name for text in of_project):
+        memory.append(overlay.memory)
+    memory += of_project
     rules = load_rules([home / "rules"], problems, project=root)
+    rules += [msgspec.structs.replace(rule, folder=str(root)) for rule in overlay.rules]
     rules += load_rules([folder / "rules" for folder in reversed(projects)], problems, scope)
     plugin_styles = [plugin.root / "output-styles" for plugin in components.plugins]
     styles = [*(folder / "output-styles" for folder in (*projects, home)), *plugin_styles]
-    style = load_output_style(style_name, styles, problems, scope) if style_name else None
+    named = [style for style in overlay.styles if style.name.lower() == style_name.lower()]
+    missing: list[str] = []
+    style = load_output_style(style_name, styles, missing, scope) if style_name else None
+    style = style or next(iter(named), None)
+    problems += missing if style is None else []
     return ProjectContent(
         has_file_texts=known.has_file_texts if known is not None
         else any(rule.patterns for rule in rules) or has_nested_memory(context.cwd),

@@ -122,11 +122,21 @@ def split_body(body: str) -> Iterator[Piece]:
             yield "command" if number % 2 else "text", part
 
 
+def _skill_head(skill: Skill) -> str:
+    """Return where a skill has its files; those inside of a package are read by the tool itself."""
+    files: list[str] = skill.embedded.list_files() if skill.embedded is not None else []
+    more = f"Its files, which this tool reads with file=NAME: {', '.join(files)}\n" if files else ""
+    return f"Base folder of this skill: {skill.folder}\n{more}\n"
+
+
 class CommandTexts:
     """Makes the texts of commands and skills of a project, and records which tools they allow."""
 
     def __init__(self, root: Path, *, trusted: bool) -> None:
         self._root, self._trusted = root, trusted
+
+    def _may_allow(self, component: CommandFile | Skill) -> bool:
+        return self._trusted or component.embedded is not None
 
     async def expand(self, turn: Turn, component: CommandFile | Skill, arguments: str) -> str:
         """Return the text of a command or skill; from then on the agent may use its ``allowed-tools`` in this turn."""
@@ -146,14 +156,13 @@ class CommandTexts:
         if given.text and not given.has_place:
             parts.append(self._inline_files(turn, component, f"\n\nArguments: {given.text}"))
         self._allow_tools(turn, component)
-        head = f"Base folder of this skill: {component.folder}\n\n" if isinstance(component, Skill) else ""
-        return head + "".join(parts)
+        return (_skill_head(component) if isinstance(component, Skill) else "") + "".join(parts)
 
     def _allow_tools(self, turn: Turn, component: CommandFile | Skill) -> None:
         allowed = [*component.allowed_tools]
         if isinstance(component, Skill) and not _PATTERN.search(str(component.folder)):
             allowed.append(f"Read(/{component.folder}/**)")
-        if not (self._trusted and allowed):
+        if not (self._may_allow(component) and allowed):
             return
         rules = [*_rules_in_use(turn), *allowed]
         value: JSON = {"turn": turn.id, "path": [*turn.path], "rules": [*dict.fromkeys(rules)]}
@@ -174,7 +183,7 @@ class CommandTexts:
         )
         if end is not None:
             return f"[{command}: not run, {end.text if isinstance(end, ToolResult) else end.reason}]"
-        rules = component.allowed_tools if self._trusted else ()
+        rules = component.allowed_tools if self._may_allow(component) else ()
         judged = _judge(turn, rules, call, bash.spec)
         if not isinstance(judged, Allow) and not isinstance(verdict, Allow):
             return f"[{command}: not run, it is not allowed; add it to allowed-tools or to the permission rules]"

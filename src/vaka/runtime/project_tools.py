@@ -124,10 +124,16 @@ class ProjectTools(Middleware):
         usable = found if found is not None and found.model_invocable else None
         return usable, (match[2] or "") if match else ""
 
-    async def _use_skill(self, context: ToolContext, skill: str = "", args: str = "", command: str = "") -> str:
+    async def _use_skill(
+        self, context: ToolContext, skill: str = "", args: str = "", command: str = "", file: str = ""
+    ) -> str:
         found = self._find_used_skill(skill or command)
         if found is None:
             raise InvalidInput(f"there is no skill {(skill or command).strip()!r}")
+        if file:
+            if found.embedded is None:
+                raise InvalidInput(f"read {found.folder / file} with another tool")
+            return str(found.embedded.read_file(file))
         return await self._texts.expand(cast("CallContext", context).owner_turn, found, args)
 
     async def _use_command(self, context: ToolContext, command: str) -> str:
