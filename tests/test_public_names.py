@@ -10,8 +10,8 @@ import pytest
 import vaka
 
 NAMES = [
-    "Agent", "Allow", "Answer", "Ask", "Busy", "Cursor", "Deny", "Event", "Image", "Limits", "LuauAgent",
-    "LuauTool", "Middleware", "ModeContext", "Options", "PermissionRequest", "Prompt", "Reject", "Request",
+    "Agent", "Allow", "Answer", "Ask", "Busy", "Cursor", "Deny", "Event", "Image", "Limits", "LuauAgent", "LuauTool",
+    "Middleware", "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt", "Reject", "Request",
     "Response", "Runtime", "ScriptError", "ScriptLimits", "Session", "SubAgent", "SubAgents", "Suspended", "Text",
     "TokenStats", "ToolCall", "ToolContext", "ToolResult", "Turn", "TurnError", "TurnStream", "VakaError",
     "__version__", "run", "run_sync", "tool",

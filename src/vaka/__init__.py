@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
     from vaka.agents.subagents import SubAgent as SubAgent
     from vaka.agents.subagents import SubAgents as SubAgents
+    from vaka.config.project_content import ProjectSource as ProjectSource
     from vaka.core.loop.context import Turn as Turn
     from vaka.core.loop.middleware import Middleware as Middleware
     from vaka.core.ports.model import Prompt as Prompt
@@ -65,6 +66,7 @@ _NAMES = {
     "ModeContext": "vaka.runtime.options",
     "Options": "vaka.runtime.options",
     "PermissionRequest": "vaka.runtime.options",
+    "ProjectSource": "vaka.config.project_content",
     "Prompt": "vaka.core.ports.model",
     "Reject": "vaka.core.types.ending",
     "Request": "vaka.runtime.options",
@@ -108,6 +110,7 @@ __all__ = [
     "ModeContext",
     "Options",
     "PermissionRequest",
+    "ProjectSource",
     "Prompt",
     "Reject",
     "Request",

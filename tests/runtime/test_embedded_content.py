@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.config.project_content import ProjectSource
 from vaka.errors import ConfigError
@@ -99,6 +100,31 @@ async def test_files_on_disk_win_one_by_one(folder: Path, overlay: Traversable) 
     assert menu.endswith("- sail: Sails here.\n- row: Rows.")
     assert results_by_call(log)["call_1"].text.endswith("Disk sail.")
     assert results_by_call(log)["call_2"].text.endswith("Take the oars.")
+
+
+async def test_settings_and_hooks_of_an_application_hold_below_those_on_disk(folder: Path, tmp_path: Path) -> None:
+    hook = {"hooks": [{"type": "command", "command": "echo A note of the application."}]}
+    rules = {"deny": ["look"], "allow": ["change"]}
+    document = {"hooks": {"UserPromptSubmit": [hook]}, "permissions": rules}
+    write(tmp_path / "app/.claude/settings.json", json.dumps(document))
+    write(folder / ".claude/settings.json", json.dumps({"permissions": {"deny": ["change"]}}))
+    model = ScriptedModel(calls(call("look"), call("change"), call("pass")), say("done"))
+
+    def tool_named(name: str) -> Any:
+        async def work() -> str:
+            """Work."""
+            return name
+
+        return vaka.tool(work, name=name, effect="read")
+
+    store = MemoryStore()
+    source = ProjectSource(overlay=str(tmp_path / "app"), settings=True)
+    async with runtime(store, cwd=str(folder), project=source) as rt:
+        tools = [tool_named(name) for name in ("look", "change", "pass")]
+        await (await rt.open(agent(model, *tools), id="s")).run("Go.")
+    log = await read_log(store, "s")
+    assert [result.failed for _, result in sorted(results_by_call(log).items())] == [True, True, False]
+    assert "A note of the application." in str(model.prompts[0].messages)
 
 
 def test_an_overlay_that_is_not_a_folder_is_an_error(folder: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from vaka.config.claude_settings import (
     MANAGED,
     load_permissions,
-    load_settings_files,
     may_have_plugins,
     settings_env,
     settings_places,
@@ -36,9 +35,7 @@ class ProjectSettings:
     def load(self) -> LoadedSettings:
         """Read the settings. Raises ``ConfigError``."""
         source, options = self._source, self._options
-        files = load_settings_files(
-            self._context, settings=source.settings_file, trust=source.trusted, overrides=source.overrides
-        )
+        files = source.load_files(self._context)
         layers = load_permissions(self._context, files=files).layers
         mode = options.permission_mode if options.permission_mode != "default" else ""
         own = Layer(
@@ -46,8 +43,9 @@ class ProjectSettings:
             directories=options.add_dirs,
         )  # fmt: skip
         hooks: tuple[Hook, ...] = ()
-        if any("hooks" in file.document for file in files) or may_have_plugins(self._context):
-            hooks = hooks_in_force(self._context, files, trusted=source.trusted).hooks
+        plugin_dirs = [Path(folder) for folder in source.plugin_dirs]
+        if plugin_dirs or any("hooks" in file.document for file in files) or may_have_plugins(self._context):
+            hooks = hooks_in_force(self._context, files, trusted=source.trusted, plugin_dirs=plugin_dirs).hooks
         return LoadedSettings(
             layers=(
                 *(layer for layer in layers if layer.name != MANAGED), own,
