@@ -144,9 +144,16 @@ def test_the_hooks_of_a_plugin_come_from_its_file_and_its_manifest_and_know_its_
 def test_sloppy_hooks_in_heads_are_reported_and_the_others_kept(folder: Path) -> None:
     write(folder / ".claude/skills/a/SKILL.md", "---\nname: a\ndescription: A.\nhooks: [1, 2]\n---\n")
     write(folder / ".claude/skills/b/SKILL.md", "---\nname: b\ndescription: B.\nhooks:\n  Stop: check\n---\n")
+    hooks = "hooks:\n  Stop:\n    - hooks:\n        - command: >-\n            check\n            --all\n"
+    write(folder / ".claude/commands/c.md", f"---\nargument-hint: [one] [two]\n{hooks}---\n")
+    write(folder / ".claude/skills/d/SKILL.md", "---\nname: d\ndescription: D.\nhooks: check\n---\n")
     components = components_in_force(ConfigContext(cwd=folder, home=folder.parent / "home", environ={}))
     parsed = ComponentHooks(components, folder, folder.parent / "home", trusted=True).read_heads()
-    assert [(hook.event, hook.command, hook.component) for hook in parsed.hooks] == [("Stop", "check", "skill b")]
-    assert any("/a/SKILL.md" in problem for problem in parsed.problems)
+    assert [(hook.event, hook.command, hook.component) for hook in parsed.hooks] == [
+        ("Stop", "check", "skill b"), ("Stop", "check --all", "command c"),
+    ]  # fmt: skip
+    problems = "\n".join(parsed.problems)
+    assert "/a/SKILL.md" in problems
+    assert "/d/SKILL.md: hooks: expected an object" in problems
     untrusted = ComponentHooks(components, folder, folder.parent / "home", trusted=False).read_heads()
     assert untrusted.hooks == ()

@@ -5,6 +5,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from textwrap import dedent
@@ -28,6 +29,7 @@ MAX_NESTING = 100
 _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _BEFORE_HEAD = re.compile(r"(?:\s|<!--.*?-->|```\w*[ \t]*\n(?=---))*", re.DOTALL)
 _USUAL_NAME = re.compile(r"[a-z-]+")
+_TABLE_FIELD = re.compile(r"^(?:hooks|mcpServers):[ \t]*\n(?:(?:[ \t][^\n]*|[ \t]*)(?:\n|\Z))+", re.MULTILINE)
 _KEY_LINE = re.compile(r"^([A-Za-z][\w-]*):(?:[ \t]+(.*)|[ \t]*)$")
 _LOOSE_LINE = re.compile(r"^([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)$")
 _MAIN_FIELD = re.compile(r"^(?:name|description)[ \t]*:", re.MULTILINE)
@@ -229,7 +231,7 @@ def _parse_head(head: str, first_line: int, problems: list[tuple[int, str]]) -> 
         mark = getattr(error, "problem_mark", None)
         line = first_line + (mark.line if mark is not None else 0)
         problems.append((line, "the head is not YAML, so it is read line by line; put the text in quotes"))
-        return _parse_lines(head)
+        return {**_parse_lines(head), **_parse_tables(head, make_loader)}
     if value is not None and not isinstance(value, dict):
         problems.append((first_line, "the head is not a list of fields; write lines such as `description: …`"))
         return {}
@@ -291,6 +293,19 @@ def _parse_lines(head: str) -> dict[str, Any]:
         elif name and line.strip():
             fields[name] = f"{fields[name]}\n{line.strip()}".strip()
     return {name: _unquote(text) for name, text in fields.items()}
+
+
+def _parse_tables(head: str, make_loader: Any) -> dict[str, Any]:
+    """Return the fields of a head that is not YAML whose values are tables that are YAML by themselves."""
+    import yaml  # noqa: PLC0415
+
+    found: dict[str, Any] = {}
+    for match in _TABLE_FIELD.finditer(dedent(head)):
+        with suppress(yaml.YAMLError, ValueError, RecursionError):
+            if len(match[0]) <= MAX_YAML and _is_plain_yaml(match[0], make_loader):
+                value: object = make_loader(match[0]).get_single_data()
+                found |= cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return found
 
 
 def _begins_field(name: str, line: str) -> bool:

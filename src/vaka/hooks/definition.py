@@ -118,6 +118,8 @@ def parse_hooks(
         table = _as_table(table["hooks"])
     elif table is not None and isinstance(table.get("hooks"), list):
         table = _group_by_event(cast("list[object]", table["hooks"]))
+    elif table is not None and "hooks" in table:
+        table = None
     if table is None:
         return ParsedHooks((), (f"{origin}: hooks: expected an object",) if document else ())
     common = {"origin": origin, "managed": managed, "component": component}
