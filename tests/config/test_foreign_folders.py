@@ -169,7 +169,8 @@ def test_marketplaces_and_plugins_without_manifest_bring_their_parts_once(tmp_pa
     assert found.find_command("run") is found.commands[0]
     texts = "\n".join([*problems, *found.problems])
     for text in (
-        "plugins[3]: the source './gone'", "plugins[4]: the source '../..'", "2 plugins are not in this folder",
+        "2 plugins are left out, since their source is not a folder here: plugins[3] './gone', plugins[4] '../..'",
+        "2 plugins are left out, since they are not in this folder: far",
         "'../outside' leads out of the plugin", "plugin.json:1: not JSON",
     ):  # fmt: skip
         assert text in texts, (text, texts)

@@ -20,7 +20,7 @@ MAX_DESCRIPTION = 1024
 """Characters of the description of a skill; a longer one is cut and reported."""
 MAX_LONG_DESCRIPTION = 16 * 1024
 """Characters of the description of a command or an agent, which often has examples."""
-MAX_DEPTH = 8
+MAX_DEPTH = 16
 """How deep folders of commands, agents and skills are searched."""
 DOCUMENT_NAMES = ("README", "CHANGELOG", "CONTRIBUTING", "LICENSE", "CLAUDE", "AGENTS", "INDEX", "ATTRIBUTION")
 """Names of files in a folder of agents that are not agents, if they have no head."""

@@ -44,19 +44,6 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True):
             default = [self.root]  # the plugin is one skill
         return [*default, *(path for path in named if path.is_relative_to(root))]
 
-    def documents(self, key: str, default: str) -> Iterator[tuple[Path, object]]:
-        """Yield the documents of a part such as ``hooks``: its default file, and what the manifest has of it.
-
-        Raises ``ConfigError`` for a file that cannot be read.
-        """
-        named: object = self.manifest.get(key)
-        if isinstance(named, dict):
-            yield self.root / PLUGIN_FILE, cast("dict[str, Any]", named)
-        files = [default, *_texts(self.manifest.get(key))]
-        for path in dict.fromkeys(Path(os.path.normpath(self.root / file)) for file in files):
-            if path.is_file():
-                yield path, _read_document(path)[0]
-
 
 def find_plugins(folders: Iterable[Path], problems: list[str] | None = None) -> list[Plugin]:
     """Return the plugins in folders: a folder may be a plugin, a marketplace, or contain plugins.
@@ -118,6 +105,7 @@ def _read_marketplace(folder: Path, problems: list[str]) -> Iterator[Plugin]:
     base = folder / str(_as_table(document.get("metadata")).get("pluginRoot") or "")
     items: object = document.get("plugins")
     elsewhere: list[str] = []
+    missing: list[str] = []
     roots: set[str] = set()
     for number, item in enumerate(cast("list[object]", items) if isinstance(items, list) else []):
         entry = _as_table(item)
@@ -128,15 +116,15 @@ def _read_marketplace(folder: Path, problems: list[str]) -> Iterator[Plugin]:
         root = folder / source if source.startswith(".") else base / source
         roots.add(os.path.realpath(root))
         if not root.is_dir() or not Path(os.path.realpath(root)).is_relative_to(os.path.realpath(folder)):
-            problems.append(f"{path}: plugins[{number}]: the source {source!r} is not a folder of the marketplace")
+            missing.append(f"plugins[{number}] {source!r}")
         else:
             yield _read_plugin(root, name=name, entry=entry, marketplace=str(document.get("name") or ""))
     if (folder / PLUGIN_FILE).is_file() and os.path.realpath(folder) not in roots:
         yield _read_plugin(folder)
-    if elsewhere:
-        more = ", …" if len(elsewhere) > 3 else ""
-        names = ", ".join(elsewhere[:3]) + more
-        problems.append(f"{path}: {len(elsewhere)} plugins are not in this folder, so they are left out: {names}")
+    for names, wrong in ((missing, "their source is not a folder here"), (elsewhere, "they are not in this folder")):
+        if names:
+            shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+            problems.append(f"{path}: {len(names)} plugins are left out, since {wrong}: {shown}")
 
 
 def _read_plugin(
