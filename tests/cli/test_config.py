@@ -1,14 +1,21 @@
 """``vaka config``: values of vaka's settings and of .claude files with their origin, changes, places and checks."""
 
 import json
+import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from vaka.cli.bootstrap import apply_claude_files, load_flag_settings
 from vaka.cli.main import cli
+from vaka.config.claude_settings import SettingsFile
+from vaka.config.effective_settings import effective_settings
+from vaka.config.setting_keys import SETTING_KEYS
+from vaka.config.settings import Settings, SettingValue
 
 TOKEN = "ghp_" + "a1B2" * 9  # an invented token
 
@@ -41,12 +48,14 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     place = Place(tmp_path)
     monkeypatch.chdir(place.project)
     for name, folder in {"HOME": "home", "XDG_CONFIG_HOME": "conf", "XDG_DATA_HOME": "data"}.items():
         monkeypatch.setenv(name, str(tmp_path / folder))
-    return place
+    yield place
+    apply_claude_files(Settings({key.name: SettingValue(key.default) for key in SETTING_KEYS.values()}), [])
+    assert "A_VARIABLE" not in os.environ, "the variables of settings are removed with them"
 
 
 USER = """{
@@ -181,3 +190,71 @@ def test_the_sandbox_of_claude_files_counts_but_a_project_cannot_switch_it_off(p
     assert place.json("get", "sandbox") == "auto", "vaka's own setting wins"
     place.write("boat/vaka.toml", 'sandbox = "off"')
     assert place.json("get", "sandbox", "--trust") == "auto"
+
+
+def managed_file(**document: Any) -> SettingsFile:
+    text = json.dumps(document)
+    return SettingsFile(layer="managed", path=Path("/etc/x/managed-settings.json"), document=document, text=text)
+
+
+def test_nothing_overrides_managed_settings(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLOUR", "of the process")
+    monkeypatch.setenv("SHAPE", "of the process")
+    place.write("conf/vaka/config.toml", 'model = "mine"\nsandbox = "off"\n')
+    settings = load_flag_settings({"model": "flag"})
+    user = SettingsFile(layer="user", path=Path("u"), document={"env": {"SHAPE": "user"}, "model": "user"})
+    managed = managed_file(model="managed", env={"COLOUR": "managed"}, sandbox={"enabled": True})
+    apply_claude_files(settings, [user, managed])
+    assert (settings["model"], settings["sandbox"]) == ("managed", "auto")
+    assert settings.values["model"].layer == "managed"
+    assert settings.notes[0].startswith("--model: model does not count: managed settings set it (/etc/x/")
+    assert (os.environ["COLOUR"], os.environ["SHAPE"]) == ("managed", "of the process")
+    rules = [{"allow": ["Bash"], "deny": ["Read"]}, {"allow": ["Edit"]}]
+    files = [
+        SettingsFile(layer="user", path=Path("u"), document={"permissions": rules[0]}),
+        managed_file(permissions=rules[1], allowManagedPermissionRulesOnly=True),
+    ]
+    values = effective_settings(files)
+    assert values["permissions.allow"].value == ["Edit"]
+    assert values["permissions.deny"].value == ["Read"]
+
+
+WIDENING = {
+    "permissions": {"allow": ["Bash"], "additionalDirectories": ["/tmp"], "defaultMode": "acceptEdits"},
+    "env": {"A_VARIABLE": "1"}, "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]},
+    "mcpServers": {"a": {"command": "true"}}, "sandbox": {"network": {"allowedDomains": ["a.example"]}},
+}  # fmt: skip
+USERS_ONLY = {
+    "permissions": {"defaultMode": "bypassPermissions"}, "sandbox": {"enabled": False},
+    "enableAllProjectMcpServers": True, "allowManagedPermissionRulesOnly": True,
+    "env": {"ANTHROPIC_BASE_URL": "http://a.example", "HTTPS_PROXY": "a", "OPENAI_API_KEY": "k", "LD_PRELOAD": "x"},
+}  # fmt: skip
+
+
+def test_an_untrusted_folder_can_only_tighten(place: Place) -> None:
+    place.write("boat/.claude/settings.json", json.dumps(WIDENING))
+    untrusted = place.json("show")
+    assert untrusted["claude"] == {}
+    assert (untrusted["permission_mode"], untrusted["command_host"]) == ("default", [])
+    trusted = place.json("show", "--trust")
+    assert set(trusted["claude"]) == {
+        "permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode", "env", "hooks",
+        "mcpServers", "sandbox.network.allowedDomains",
+    }  # fmt: skip
+    assert (trusted["permission_mode"], trusted["command_host"]) == ("acceptEdits", ["a.example"])
+    tight = {"permissions": {"deny": ["Bash"], "ask": ["Read"], "defaultMode": "dontAsk"}}
+    place.write("boat/.claude/settings.json", json.dumps(tight))
+    assert place.json("show")["permission_mode"] == "dontAsk"
+
+
+def test_what_only_a_user_may_set_does_not_count_in_a_trusted_folder(place: Place) -> None:
+    place.write("boat/.claude/settings.json", json.dumps(USERS_ONLY))
+    place.write("boat/vaka.toml", 'permission_mode = "bypassPermissions"\nsandbox = "off"\n')
+    shown = place.json("show", "--trust")
+    assert (shown["permission_mode"], shown["sandbox"]) == ("default", "auto")
+    assert shown["claude"].get("env", {}) == {}
+    assert not {"sandbox.enabled", "enableAllProjectMcpServers", "allowManagedPermissionRulesOnly"} & {*shown["claude"]}
+    place.write("home/.claude/settings.json", json.dumps(USERS_ONLY))
+    shown = place.json("show")
+    assert (shown["permission_mode"], shown["sandbox"]) == ("bypassPermissions", "off")
+    assert shown["claude"]["env"]["ANTHROPIC_BASE_URL"] == "***", "a name that may hold a key is hidden"

@@ -18,6 +18,7 @@ from vaka.config.claude_settings import (
     parse_document,
     parse_permission_layer,
     permission_layer_of,
+    project_trust_places,
     read_document,
     read_settings,
     settings_model,
@@ -295,3 +296,11 @@ def test_a_folder_that_is_not_trusted_cannot_switch_off_the_hooks_of_the_user(pl
     assert hooks_are_disabled(load_settings_files(place, trust=True))
     write_file(place.home / ".claude/settings.json", '{"disableAllHooks": true}')
     assert hooks_are_disabled(load_settings_files(place))
+
+
+def test_trust_is_asked_for_components_that_may_run_things_too(place: ConfigContext) -> None:
+    folder = place.cwd / ".claude"
+    for name in ("commands", "rules", "plugins"):
+        (folder / name).mkdir()
+    file = write_file(folder / "settings.local.json", "{}")
+    assert project_trust_places(place) == [file, folder / "commands", folder / "plugins"]

@@ -1,10 +1,12 @@
 """Agents of a runtime with a project: memory in the prompt, skills, commands, child agents of files."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
 import vaka
 from tests.opened_files import opened_files
@@ -74,6 +76,35 @@ async def test_memory_rules_and_output_style_are_in_the_system_prompt_in_order(f
     assert model.prompts[1].system == system
     steps = [event.data.system for event in log if event.type == "step.started"]
     assert len(set(steps)) == 1
+
+
+async def test_the_prompt_of_a_later_call_begins_with_the_bytes_of_the_one_before(folder: Path) -> None:
+    write(folder / "CLAUDE.md", "Of the project.")
+    write(folder / "sub/CLAUDE.md", "Of a nested folder.")
+    write(folder / "sub/a.ts", "let a")
+    write(folder / ".claude/rules/typed.md", "---\npaths: '**/*.ts'\n---\nTyped rule.")
+    write(folder / ".claude/rules/1-first.md", "First rule.")
+    write(folder / ".claude/commands/fix.md", "Fix it.")
+    write(folder / ".claude/agents/mate.md", "---\nname: mate\ndescription: Helps.\n---\nYou help.")
+    write(folder / ".claude/settings.json", '{"permissions": {"deny": ["Bash(rm:*)"]}}')
+    write_skill(folder, "review", "Look.")
+    clock = FakeClock()
+
+    @vaka.tool(effect="read")
+    async def wait() -> str:
+        """Let time pass, so that all files are looked at again."""
+        clock.advance(5)
+        return "later"
+
+    read = call("Read", file_path=str(folder / "sub/a.ts"))
+    model = ScriptedModel(read, call("wait"), call("Skill", skill="review"), say("one"), call("wait"), say("two"))
+    await run_in(folder, model, "One.", "Two.", tools=("Read", wait), clock=clock)
+    sent = [(encode(prompt.tools), prompt.system, [*map(encode, prompt.messages)]) for prompt in model.prompts]
+    assert len(sent) == 6
+    assert any(b"Typed rule." in message for message in sent[1][2])
+    for before, after in pairwise(sent):
+        assert after[:2] == before[:2]
+        assert after[2][: len(before[2])] == before[2]
 
 
 async def test_changed_files_reach_the_next_model_call(folder: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -36,7 +36,7 @@ from vaka.config.claude_settings import (
     may_have_plugins,
     may_have_servers,
     project_server_files,
-    project_settings_files,
+    project_trust_places,
     sandboxed_programs,
     settings_env,
     settings_model,
@@ -105,43 +105,52 @@ def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
     settings.plugin_dirs = tuple(Path(folder) for folder in flags.get("plugin_dir") or ())
     settings.mcp_configs = tuple(flags.get("mcp_config") or ())
     settings.strict_mcp = bool(flags.get("strict_mcp_config"))
-    _apply_claude_settings(settings)
+    apply_claude_files(settings, claude_files_of(settings))
     use_language(settings["lang"])
     return settings
 
 
-def _apply_claude_settings(settings: Settings) -> None:
-    """Apply what ``.claude`` settings say about the model, the sandbox and variables, unless vaka's own say it.
+def apply_claude_files(settings: Settings, files: Sequence[SettingsFile]) -> None:
+    """Apply what ``.claude`` files say about the model, the sandbox and variables, unless vaka's own settings do.
 
-    A tier counts only if vaka's settings define it. The administrator's sandbox counts in any case.
+    Nothing overrides the administrator's. A tier counts only if vaka's settings define it.
     """
-    files = claude_files_of(settings)
     model, origin, layer = settings_model(files)
-    known = model not in MODEL_TIERS.values() or model in settings["tiers"]
-    if model and known and settings.values["model"].layer == "default":
-        settings.values["model"] = SettingValue(model, origin, cast("SettingLayer", layer))
-    sandbox, origin, layer = settings_sandbox(files)
-    if sandbox and (layer == MANAGED or settings.values["sandbox"].layer == "default"):
-        settings.values["sandbox"] = SettingValue(sandbox, origin, cast("SettingLayer", layer))
+    if model not in MODEL_TIERS.values() or model in settings["tiers"]:
+        _apply_claude_value(settings, "model", model, origin, layer)
+    _apply_claude_value(settings, "sandbox", *settings_sandbox(files))
     for file in files:
         hosts = allowed_hosts_of(file)
         if hosts:
             origin = file.locate(ALLOWED_HOSTS)
             settings.add(SETTING_KEYS["command_host"], SettingValue(hosts, origin, cast("SettingLayer", file.layer)))
-    _apply_variables(settings_env(files))
+    forced = settings_env(file for file in files if file.layer == MANAGED)
+    _apply_variables(settings_env(files), forced)
+
+
+def _apply_claude_value(settings: Settings, name: str, value: str, origin: str, layer: str) -> None:
+    own = settings.values[name]
+    if not value or (own.layer != "default" and layer != MANAGED):
+        return
+    if own.layer != "default" and own.value != value:
+        settings.notes.append(f"{own.origin}: {name} does not count: managed settings set it ({origin})")
+    settings.values[name] = SettingValue(value, origin, cast("SettingLayer", layer))
 
 
 _applied_variables: dict[str, str] = {}
 """The environment variables of this process that settings files have set."""
 
 
-def _apply_variables(wanted: Mapping[str, str]) -> None:
-    """Set the variables of settings files that the process was not started with; remove those that they set before."""
+def _apply_variables(wanted: Mapping[str, str], forced: Mapping[str, str]) -> None:
+    """Set the variables of settings files; only ``forced`` ones replace those that the process was started with.
+
+    Those that were set before, and are not wanted any more, are removed.
+    """
     for name in [name for name in _applied_variables if name not in wanted]:
         del _applied_variables[name]
         os.environ.pop(name, None)
     for name, value in wanted.items():
-        if name in _applied_variables or name not in os.environ:
+        if name in _applied_variables or name in forced or name not in os.environ:
             _applied_variables[name] = os.environ[name] = value
 
 
@@ -278,7 +287,7 @@ def ask_trust_once(context: ConfigContext) -> None:
     root = trust_root_of(context.cwd)
     if not has_terminal() or context.trust.lookup(root) is not None:
         return
-    files = [context.project_file, *project_settings_files(context), *project_server_files(context)]
+    files = [context.project_file, *project_trust_places(context), *project_server_files(context)]
     inside = [file for file in files if file is not None and file.resolve().is_relative_to(root)]
     if not inside:
         return

@@ -192,12 +192,13 @@ def settings_places(
     return places
 
 
-def project_settings_files(context: ConfigContext) -> list[Path]:
-    """Return the ``.claude`` settings files of the project that holds the working folder."""
+def project_trust_places(context: ConfigContext) -> list[Path]:
+    """Return what the ``.claude`` folder of the project has that may allow or run things: settings and components."""
     root = find_project_folder(context.cwd, context.home)
     if root is None:
         return []
-    return [path for file in _PROJECT_FILES if (path := root / CLAUDE_FOLDER / file).exists()]
+    names = (*_PROJECT_FILES, "commands", "skills", "agents", "plugins")
+    return [path for name in names if (path := root / CLAUDE_FOLDER / name).exists()]
 
 
 def parse_permission_layer(document: Mapping[str, Any], name: str, *, origin: str = "") -> Layer:

@@ -38,6 +38,7 @@ from vaka.config.setting_keys import (
 from vaka.config.settings import Settings, SettingValue, redact_setting, trust_root_of
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.matching.secrets import SECRET_FORMATS
+from vaka.policy.decision import parse_mode
 from vaka.sandbox.sensitive import is_secret
 
 HIDDEN = "***"
@@ -68,7 +69,7 @@ def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
         print_rules(policy_from_settings(settings), (), as_json=as_json)
         return
     values = {name: redact_setting(name, value.value) for name, value in settings.values.items()}
-    claude = effective_settings(claude_files_of(settings))
+    claude = _claude_values(settings)
     if as_json:
         shown: dict[str, Any] = {
             name: _with_origin(values[name], value) if origin else values[name]
@@ -105,7 +106,7 @@ def get(key: str, origin: bool, as_json: bool, **flags: Any) -> None:
     settings = _load(flags)
     found: SettingValue | EffectiveValue | None
     if (claude := _find_claude_key(key)) is not None:
-        found = effective_settings(claude_files_of(settings)).get(claude[0].name)
+        found = _claude_values(settings).get(claude[0].name)
         value, path = (_mask(claude[0].name, found.value) if found is not None else None), claude[1]
     else:
         setting, full = parse_key_path(key)
@@ -203,6 +204,15 @@ def _load(flags: dict[str, Any]) -> Settings:
     settings = settings_from_flags(flags)
     settings.values["permission_mode"] = permission_mode_of(settings)
     return settings
+
+
+def _claude_values(settings: Settings) -> dict[str, EffectiveValue]:
+    """Return the values of .claude files in force; their mode only if it is the one in force."""
+    values = effective_settings(claude_files_of(settings))
+    mode = values.get("permissions.defaultMode")
+    if mode is not None and parse_mode(mode.value) != settings["permission_mode"]:
+        del values["permissions.defaultMode"]
+    return values
 
 
 def _with_origin(value: Any, found: SettingValue | EffectiveValue, path: tuple[str, ...] = ()) -> dict[str, Any]:
