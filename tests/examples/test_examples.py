@@ -13,6 +13,27 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted(path for path in (ROOT / "examples").glob("[0-9]*/*.py"))
 
 
+EXPECTED = {
+    "04-advanced": (
+        "[prompt] May the ship Holokai enter the harbour? Check the depth and the tide. / The harbour is open.",
+        "[tool] High water is at 14:00. Add one metre to the depth then.", "[tool] channel: 11 m",
+        "[refused] the rule Bash(rm:*) denies it", "[tool] The channel is free.", "[approval] Write: permit.txt",
+        "[permit] Holokai may enter at 14:00.",
+    ),
+    "06-embedded": (
+        "  [prompt] Moor the ship Holokai.", "  [tool] Use two lines at the bow. Mind the tide.",
+        "  [tool] Use four lines. Mind the tide.", "  [refused] Bash is not allowed here",
+        "files in the empty folder: 0",
+    ),
+    "07-multi-model": (
+        " low small-model: subagent 'explore'", "high big-model: asked for", " low small-model: asked for",
+        "by agent: {'captain': 544, 'explore': 53, 'plan': 79, 'review': 64}",
+        "a request for the low tier: Good morning.",
+    ),
+}  # fmt: skip
+"""Lines that an example prints."""
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_an_example_runs_from_anywhere(program: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(program)]
@@ -21,6 +42,7 @@ def test_an_example_runs_from_anywhere(program: Path, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+    assert set(EXPECTED.get(program.parent.name, ())) <= set(done.stdout.splitlines())
 
 
 def run_example(example: str, folder: Path) -> str:

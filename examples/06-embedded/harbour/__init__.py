@@ -1,0 +1,1 @@
+"""An application that brings its own content for agents."""
