@@ -1,6 +1,5 @@
 """The tools of the conformance suite that are about the protocol itself: what no agent of vaka does as a server."""
 
-import asyncio
 import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
@@ -93,7 +92,6 @@ async def log(ctx: Context, params: types.CallToolRequestParams) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a feature of older versions, which the suite checks in those
             await ctx.session.send_log_message("info", text, related_request_id=ctx.request_id)
-        await asyncio.sleep(0.05)
     return text_result("Tool with logging executed.")
 
 
@@ -196,7 +194,6 @@ async def echo(ctx: Context, params: types.CallToolRequestParams) -> Result:
 async def reconnect(ctx: Context, params: types.CallToolRequestParams) -> Result:
     if ctx.close_sse_stream is not None:
         await ctx.close_sse_stream()
-    await asyncio.sleep(0.1)
     return text_result("Reconnection test completed successfully.")
 
 

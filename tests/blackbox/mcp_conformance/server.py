@@ -1,6 +1,7 @@
-"""A program that serves what the conformance suite expects, with vaka's server, over HTTP: ``server.py PORT``."""
+"""A program that serves what the conformance suite expects, with vaka's server, over HTTP; it prints its URL."""
 
 import asyncio
+import socket
 import sys
 import warnings
 from typing import Any
@@ -167,14 +168,16 @@ def prompt_blocks(name: str, arguments: dict[str, str]) -> list[types.ContentBlo
             return []
 
 
-async def serve(port: int) -> None:
+async def serve() -> None:
     allowed = [tool.name for tool in served_tools.TOOLS]
     async with Runtime(store="memory:", ask="suspend", allow=allowed) as runtime:
         app = http_app(build_server(runtime))
-        config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")
-        await uvicorn.Server(config).serve()
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp\n")
+            sys.stdout.flush()
+            await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listening])
 
 
 if __name__ == "__main__":
     warnings.simplefilter("default")
-    asyncio.run(serve(int(sys.argv[1])))
+    asyncio.run(serve())

@@ -2,10 +2,8 @@
 
 import json
 import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,26 +40,13 @@ def environment() -> dict[str, str]:
 @contextmanager
 def fixture_server() -> Generator[str]:
     """Run the server of the suite's tools; yield its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    command = [sys.executable, str(FOLDER / "server.py"), str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment())
-    try:
-        wait_for_port(port, process)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.terminate()
-        process.wait(TIMEOUT)
-
-
-def wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
-    while process.poll() is None:
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the server of the suite did not start")
+    command = [sys.executable, str(FOLDER / "server.py")]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
 
 
 def required(revision: str) -> dict[str, Any]:
