@@ -74,6 +74,36 @@ def library_server() -> MCPServer:
     return server
 
 
+class TokenServer:
+    """A server that wants an access token, with the endpoint that gives it to a program."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.address = ""
+        self.credentials: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        app = self._inner if scope["type"] == "lifespan" or self._is_admitted(scope) else self._refuse
+        await app(scope, receive, send)
+
+    def _is_admitted(self, scope: Any) -> bool:
+        return dict(scope["headers"]).get(b"authorization") == b"Bearer the-access-token"
+
+    async def _refuse(self, scope: Any, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        answer: Response = Response(status_code=401, headers={"www-authenticate": "Bearer"})
+        if path.startswith("/.well-known/oauth-protected-resource"):
+            answer = JSONResponse({"resource": f"{self.address}/mcp", "authorization_servers": [self.address]})
+        elif path.startswith("/.well-known/"):
+            endpoints = {f"{name}_endpoint": f"{self.address}/{name}" for name in ("authorization", "token")}
+            grants = {"grant_types_supported": ["client_credentials"], "response_types_supported": ["code"]}
+            answer = JSONResponse({"issuer": self.address, **endpoints, **grants})
+        elif path == "/token":
+            self.credentials.append(dict(scope["headers"])[b"authorization"].decode())
+            answer = JSONResponse({"access_token": "the-access-token", "token_type": "Bearer", "expires_in": 3600})
+        await answer(scope, receive, send)
+
+
 class ForgetfulServer:
     """A server of the handshake era whose sessions end when ``forget`` is called."""
 

@@ -1,11 +1,12 @@
 """Servers over HTTP: both protocol eras, the older transport, headers, and sessions that expire."""
 
+import base64
 from typing import Any
 
 import pytest
 
 import vaka
-from tests.mcp.http_servers import ForgetfulServer, library_server, serving
+from tests.mcp.http_servers import ForgetfulServer, TokenServer, library_server, serving
 from tests.mcp.test_servers_in_turns import answering, bodies, offered
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
 from vaka.core.types.message import Text, UserMessage
@@ -106,3 +107,16 @@ async def test_a_server_that_wants_other_credentials_says_so() -> None:
             session = await rt.open(agent(ScriptedModel(say("Done."))), id="s")
             with pytest.raises(vaka.TurnError, match="HTTP 401: the server wants other credentials"):
                 await session.run("Go.")
+
+
+async def test_a_program_gets_an_access_token_with_its_own_credentials() -> None:
+    server = TokenServer(library_server().streamable_http_app())
+    model = ScriptedModel(call("mcp__lib__add", a=1, b=2), say("Done."))
+    store = MemoryStore()
+    async with serving(server) as url:
+        server.address = url
+        oauth = {"clientId": "vaka", "clientSecret": "very secret", "issuer": url}
+        async with runtime(store, mcp={"lib": {"url": f"{url}/mcp", "oauth": oauth}}, allow=["mcp__lib"]) as rt:
+            await (await rt.open(agent(model), id="s")).run("Go.")
+    assert [result.text for result in results_by_call(await read_log(store, "s")).values()] == ["3"]
+    assert server.credentials == [f"Basic {base64.b64encode(b'vaka:very%20secret').decode()}"]

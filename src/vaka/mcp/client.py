@@ -212,7 +212,8 @@ class McpConnection:
 
     def hide(self, text: str) -> str:
         """Return a message without the values of the server's variables and headers."""
-        return hide_values(text, (*self.server.env.values(), *self.server.headers.values()))
+        server = self.server
+        return hide_values(text, (*server.env.values(), *server.headers.values(), *server.oauth.values()))
 
     def _set_state(self, state: ServerState) -> None:
         if self.state != state:

@@ -29,7 +29,7 @@ _SPELLINGS: Mapping[str, str] = {
     "toolTimeoutSeconds": "toolTimeoutSeconds", "tool_timeout_sec": "toolTimeoutSeconds",
     "enabledTools": "enabledTools", "includeTools": "enabledTools", "tools": "enabledTools",
     "disabledTools": "disabledTools", "excludeTools": "disabledTools", "required": "required",
-    "disabled": "disabled", "enabled": "enabled",
+    "disabled": "disabled", "enabled": "enabled", "oauth": "oauth",
 }  # fmt: skip
 """The keys of an entry, as this and other programs spell them, with the names used below."""
 
@@ -39,7 +39,6 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "trust": "write permission rules such as mcp__NAME__TOOL", "envFile": "write the variables into env",
     "bearer_token_env_var": "write Authorization into headers, with ${NAME}",
     "headersHelper": "write the headers into headers",
-    "oauth": "write the token into headers",
     "inputs": "use variables of the environment, ${NAME}",
 }  # fmt: skip
 """Keys of other programs that change nothing here, with what to write instead."""
@@ -68,6 +67,8 @@ class McpServer:
     cwd: str = ""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    oauth: Mapping[str, str] = field(default_factory=dict[str, str])
+    """How it gets an access token: ``clientId`` with ``clientSecret`` or ``privateKey``, and what else is set."""
     connect_timeout: float = CONNECT_TIMEOUT
     tool_timeout: float | None = None
     """Seconds that a call may take; ``None`` for those of any tool."""
@@ -234,6 +235,7 @@ class _EntryReader:
             env=self._read_pairs("env", fields.get("env")), url="" if transport == "stdio" else url,
             cwd=self._expand_home(self._read_text(fields, "cwd")),
             headers=self._read_pairs("headers", fields.get("headers")), required=fields.get("required") is True,
+            oauth=self._read_oauth(fields.get("oauth")),
             enabled_tools=self._read_tools(fields, "enabledTools"),
             disabled_tools=self._read_tools(fields, "disabledTools"), **self._read_timeouts(fields),
         )  # fmt: skip
@@ -357,6 +359,13 @@ class _EntryReader:
                 self._problems.append(f"{key}.{name} is null and left out")
         return {name: self._expand(f"{key}.{name}", _as_text(item)) for name, item in table.items() if item is not None}
 
+    def _read_oauth(self, value: object) -> dict[str, str]:
+        found = self._read_pairs("oauth", value)
+        if not found or ("clientId" in found and ("clientSecret" in found or "privateKey" in found)):
+            return found
+        self._problems.append("oauth needs clientId with clientSecret or privateKey; else write a token into headers")
+        return {}
+
     def _read_timeouts(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the time limits; ``timeout`` of other programs is in milliseconds and about calls."""
         connect = self._read_seconds(fields, "timeoutSeconds")
@@ -401,9 +410,7 @@ class _EntryReader:
     def _check_name(self, name: str) -> None:
         part = tool_part(name)
         if part != name:
-            self._problems.append(
-                f"its tools are named mcp__{part}__…, since {name!r} has characters that names of tools lack"
-            )
+            self._problems.append(f"its tools are named mcp__{part}__…, since {name!r} has characters that tools lack")
 
     def _split(self, text: str) -> list[str]:
         try:

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vaka.core.types.errors import McpError
 from vaka.mcp.definition import McpServer
+from vaka.mcp.oauth import make_auth
 from vaka.mcp.stdio import ServerLog, ServerStreams, StartServer
 from vaka.mcp.tools import CallHandlers, Elicitation, ListedTool, SessionExpired, SessionLost, check_schemas
 
@@ -121,15 +122,15 @@ class SessionRun:
             hooks = {"response": [self._see_response]}
             return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
 
-        headers = dict(self._server.headers)
+        headers, auth = dict(self._server.headers), make_auth(self._server)
         if kind == "sse":
             async with sse_client(
-                self._server.url, headers=headers, httpx_client_factory=make_client,
+                self._server.url, headers=headers, auth=auth, httpx_client_factory=make_client,
                 timeout=self._server.connect_timeout, sse_read_timeout=cast("float", None),
             ) as streams:  # fmt: skip
                 yield streams
             return
-        async with make_client(headers) as client, streamable_http_client(
+        async with make_client(headers, auth=auth) as client, streamable_http_client(
             self._server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as streams:  # fmt: skip
             yield streams

@@ -46,7 +46,9 @@ MAX_SESSIONS = 10_000
 _ServerView: TypeAlias = tuple[str, dict[str, str]]
 """The state of a server, and the digests of its tools by name."""
 _Snapshot: TypeAlias = dict[str, _ServerView]
-_SECRET_HEADERS = frozenset(("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"))
+_SECRET_NAMES = frozenset(
+    ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "clientsecret", "privatekey")
+)
 _PROMPT_LINE = re.compile(r"/(mcp__[\w.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
 
@@ -80,10 +82,11 @@ class McpTools(Middleware):
     def secrets(self) -> Iterable[str]:
         """Yield the values of variables and headers that are secrets, for redaction."""
         for connection in self._connections:
-            for name, value in (*connection.server.env.items(), *connection.server.headers.items()):
+            server = connection.server
+            for name, value in (*server.env.items(), *server.headers.items(), *server.oauth.items()):
                 scheme, _, credentials = value.partition(" ")
                 secret = credentials if scheme.lower() in ("bearer", "basic", "token") else value
-                if len(secret) >= MIN_SECRET_LENGTH and (name.lower() in _SECRET_HEADERS or is_secret(name, value)):
+                if len(secret) >= MIN_SECRET_LENGTH and (name.lower() in _SECRET_NAMES or is_secret(name, value)):
                     yield secret
 
     async def close(self) -> None:
