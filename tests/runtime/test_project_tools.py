@@ -266,6 +266,17 @@ async def test_an_agent_of_a_file_runs_in_the_log_of_its_caller_with_its_own_pro
     assert event_types(log).count("subagent.started") == 1
 
 
+async def test_the_tools_of_an_agent_are_found_by_alias_and_in_lower_case(folder: Path) -> None:
+    heads = {"one": "tools: bash, Agent(two)", "two": "disallowedTools: bash, Agent", "three": "tools: []"}
+    for name, head in heads.items():
+        write(folder / f".claude/agents/{name}.md", f"---\nname: {name}\ndescription: D.\n{head}\n---\nYou help.")
+    tasks = [call("Task", prompt="Go.", subagent_type=name) for name in heads]
+    model = ScriptedModel(calls(*tasks), say("done"), agents={name: [say("done")] for name in heads})
+    await run_in(folder, model, tools=("Bash", "Read"))
+    found = {prompt.agent: sorted(spec.name for spec in prompt.tools) for prompt in model.prompts}
+    assert (found["one"], found["two"], found["three"]) == (["Bash", "Task"], ["Read"], [])
+
+
 async def test_child_agents_of_data_are_offered_with_those_of_files_and_replace_them(folder: Path) -> None:
     write(folder / ".claude/agents/helper.md", "---\ndescription: Of the file.\n---\nFile.")
     write(folder / ".claude/agents/other.md", "---\ndescription: Other.\n---\nOther.")

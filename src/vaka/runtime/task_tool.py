@@ -22,6 +22,7 @@ from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, InvalidInput
 from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
 from vaka.core.types.tool import Deny, InvalidArguments, ParsedArguments
+from vaka.policy.tool_targets import builtin_name_of
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
 from vaka.tools.function import FunctionTool, ToolReturn, tool
 
@@ -201,8 +202,11 @@ def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | Non
 
 
 def matches_tool(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a list of tools names one: ``Bash``, ``Bash(git:*)``, ``mcp__server``, ``mcp__server__*``."""
-    plain = [pattern.partition("(")[0].strip() for pattern in patterns]
+    """Return whether a list of tools names one: ``Bash``, ``Bash(git:*)``, ``mcp__server``, ``mcp__server__*``.
+
+    Aliases such as ``Agent`` for ``Task`` and names in lower case count.
+    """
+    plain = [builtin_name_of(pattern.partition("(")[0].strip()) for pattern in patterns]
     return any(fnmatchcase(name, one) or (one.startswith("mcp__") and name.startswith(f"{one}__")) for one in plain)
 
 

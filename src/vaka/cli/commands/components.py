@@ -12,6 +12,7 @@ from vaka.cli.render import print_json, print_table
 from vaka.config.claude_settings import load_settings_files
 from vaka.config.components import AgentFile, CommandFile, Component, Components, Skill, components_in_force
 from vaka.core.types.errors import ConfigError
+from vaka.policy.tool_targets import BUILTIN_TOOLS, FOREIGN_TOOLS, builtin_name_of
 
 
 def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Component]]) -> click.Group:
@@ -42,7 +43,7 @@ def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Co
         else:
             rows = [(item.name, _origin_of(item), item.description) for item in items]
             print_table(("NAME", "SOURCE", "DESCRIPTION"), rows)
-        print_notes(unreadable, found.problems, (problem for item in items for problem in item.problems))
+        print_notes(unreadable, found.problems, (problem for item in items for problem in _problems_of(item)))
 
     return group
 
@@ -51,10 +52,19 @@ def _origin_of(item: Component) -> str:
     return f"plugin {item.plugin}" if item.plugin else item.source
 
 
+def _problems_of(item: Component) -> tuple[str, ...]:
+    """Return what is wrong with a component; here the tools are known that an agent may name."""
+    tools = (item.tools or ()) if isinstance(item, AgentFile) else ()
+    names = [builtin_name_of(tool.partition("(")[0].strip()) for tool in tools]
+    unknown = [name for name in names if name not in {*BUILTIN_TOOLS, *FOREIGN_TOOLS} and not name.startswith("mcp__")]
+    wrong = f"{item.path}: tools: there is no {', no '.join(unknown)} here"
+    return (*item.problems, *([wrong] if unknown else []))
+
+
 def _describe(item: Component, *, active: bool) -> dict[str, Any]:
     described: dict[str, Any] = {
         "name": item.name, "description": item.description, "source": item.source, "plugin": item.plugin,
-        "path": str(item.path), "model": item.model, "active": active, "problems": item.problems,
+        "path": str(item.path), "model": item.model, "active": active, "problems": _problems_of(item),
     }  # fmt: skip
     match item:
         case Skill():
