@@ -56,6 +56,8 @@ _agents_option = click.option(
 @click.option("--model", metavar="NAME", help="The model of agents that set none.")
 @click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated.")
 @options.prompt_options
+@options.plugin_option
+@options.server_options
 @options.world_options
 @options.policy_options
 @options.limit_options

@@ -361,7 +361,7 @@ def _as_flag(value: Any) -> Any:
 def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
     """Return how a session is run, for its log; names that are not valid UTF-8 are changed so that it can have them."""
     flags, settings, before = absolute_flags(continued.flags), continued.settings, continued.record
-    kept = {name: flags[name] for name in (*_SESSION_FLAGS, *_TURN_FLAGS) if flags[name] not in (None, ())}
+    kept = {name: flags[name] for name in (*_SESSION_FLAGS, *_TURN_FLAGS) if flags.get(name) not in (None, ())}
     if "mcp_config" in kept:  # a text may have secrets; a later run names it again
         kept["mcp_config"] = tuple(text for text in kept["mcp_config"] if not is_inline_json(text))
     for name in _SETTING_FLAGS:
