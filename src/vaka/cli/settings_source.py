@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from vaka.cli import bootstrap, lazy
-from vaka.config.claude_settings import SettingsFile, may_have_plugins, settings_env, settings_places
+from vaka.config.claude_settings import SettingsFile, may_have_plugins, settings_env, watched_places
 from vaka.config.settings import Settings, trust_root_of
 from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.runtime import Runtime
@@ -23,9 +23,8 @@ class CommandSettings:
         self._own.append(context.trust.file_of(trust_root_of(context.cwd)))
 
     def places(self) -> Iterable[Path]:
-        """Return the settings files of all layers, also those that do not exist, and that of the decision to trust."""
-        context = bootstrap.config_context()
-        return [*self._own, *(path for _, path in settings_places(context, settings=self._claude_file))]
+        """Return the files of all settings, also those that do not exist, and that of the decision to trust."""
+        return [*self._own, *watched_places(bootstrap.config_context(), self._claude_file)]
 
     def load(self) -> LoadedSettings:
         """Read the settings. Raises ``ConfigError`` or ``InvalidInput``."""

@@ -50,6 +50,8 @@ MAX_STATE_BYTES = 64 * 1024 * 1024
 PROJECT_SERVERS = ".mcp.json"
 """The file with the MCP servers of a project."""
 
+_DROP_INS = "managed-settings.d"
+
 _LIST_KEYS = ("allow", "ask", "deny", "additionalDirectories")
 
 _FATAL_KEYS = ("permissions", "disallowedTools")
@@ -187,9 +189,17 @@ def settings_places(
         inline = is_inline_json(str(settings))
         places.append((FLAG_FILE, Path("--settings") if inline else context.cwd / Path(settings).expanduser()))
     for folder in managed_folders() if managed is None else managed:
-        drop_ins = _drop_in_files(folder / "managed-settings.d")
+        drop_ins = _drop_in_files(folder / _DROP_INS)
         places += [(MANAGED, path) for path in (folder / "managed-settings.json", *drop_ins)]
     return places
+
+
+def watched_places(context: ConfigContext, settings: str = "") -> list[Path]:
+    """Return the files and folders whose change may change the settings, also those that do not exist."""
+    places = [path for _, path in settings_places(context, settings=settings or None)]
+    nearer = [context.cwd / CLAUDE_FOLDER / name for name in _PROJECT_FILES]
+    drop_ins = [folder / _DROP_INS for folder in managed_folders()]
+    return list(dict.fromkeys((*places, *nearer, *drop_ins)))
 
 
 def project_trust_places(context: ConfigContext) -> list[Path]:

@@ -39,7 +39,7 @@ class SettingsSource(Protocol):
     """Where settings come from."""
 
     def places(self) -> Iterable[Path]:
-        """Return the files that settings are read from, also those that do not exist."""
+        """Return the files and folders whose change may change the settings, also those that do not exist."""
         ...
 
     def load(self) -> LoadedSettings:
@@ -66,7 +66,8 @@ class LiveSettings(Middleware):
         self._source, self._apply = source, apply
         policy = env.policy
         self._cwd, self._home = (policy.cwd, policy.home) if isinstance(policy, LayeredPolicy) else ("", "")
-        self._applied_states: FileStates = states_of(source.places())
+        self._places = tuple(source.places())
+        self._applied_states: FileStates = states_of(self._places)
         self._seen_states: FileStates = self._applied_states
         self._checked_at = 0.0
         self._warnings: list[str] = []
@@ -80,14 +81,12 @@ class LiveSettings(Middleware):
 
     def refresh(self) -> None:
         """Before a turn: apply all settings if a file has changed since they were applied."""
-        states = states_of(self._source.places())
-        if states == self._applied_states:
-            return
-        self.reload(states)
+        if states_of(self._places) != self._applied_states:
+            self.reload()
 
-    def reload(self, states: FileStates | None = None) -> None:
+    def reload(self) -> None:
         """Read and apply all settings."""
-        states = states if states is not None else states_of(self._source.places())
+        states = self._look()
         found = self._load(states)
         self._seen_states = states
         if found is not None:
@@ -107,9 +106,9 @@ class LiveSettings(Middleware):
         return call
 
     def _tighten(self) -> None:
-        states = states_of(self._source.places())
-        if states == self._seen_states:
+        if states_of(self._places) == self._seen_states:
             return
+        states = self._look()
         found = self._load(states)
         self._seen_states = states
         if found is not None:
@@ -117,6 +116,11 @@ class LiveSettings(Middleware):
             narrowed = msgspec.structs.replace(self._loaded, layers=tuple(layers))
             self._loaded = narrowed
             self._apply(narrowed, self._make_policy(layers))
+
+    def _look(self) -> FileStates:
+        """Return the states of the files that settings come from now."""
+        self._places = tuple(self._source.places())
+        return states_of(self._places)
 
     def _make_policy(self, layers: Sequence[Layer]) -> LayeredPolicy:
         return LayeredPolicy(layers, cwd=self._cwd, home=self._home)

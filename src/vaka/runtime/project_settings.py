@@ -9,7 +9,7 @@ from vaka.config.claude_settings import (
     load_permissions,
     may_have_plugins,
     settings_env,
-    settings_places,
+    watched_places,
 )
 from vaka.config.project_content import ProjectSource
 from vaka.config.settings import ConfigContext
@@ -30,7 +30,7 @@ class ProjectSettings:
 
     def places(self) -> Iterable[Path]:
         """Return the settings files of all layers, also those that do not exist."""
-        return [path for _, path in settings_places(self._context, settings=self._source.settings_file)]
+        return watched_places(self._context, self._source.settings_file)
 
     def load(self) -> LoadedSettings:
         """Read the settings. Raises ``ConfigError``."""
