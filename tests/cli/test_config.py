@@ -115,6 +115,8 @@ def test_a_value_is_written_to_the_file_of_its_scope_and_the_rest_stays(place: P
     }  # fmt: skip
     assert (stat.S_IMODE(path.stat().st_mode), path.read_text()[:8]) == (0o640, '{\n    "z')
     assert place.config("set", "outputStyle", "terse").stderr.startswith(f"{place.home}/.claude/settings.json: ")
+    place.config("set", "sandbox.enabled", "true", "--scope", "local")
+    assert json.loads(path.read_text())["sandbox"] == {"enabled": True}
     place.config("set", "max_steps", "7", "--scope", "project")
     assert (place.project / "vaka.toml").read_text() == "max_steps = 7\n"
     for words, problem in (
@@ -122,6 +124,8 @@ def test_a_value_is_written_to_the_file_of_its_scope_and_the_rest_stays(place: P
         (("permissions.deny", "[5]"), "expected a list of texts, not 5"),
         (("cleanupPeriodDays", "soon"), "expected a whole number"),
         (("permissions.denny", "x"), "did you mean 'permissions.deny'?"),
+        (("permissions", "{}"), "has several settings: permissions.allow, "),
+        (("env", '{"A": []}'), "expected an object with texts, but 'A' is a list"),
     ):
         assert problem in place.problem("set", *words, code=2)
     place.write("boat/.claude/settings.local.json", '{"env": {}, // mine\n}')
@@ -150,6 +154,8 @@ def test_every_problem_of_a_file_is_reported_at_once_with_its_line(place: Place)
   "bashOutput": {"syncThresholdBytes": 0},
   "forceLoginMethod": "console",
   "unheardOf": 1,
+  "hooks": {"Stop": [{"hooks": [
+    {"type": "command"}]}]},
 }""",
     )
     place.write("boat/vaka.toml", 'max_step = 1\nmodel = "a"\nretries = -1\n[models.a]\nmodle = "b"\n')
@@ -161,7 +167,7 @@ def test_every_problem_of_a_file_is_reported_at_once_with_its_line(place: Place)
         "vaka.toml:1: unknown key 'max_step'", "vaka.toml:3: retries", "vaka.toml:4: models.a",
         f"{path}:4: sandbox.enabled: expected true or false, not 'yes'", f"{path}:4: sandbox.network.httpProxyPort",
         f"{path}:5: statusLine.template", f"{path}:6: bashOutput.syncThresholdBytes",
-        f"{path}:3 (project): deny rule 'Bash(rm'", f"{path}:3: defaultMode 'plann'",
+        f"{path}:10: hooks.Stop[0]", f"{path}:3 (project): deny rule 'Bash(rm'", f"{path}:3: defaultMode 'plann'",
     ):  # fmt: skip
         assert any(text.startswith(start) for text in errors), (start, errors)
     for part in (

@@ -80,7 +80,7 @@ def _check_claude_settings(path: Path) -> Iterator[FileProblem]:
     if "mcpServers" in file.document:
         yield from _check_entries({"mcpServers": file.document["mcpServers"]}, path)
     hooks = parse_hooks({"hooks": file.document.get("hooks") or {}}, origin=str(path))
-    yield from (FileProblem(text) for text in hooks.problems)
+    yield from (FileProblem(_add_line(file, text)) for text in hooks.problems)
 
 
 def _check_servers(path: Path) -> Iterator[FileProblem]:
@@ -97,6 +97,16 @@ def _check_entries(document: object, path: Path) -> Iterator[FileProblem]:
         yield FileProblem(
             text, is_error=text in fatal and not re.search(r": the variable \S+ of \S+ is not set$", text)
         )
+
+
+def _add_line(file: SettingsFile, problem: str) -> str:
+    """Return a problem that begins with the file and a place such as ``hooks.Stop[0]`` with the line of that place."""
+    match = re.match(rf"{re.escape(str(file.path))}: ((?:[\w.-]|\[\d+\])+)", problem)
+    if match is None:
+        return problem
+    parts = re.findall(r"[\w-]+", match[1])
+    path = tuple(int(part) if part.isdecimal() else part for part in parts)
+    return f"{file.locate(path)}{problem[len(str(file.path)) :]}"
 
 
 def _check_permissions(file: SettingsFile) -> Iterator[FileProblem]:

@@ -165,6 +165,10 @@ def value_problem(key: ClaudeKey, value: Any) -> str:
     if not _CHECKS[key.kind](value):
         items = cast("list[object]", value) if key.kind == "texts" and isinstance(value, list) else []
         wrong: object = next((item for item in items if not isinstance(item, str)), cast("object", value))
+        if key.kind == "variables" and isinstance(value, dict):
+            table = cast("dict[str, object]", value)
+            name = next(name for name, item in table.items() if not _is_variable(item))
+            return f"expected {expected}, but {name!r} is {type_name(table[name])}"
         return f"expected {expected}, not {type_name(wrong)}"
     return ""
 
@@ -209,6 +213,10 @@ def _check_status_line(value: object) -> Iterator[SettingProblem]:
         yield SettingProblem(("statusLine", "type"), message, matters=False)
 
 
+def _is_variable(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
 def _is_number(value: object, least: int, most: int | None = None) -> bool:
     right = isinstance(value, int) and not isinstance(value, bool) and value >= least
     return right and (most is None or cast("int", value) <= most)
@@ -229,8 +237,7 @@ _CHECKS: dict[KeyKind, Callable[[Any], bool]] = {
         isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value))
     ),
     "variables": lambda value: (
-        isinstance(value, dict)
-        and all(item is None or isinstance(item, str | int | float) for item in cast("dict[str, Any]", value).values())
+        isinstance(value, dict) and all(map(_is_variable, cast("dict[str, object]", value).values()))
     ),
     "object": lambda value: isinstance(value, dict),
     "any": lambda value: True,

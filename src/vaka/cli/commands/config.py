@@ -188,14 +188,16 @@ def _parse_claude_value(key: ClaudeKey, text: str, part: tuple[str, ...]) -> Any
 
 def _find_claude_key(text: str) -> tuple[ClaudeKey, tuple[str, ...]] | None:
     """Return the key of .claude settings that a text names, and the name of a part of it; ``None`` for vaka's own."""
-    if text.partition(".")[0] in SETTING_KEYS:
+    if text in SETTING_KEYS:
         return None
     for key in CLAUDE_KEYS.values():
         if text == key.name:
             return key, ()
         if key.kind in ("variables", "object") and text.startswith(f"{key.name}."):
             return key, (text.removeprefix(f"{key.name}."),)
-    if "." in text and (near := near_key(text)):
+    if inner := [name for name in CLAUDE_KEYS if name.startswith(f"{text}.")]:
+        raise InvalidInput(f"{text!r} has several settings: {', '.join(inner)}; name one of them")
+    if "." in text and text.partition(".")[0] not in SETTING_KEYS and (near := near_key(text)):
         raise InvalidInput(f"there is no setting {text!r}; did you mean {near!r}?")
     return None
 
