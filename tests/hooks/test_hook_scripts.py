@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.hooks.hook_fixtures import look, prompts_of, run_with_hooks
+from tests.hooks.hook_fixtures import look, prints, prompts_of, run_with_hooks
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime, wait_until
 from vaka.hooks import Hook, parse_hooks
 from vaka.stores.memory import MemoryStore
@@ -229,6 +229,28 @@ async def test_broken_scripts_decide_nothing_and_leave_nothing_behind(tmp_path: 
     for name in ("stubborn", "child"):
         pid = int((tmp_path / name).read_text())
         await wait_until(partial(has_ended, pid))
+
+
+async def test_a_hook_that_says_that_it_is_asynchronous_is_not_waited_for_and_decides_nothing(tmp_path: Path) -> None:
+    announce = 'echo \'{"async": true, "asyncTimeout": 15000}\''
+    hooks = (
+        Hook(event="SessionStart", command=f"{announce}; echo late; cat go > done; exit 2"),
+        Hook(event="PreToolUse", command=f"{announce}; exit 2"),
+        Hook(event="PostToolUse", command="echo go > go"),
+    )
+    os.mkfifo(tmp_path / "go")  # the first hook can end only after the tool has run
+    model = ScriptedModel(call("look", at="sea"), say("done"))
+    log, _ = await run_with_hooks(tmp_path, model, *hooks)
+    assert prompts_of(model, 0) == ["Go."]
+    assert results_by_call(log)["call_1"].text == "seen sea"
+    assert (tmp_path / "done").read_text() == "go\n"
+
+
+async def test_a_refusal_without_a_reason_gives_the_model_the_message_for_the_user(tmp_path: Path) -> None:
+    document = {"hookSpecificOutput": {"permissionDecision": "deny"}, "systemMessage": "[block-rm] do not delete"}
+    hook = Hook(event="PreToolUse", command=prints(document))
+    log, _ = await run_with_hooks(tmp_path, ScriptedModel(call("look"), say("done")), hook)
+    assert results_by_call(log)["call_1"].text == "[block-rm] do not delete"
 
 
 async def test_a_hook_that_leaves_a_server_running_does_not_hold_up_the_turn(tmp_path: Path) -> None:

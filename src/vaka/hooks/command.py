@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -29,19 +29,21 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCommand(Protocol):
-    """Runs a shell command; what the command does raises no error."""
+    """Runs a shell command; what the command does raises no error. ``on_line`` gets the first line of stdout."""
 
     async def __call__(
-        self, command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float
-    ) -> CommandResult: ...
+        self, command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float,
+        on_line: Callable[[bytes], None],
+    ) -> CommandResult: ...  # fmt: skip
 
 
 async def run_command(
-    command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float
-) -> CommandResult:
+    command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float,
+    on_line: Callable[[bytes], None],
+) -> CommandResult:  # fmt: skip
     """Run a shell command in a process group of its own; what the command does raises no error."""
     begun = time.monotonic()
-    with _Capture.open() as stdout, _Capture.open() as stderr, tempfile.TemporaryFile() as stdin:
+    with _Capture.open(on_line) as stdout, _Capture.open() as stderr, tempfile.TemporaryFile() as stdin:
         stdin.write(payload)
         stdin.seek(0)
         try:
@@ -74,16 +76,17 @@ async def run_command(
 class _Capture:
     """A pipe that is read while the command runs; what exceeds the limit is dropped."""
 
-    def __init__(self, reader: int, writer: int) -> None:
+    def __init__(self, reader: int, writer: int, on_line: Callable[[bytes], None]) -> None:
         self._reader, self.writer = reader, writer
+        self._on_line: Callable[[bytes], None] | None = on_line
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._kept = bytearray()
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls) -> "Generator[_Capture]":
-        capture = cls(*os.pipe())
+    def open(cls, on_line: Callable[[bytes], None] = lambda _: None) -> "Generator[_Capture]":
+        capture = cls(*os.pipe(), on_line)
         try:
             yield capture
         finally:
@@ -102,6 +105,9 @@ class _Capture:
     def _read(self) -> None:
         chunk = os.read(self._reader, 65536)
         self._kept += chunk[: max(MAX_OUTPUT_BYTES - len(self._kept), 0)]
+        if self._on_line is not None and b"\n" in chunk:
+            self._on_line(bytes(self._kept.partition(b"\n")[0]))
+            self._on_line = None
         if not chunk:
             self._loop.remove_reader(self._reader)
             if not self.ended.done():

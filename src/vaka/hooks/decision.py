@@ -59,6 +59,12 @@ def read_decision(event: str, status: int, stdout: str, stderr: str, *, problem:
     return _read_document(event, document)
 
 
+def announces_async(line: bytes) -> bool:
+    """Return whether the first line of a command says that nothing shall wait for it."""
+    document = _parse_object(line.decode("utf-8", "replace")) if b'"async"' in line else None
+    return document is not None and document.get("async") is True
+
+
 def _parse_object(text: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
@@ -79,6 +85,8 @@ def _read_document(event: str, document: dict[str, Any]) -> HookDecision:
         reason = reason or _text(document.get("reason"))
     arguments = specific.get("updatedInput", inner.get("updatedInput"))
     context, message = _text(specific.get("additionalContext")).strip(), _text(document.get("systemMessage")).strip()
+    if permission in ("ask", "deny"):
+        reason = reason or _text(document.get("reason")) or message
     stops = document.get("continue") is False or (inner.get("interrupt") is True and permission == "deny")
     return HookDecision(
         permission=permission, reason=reason or _text(document.get("reason")),

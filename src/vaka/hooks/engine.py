@@ -17,7 +17,7 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.monitor import HookRan, McpChanged, ModelSelected
 from vaka.hooks.command import CommandResult, RunCommand, run_command
-from vaka.hooks.decision import HookDecision, merge_decisions, read_decision
+from vaka.hooks.decision import HookDecision, announces_async, merge_decisions, read_decision
 from vaka.hooks.definition import Hook, select_hooks
 from vaka.hooks.transcript import Transcripts
 
@@ -238,11 +238,7 @@ class HookEngine:
     async def _run(self, hook: Hook, payload: Mapping[str, Any], turn: Turn | None) -> HookDecision:
         encoded = msgspec.json.encode(payload)
         if hook.kind == "command":
-            env = {**self._environ, **hook.env}
-            if hook.event == "SessionStart":
-                env["CLAUDE_ENV_FILE"] = str(self.transcripts.new_env_file(payload["session_id"], hook.text))
-            run, cwd = self.settings.run_command, self.settings.cwd
-            result = await run(hook.command, encoded, cwd=cwd, env=env, seconds=hook.seconds)
+            result = await self._run_command(hook, encoded, payload["session_id"])
         else:
             result = await self._ask_model(hook, encoded.decode(), turn)
         problem = (
@@ -258,6 +254,31 @@ class HookEngine:
             reason = f"a hook of {hook.event} failed: {problem or result.stderr.strip()[:500]}"
             return HookDecision(permission="deny", reason=reason, messages=messages)
         return msgspec.structs.replace(decision, messages=messages)
+
+    async def _run_command(self, hook: Hook, payload: bytes, session: SessionId) -> CommandResult:
+        """Run a command. One whose first line is ``{"async": true}`` goes on by itself and decides nothing."""
+        env, detached = {**self._environ, **hook.env}, asyncio.get_running_loop().create_future()
+        if hook.event == "SessionStart":
+            env["CLAUDE_ENV_FILE"] = str(self.transcripts.new_env_file(session, hook.text))
+
+        def read_line(line: bytes) -> None:
+            if announces_async(line) and not detached.done():
+                detached.set_result(None)
+
+        run, cwd = self.settings.run_command, self.settings.cwd
+        work = asyncio.ensure_future(
+            run(hook.command, payload, cwd=cwd, env=env, seconds=hook.seconds, on_line=read_line)
+        )
+        try:
+            await asyncio.wait((work, detached), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            work.cancel()
+            await asyncio.wait((work,))
+            raise
+        if not detached.done():
+            return work.result()
+        self._spawn(work)
+        return CommandResult(status=0)
 
     async def _ask_model(self, hook: Hook, payload: str, turn: Turn | None) -> CommandResult:
         """Ask a model whether to go on; its answer is read like the output of a command."""

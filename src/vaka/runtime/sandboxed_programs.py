@@ -30,7 +30,8 @@ def sandboxed_hooks(find_world: Callable[[], World], folder: str) -> RunCommand:
     """Return what runs the commands of hooks in the sandbox; they may write to ``folder`` too, that of transcripts."""
 
     async def run(
-        command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float
+        command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float,
+        on_line: Callable[[bytes], None],
     ) -> CommandResult:  # fmt: skip
         begun = time.monotonic()
         added = {name: value for name, value in env.items() if os.environ.get(name) != value}
@@ -41,7 +42,7 @@ def sandboxed_hooks(find_world: Callable[[], World], folder: str) -> RunCommand:
         except SandboxError as error:
             return CommandResult(status=127, stderr=f"cannot be started: {error}")
         output: dict[OutputStream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        reading = asyncio.create_task(_read_output(process, output))
+        reading = asyncio.create_task(_read_output(process, output, on_line))
         timed_out = False
         try:
             await asyncio.sleep(0)  # the reader starts before wait(), which would buffer the output
@@ -61,11 +62,17 @@ def sandboxed_hooks(find_world: Callable[[], World], folder: str) -> RunCommand:
     return run
 
 
-async def _read_output(process: Process, output: Mapping[OutputStream, bytearray]) -> None:
-    """Keep the beginning of each stream, and drop the rest."""
+async def _read_output(
+    process: Process, output: Mapping[OutputStream, bytearray], on_line: Callable[[bytes], None]
+) -> None:
+    """Keep the beginning of each stream, and drop the rest; ``on_line`` gets the first line of stdout."""
+    has_line = False
     async with aclosing(process.output()) as pieces:
         async for stream, data in pieces:
             output[stream].extend(data[: max(MAX_OUTPUT_BYTES - len(output[stream]), 0)])
+            if stream == "stdout" and not has_line and b"\n" in data:
+                has_line = True
+                on_line(bytes(output[stream].partition(b"\n")[0]))
 
 
 def sandboxed_servers(find_world: Callable[[], World], folder: str) -> StartServer:
