@@ -24,7 +24,8 @@ def tool(name: str, schema: dict[str, Any] = NOTHING, **more: Any) -> dict[str, 
 
 TOOLS = [
     tool("echo", TEXT, annotations={"readOnlyHint": True}), tool("slow"), tool("pid"), tool("fail"), tool("env"),
-    tool("progress"), tool("ask"), tool("stuck"), tool("zoo"), *([tool("reach")] if "reach" in FLAGS else []),
+    tool("progress"), tool("ask"), tool("stuck"), tool("zoo"),
+    tool("confirm", annotations={"readOnlyHint": True}), *([tool("reach")] if "reach" in FLAGS else []),
 ]  # fmt: skip
 
 
@@ -81,6 +82,16 @@ def ask(_: dict[str, Any]) -> dict[str, Any]:
     return text(json.dumps(receive()["result"]))
 
 
+def confirm(_: dict[str, Any]) -> dict[str, Any]:
+    """Ask a question without fields."""
+    params = {"mode": "form", "message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+    send({"id": "q2", "method": "elicitation/create", "params": params})
+    while (message := receive()).get("id") != "q2":
+        if message["method"] == "notifications/cancelled":
+            return text("cancelled")
+    return text(message["result"]["action"])
+
+
 def slow(_: dict[str, Any]) -> dict[str, Any]:
     """Write the process id to a pipe, and never end."""
     Path(os.environ["STARTED"]).write_text(str(os.getpid()))
@@ -109,7 +120,7 @@ def reach(request: dict[str, Any]) -> dict[str, Any]:
 
 
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "zoo": lambda _: zoo(),
+    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "confirm": confirm, "zoo": lambda _: zoo(),
     "reach": reach,
     "pid": lambda _: text(str(os.getpid())), "fail": lambda _: text("it went wrong", isError=True),
     "env": lambda _: {"content": [], "structuredContent": dict(os.environ)}, "extra": lambda _: text("more"),

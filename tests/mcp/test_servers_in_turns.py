@@ -63,7 +63,7 @@ async def test_the_tools_of_a_server_are_called_and_their_results_have_all_kinds
         del os.environ["VAKA_TEST_API_KEY"]
     log = await read_log(store, "s")
     check_log(log)
-    assert (status.server, status.state, status.tools) == ("p", "ready", 9)
+    assert (status.server, status.state, status.tools) == ("p", "ready", 10)
     (ready,) = bodies(log, McpChanged)
     assert (ready.server, ready.change) == ("p", "ready")
     results = dict(zip(names, results_by_call(log).values(), strict=True))
@@ -239,6 +239,22 @@ async def test_a_turn_that_is_stopped_during_a_question_leaves_a_connection_that
         assert not [task for task in asyncio.all_tasks() if "ask_person" in repr(task)]
     stopped, echoed = results_by_call(await read_log(store, "s")).values()
     assert (stopped.reason, echoed.text) == ("interrupted", "hi")
+
+
+async def test_a_call_that_may_run_twice_is_suspended_by_a_question_and_goes_on_with_its_answer() -> None:
+    store = MemoryStore()
+    model = ScriptedModel(call("mcp__p__confirm"), call("mcp__p__ask"), say("Done."))
+    async with runtime(store, mcp={"p": server()}, allow=["mcp__p"], ask="suspend") as rt:
+        session = await rt.open(agent(model), id="s")
+        with pytest.raises(vaka.Suspended):
+            await session.run("Go.")
+        [pending] = await rt.decisions()
+    async with runtime(store, mcp={"p": server()}, allow=["mcp__p"], ask="suspend") as rt:
+        await rt.answer(pending.id, "accept")
+        session = await rt.open(agent(model), id="s")
+        await session.resume().wait()
+    confirmed, asked = results_by_call(await read_log(store, "s")).values()
+    assert (confirmed.text, json.loads(asked.text)["action"]) == ("accept", "decline")  # the other must not run twice
 
 
 def test_neither_vaka_nor_a_runtime_without_servers_loads_the_library() -> None:

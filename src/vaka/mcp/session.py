@@ -404,8 +404,12 @@ class McpSession:
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Have a person asked by the call that this question belongs to; without one, decline."""
-        handlers = _current_call.get() or (self._running[0] if len(self._running) == 1 else None)
+        """Have a person asked by the call that this question belongs to; without one, decline.
+
+        Older protocols do not say which call that is: it is one of the session that alone is calling.
+        """
+        alone = len({handlers.session for handlers in self._running}) == 1
+        handlers = _current_call.get() or (self._running[0] if alone else None)
         if handlers is None or handlers.ask is None:
             return types.ElicitResult(action="decline")
         if isinstance(params, types.ElicitRequestURLParams):

@@ -81,8 +81,9 @@ class CallHandlers:
         self,
         progress: Callable[[float, float | None, str], None] | None = None,
         ask: Callable[[Elicitation], Awaitable[Answers | None]] | None = None,
+        session: str = "",
     ) -> None:
-        self._progress, self.ask = progress, ask
+        self._progress, self.ask, self.session = progress, ask, session
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self._progress is not None:
@@ -367,7 +368,9 @@ class McpTool:
         running = _RunningCall(self._caller.server, context, may_ask=self.may_ask(context))
         try:
             async with asyncio.timeout(running.limit) as running.bound:
-                raw = await self._caller.call(self.listed, arguments, CallHandlers(running.report, running.ask))
+                raw = await self._caller.call(
+                    self.listed, arguments, CallHandlers(running.report, running.ask, context.session)
+                )
         except TimeoutError:
             after = f"{self.spec.name}: no result within {running.limit:g} s"
             return _failure(context, "timeout", f"{after}; verify whether it happened before you repeat it")
