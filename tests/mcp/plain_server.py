@@ -120,8 +120,8 @@ def reach(request: dict[str, Any]) -> dict[str, Any]:
 
 
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "confirm": confirm, "zoo": lambda _: zoo(),
-    "reach": reach,
+    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "confirm": confirm,
+    "reach": reach, "zoo": lambda _: zoo(),
     "pid": lambda _: text(str(os.getpid())), "fail": lambda _: text("it went wrong", isError=True),
     "env": lambda _: {"content": [], "structuredContent": dict(os.environ)}, "extra": lambda _: text("more"),
 }  # fmt: skip
