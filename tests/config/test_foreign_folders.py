@@ -11,6 +11,7 @@ from vaka.config.frontmatter import MarkdownFile, parse_markdown, read_head
 from vaka.config.plugins import find_plugins
 from vaka.config.project_content import ProjectContent, load_project_content
 from vaka.config.settings import ConfigContext
+from vaka.core.types.errors import ConfigError
 
 
 def write(path: Path, text: str) -> Path:
@@ -198,6 +199,35 @@ def test_installed_plugins_and_all_folders_up_to_the_repository_are_used(context
     assert same.description == "Of the package."
     assert len(found.problems) == 1
     assert "plugins.lost@m: there is no folder" in found.problems[0]
+
+
+def test_a_folder_that_is_not_trusted_cannot_switch_off_plugins_or_memory_of_the_user(context: ConfigContext) -> None:
+    write(context.home / ".claude/plugins/kit/.claude-plugin/plugin.json", '{"name": "kit"}')
+    write(context.home / ".claude/plugins/kit/commands/go.md", "Go.")
+    write(context.home / ".claude/CLAUDE.md", "Mine.")
+    document = {"enabledPlugins": {"kit@m": False}, "claudeMdExcludes": ["**/CLAUDE.md"]}
+    for trusted in (False, True):
+        file = SettingsFile(layer="project", path=Path("s"), document=document, project=True, trusted=trusted)
+        content = load_project_content(context, [file], trusted=trusted)
+        assert names_of(content.components)["commands"] == ([] if trusted else ["kit:go"])
+        assert content.prompt.endswith("Mine.") is not trusted
+
+
+def test_a_plugin_in_a_relative_folder_has_an_absolute_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "kit/commands/go.md", "Go to ${CLAUDE_PLUGIN_ROOT}.")
+    (command,) = load_components([], find_plugins([Path("kit")])).commands
+    assert command.read_body() == f"Go to {tmp_path}/kit."
+
+
+def test_a_file_that_became_a_link_to_a_key_is_not_read(tmp_path: Path) -> None:
+    key = write(tmp_path / "home/.ssh/id_rsa", "PRIVATE")
+    path = write(tmp_path / "commands/go.md", "Go.")
+    (command,) = load_components([("project", tmp_path)]).commands
+    path.unlink()
+    path.symlink_to(key)
+    with pytest.raises(ConfigError, match="may hold secrets"):
+        command.read_body()
 
 
 def test_links_must_not_carry_other_files_into_the_prompt(context: ConfigContext, tmp_path: Path) -> None:

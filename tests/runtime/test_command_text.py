@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.config.project_content import ProjectSource
-from vaka.core.types.message import UserMessage, text_of
+from vaka.core.types.message import ToolCall, UserMessage, text_of
+from vaka.core.types.tool import Allow, Ask, Deny
 from vaka.runtime.command_text import Arguments, split_body
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -96,6 +98,41 @@ async def test_the_arguments_and_outputs_of_a_command_are_not_read_again(folder:
     assert first == "Names: @secret.txt !`touch made` !`touch made`\nUsed: '!`touch made`'"
     assert '"; touch made; "' in second
     assert not (folder / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "options", "runs"),
+    [
+        (Allow(), {"permission_mode": "default"}, True),
+        (Allow(), {"permission_mode": "bypassPermissions", "deny": ("Bash(touch:*)",)}, False),
+        (Ask("a hook asks"), {"permission_mode": "bypassPermissions"}, False),
+        (Deny("a hook refuses"), {"permission_mode": "bypassPermissions"}, False),
+        (None, {"permission_mode": "bypassPermissions"}, True),
+        (None, {"permission_mode": "default"}, False),
+    ],
+)
+async def test_a_block_runs_only_if_neither_rules_nor_middleware_ask_or_deny(
+    folder: Path, verdict: Any, options: dict[str, Any], runs: bool
+) -> None:
+    async def judge(turn: Any, call: ToolCall) -> Any:
+        return verdict or call
+
+    write(folder / ".claude/commands/make.md", "Made: !`touch made`")
+    guard = vaka.Middleware.from_functions("guard", before_tool=judge)
+    model = ScriptedModel(say("done"))
+    async with runtime(MemoryStore(), cwd=str(folder), project=ProjectSource(), **options) as rt:
+        await (await rt.open(vaka.Agent("a", model=model, tools=["Bash"], middleware=[guard]), id="s")).run("/make")
+    assert (folder / "made").exists() is runs
+    assert ("not run" in texts_of(model)[0]) is not runs
+
+
+async def test_a_command_inserts_a_bounded_amount_of_files(folder: Path) -> None:
+    write(folder / "large.txt", "x" * 200_000)
+    write(folder / ".claude/commands/all.md", "@large.txt\n" * 100)
+    model = ScriptedModel(say("done"))
+    await use(folder, model, "/all")
+    assert texts_of(model)[0].count("<file") == 5
+    assert texts_of(model)[0].count("@large.txt") == 100
 
 
 async def test_a_skill_without_arguments_keeps_the_dollars_of_its_code(folder: Path) -> None:

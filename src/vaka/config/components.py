@@ -15,6 +15,7 @@ from vaka.config.frontmatter import MAX_CACHED_HEADS, MarkdownFile, read_body, r
 from vaka.config.plugins import Plugin, find_plugins, installed_plugins
 from vaka.config.settings import ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError
+from vaka.matching.sensitive_paths import holds_secrets
 
 MAX_DESCRIPTION = 1024
 """Characters of the description of a skill; a longer one is cut and reported."""
@@ -51,6 +52,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_body(self) -> str:
         """Return the text below the head as it is now, with its variables replaced. Raises ``ConfigError``."""
+        if self.embedded is None and holds_secrets(os.path.realpath(self.path)):  # a link by now
+            raise ConfigError(f"{self.path}: leads to a file that may hold secrets")
         try:
             body = read_body(self.path) if self.embedded is None else self.embedded.read_body()
         except OSError as error:
@@ -180,9 +183,9 @@ def project_folders(context: ConfigContext) -> list[Path]:
 
 
 def _plugin_switches(files: Iterable[SettingsFile]) -> dict[str, bool]:
-    """Return the switches of plugins, by ``name@marketplace``; stronger files win."""
+    """Return the switches of plugins in trusted files, by ``name@marketplace``; stronger files win."""
     switches: dict[str, bool] = {}
-    for file in files:
+    for file in (file for file in files if file.trusted):
         table: object = file.document.get("enabledPlugins")
         for name, on in cast("dict[str, Any]", table).items() if isinstance(table, dict) else ():
             switches[str(name)] = on is not False
@@ -387,7 +390,7 @@ def make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
         problems.append((head.line_of("name"), wrong))
     elif name and name != folder:
         problems.append((head.line_of("name"), f"the name {name!r} is not that of its folder, {folder!r}"))
-    used = name if _SLUG.fullmatch(name) else folder
+    used = name if _SLUG.fullmatch(name) else re.sub(r"[^\w.-]+", "-", folder)
     return Skill(
         name=_qualify_name(used, more), path=path,
         allowed_tools=_read_tools(head, more, "allowed-tools", "tools") or (),

@@ -53,7 +53,7 @@ def find_plugins(folders: Iterable[Path], problems: list[str] | None = None) -> 
     notes = problems if problems is not None else []
     found: dict[tuple[str, str], Plugin] = {}
     for folder in folders:
-        for plugin in _find_in_folder(folder, notes):
+        for plugin in _find_in_folder(Path(os.path.abspath(folder)), notes):  # noqa: PTH100  # without resolving links
             found.setdefault((plugin.name, os.path.realpath(plugin.root)), plugin)
     return list(found.values())
 

@@ -136,7 +136,8 @@ def load_project_content(
     overlay = (overlay or EmbeddedContent()).below(projects)
     components = components.followed_by(overlay.components)
     problems = [*overlay.problems, *components.problems]
-    excludes = [text for file in files for text in _texts(file.document.get("claudeMdExcludes"))]
+    named = [file.document.get("claudeMdExcludes") for file in files if file.trusted]
+    excludes = [text for value in named for text in _texts(value)]
     style_name = next((str(name) for file in reversed(files) if (name := file.document.get("outputStyle"))), "")
     scope = FileScope.of([root, repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
     reader = MemoryReader(excludes=excludes, scope=scope, own=(*managed_folders(), home))
@@ -151,10 +152,10 @@ def load_project_content(
     rules += load_rules([folder / "rules" for folder in reversed(projects)], problems, scope)
     plugin_styles = [plugin.root / "output-styles" for plugin in components.plugins]
     styles = [*(folder / "output-styles" for folder in (*projects, home)), *plugin_styles]
-    named = [style for style in overlay.styles if style.name.lower() == style_name.lower()]
+    embedded = [style for style in overlay.styles if style.name.lower() == style_name.lower()]
     missing: list[str] = []
     style = load_output_style(style_name, styles, missing, scope) if style_name else None
-    style = style or next(iter(named), None)
+    style = style or next(iter(embedded), None)
     problems += missing if style is None else []
     return ProjectContent(
         has_file_texts=known.has_file_texts if known is not None

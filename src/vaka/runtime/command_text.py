@@ -21,11 +21,13 @@ from vaka.core.types.control import StateChanged
 from vaka.core.types.ids import JSON, CallId, MessageId
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
-from vaka.core.types.tool import Allow, Grant, ToolSpec, Verdict
+from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Grant, ToolSpec, Verdict
 from vaka.policy.tool_targets import spec_of
 
 MAX_INLINED_BYTES = 256 * 1024
 """Bytes of a file that ``@file`` inserts."""
+MAX_INLINED_TOTAL = 1024 * 1024
+"""Bytes of all files that one command inserts."""
 ALLOWED_KEY = "commands.allowed"
 """The session value with the ``allowed-tools`` of the command or skill that an agent uses in a turn."""
 
@@ -143,8 +145,7 @@ class CommandTexts:
         body = component.read_body().strip()
         if isinstance(component, Skill):
             body = body.replace("${CLAUDE_SKILL_DIR}", str(component.folder))
-        given = Arguments(arguments, body)
-        parts: list[str] = []
+        given, parts, read = Arguments(arguments, body), list[str](), list[int]()
         for kind, piece in split_body(body):
             if kind == "command":
                 parts.append(await self._run_block(turn, component, given, piece, len(parts)))
@@ -152,9 +153,9 @@ class CommandTexts:
                 parts.append(given.insert(piece, keep=not given.words))
             else:
                 keep = isinstance(component, Skill) and not given.words
-                parts.append(self._inline_files(turn, component, given.insert(piece, keep=keep)))
+                parts.append(self._inline_files(turn, component, given.insert(piece, keep=keep), read))
         if given.text and not given.has_place:
-            parts.append(self._inline_files(turn, component, f"\n\nArguments: {given.text}"))
+            parts.append(self._inline_files(turn, component, f"\n\nArguments: {given.text}", read))
         self._allow_tools(turn, component)
         return (_skill_head(component) if isinstance(component, Skill) else "") + "".join(parts)
 
@@ -185,7 +186,7 @@ class CommandTexts:
             return f"[{command}: not run, {end.text if isinstance(end, ToolResult) else end.reason}]"
         rules = component.allowed_tools if self._may_allow(component) else ()
         judged = _judge(turn, rules, call, bash.spec)
-        if not isinstance(judged, Allow) and not isinstance(verdict, Allow):
+        if not _is_allowed(judged, verdict):
             return f"[{command}: not run, it is not allowed; add it to allowed-tools or to the permission rules]"
         permitted = PermittedCall(bash, call, judged.folder if isinstance(judged, Allow) else None)
         open_call = OpenCall(call=call, path=turn.path, message=MessageId(""), step=0, number=0)
@@ -196,27 +197,30 @@ class CommandTexts:
             return f"[{command}: not run, it waits for a person]"
         return result.text.strip().removesuffix("[exit code 0]").rstrip()
 
-    def _inline_files(self, turn: Turn, component: CommandFile | Skill, text: str) -> str:
-        """Add the texts of the files that a text refers to by ``@file`` outside of code."""
+    def _inline_files(self, turn: Turn, component: CommandFile | Skill, text: str, read: list[int]) -> str:
+        """Add the texts of the files that a text refers to by ``@file`` outside of code; ``read`` are their sizes."""
         parts = _CODE_SPAN.split(text)
         parts[::2] = [
-            _FILE_REFERENCE.sub(lambda match: self._inline_file(turn, component, match), part) for part in parts[::2]
+            _FILE_REFERENCE.sub(lambda match: self._inline_file(turn, component, match, read), part)
+            for part in parts[::2]
         ]
         return "".join(parts)
 
-    def _inline_file(self, turn: Turn, component: CommandFile | Skill, match: "re.Match[str]") -> str:
+    def _inline_file(self, turn: Turn, component: CommandFile | Skill, match: "re.Match[str]", read: list[int]) -> str:
         """Return a reference followed by the text of its file, if the rules allow reading it."""
         name = os.path.expanduser(match[1].replace("\\ ", " "))  # noqa: PTH111  # Path's raises
         path = Path(self._root, name).resolve()
         own = [Path(root) for root in [component.variables.get("CLAUDE_PLUGIN_ROOT")] if root]
         own += [component.folder] if isinstance(component, Skill) else []
-        read = ToolCall(id=CallId("reference"), name="Read", arguments={"file_path": str(path)})
+        call = ToolCall(id=CallId("reference"), name="Read", arguments={"file_path": str(path)})
         is_own = FileScope.of(own).contains(path)
-        if not is_own and not isinstance(_judge(turn, (), read, spec_of("Read")), Allow):
+        if not is_own and not isinstance(_judge(turn, (), call, spec_of("Read")), Allow):
             return match[0]
         try:
-            if not path.is_file() or path.stat().st_size > MAX_INLINED_BYTES:
+            size = path.stat().st_size if path.is_file() else MAX_INLINED_BYTES + 1
+            if size > MAX_INLINED_BYTES or sum(read) + size > MAX_INLINED_TOTAL:
                 return match[0]
+            read.append(size)
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             return match[0]
@@ -243,6 +247,13 @@ class AllowedTools(Middleware):
     def _rules_for(self, turn: Turn, call: ToolCall) -> list[str]:
         rules, called = _rules_in_use(turn), self._find_called(call)
         return [*rules, call.name] if called is not None and not called.allowed_tools and not called.hooks else rules
+
+
+def _is_allowed(judged: Verdict, verdict: Verdict | None) -> bool:
+    """Return whether a call runs without a question: middleware answers the questions of rules, and may ask itself."""
+    if isinstance(judged, Allow):
+        return not isinstance(verdict, Ask)
+    return isinstance(judged, Ask) and judged.layer != PROTECTED_LAYER and isinstance(verdict, Allow)
 
 
 def _rules_in_use(turn: Turn) -> list[str]:
