@@ -345,6 +345,22 @@ async def test_the_general_agent_has_all_tools_and_several_run_at_once(folder: P
     assert {"look", "change", "Task"} <= {spec.name for spec in child.tools}
 
 
+async def test_a_project_has_agents_that_explore_and_plan_and_names_ignore_case(folder: Path) -> None:
+    tasks = [call("Task", prompt="Look.", subagent_type=name) for name in ("Explore", "plan", "x")]
+    for plugin in ("one", "two"):
+        write(folder / f".claude/plugins/{plugin}/.claude-plugin/plugin.json", f'{{"name": "{plugin}"}}')
+        write(folder / f".claude/plugins/{plugin}/agents/x.md", "---\ndescription: X.\n---\nX.")
+    lines = {"explore": [say("found")], "plan": [calls(call("look"), call("change")), say("planned")]}
+    model = ScriptedModel(calls(*tasks), say("done"), agents=lines)
+    log = await run_in(folder, model, tools=(look, change, "Read", "Bash"))
+    results = results_by_call(log)
+    assert results["call_1"].text.startswith("found")
+    assert "name one of: one:x, two:x" in results["call_3"].text
+    offered = {prompt.agent: {spec.name for spec in prompt.tools} for prompt in model.prompts}
+    assert offered["explore"] == {"Read"}
+    assert "this agent only reads" in results["call_2.2"].text
+
+
 async def test_the_permission_mode_of_an_agent_only_narrows(folder: Path) -> None:
     write(folder / ".claude/agents/reader.md", "---\ndescription: Reads.\npermissionMode: plan\n---\nRead.")
     model = ScriptedModel(

@@ -21,7 +21,7 @@ from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.runtime.command_text import CommandTexts
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.task_tool import BuildRecipe, RuntimeTool, TaskTool, menu_text
+from vaka.runtime.task_tool import PROJECT_AGENTS, BuildRecipe, RuntimeTool, TaskTool, menu_text
 from vaka.tools.function import FunctionTool, tool
 
 RELOAD_SECONDS = 1.0
@@ -69,7 +69,10 @@ class ProjectTools(Middleware):
         if content != self.content or not self._tools:
             self.content, self._agents = content, None
             functions = [RuntimeTool(function) for function in self._make_functions(content.components)]
-            self._tools = (*functions, TaskTool(self.child_agents(), self._build_recipe, self._models))
+            self._tools = (
+                *functions,
+                TaskTool((*self.child_agents(), *PROJECT_AGENTS), self._build_recipe, self._models),
+            )
 
     def _make_functions(self, components: Components) -> Iterator[FunctionTool[..., Any]]:
         """Yield the functions of the tools, which list what there is in their descriptions."""

@@ -30,10 +30,6 @@ TASK_TOOL = "Task"
 MENU_CHARACTERS = 15_000
 """Characters of the names and descriptions of skills, commands or agents in the description of a tool."""
 
-_GENERAL_PROMPT = (
-    "You are an agent that does one task for another agent. Do all of it, use the tools you need, and answer with "
-    "everything the other agent has to know; it sees nothing but your last answer."
-)
 _ABOUT = (
     "Hand a task to another agent, which works alone and answers once. Several calls in one answer run at the same "
     "time. The result names the id of the agent: with it as resume, the agent goes on with what it knows. "
@@ -41,6 +37,29 @@ _ABOUT = (
 )
 
 _CLAUDE_FAMILY = re.compile("haiku|sonnet|opus", re.IGNORECASE)
+
+_ALONE = "The other agent sees nothing but your last answer."
+GENERAL = SubAgent(
+    name=GENERAL_AGENT, description="Has all tools.",
+    instructions="You are an agent that does one task for another agent. Do all of it, use the tools you need, and "
+    f"answer with everything the other agent has to know. {_ALONE}",
+)  # fmt: skip
+PROJECT_AGENTS = (
+    GENERAL,
+    SubAgent(
+        name="explore", description="Searches files and reads them, and changes nothing.", model="haiku",
+        allowed_tools=("Read", "Grep", "Glob"),
+        instructions="You search a project for another agent. Find what it asks for with as few calls as you can, and "
+        f"answer with the places, as path:line, and what is there. {_ALONE}",
+    ),
+    SubAgent(
+        name="plan", description="Reads what a task needs and answers with a plan, and changes nothing.",
+        model="sonnet", permission_mode="plan",
+        instructions="You plan a task for another agent. Read what you need, change nothing, and answer with the "
+        f"steps, the files that change and what to look out for. {_ALONE}",
+    ),
+)  # fmt: skip
+"""The agents that every project has; files of these names replace them."""
 
 BuildRecipe = Callable[[Agent, Model | None], Recipe]
 
@@ -64,15 +83,12 @@ class TaskTool(RuntimeTool):
 
     def __init__(
         self, agents: Iterable[ChildAgent], build_recipe: BuildRecipe, models: ModelRegistry,
-        *, general_purpose: bool = True,
+        *, general_purpose: bool = False,
     ) -> None:  # fmt: skip
         self._build_recipe, self._models = build_recipe, models
         self._definitions: dict[str, ChildAgent] = {}
-        for agent in agents:
+        for agent in (*agents, *([GENERAL] if general_purpose else [])):
             self._definitions.setdefault(agent.name, agent)
-        if general_purpose:
-            general = SubAgent(name=GENERAL_AGENT, description="Has all tools.", instructions=_GENERAL_PROMPT)
-            self._definitions.setdefault(GENERAL_AGENT, general)
         self._agents: WeakKeyDictionary[Recipe, dict[tuple[str, str], _BuiltAgent]] = WeakKeyDictionary()
         """The agents by the calling recipe, their names and models, so that their recipes are cached."""
         menu = menu_text(_ABOUT, [(agent.name, agent.description) for agent in self._definitions.values()])
@@ -103,11 +119,13 @@ class TaskTool(RuntimeTool):
         name = past.agent if past is not None else name.strip()
         if not name and (GENERAL_AGENT in self._definitions or len(self._definitions) == 1):
             name = GENERAL_AGENT if GENERAL_AGENT in self._definitions else next(iter(self._definitions))
-        short = [found for known, found in self._definitions.items() if known.endswith(f":{name}")] if name else []
-        definition = self._definitions.get(name) or next(iter(short), None)
+        found = [known for known in self._definitions if known.lower() == name.lower()]
+        found = found or [known for known in self._definitions if known.lower().endswith(f":{name.lower()}")]
+        definition = self._definitions.get(name) or (self._definitions[found[0]] if len(found) == 1 else None)
         if definition is None:
-            known = ", ".join(self._definitions)
-            raise InvalidInput(f"there is no agent {name!r}; there are: {known}" if name else f"name one of: {known}")
+            known = ", ".join(found or self._definitions)
+            reason = "name one of" if found or not name else f"there is no agent {name!r}; there are"
+            raise InvalidInput(f"{reason}: {known}")
         return definition
 
     def _recipe_for(self, definition: ChildAgent, parent: Turn, model: str) -> Recipe:
