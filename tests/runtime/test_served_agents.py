@@ -21,7 +21,7 @@ from vaka.core.ports.store import SessionQuery
 from vaka.core.types.errors import InvalidInput, ModelError
 from vaka.core.types.message import Audio, Document, Image, Text, UserMessage
 from vaka.mcp.elicitation import DecisionForms
-from vaka.mcp.server import ServedTool, ToolServer, http_app
+from vaka.mcp.server import MAX_LINE_BYTES, ServedTool, ToolServer, http_app, serve_lines
 from vaka.mcp.transcripts import MAX_TRANSCRIPT_CHARS, TranscriptResources, render_messages
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.runtime import Runtime
@@ -412,6 +412,55 @@ async def test_a_request_state_of_another_server_is_refused() -> None:
                     allow_input_required=True,
                 )  # fmt: skip
         assert not await rt.decisions()
+
+
+async def test_a_server_on_lines_answers_what_it_can_read_and_ends_with_its_client() -> None:
+    hello: dict[str, Any] = {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}
+    }  # fmt: skip
+    requests: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "no/such/method", "params": {}},
+        {"id": 3, "method": "tools/list", "params": {}},
+    ]
+    lines = [json.dumps({"jsonrpc": "2.0", **request}).encode() for request in requests]
+    lines[1:1] = [b"no JSON", b"", b"[]"]
+
+    async def exchange(server: Server[Any], write: Any) -> None:
+        unread = [*lines, b"x" * 10]
+        answered = asyncio.Event()
+
+        async def read(limit: int) -> tuple[bytes, int] | None:
+            if len(unread) > 1:
+                return unread[0], len(unread.pop(0))
+            if unread:
+                return unread.pop(), MAX_LINE_BYTES + 1
+            await answered.wait()
+            return None
+
+        async def note(line: bytes) -> None:
+            await write(line)
+            if b'"tools"' in line and b'"id":3' in line:
+                answered.set()
+
+        await serve_lines(server, read, note)
+
+    written: list[Any] = []
+
+    async def keep(line: bytes) -> None:
+        written.append(json.loads(line))
+
+    async def refuse(line: bytes) -> None:
+        raise BrokenPipeError
+
+    async with serving(agent(ScriptedModel())) as (_, server):
+        await exchange(server, keep)
+        await exchange(server, refuse)
+    assert {message.get("id") for message in written} >= {1, 2, 3}
+    by_id = {message["id"]: message for message in written if message.get("id")}
+    assert by_id[2]["error"]["code"] == types.METHOD_NOT_FOUND
+    assert [tool["name"] for tool in by_id[3]["result"]["tools"]] == ["ask_assistant"]
 
 
 async def test_the_http_application_has_one_path() -> None:

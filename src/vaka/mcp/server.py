@@ -366,8 +366,11 @@ async def serve_lines(
 
     async def write_messages() -> None:
         async with from_server:
-            async for message in from_server:
-                await write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+            try:
+                async for message in from_server:
+                    await write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+            except OSError:  # the client has ended
+                group.cancel_scope.cancel()
 
     try:
         async with anyio.create_task_group() as group:

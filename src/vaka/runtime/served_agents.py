@@ -257,7 +257,7 @@ def _answer_of(response: Response) -> ToolOutcome:
     }  # fmt: skip
     if response.output is not None:
         value["output"] = msgspec.to_builtins(response.output)
-    notes = f"session_id: {response.session_id}"
+    notes = f"\nsession_id: {response.session_id}"
     if response.stop == "limit":
         notes += f"\nThe turn has reached its limit ({response.limit}); the answer may be incomplete."
     return ToolOutcome(session=response.session_id, content=(Text(text=response.text), Text(text=notes)), value=value)

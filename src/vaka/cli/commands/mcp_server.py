@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,8 @@ async def _serve(
 ) -> None:
     governing = next((agent for agent in agents.values() if is_coding_agent(agent.instructions)), None)
     first = next(iter(agents.values()))
-    async with runtime_from_settings(settings, governing or first, quiet=True, ask=settings["ask"] or "suspend") as (
-        runtime
-    ):
-        store = absolute_store_url(Path.cwd(), flags["store"]) if flags["store"] else ""
-
-        def hint(row: PendingDecision) -> str:
-            return decision_hint(describe_decision(row), store)
-
+    ask, hint = settings["ask"] or "suspend", _hint_for(settings, flags["store"])
+    async with runtime_from_settings(settings, governing or first, quiet=True, ask=ask) as runtime:
         turns = ServedTurns(runtime, hint)
         tools: list[ServedTool] = []
         for name, agent in agents.items():
@@ -111,6 +105,19 @@ async def _serve(
             await serve_lines(server, StdinReader().read_bounded, write_line_unblocked)
         finally:
             await turns.close()
+
+
+def _hint_for(settings: Settings, store: str | None) -> Callable[[PendingDecision], str]:
+    """Return the function that describes an open decision in one line, with the command that takes it."""
+    place = absolute_store_url(Path.cwd(), store) if store else ""
+
+    def describe(row: PendingDecision) -> str:
+        decision = describe_decision(row)
+        if settings["store"] == "memory:":  # no other process can see it
+            return f"{decision['summary']} (only this client can decide it, by a form; or allow it with --allow)"
+        return decision_hint(decision, place)
+
+    return describe
 
 
 def _exposed_tools(turns: ServedTurns, agent: Agent, names: Sequence[str]) -> list[ServedToolCall]:
