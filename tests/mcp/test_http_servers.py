@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import vaka
+from tests.cli.chat.chat_in_process import chat_in_process
 from tests.mcp.http_servers import ForgetfulServer, TokenServer, library_server, serving
 from tests.mcp.test_servers_in_turns import answering, bodies, offered
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
@@ -50,6 +51,20 @@ async def test_a_server_of_the_newest_protocol_is_used_with_all_it_has() -> None
     first = model.prompts[0].messages[0]
     assert isinstance(first, UserMessage)
     assert first.content == (Text(text="Say something very kind to Ada."),)
+
+
+async def test_a_prompt_of_a_server_is_a_command_of_the_chat() -> None:
+    model = ScriptedModel(say("Hello, Ada."))
+    async with (
+        serving(library_server().streamable_http_app()) as url,
+        runtime(mcp={"lib": {"url": f"{url}/mcp"}}, agent=agent(model)) as rt,
+        chat_in_process(rt) as chat,
+    ):
+        await chat.say("/mcp__lib__greet Ada")
+        await chat.expect("Hello, Ada.")
+    first = model.prompts[0].messages[0]
+    assert isinstance(first, UserMessage)
+    assert first.content == (Text(text="Say something kind to Ada."),)
 
 
 async def test_a_server_of_the_older_transport_is_found_behind_the_type_http() -> None:

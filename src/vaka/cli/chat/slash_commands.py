@@ -74,7 +74,8 @@ class SlashCommands:
     async def run(self, text: str) -> None:
         """Run a command. Raises ``UsageError`` for an unknown one."""
         name, _, argument = text.strip().partition(" ")
-        if name in self._chat.settings.project_commands and name not in self._commands:
+        is_prompt = name.startswith("mcp__")  # of an MCP server
+        if name not in self._commands and (is_prompt or name in self._chat.settings.project_commands):
             await self._chat.session.send(f"/{text}", on_busy="queue", model=self._chat.model)
             return
         begun = [command for command in self._commands if command.startswith(name)]
