@@ -74,6 +74,15 @@ def library_server() -> MCPServer:
     return server
 
 
+class _BrokenResponse(Response):
+    """A response whose connection ends before its body."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{", "more_body": False})
+
+
 class TokenServer:
     """A server that wants an access token, with the endpoint that gives it to a program."""
 
@@ -144,8 +153,11 @@ class ForgetfulServer:
             schema: dict[str, Any] = {"type": "object", "properties": {}}
             hints = {"readOnlyHint": True}
             safe = {"name": "look", "inputSchema": schema, "annotations": hints}
-            return self._answer(id, {"tools": [safe, {"name": "act", "inputSchema": schema}]})
+            others = [{"name": name, "inputSchema": schema} for name in ("act", "drop")]
+            return self._answer(id, {"tools": [safe, *others]})
         self.calls.append(message["params"]["name"])
+        if self.calls[-1] == "drop":
+            return _BrokenResponse()
         return self._answer(id, {"content": [{"type": "text", "text": f"session {self.opened}"}]})
 
     def _answer(self, id: Any, result: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

@@ -89,7 +89,16 @@ async def test_an_expired_session_is_opened_again_and_only_a_safe_call_is_repeat
         server.forget()
         return "forgotten"
 
-    names = ["mcp__f__act", "forget", "mcp__f__look", "forget", "mcp__f__act", "mcp__f__act"]
+    names = [
+        "mcp__f__act",
+        "forget",
+        "mcp__f__look",
+        "forget",
+        "mcp__f__act",
+        "mcp__f__act",
+        "mcp__f__drop",
+        "mcp__f__act",
+    ]
     model = ScriptedModel(*(call(name) for name in names), say("Done."))
     store = MemoryStore()
     async with serving(server.app) as url:
@@ -101,8 +110,10 @@ async def test_an_expired_session_is_opened_again_and_only_a_safe_call_is_repeat
     assert texts == [
         "session 1", "session 2",
         "mcp__f__act: the server has ended the session, the call was not repeated", "session 3",
+        "mcp__f__drop: the connection ended, the call was not repeated; verify whether it happened before you repeat it",
+        "session 4",
     ]  # fmt: skip
-    assert server.calls == ["act", "look", "act"]
+    assert server.calls == ["act", "look", "act", "drop", "act"]
     assert {headers.get("x-key") for headers in server.headers} == {"the key"}
 
 
