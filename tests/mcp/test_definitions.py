@@ -198,3 +198,16 @@ def test_a_name_is_listed_as_written_and_made_plain_for_tools() -> None:
     assert tool_part("_a_") == "a"
     assert tool_part("天气").startswith("server_")
     assert tool_part("天气") != tool_part("時計")
+
+
+def test_hostile_texts_neither_crash_nor_take_long() -> None:
+    nested = read_one({"command": "${A:-" * 20_000 + "}" * 20_000})
+    assert nested.refusal == "command has a default within more than 10 others"
+    deep: Any = []
+    for _ in range(2_000):
+        deep = [deep]
+    assert read_one({"command": "run", "env": {"A": deep}}).env == {"A": ""}
+    entry = {"command": "a\ud800", "args": ["\udcff"], "env": {"\ud800": "x"}, "\ud801": 1}
+    (server,) = read({"mcpServers": {"\ud800": entry}}).servers
+    texts = (server.name, server.command, *server.args, *server.env, *server.problems)
+    assert [text.encode() for text in texts], "the log cannot have lone surrogates"

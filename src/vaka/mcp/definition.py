@@ -10,10 +10,14 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
+from vaka.core.types.message import replace_surrogates
+
 Transport = Literal["stdio", "http", "sse"]
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that a server has to answer the first request."""
+MAX_DEFAULTS = 10
+"""How deep defaults of variables may have variables with defaults."""
 
 _TRANSPORTS: Mapping[str, Transport] = {
     "stdio": "stdio", "local": "stdio", "command": "stdio", "http": "http", "https": "http", "streamable": "http",
@@ -128,9 +132,7 @@ def parse_servers(
     entries with names, or specification strings such as ``stdio://command arguments`` and ``https://host/mcp``.
     ``environment`` has the values of ``${NAME}`` and ``${NAME:-default}``.
     """
-    problems: list[str] = []
-    servers: list[McpServer] = []
-    taken: set[str] = set()
+    problems, servers, taken = list[str](), list[McpServer](), set[str]()
     for name, entry, reason in _find_entries(document, f"{origin}: ", problems):
         server = _EntryReader(name, origin, {} if environment is None else environment).read(entry)
         server = replace(server, name=_distinct(server.name, taken))
@@ -178,9 +180,8 @@ def _wrapped_entries(table: Mapping[str, object]) -> dict[str, object]:
     """Return the maps or lists of servers in a document, by their keys."""
     inner = _as_table(table.get("mcp")) or {}
     found = {"mcp": inner["servers"]} if "servers" in inner else {}
+    found |= {"mcpServers": table["mcpServers"]} if "mcpServers" in table else {}
     others = [key for key in ("mcp_servers", "servers") if isinstance(table.get(key), dict | list)]
-    if "mcpServers" in table:
-        found["mcpServers"] = table["mcpServers"]
     return found | {key: table[key] for key in others if not is_entry(table[key])}
 
 
@@ -212,7 +213,7 @@ class _EntryReader:
     """Reads the entry of one server."""
 
     def __init__(self, name: str, origin: str, environment: Mapping[str, str]) -> None:
-        self._name, self._origin, self._environment = name, origin, environment
+        self._name, self._origin, self._environment = replace_surrogates(name), origin, environment
         self._problems: list[str] = []
         self._refusal = ""
 
@@ -242,8 +243,8 @@ class _EntryReader:
         if fields.get("disabled") is True or fields.get("enabled") is False:
             self._refuse("its entry disables it", problem=False)
         self._check_name(name)
-        problems = tuple(f"{self._origin}: {name}: {problem}" for problem in self._problems)
-        return replace(server, refusal=self._refusal, problems=problems)
+        problems = tuple(replace_surrogates(f"{self._origin}: {name}: {problem}") for problem in self._problems)
+        return replace(server, refusal=replace_surrogates(self._refusal), problems=problems)
 
     def _name_fields(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields by their names; report the keys that are not known."""
@@ -292,8 +293,8 @@ class _EntryReader:
         first, _, rest = _as_text(command).strip().partition(" ")
         if rest and not args and (not re.search(r"[/\\]", first) or re.search(r"(?:^|\s)-", rest)):
             self._problems.append("the command has arguments in it, which belong into args")
-            words = tuple(self._expand("command", word) for word in self._split(_as_text(command)))
-            return self._expand_home(words[0]), words[1:]
+            text, *more = (self._expand("command", word) for word in self._split(_as_text(command)))
+            args = tuple(more)
         return self._expand_home(text), args
 
     def _read_args(self, value: object) -> tuple[str, ...]:
@@ -344,11 +345,10 @@ class _EntryReader:
 
     def _read_pairs(self, key: str, value: object) -> dict[str, str]:
         """Return variables or headers: a map, or a list of ``NAME=value`` or ``Name: value``."""
-        separator = "=" if key == "env" else ":"
         if isinstance(value, list):
             self._problems.append(f"{key} is a list; expected an object")
-            texts = [_as_text(item) for item in cast("list[object]", value)]
-            value = {name.strip(): text.strip() for name, _, text in (item.partition(separator) for item in texts)}
+            pairs = [_as_text(item).partition("=" if key == "env" else ":") for item in cast("list[object]", value)]
+            value = {name.strip(): text.strip() for name, _, text in pairs}
         table = _as_table(value)
         if table is None:
             if value is not None:
@@ -357,7 +357,8 @@ class _EntryReader:
         for name, item in table.items():
             if item is None:
                 self._problems.append(f"{key}.{name} is null and left out")
-        return {name: self._expand(f"{key}.{name}", _as_text(item)) for name, item in table.items() if item is not None}
+        present = {replace_surrogates(name): _as_text(item) for name, item in table.items() if item is not None}
+        return {name: self._expand(f"{key}.{name}", text) for name, text in present.items()}
 
     def _read_oauth(self, value: object) -> dict[str, str]:
         found = self._read_pairs("oauth", value)
@@ -383,10 +384,10 @@ class _EntryReader:
             number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
         except (ValueError, OverflowError):
             number = None
-        if value is not None and (number is None or not 0 <= number < float("inf")):
-            self._problems.append(f"{key} {value!r} is not a number of zero or more; the default holds")
-            return None
-        return number or None
+        if value is None or (number is not None and 0 <= number < float("inf")):
+            return number or None
+        self._problems.append(f"{key} {value!r} is not a number of zero or more; the default holds")
+        return None
 
     def _read_tools(self, fields: Mapping[str, Any], key: str) -> tuple[str, ...]:
         value = fields.get(key)
@@ -423,10 +424,12 @@ class _EntryReader:
         home = self._environment.get("HOME", "")
         return home + path[1:] if home and path.startswith("~/") else path
 
-    def _expand(self, where: str, text: str) -> str:
+    def _expand(self, where: str, text: str, depth: int = 0) -> str:
         """Replace ``${NAME}`` and ``${NAME:-default}``; a variable that is not set keeps the server from starting."""
-        pieces: list[str] = []
-        at = 0
+        pieces, at = list[str](), 0
+        if depth == MAX_DEFAULTS:
+            self._refuse(f"{where} has a default within more than {MAX_DEFAULTS} others")
+            return ""
         while (start := text.find("${", at)) >= 0:
             end = _closing_brace(text, start)
             if end < 0:
@@ -435,12 +438,12 @@ class _EntryReader:
             name, has_default, default = text[start + 2 : end].partition(":-")
             value = self._environment.get(name) or self._environment.get(name.removeprefix("env:"))
             if not value and has_default:
-                value = self._expand(where, default)
+                value = self._expand(where, default, depth + 1)
             elif value is None and name not in self._environment:
                 self._refuse(f"the variable {name} of {where} is not set")
             pieces += [text[at:start], value or ""]
             at = end + 1
-        return "".join([*pieces, text[at:]])
+        return replace_surrogates("".join([*pieces, text[at:]]))
 
     def _refuse(self, reason: str, *, problem: bool = True) -> None:
         self._refusal = self._refusal or reason
@@ -490,7 +493,12 @@ def _as_table(value: object) -> dict[str, Any] | None:
 
 def _as_text(value: object) -> str:
     """Return a value as an environment variable has it: numbers and booleans as JSON writes them."""
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return ""
 
 
 def _kind_of(value: object) -> str:

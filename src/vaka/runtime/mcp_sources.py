@@ -81,7 +81,7 @@ def servers_in_force(
     approval = _Approval(files, finder.project_state, trusted=trusted, exclusive=finder.exclusive)
     variables = {**settings_env(files), "CLAUDE_PROJECT_DIR": str(finder.root), **context.environ}
     groups: list[list[McpServer]] = []
-    counting: list[McpServer] = []
+    counting: dict[str, McpServer] = {}
     for source in reversed(sources):
         parsed = parse_servers(source.document, origin=source.origin, environment={**variables, **source.variables})
         finder.problems += parsed.problems
@@ -92,7 +92,7 @@ def servers_in_force(
                 groups[-1].append(replace(server, refusal=refusal))
                 continue
             groups[-1].append(server.refuse(_find_collision(server, counting)))
-            counting.append(server)
+            counting.setdefault(server.tool_prefix, server)
     servers = tuple(server for group in reversed(groups) for server in group)
     return ParsedServers(servers, tuple(dict.fromkeys((*finder.problems, *approval.problems))))
 
@@ -118,14 +118,14 @@ def _place_server(server: McpServer, source: _Source) -> McpServer:
     return replace(server, name=name, cwd=folder if server.transport == "stdio" else "")
 
 
-def _find_collision(server: McpServer, stronger: Sequence[McpServer]) -> str:
+def _find_collision(server: McpServer, stronger: Mapping[str, McpServer]) -> str:
     """Return why a server is not started beside stronger ones: the names of their tools would be the same."""
-    for other in stronger:
-        if other.name == server.name:
-            return f"{other.origin} has a server of this name, which counts"
-        if other.tool_prefix == server.tool_prefix:
-            return f"its tools would have the names of those of {other.name!r} ({other.origin})"
-    return ""
+    other = stronger.get(server.tool_prefix)
+    if other is None:
+        return ""
+    if other.name == server.name:
+        return f"{other.origin} has a server of this name, which counts"
+    return f"its tools would have the names of those of {other.name!r} ({other.origin})"
 
 
 class _SourceFinder:

@@ -25,6 +25,7 @@ from vaka.cli.render import as_printable, print_json, print_table
 from vaka.config.documents import parse_json, suggest
 from vaka.config.settings import Settings
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
+from vaka.core.types.message import replace_surrogates
 from vaka.mcp.client import McpConnection
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_part
 from vaka.mcp.stdio import process_starter
@@ -36,6 +37,8 @@ from vaka.runtime.sandboxed_programs import sandboxed_servers
 from vaka.sandbox.sensitive import scrub_environment
 
 MASK = "***"
+MAX_WORD = 1000
+"""Characters of an argument or address that are shown."""
 
 _file_options = options.group_options(
     options.server_options,
@@ -304,11 +307,12 @@ def describe_server(server: McpServer) -> dict[str, Any]:
         words = _mask_words((written.command, *written.args))
         shown |= {"command": words[0], "args": words[1:], "env": _mask_values(written.env), "cwd": server.cwd}
     else:
-        shown |= {"url": _mask_text(written.url), "headers": _mask_values(written.headers)}
+        shown |= {"url": _mask_text(written.url[:MAX_WORD]), "headers": _mask_values(written.headers)}
     shown |= {
         "timeout": server.connect_timeout, "tool_timeout": server.tool_timeout, "required": server.required,
-        "enabled_tools": server.enabled_tools, "disabled_tools": server.disabled_tools,
-        "tool_prefix": server.tool_prefix, "origin": server.origin, "approved": server.approved,
+        "enabled_tools": [replace_surrogates(tool) for tool in server.enabled_tools],
+        "disabled_tools": [replace_surrogates(tool) for tool in server.disabled_tools],
+        "tool_prefix": server.tool_prefix, "origin": replace_surrogates(server.origin), "approved": server.approved,
         "reason": server.refusal, "warnings": server.problems,
     }  # fmt: skip
     return shown
@@ -331,6 +335,7 @@ def _mask_values(values: Mapping[str, str]) -> dict[str, str]:
 def _mask_words(words: Sequence[str]) -> list[str]:
     """Return a command line without the values of options that are named like secrets."""
     shown: list[str] = []
+    words = [word if len(word) <= MAX_WORD else f"{word[:MAX_WORD]}…" for word in words]
     for before, word in zip(("", *words), words, strict=False):
         named = _NAMED_VALUE.fullmatch(word)
         if named is not None:
