@@ -164,7 +164,9 @@ def test_old_sessions_are_collected(kept: Shell) -> None:
 
 def test_deleting_without_a_terminal_needs_yes(kept: Shell) -> None:
     assert kept.vaka("sessions", "delete", "sums").code == 2
+    transcript = kept.write_file("data/vaka/transcripts/sums.jsonl", "{}")
     assert kept.vaka("sessions", "delete", "sums", "--yes").err == "deleted sums\n"
+    assert not transcript.exists()
     assert kept.vaka("sessions", "show", "sums").code == 2
 
 

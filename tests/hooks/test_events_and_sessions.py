@@ -11,6 +11,7 @@ import pytest
 import vaka
 from tests.hooks.hook_fixtures import RECORD, decides, look, payloads, prints, run_with_hooks
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from vaka.core.types.ids import SessionId
 from vaka.core.types.monitor import McpChanged
 from vaka.hooks import EVENTS, Hook, HookEngine, HookSettings, make_middleware
 from vaka.hooks.transcript import Transcripts
@@ -181,6 +182,33 @@ async def test_two_sessions_with_similar_names_have_different_transcripts(tmp_pa
     paths = [files.path_of(name) for name in names] + [files.path_of(names[0], ("agent-1",))]
     assert len({*paths, files.path_of("s", ("agent-1",))}) == len(paths) + 1  # type: ignore[arg-type]  # a session id
     assert all(path.is_relative_to(tmp_path) and ".." not in path.parts for path in paths)
+
+
+async def test_the_hooks_of_calls_at_the_same_time_find_each_line_once_in_the_transcript(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"transcript_folder": str(tmp_path / "t")}
+    model = ScriptedModel(calls(*(call("look", at=str(number)) for number in range(6))), say("done"))
+    await run_with_hooks(tmp_path, model, Hook(event="PostToolUse", command="true"), **options)
+    lines = [json.loads(line) for line in (tmp_path / "t/s.jsonl").read_text().splitlines()]
+    assert len(lines) == len({line["seq"] for line in lines})
+    # Another log with the same session id, as in another store, begins its own transcript.
+    await run_with_hooks(tmp_path, ScriptedModel(say("other")), Hook(event="Stop", command="true"), **options)
+    lines = [json.loads(line) for line in (tmp_path / "t/s.jsonl").read_text().splitlines()]
+    texts = [line["message"]["content"][0].get("text") for line in lines]
+    assert texts == ["Go.", "other"]
+
+
+async def test_a_temporary_transcript_is_removed_with_the_runtime_and_a_deleted_one_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    hooks = (Hook(event="Stop", command=RECORD), Hook(event="SessionStart", command="true"))
+    await run_with_hooks(tmp_path, ScriptedModel(say("done")), *hooks)
+    [payload] = payloads(tmp_path)
+    assert not Path(payload["transcript_path"]).parent.exists()
+    folder = tmp_path / "t"
+    await run_with_hooks(tmp_path, ScriptedModel(say("done")), *hooks, transcript_folder=str(folder))
+    assert {file.name for file in folder.iterdir()} == {"s.jsonl", "s.env"}
+    Transcripts(str(folder), "").delete(SessionId("s"))
+    assert list(folder.iterdir()) == []
 
 
 async def test_variables_of_a_session_start_hook_reach_later_commands(tmp_path: Path) -> None:

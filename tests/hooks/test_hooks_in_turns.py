@@ -212,7 +212,8 @@ async def test_hooks_of_the_runtime_govern_child_agents_and_see_them_begin_and_e
     refuse = Hook(event="PreToolUse", matcher="look", command="echo 'not there' >&2; exit 2")
     child = agent(ScriptedModel(agents={"child": [call("look"), say("child done")]}), look, name="child")
     model = ScriptedModel(call("child", prompt="Look."), say("done"))
-    log, _ = await run_with_hooks(tmp_path, model, *hooks, refuse, tools=(child,))
+    kept = str(tmp_path / "transcripts")
+    log, _ = await run_with_hooks(tmp_path, model, *hooks, refuse, tools=(child,), transcript_folder=kept)
     assert "not there" in {result.text for result in results_by_call(log).values()}
     started, stopped = payloads(tmp_path)
     assert (started["hook_event_name"], started["agent_type"], started["prompt"]) == ("SubagentStart", "child", "Look.")

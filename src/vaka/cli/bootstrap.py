@@ -189,10 +189,15 @@ def _further_file_of(settings: Settings) -> str | None:
     return settings.claude_file or None
 
 
+def transcript_folder() -> Path:
+    """Return the folder of the transcripts that hooks read."""
+    return data_folder(os.environ, config_context().home) / "transcripts"
+
+
 def hook_options(settings: Settings) -> dict[str, Any]:
     """Return the hooks of settings files and plugins as options of a runtime. Prints notes."""
     context, files = config_context(), claude_files_of(settings)
-    options = {"transcript_folder": str(data_folder(os.environ, context.home) / "transcripts")}
+    options = {"transcript_folder": str(transcript_folder())}
     may_have = bool(settings.plugin_dirs) or may_have_plugins(context)
     if not may_have and not any("hooks" in file.document for file in files):
         return options

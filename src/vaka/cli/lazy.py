@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.store import PendingDecision, SessionInfo
     from vaka.core.types.message import Part
     from vaka.hooks.definition import ParsedHooks
+    from vaka.hooks.transcript import Transcripts
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer, ParsedServers
     from vaka.runtime.runtime import Runtime
@@ -137,6 +138,12 @@ def explain_missing_servers(servers: "Sequence[McpServer]") -> list[str]:
     from vaka.runtime.mcp_sources import explain_missing_servers as explain
 
     return explain(servers)
+
+
+def transcripts() -> "type[Transcripts]":
+    from vaka.hooks.transcript import Transcripts
+
+    return Transcripts
 
 
 def hooks_in_force() -> "Callable[..., ParsedHooks]":

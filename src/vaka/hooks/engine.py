@@ -191,6 +191,7 @@ class HookEngine:
         ended = await asyncio.gather(*map(end, list(self._sessions)), return_exceptions=True)
         while self._tasks:
             await asyncio.wait(self._tasks)
+        self.transcripts.close()
         for error in ended:
             if error is not None:
                 raise error

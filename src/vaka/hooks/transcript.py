@@ -1,7 +1,9 @@
 """The transcript of an agent as a JSONL file for hooks: one line for each message, call and result of its log."""
 
+import asyncio
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -33,8 +35,7 @@ class Transcripts:
     def __init__(self, folder: str, cwd: str) -> None:
         """``folder`` is created when it is needed; ``""`` stands for a new temporary one."""
         self._given_folder, self._cwd = folder, cwd
-        self._written: dict[SessionId, dict[Path, int]] = {}
-        """The seq of the last event of each transcript."""
+        self._written: dict[SessionId, _WrittenFiles] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -53,26 +54,45 @@ class Transcripts:
 
     async def flush(self, store: Store, session: SessionId, agent: AgentPath = ()) -> Path:
         """Write what the log has and the transcript has not, and return its file."""
-        path, written = self.path_of(session, agent), self._written.setdefault(session, {})
-        after = written.get(path)
+        path, written = self.path_of(session, agent), self._written.setdefault(session, _WrittenFiles())
+        async with written.lock:  # hooks of two calls may run at the same time
+            return await self._write_new(store, session, agent, path, written.last_seqs)
+
+    async def _write_new(
+        self, store: Store, session: SessionId, agent: AgentPath, path: Path, last_seqs: dict[Path, int]
+    ) -> Path:
+        after = last_seqs.get(path)
         if after is None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            after = _last_seq_of(path)
+            after = await _find_end(store, session, path)
         lines: list[bytes] = []
         async with aclosing(store.events.read(session, after=after)) as events:
             async for event in events:
                 after = event.seq
                 lines += [msgspec.json.encode(line) + b"\n" for line in self._lines_of(event, agent)]
-        if lines or not path.exists():
+        if lines or path not in last_seqs:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "ab") as file:
                 file.writelines(lines)
-        written[path] = after
+        last_seqs[path] = after
         return path
 
     def forget(self, session: SessionId) -> None:
         """Drop what is known about the files of a session; the next ``flush`` reads their last lines again."""
         self._written.pop(session, None)
+
+    def delete(self, session: SessionId) -> None:
+        """Remove the files of a session."""
+        self.forget(session)
+        path = self.path_of(session)
+        path.unlink(missing_ok=True)
+        for folder in (path.with_suffix(".agents"), self._env_folder(session)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove the folder if it is a temporary one."""
+        if not self._given_folder and "folder" in self.__dict__:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def new_env_file(self, session: SessionId, command: str) -> Path:
         """Return a path for the variables that a command of ``SessionStart`` may set; there is no such file yet."""
@@ -138,23 +158,42 @@ def _blocks_of(content: Content) -> list[dict[str, Any]]:
     return blocks
 
 
-def _last_seq_of(path: Path) -> int:
-    """Return the seq of the last line of a transcript; one that cannot be continued is emptied."""
+class _WrittenFiles:
+    """The transcripts of one session."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.last_seqs: dict[Path, int] = {}
+        """The seq of the last event of each file."""
+
+
+async def _find_end(store: Store, session: SessionId, path: Path) -> int:
+    """Return the seq up to which a file has the log; a file of another log, or one that is damaged, is emptied."""
+    last = _read_last_line(path)
+    seq = last.get("seq")
+    if isinstance(seq, int) and seq > 0:
+        async with aclosing(store.events.read(session, after=seq - 1, upto=seq)) as events:
+            async for event in events:
+                if event.ts == last.get("timestamp"):
+                    return seq
+    if last:
+        os.truncate(path, 0)
+    return 0
+
+
+def _read_last_line(path: Path) -> dict[str, Any]:
+    """Return the last line of a file and remove what follows it; a file without a line is emptied."""
     try:
         with path.open("rb+") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TAIL_BYTES, 0))
             tail = file.read()
-            whole = tail[: tail.rfind(b"\n") + 1].splitlines()
-            if whole:
-                try:
-                    seq = msgspec.json.decode(whole[-1])["seq"]
-                    file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
-                except (msgspec.DecodeError, KeyError, TypeError):
-                    seq = 0
-                if isinstance(seq, int) and seq > 0:
-                    return seq
-            file.truncate(0)
+            end = tail.rfind(b"\n") + 1
+            try:
+                last = msgspec.json.decode(tail[:end].rstrip(b"\n").rpartition(b"\n")[2], type=dict[str, Any])
+            except msgspec.DecodeError:
+                last, end = dict[str, Any](), len(tail) - size
+            file.truncate(size - len(tail) + end)
     except FileNotFoundError:
-        return 0
-    return 0
+        return {}
+    return last

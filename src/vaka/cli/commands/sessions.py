@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import find_session, load_flag_settings, with_runtime
+from vaka.cli import lazy, options
+from vaka.cli.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
 from vaka.cli.turn.session_record import (
@@ -383,6 +383,7 @@ def delete(session: str, yes: bool, **flags: Any) -> None:
             raise UsageError("deleting cannot be undone; add --yes to do it without a terminal")
         click.confirm(f"Delete session {as_printable(session)} for good?", abort=True, err=True)
     with_runtime(flags, lambda runtime: runtime.store.sessions.delete(SessionId(session)))
+    lazy.transcripts()(str(transcript_folder()), "").delete(SessionId(session))
     click.echo(f"deleted {as_printable(session)}", err=True)
 
 
