@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tests.cli.shell import Shell
+from vaka.config.claude_keys import check_document
 from vaka.config.claude_settings import parse_document, parse_permission_layer
 from vaka.policy.decision import MODE_DECISIONS, MODES
 from vaka.policy.paths import PathAnchors
@@ -39,9 +40,9 @@ def test_the_table_of_modes_in_the_guide_is_the_one_in_force() -> None:
 
 def test_the_settings_in_the_guide_are_valid() -> None:
     (document,) = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    notes: list[str] = []
-    layer = parse_permission_layer(parse_document(document, "guide"), "user", notes=notes)
-    assert (notes, layer.mode, layer.no_bypass, len(layer.deny)) == ([], "acceptEdits", True, 3)
+    settings = parse_document(document, "guide")
+    layer = parse_permission_layer(settings, "user")
+    assert (check_document(settings), layer.mode, layer.no_bypass, len(layer.deny)) == ([], "acceptEdits", True, 3)
 
 
 def test_the_commands_in_the_guide_print_what_it_shows(tmp_path: Path) -> None:
