@@ -187,7 +187,9 @@ async def test_two_sessions_with_similar_names_have_different_transcripts(tmp_pa
 async def test_the_hooks_of_calls_at_the_same_time_find_each_line_once_in_the_transcript(tmp_path: Path) -> None:
     options: dict[str, Any] = {"transcript_folder": str(tmp_path / "t")}
     model = ScriptedModel(calls(*(call("look", at=str(number)) for number in range(6))), say("done"))
-    await run_with_hooks(tmp_path, model, Hook(event="PostToolUse", command="true"), **options)
+    hook = Hook(event="PostToolUse", command="true")
+    async with vaka.Runtime(store=f"sqlite:///{tmp_path}/log.db", cwd=str(tmp_path), hooks=[hook], **options) as rt:
+        await (await rt.open(agent(model, look), id="s")).run("Go.")
     lines = [json.loads(line) for line in (tmp_path / "t/s.jsonl").read_text().splitlines()]
     assert len(lines) == len({line["seq"] for line in lines})
     # Another log with the same session id, as in another store, begins its own transcript.
