@@ -11,13 +11,12 @@ from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 from vaka.core.types.message import replace_surrogates
+from vaka.mcp.references import expand_references
 
 Transport = Literal["stdio", "http", "sse"]
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that a server has to answer the first request."""
-MAX_DEFAULTS = 10
-"""How deep defaults of variables may have variables with defaults."""
 
 _TRANSPORTS: Mapping[str, Transport] = {
     "stdio": "stdio", "local": "stdio", "command": "stdio", "http": "http", "https": "http", "streamable": "http",
@@ -424,26 +423,14 @@ class _EntryReader:
         home = self._environment.get("HOME", "")
         return home + path[1:] if home and path.startswith("~/") else path
 
-    def _expand(self, where: str, text: str, depth: int = 0) -> str:
-        """Replace ``${NAME}`` and ``${NAME:-default}``; a variable that is not set keeps the server from starting."""
-        pieces, at = list[str](), 0
-        if depth == MAX_DEFAULTS:
-            self._refuse(f"{where} has a default within more than {MAX_DEFAULTS} others")
-            return ""
-        while (start := text.find("${", at)) >= 0:
-            end = _closing_brace(text, start)
-            if end < 0:
-                self._problems.append(f"{where} has '${{' without '}}'; it stays as it is")
-                break
-            name, has_default, default = text[start + 2 : end].partition(":-")
-            value = self._environment.get(name) or self._environment.get(name.removeprefix("env:"))
-            if not value and has_default:
-                value = self._expand(where, default, depth + 1)
-            elif value is None and name not in self._environment:
-                self._refuse(f"the variable {name} of {where} is not set")
-            pieces += [text[at:start], value or ""]
-            at = end + 1
-        return replace_surrogates("".join([*pieces, text[at:]]))
+    def _expand(self, where: str, text: str) -> str:
+        """Replace references; a variable that is not set keeps the server from starting."""
+        expanded, missing, problem = expand_references(text, self._environment)
+        for name in missing:
+            self._refuse(f"the variable {name} of {where} is not set")
+        if problem:
+            self._problems.append(f"{where} {problem}")
+        return expanded
 
     def _refuse(self, reason: str, *, problem: bool = True) -> None:
         self._refusal = self._refusal or reason
@@ -456,16 +443,6 @@ def _flatten(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         inner = _as_table(value) if key == "transport" else None
         yield from inner.items() if inner is not None else ((key, value),)
-
-
-def _closing_brace(text: str, start: int) -> int:
-    """Return the index of the brace that closes the one of ``${`` at ``start``, -1 for none."""
-    depth = 0
-    for match in re.compile(r"\$\{|\}").finditer(text, start):
-        depth += 1 if match[0] == "${" else -1
-        if depth == 0:
-            return match.start()
-    return -1
 
 
 def _default_name(command: str, args: tuple[str, ...], url: str) -> str:
