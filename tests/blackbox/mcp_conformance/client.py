@@ -31,11 +31,23 @@ def arguments_for(spec: ToolSpec) -> dict[str, Any]:
     return {name: VALUES.get(field.get("type", "string"), "text") for name, field in fields.items()}
 
 
+CREDENTIALS = {
+    "client_id": "clientId", "client_secret": "clientSecret", "private_key_pem": "privateKey",
+    "signing_algorithm": "algorithm",
+}  # fmt: skip
+"""What a scenario gives to log in with, and the keys of a server's definition."""
+
+
+def read_context() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    return found
+
+
 def choose_calls(specs: dict[str, ToolSpec]) -> list[tuple[str, dict[str, Any]]]:
     """Return the calls of a scenario; a tool that echoes a schema gets that of the tool beside it."""
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    if context.get("toolCalls"):
-        return [(call["name"], call["arguments"]) for call in context["toolCalls"] if call["name"] in specs]
+    given = read_context().get("toolCalls")
+    if given:
+        return [(call["name"], call["arguments"]) for call in given if call["name"] in specs]
     if ECHO in specs:
         return [(ECHO, {"schema": spec.parameters}) for name, spec in specs.items() if name != ECHO]
     return [(name, arguments_for(spec)) for name, spec in specs.items()]
@@ -62,7 +74,9 @@ async def accept_defaults(runtime: Runtime, session: str) -> None:
 
 async def main(url: str) -> None:
     agent = vaka.Agent("client", model=FunctionModel(answer))
-    servers = {"suite": {"type": "http", "url": url, "required": True}}
+    oauth = {CREDENTIALS[name]: value for name, value in read_context().items() if name in CREDENTIALS}
+    definition: dict[str, Any] = {"type": "http", "url": url, "required": True}
+    servers = {"suite": definition | ({"oauth": oauth} if oauth else {})}
     async with vaka.Runtime(store="memory:", mcp=servers, allow=["mcp__suite"], ask="wait", agent=agent) as runtime:
         session = await runtime.open(id="conformance")
         person = asyncio.create_task(accept_defaults(runtime, session.id))
