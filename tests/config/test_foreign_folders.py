@@ -158,9 +158,12 @@ def test_marketplaces_and_plugins_without_manifest_bring_their_parts_once(tmp_pa
         '{"name": "docs", "source": "./", "strict": false, "skills": ["./skills/pdf", "../outside"]},'
         '{"name": "kit", "source": "./plugins/kit"}, {"name": "single", "source": "./single"},'
         '{"name": "gone", "source": "./gone"}, {"name": "out", "source": "../.."},'
-        '{"name": "far", "source": {"source": "github", "repo": "a/b"}}, 7]}',
+        '{"name": "far", "source": {"source": "github", "repo": "a/b"}}, 7,'
+        '{"name": "farther", "source": "github:a/b"}]}',
     )
     write(tmp_path / "bare/commands/hello.md", "Hello.")
+    write(tmp_path / "market/plugins/kit/inner/.claude-plugin/plugin.json", '{"name": "inner"}')
+    write(tmp_path / "market/plugins/kit/inner/commands/no.md", "Of another plugin.")
     problems: list[str] = []
     found = load_components([], find_plugins([tmp_path / "market", tmp_path / "bare"], problems))
     assert names_of(found) == {
@@ -171,7 +174,7 @@ def test_marketplaces_and_plugins_without_manifest_bring_their_parts_once(tmp_pa
     texts = "\n".join([*problems, *found.problems])
     for text in (
         "2 plugins are left out, since their source is not a folder here: plugins[3] './gone', plugins[4] '../..'",
-        "2 plugins are left out, since they are not in this folder: far",
+        "3 plugins are left out, since they are not in this folder: far, plugins[6], farther",
         "'../outside' leads out of the plugin", "plugin.json:1: not JSON",
     ):  # fmt: skip
         assert text in texts, (text, texts)

@@ -1,6 +1,7 @@
 """Plugins: folders with a manifest, marketplaces that list such folders, and what Claude Code has installed."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ MAX_MANIFEST_BYTES = 4 * MAX_FILE_BYTES
 PLUGIN_FILE = Path(".claude-plugin", "plugin.json")
 MARKETPLACE_FILE = Path(".claude-plugin", "marketplace.json")
 INSTALLED_FILE = "installed_plugins.json"
+_REMOTE = re.compile(r"\w+:|git@")
 COMPONENT_KEYS = ("skills", "commands", "agents")
 """Keys of a manifest, and names of the default folders, of what a plugin brings for agents."""
 
@@ -86,7 +88,9 @@ def _find_in_folder(folder: Path, problems: list[str]) -> Iterator[Plugin]:
         yield from _read_marketplace(folder, problems)
     if is_plugin and not is_marketplace:
         yield _read_plugin(folder)
-    children = [] if is_marketplace else [path.parents[1] for path in sorted(folder.glob(f"*/{PLUGIN_FILE}"))]
+    children = (
+        [] if is_marketplace or is_plugin else [path.parents[1] for path in sorted(folder.glob(f"*/{PLUGIN_FILE}"))]
+    )
     yield from map(_read_plugin, children)
     if not (is_marketplace or is_plugin or children) and _has_parts(folder):
         yield Plugin(name=folder.resolve().name, root=folder)
@@ -110,8 +114,8 @@ def _read_marketplace(folder: Path, problems: list[str]) -> Iterator[Plugin]:
     for number, item in enumerate(cast("list[object]", items) if isinstance(items, list) else []):
         entry = _as_table(item)
         source, name = entry.get("source"), str(entry.get("name") or "")
-        if not isinstance(source, str):
-            elsewhere.append(name)
+        if not isinstance(source, str) or _REMOTE.match(source):
+            elsewhere.append(name or f"plugins[{number}]")
             continue
         root = folder / source if source.startswith(".") else base / source
         roots.add(os.path.realpath(root))
