@@ -247,6 +247,57 @@ async def test_models_of_child_agents_come_from_the_call_the_agent_the_tier_or_t
     assert any("tier 'mid' (asked for) is not in the pool" in reason for reason in selected)
 
 
+async def test_rules_name_agents_also_where_a_call_leaves_the_name_out_or_resumes_one() -> None:
+    start = call("Task", prompt="Go.", subagent_type="RUNNER")
+    first = ScriptedModel(start, say("one"), agents={"runner": [say("ran")]})
+    unnamed, named = {"prompt": "More.", "resume": "agent-1"}, {"subagent_type": "runner"}
+    second = ScriptedModel(
+        *[say("unused")] * 2,
+        calls(
+            call("Task", prompt="Go."), call("Task", **unnamed), call("Task", **unnamed, **named),
+            call("Task", **unnamed, subagent_type="general-purpose"), start,
+        ),
+        say("two"),
+    )  # fmt: skip
+    store = MemoryStore()
+    for model, deny in ((first, ()), (second, ("Task(general-purpose)", "Task(runner)"))):
+        async with runtime(store, deny=deny, permission_mode="dontAsk", allow=["Task"]) as rt:
+            await (await rt.open(agent(model, middleware=[vaka.SubAgents(RUNNER)]), id="s")).run("Go.")
+    log = await read_log(store, "s")
+    results = results_by_call(log)
+    assert results["call_1"].text.startswith("ran")
+    assert all(results[f"call_{number}"].failed for number in range(2, 7))
+    assert "name it too: subagent_type='runner'" in results["call_3"].text
+    assert event_types(log).count("subagent.started") == 1
+
+
+async def test_two_calls_can_continue_the_same_agent_at_the_same_time() -> None:
+    model = ScriptedModel(
+        call("Task", prompt="Go.", subagent_type="runner"),
+        calls(call("Task", prompt="East.", resume="agent-1"), call("Task", prompt="West.", resume="agent-1")),
+        say("done"),
+        agents={"runner": [say("ready"), say("looked"), say("looked")]},
+    )
+    await run_turns(model)
+    known = sorted(conversation(prompt) for prompt in prompts_of(model, "runner")[1:])
+    assert known == [["Go.", "ready", "East."], ["Go.", "ready", "West."]]
+
+
+async def test_an_agent_can_be_resumed_in_a_fork_of_its_session() -> None:
+    first = ScriptedModel(
+        call("Task", prompt="Go.", subagent_type="runner"), say("one"), agents={"runner": [say("ran")]}
+    )
+    again = [call("Task", prompt="More.", resume="agent-1"), say("two")]
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await (await rt.open(agent(first, middleware=[vaka.SubAgents(RUNNER)]), id="s")).run("A.")
+        fork = await rt.fork("s", id="f")
+    model = ScriptedModel(*[say("unused")] * 2, *again, agents={"runner": [say("unused"), say("more")]})
+    async with runtime(store) as rt:
+        await (await rt.open(agent(model, middleware=[vaka.SubAgents(RUNNER)]), id=str(fork))).run("B.")
+    assert conversation(prompts_of(model, "runner")[0]) == ["Go.", "ran", "More."]
+
+
 async def test_the_mode_dont_ask_refuses_what_would_need_an_approval() -> None:
     child = vaka.SubAgent(name="quiet", permission_mode="dontAsk")
     model = ScriptedModel(

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, cast
 from weakref import WeakKeyDictionary
@@ -21,7 +22,7 @@ from vaka.core.session.state import agent_key, child_name
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, InvalidInput
 from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
-from vaka.core.types.tool import Deny, InvalidArguments, ParsedArguments
+from vaka.core.types.tool import Allow, Deny, InvalidArguments, ParsedArguments
 from vaka.policy.tool_targets import builtin_name_of
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
 from vaka.tools.function import FunctionTool, ToolReturn, tool
@@ -107,7 +108,10 @@ class TaskTool(RuntimeTool):
             raise InvalidInput("the prompt of the agent is empty")
         call = cast("CallContext", context)
         past = await find_past_child(call, resume) if resume.strip() else None
-        recipe = self._recipe_for(self._find_definition(subagent_type, past), call.owner_turn, model.strip())
+        if past is not None:
+            self._check_resumed(call, past, subagent_type)
+        definition = self._find_definition(past.agent if past is not None else subagent_type)
+        recipe = self._recipe_for(definition, call.owner_turn, model.strip())
         ending = await run_subagent(context, recipe, as_content(prompt), past)
         result = child_result(context.call, recipe.name, ending)
         if ending.limit in ("depth", "children"):
@@ -115,8 +119,26 @@ class TaskTool(RuntimeTool):
         id = agent_key((*call.path, child_name(call.open_call.number)))
         return msgspec.structs.replace(result, content=(*result.content, Text(text=f"\n\n[agent id: {id}]")))
 
-    def _find_definition(self, name: str, past: PastChild | None) -> ChildAgent:
-        name = past.agent if past is not None else name.strip()
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        """Parse the arguments, with the whole name of the agent, which rules match."""
+        parsed = super().parse(raw)
+        if isinstance(parsed, ParsedArguments) and not str(parsed.value.get("resume") or "").strip():
+            with suppress(InvalidInput):  # the call itself fails then
+                definition = self._find_definition(str(parsed.value.get("subagent_type") or ""))
+                return msgspec.structs.replace(parsed, value={**parsed.value, "subagent_type": definition.name})
+        return parsed
+
+    def _check_resumed(self, call: CallContext, past: PastChild, name: str) -> None:
+        """Raise ``InvalidInput`` for another agent, and for one that the rules do not allow without its name."""
+        if name.strip() and self._find_definition(name).name != past.agent:
+            raise InvalidInput(f"the agent {agent_key(past.path)} is {past.agent!r}, not {name.strip()!r}")
+        turn, given = call.owner_turn, call.open_call.call
+        named = msgspec.structs.replace(given, arguments={**given.arguments, "subagent_type": past.agent})
+        if not name.strip() and not isinstance(turn.env.policy.judge(named, self.spec, turn.path), Allow):
+            raise InvalidInput(f"rules decide about this agent; name it too: subagent_type={past.agent!r}")
+
+    def _find_definition(self, name: str) -> ChildAgent:
+        name = name.strip()
         if not name and (GENERAL_AGENT in self._definitions or len(self._definitions) == 1):
             name = GENERAL_AGENT if GENERAL_AGENT in self._definitions else next(iter(self._definitions))
         found = [known for known in self._definitions if known.lower() == name.lower()]
