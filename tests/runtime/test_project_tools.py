@@ -361,6 +361,20 @@ async def test_a_project_has_agents_that_explore_and_plan_and_names_ignore_case(
     assert "this agent only reads" in results["call_2.2"].text
 
 
+async def test_rules_match_the_whole_names_of_skills_and_commands_of_plugins(folder: Path) -> None:
+    write(folder / ".claude/plugins/kit/.claude-plugin/plugin.json", '{"name": "kit"}')
+    write(folder / ".claude/plugins/kit/skills/review/SKILL.md", "---\nname: review\ndescription: R.\n---\nSkill.")
+    write(folder / ".claude/plugins/kit/commands/go.md", "Command.")
+    uses = [call("Skill", skill="review"), call("Skill", command="/review"), call("SlashCommand", command="go now")]
+    names = ["Skill(kit:review)", "SlashCommand(/kit:go:*)"]
+    for rules, failed in (({"deny": names}, True), ({"allow": names, "permission_mode": "dontAsk"}, False)):
+        model, store = ScriptedModel(calls(*uses), say("done")), MemoryStore()
+        async with runtime(store, cwd=str(folder), project=ProjectSource(), **rules) as rt:
+            await (await rt.open(agent(model), id="s")).run("Go.")
+        results = results_by_call(await read_log(store, "s"))
+        assert [result.failed for result in results.values()] == [failed] * 3, results
+
+
 async def test_the_permission_mode_of_an_agent_only_narrows(folder: Path) -> None:
     write(folder / ".claude/agents/reader.md", "---\ndescription: Reads.\npermissionMode: plan\n---\nRead.")
     model = ScriptedModel(

@@ -22,7 +22,7 @@ from vaka.core.types.monitor import Logged
 from vaka.runtime.command_text import CommandTexts
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.task_tool import PROJECT_AGENTS, BuildRecipe, RuntimeTool, TaskTool, menu_text
-from vaka.tools.function import FunctionTool, tool
+from vaka.tools.function import tool
 
 RELOAD_SECONDS = 1.0
 """The content is loaded again at most so often."""
@@ -68,24 +68,26 @@ class ProjectTools(Middleware):
             content = self.content
         if content != self.content or not self._tools:
             self.content, self._agents = content, None
-            functions = [RuntimeTool(function) for function in self._make_functions(content.components)]
+            functions = list(self._make_tools(content.components))
             self._tools = (
                 *functions,
                 TaskTool((*self.child_agents(), *PROJECT_AGENTS), self._build_recipe, self._models),
             )
 
-    def _make_functions(self, components: Components) -> Iterator[FunctionTool[..., Any]]:
-        """Yield the functions of the tools, which list what there is in their descriptions."""
+    def _make_tools(self, components: Components) -> Iterator[RuntimeTool]:
+        """Yield the tools for skills and commands, which list what there is in their descriptions."""
         skills = [skill for skill in components.skills if skill.model_invocable]
         commands = [command for command in components.commands if command.model_invocable]
         if skills:
             about = "Read the instructions of a skill, before you do what it is about. The skills are:"
             text = menu_text(about, [(skill.name, skill.description) for skill in skills])
-            yield tool(self._use_skill, name="Skill", description=text, effect="read")
+            function = tool(self._use_skill, name="Skill", description=text, effect="read")
+            yield RuntimeTool(function, self._complete_skill)
         if commands:
             about = "Read the prompt of a command that the user has prepared, and follow it. The commands are:"
             text = menu_text(about, [(f"/{command.name}", command.description) for command in commands])
-            yield tool(self._use_command, name="SlashCommand", description=text, effect="read")
+            use = tool(self._use_command, name="SlashCommand", description=text, effect="read")
+            yield RuntimeTool(use, self._complete_command)
 
     async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
         self._refresh(turn)
@@ -126,6 +128,15 @@ class ProjectTools(Middleware):
         found = self.content.components.find_command(match[1]) if match else None
         usable = found if found is not None and found.model_invocable else None
         return usable, (match[2] or "") if match else ""
+
+    def _complete_skill(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        found = self._find_used_skill(str(arguments.get("skill") or arguments.get("command") or ""))
+        rest = {name: value for name, value in arguments.items() if name != "command"}
+        return arguments if found is None else {**rest, "skill": found.name}
+
+    def _complete_command(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        found, rest = self._find_used_command(str(arguments.get("command")))
+        return arguments if found is None else {**arguments, "command": f"/{found.name} {rest}".strip()}
 
     async def _use_skill(
         self, context: ToolContext, skill: str = "", args: str = "", command: str = "", file: str = ""

@@ -66,14 +66,20 @@ BuildRecipe = Callable[[Agent, Model | None], Recipe]
 
 
 class RuntimeTool:
-    """A function as a tool that rules treat as a built-in one."""
+    """A function as a tool that rules treat as a built-in one.
 
-    def __init__(self, function: FunctionTool[..., Any]) -> None:
-        self._function = function
+    ``complete`` returns the arguments with the whole names of what they name, which rules match.
+    """
+
+    def __init__(self, function: FunctionTool[..., Any], complete: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._function, self._complete = function, complete
         self.spec = msgspec.structs.replace(function.spec, layer="builtin")
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        return self._function.parse(raw)
+        parsed = self._function.parse(raw)
+        if isinstance(parsed, InvalidArguments):
+            return parsed
+        return msgspec.structs.replace(parsed, value=self._complete(parsed.value))
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
         return await self._function.call(context, arguments)
@@ -93,7 +99,8 @@ class TaskTool(RuntimeTool):
         self._agents: WeakKeyDictionary[Recipe, dict[tuple[str, str], _BuiltAgent]] = WeakKeyDictionary()
         """The agents by the calling recipe, their names and models, so that their recipes are cached."""
         menu = menu_text(_ABOUT, [(agent.name, agent.description) for agent in self._definitions.values()])
-        super().__init__(tool(self._run, name=TASK_TOOL, description=menu, effect="resume", timeout=None))
+        function = tool(self._run, name=TASK_TOOL, description=menu, effect="resume", timeout=None)
+        super().__init__(function, self._complete_name)
 
     async def _run(
         self,
@@ -119,14 +126,12 @@ class TaskTool(RuntimeTool):
         id = agent_key((*call.path, child_name(call.open_call.number)))
         return msgspec.structs.replace(result, content=(*result.content, Text(text=f"\n\n[agent id: {id}]")))
 
-    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        """Parse the arguments, with the whole name of the agent, which rules match."""
-        parsed = super().parse(raw)
-        if isinstance(parsed, ParsedArguments) and not str(parsed.value.get("resume") or "").strip():
+    def _complete_name(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        name, resumed = str(arguments.get("subagent_type") or ""), str(arguments.get("resume") or "").strip()
+        if name.strip() or not resumed:
             with suppress(InvalidInput):  # the call itself fails then
-                definition = self._find_definition(str(parsed.value.get("subagent_type") or ""))
-                return msgspec.structs.replace(parsed, value={**parsed.value, "subagent_type": definition.name})
-        return parsed
+                return {**arguments, "subagent_type": self._find_definition(name).name}
+        return arguments
 
     def _check_resumed(self, call: CallContext, past: PastChild, name: str) -> None:
         """Raise ``InvalidInput`` for another agent, and for one that the rules do not allow without its name."""
