@@ -281,7 +281,8 @@ def test_disallowed_tools_are_denied_and_allowed_tools_noted(tmp_path: Path) -> 
 
 def test_keys_of_claude_code_are_accepted_without_a_note(tmp_path: Path) -> None:
     document = {
-        "$schema": "x", "env": {"A": "b"}, "statusLine": {"type": "command", "padding": 0}, "model": "opus",
+        "$schema": "x", "env": {"A": "b"}, "model": "opus",
+        "statusLine": {"type": "command", "command": "date", "padding": 0},
         "hooks": {"Stop": [{"hooks": []}]}, "enabledPlugins": {"a@b": True}, "enableAllProjectMcpServers": True,
         "permissions": {"disableAutoMode": "disable", "defaultMode": "delegate", "ask": None},
         "sandbox": {"network": {"httpProxyPort": None}}, "claudeMdExcludes": ["a"], "includeCoAuthoredBy": False,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
     from vaka.cli.chat.conversation import Chat, ChatSettings
+    from vaka.cli.chat.status_line import StatusCommand
     from vaka.cli.display.rich_markdown import TerminalMarkdown
     from vaka.cli.display.rich_renderer import RichRenderer
     from vaka.cli.display.turn_display import TurnDisplay
@@ -156,6 +157,15 @@ def follow_settings(runtime: "Runtime", settings: "Settings") -> None:
     from vaka.cli.settings_source import follow_settings
 
     follow_settings(runtime, settings)
+
+
+def status_command(files: "Sequence[SettingsFile]") -> "StatusCommand | None":
+    """Return the command of the setting ``statusLine``, if there is one."""
+    from vaka.cli.chat.status_line import StatusCommand
+    from vaka.config.effective_settings import effective_settings
+
+    setting = effective_settings(files).get("statusLine")
+    return StatusCommand.of_setting(setting.value) if setting is not None else None
 
 
 def project_source() -> "type[ProjectSource]":

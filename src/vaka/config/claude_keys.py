@@ -48,6 +48,7 @@ _KEYS = (
     ClaudeKey("model", "text", "the model, unless vaka's own settings name one"),
     ClaudeKey("env", "variables", "environment variables for commands", "trusted"),
     ClaudeKey("outputStyle", "text", "the output style at the end of the system prompt"),
+    ClaudeKey("statusLine", "object", "a command that prints the status line of the chat; no templates", "trusted"),
     ClaudeKey("claudeMdExcludes", "texts", "memory files that are not read"),
     ClaudeKey("hooks", "object", "commands at fixed points", "trusted"),
     ClaudeKey("disableAllHooks", "flag", "switches off all hooks but the managed ones", "trusted"),
@@ -88,7 +89,6 @@ _KEYS = (
     *_without_effect("`vaka sessions gc --older-than 30d` removes old sessions", "count", "cleanupPeriodDays"),
     *_without_effect("vaka adds nothing to commits", "any", "includeCoAuthoredBy", "attribution",
         "includeGitInstructions"),
-    *_without_effect("the chat has a status line of its own", "object", "statusLine"),
     *_without_effect(
         "keys come from `vaka login` or the environment", "any", "apiKeyHelper", "otelHeadersHelper", "awsAuthRefresh",
         "awsCredentialExport", "gcpAuthRefresh", "forceLoginMethod", "forceLoginOrgUUID",
@@ -207,10 +207,10 @@ def _check_status_line(value: object) -> Iterator[SettingProblem]:
     table = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     kind = table.get("type")
     if kind in ("command", "template") and not table.get(kind):
-        yield SettingProblem(("statusLine", "type"), f"statusLine.{kind}: the type {kind!r} needs it", matters=False)
+        yield SettingProblem(("statusLine", "type"), f"statusLine.{kind}: the type {kind!r} needs it")
     elif table and kind not in ("command", "template"):
         message = f"statusLine.type: expected command or template, not {kind!r}"
-        yield SettingProblem(("statusLine", "type"), message, matters=False)
+        yield SettingProblem(("statusLine", "type"), message)
 
 
 def _is_variable(value: object) -> bool:

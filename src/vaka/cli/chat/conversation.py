@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 from prompt_toolkit.formatted_text import AnyFormattedText
 from prompt_toolkit.output import Output
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from vaka import __version__
 from vaka.agents.react import tool_name_of
@@ -21,6 +22,7 @@ from vaka.cli.chat.plain_screen import PlainScreen
 from vaka.cli.chat.prompt import ChatPrompt
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
+from vaka.cli.chat.status_line import StatusCommand
 from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
 from vaka.cli.display.plain_renderer import format_cost, format_tokens, tokens_text
 from vaka.cli.display.rich_renderer import RichRenderer
@@ -73,6 +75,8 @@ class ChatSettings(msgspec.Struct, kw_only=True):
     """What happens when the chat needs a person who looks elsewhere: ``off``, ``bell`` or ``desktop``."""
     notify_after: float = 10.0
     """Seconds: the end of a shorter turn is not notified, for its user is still there."""
+    status: StatusCommand | None = None
+    """Prints the status line, in place of that of the chat."""
     output: Output | None = None
     """The terminal, ``None`` for that of the session of prompt_toolkit."""
 
@@ -88,6 +92,8 @@ class Chat:
         """The model of the next turns, ``""`` for that of the agent."""
         self.commands = SlashCommands(self)
         self._files: list[str] = []
+        self._own_status = ""
+        """What the command of the user prints as status line."""
         self._follow_task: asyncio.Task[None] | None = None
         self._typed_inputs: set[str] = set()
         """The keys of inputs whose tool calls were typed here."""
@@ -124,7 +130,8 @@ class Chat:
 
     async def run(self, prompt: str = "", *, keys: str = "") -> int:
         """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
-        tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files())]
+        status = (self.settings.status.follow(self._describe, self._show_status),) if self.settings.status else ()
+        tasks = [asyncio.create_task(work) for work in (self._tick(), self._list_files(), *status)]
         try:
             self.print_note(
                 f"vaka {__version__} · {_short_folder(self._folder)} · {translate('/help lists commands and keys')}\n"
@@ -380,6 +387,20 @@ class Chat:
         self._resize()
         return self.view.live_text(translate("Esc interrupts"))
 
+    def _show_status(self, text: str) -> None:
+        self._own_status = text
+        self.screen.redraw()
+
+    def _describe(self) -> dict[str, Any]:
+        """Return what the command of the status line reads, with the names that such commands expect."""
+        folder = str(self._folder)
+        return {
+            "hook_event_name": "Status", "session_id": self.session.id, "cwd": folder, "version": __version__,
+            "model": {"id": self.model_name, "display_name": self.model_name},
+            "workspace": {"current_dir": folder, "project_dir": folder}, "permission_mode": self.settings.mode,
+            "cost": {"total_cost_usd": self.view.usage.cost}, "context_tokens": self.view.context_tokens,
+        }  # fmt: skip
+
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings
         name, model, session, cost = self._folder.name, self.model_name, self.session.id, format_cost(view.usage.cost)
@@ -393,6 +414,8 @@ class Chat:
         ]  # fmt: skip
         texts = [separator.join(as_printable(fact, lines=False) for fact in facts if fact) for facts in choices]
         room = self.screen.columns - sum(cell_len(text) for _, text in badge)
+        if self._own_status:
+            return [*badge, ("class:status", set_cell_size(self._own_status, room).rstrip())]
         return [*badge, ("class:status", next((text for text in texts if cell_len(text) <= room), texts[-1]))]
 
 

@@ -12,6 +12,7 @@ import click
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import (
     ask_trust_once,
+    claude_files_of,
     config_context,
     load_flag_settings,
     run_loop,
@@ -142,6 +143,7 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
         project_commands={} if runtime.options.project is None
         else lazy.project_commands(config_context(), settings.plugin_dirs),
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
+        status=lazy.status_command(claude_files_of(settings)),
     )  # fmt: skip
 
 
