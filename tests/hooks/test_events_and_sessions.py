@@ -34,6 +34,22 @@ class ChangingTools(vaka.Middleware):
         return ()
 
 
+class WaitingReads:
+    """An event store whose reads wait, as those of a server do."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def read(self, *given: Any, **more: Any) -> Any:
+        async with aclosing(self._inner.read(*given, **more)) as events:
+            async for event in events:
+                await asyncio.sleep(0)
+                yield event
+
+
 async def test_every_event_fires_with_its_own_fields(tmp_path: Path) -> None:
     hooks = [Hook(event=name, command=f"cat > {name}.$$") for name in EVENTS]
     child = agent(ScriptedModel(agents={"child": [say("child done")]}), name="child")
@@ -187,8 +203,11 @@ async def test_two_sessions_with_similar_names_have_different_transcripts(tmp_pa
 async def test_the_hooks_of_calls_at_the_same_time_find_each_line_once_in_the_transcript(tmp_path: Path) -> None:
     options: dict[str, Any] = {"transcript_folder": str(tmp_path / "t")}
     model = ScriptedModel(calls(*(call("look", at=str(number)) for number in range(6))), say("done"))
+    store = MemoryStore()
+    waiting: Any = WaitingReads(store.events)
+    store.events = waiting
     hook = Hook(event="PostToolUse", command="true")
-    async with vaka.Runtime(store=f"sqlite:///{tmp_path}/log.db", cwd=str(tmp_path), hooks=[hook], **options) as rt:
+    async with runtime(store, cwd=str(tmp_path), hooks=[hook], **options) as rt:
         await (await rt.open(agent(model, look), id="s")).run("Go.")
     lines = [json.loads(line) for line in (tmp_path / "t/s.jsonl").read_text().splitlines()]
     assert len(lines) == len({line["seq"] for line in lines})
