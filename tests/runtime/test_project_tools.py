@@ -400,6 +400,20 @@ async def test_rules_and_nested_memory_of_a_file_follow_its_first_result(folder:
     assert "About src." not in results["call_2"].text
 
 
+async def test_each_agent_is_given_the_memory_of_a_file(folder: Path) -> None:
+    write(folder / "src/CLAUDE.md", "About src.")
+    write(folder / "src/a.ts", "code")
+    write(folder / ".claude/agents/helper.md", "---\nname: helper\ndescription: D.\n---\nYou help.")
+    read = call("Read", file_path="src/a.ts")
+    tasks = calls(*[call("Task", prompt="Go.", subagent_type="helper")] * 2)
+    model = ScriptedModel(tasks, read, read, say("done"), agents={"helper": [read, say("done"), read, say("done")]})
+    await run_in(folder, model, tools=("Read",))
+    last = {prompt.agent: 0 for prompt in model.prompts}
+    for prompt in model.prompts:
+        last[prompt.agent] = max(last[prompt.agent], str(prompt.messages).count("About src."))
+    assert last == {"assistant": 1, "helper": 1}
+
+
 async def test_an_input_can_be_steered_into_a_turn_of_an_agent_with_a_project(folder: Path) -> None:
     write(folder / "CLAUDE.md", "Memory.")
     model = ScriptedModel(call("wait"), say("done"))

@@ -15,6 +15,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.session.state import agent_key
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
@@ -27,7 +28,7 @@ from vaka.tools.function import tool
 RELOAD_SECONDS = 1.0
 """The content is loaded again at most so often."""
 GIVEN_KEY = "memory.given"
-"""The session value that lists the nested memory files and rules that the model has read."""
+"""The session value that lists the nested memory files and rules that an agent has read; with the path of a child."""
 FILE_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit")
 
 _COMMAND_LINE = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\s*", re.DOTALL)
@@ -179,7 +180,7 @@ class ProjectTools(Middleware):
 
 
 class FileMemory(Middleware):
-    """Adds the rules and nested memory files of a file when a tool has read or changed it, each once in a session."""
+    """Adds the rules and nested memory files of a file when a tool has read or changed it, each once to an agent."""
 
     inherited = ()
 
@@ -191,11 +192,12 @@ class FileMemory(Middleware):
         path = call.arguments.get("file_path") or call.arguments.get("notebook_path") or call.arguments.get("path")
         if call.name not in FILE_TOOLS or result.failed or not isinstance(path, str):
             return result
-        given = cast("list[str]", turn.get_state(GIVEN_KEY) or [])
+        key = f"{GIVEN_KEY}/{agent_key(turn.path)}" if turn.path else GIVEN_KEY
+        given = cast("list[str]", turn.get_state(key) or [])
         content = self._project.content
         texts = content.texts_for(Path(content.root, path), given)
         if not texts:
             return result
-        turn.log.defer(turn.scope, StateChanged(key=GIVEN_KEY, value=[*given, *(str(text.path) for text in texts)]))
+        turn.log.defer(turn.scope, StateChanged(key=key, value=[*given, *(str(text.path) for text in texts)]))
         added = [Text(text=f"\n\n# Memory for this file: {text.path}\n\n{text.text}") for text in texts]
         return msgspec.structs.replace(result, content=(*result.content, *added))
