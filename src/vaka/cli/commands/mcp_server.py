@@ -70,6 +70,8 @@ def mcp_server(agents: tuple[str, ...], expose: tuple[str, ...], **flags: Any) -
     """
     if sys.stdin is None:
         raise UsageError("vaka mcp-server reads messages from stdin, which is closed")
+    if sys.stdin.isatty():
+        print_notes(["an MCP client starts this command and writes to its stdin; to try it, enter it in one"])
     reserve_stdout()
     logging.basicConfig(level=logging.INFO if flags["verbose"] else logging.WARNING, stream=sys.stderr)
     settings = load_flag_settings(flags)
