@@ -120,6 +120,38 @@ async def test_a_child_agent_goes_on_with_its_conversation_also_in_another_proce
     assert started == ["", "agent-1", "agent-2"]
 
 
+class RecordingEvents:
+    """An event store that records from where it is read."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.starts: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def read(self, session: Any, *, after: int = 0, upto: int | None = None) -> Any:
+        self.starts.append(after)
+        return self._inner.read(session, after=after, upto=upto)
+
+
+async def test_resuming_reads_the_log_only_from_the_start_of_the_conversation() -> None:
+    model = ScriptedModel(
+        *[say("before")] * 3, call("Task", prompt="Go.", subagent_type="runner"), say("one"),
+        call("Task", prompt="More.", resume="agent-1"), call("Task", prompt="More.", resume="agent-2"), say("two"),
+        agents={"runner": [say("a"), say("b"), say("c")]},
+    )  # fmt: skip
+    store = MemoryStore()
+    store.events = events = RecordingEvents(store.events)
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, middleware=[vaka.SubAgents(RUNNER)]), id="s")
+        for prompt in "ABCDE":
+            await session.run(prompt)
+    started = next(event.seq for event in await read_log(store, "s") if event.type == "subagent.started")
+    assert events.starts.count(started - 1) == 2
+    assert conversation(prompts_of(model, "runner")[-1]) == ["Go.", "a", "More.", "b", "More."]
+
+
 async def test_a_resumed_child_that_waits_for_a_person_goes_on_in_another_process() -> None:
     model = ScriptedModel(
         call("Task", prompt="Go.", subagent_type="runner"), call("Task", prompt="Now.", resume="agent-1"), say("done"),

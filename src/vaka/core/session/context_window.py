@@ -191,6 +191,15 @@ class ContextWindow:
             paths.append(earlier)
         return paths
 
+    def conversation_seq(self, path: AgentPath) -> int:
+        """Return the seq of the event that began the conversation of a child, 0 if this window does not have it."""
+        start = self.conversation_start(path)
+        event = self.events[self._start_of(start)] if self.events else None
+        body = event.data if event is not None else None
+        if event is None or not isinstance(body, progress.SubagentStarted) or (*event.path, body.child) != start:
+            return 0
+        return event.seq
+
     def _continued_path(self, path: AgentPath) -> AgentPath | None:
         """Return the path of the child whose conversation the agent at ``path`` continues."""
         if not path or not self.events:

@@ -60,8 +60,9 @@ async def find_past_child(context: CallContext, id: str) -> PastChild:
     """
     log, path = context.owner_turn.log, tuple(id.strip().split("/"))
     parents = set(log.window.conversation_paths(context.path))
-    branch = LiveBranch()
-    async with aclosing(log.store.events.read(log.session)) as events:
+    base = max(log.window.conversation_seq(path) - 1, 0)  # the window may begin later than the conversation
+    branch = LiveBranch(base)
+    async with aclosing(log.store.events.read(log.session, after=base)) as events:
         async for event in events:
             branch.add(event)
     live = branch.live_events()[0]
