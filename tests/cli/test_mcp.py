@@ -76,11 +76,15 @@ def test_secrets_of_servers_are_never_shown(project: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SECRET_OF_MINE", "hunter2hunter2")
     args = [
         "--api-key", "abc123", "--token=abc123", "-e", "DB_PASSWORD=abc123", "--header", "Authorization: abc123",
-        "postgresql://ada:abc123@db/x", "${SECRET_OF_MINE}", "https://a.org/s/abc123abc123abc123abc123/mcp",
+        "postgresql://ada:abc123@db/x",  # not a secret
+        "${SECRET_OF_MINE}", "https://a.org/s/abc123abc123abc123abc123/mcp",
     ]  # fmt: skip
     servers = {
         "a": {"command": "run", "args": args, "env": {"K": "abc123", "L": "${SECRET_OF_MINE}", "M": "${X:-abc123}"}},
-        "b": {"url": "https://u:abc123@a.org/mcp?key=abc123", "headers": {"Authorization": "Bearer abc123"}},
+        "b": {
+            "url": "https://u:abc123@a.org/mcp?key=abc123",  # not a secret
+            "headers": {"Authorization": "Bearer abc123"},
+        },
         "c": "https://a.org/mcp?key=abc123&x=${SECRET_OF_MINE}",
     }  # fmt: skip
     (project / ".mcp.json").write_text(json.dumps(servers))
