@@ -194,14 +194,16 @@ def test_installed_plugins_and_all_folders_up_to_the_repository_are_used(context
     write(context.cwd / ".claude/commands/same.md", "Of the repository.")
     write(inner / ".claude/commands/same.md", "Of the package.")
     switches = SettingsFile(layer="user", path=Path("settings.json"), document={"enabledPlugins": {"off@m": False}})
+    helper = write(inner / ".claude/agents/a.md", "---\nname: a\ndescription: D.\nskills: gone\n---\nB")
     below = ConfigContext(cwd=inner, home=context.home, environ={})
     found = components_in_force(below, files=[switches])
     assert names_of(found)["commands"] == ["same", "root", "same", "on:go"]
     same = found.find_command("same")
     assert same is not None
     assert same.description == "Of the package."
-    assert len(found.problems) == 1
+    assert len(found.problems) == 2
     assert "plugins.lost@m: there is no folder" in found.problems[0]
+    assert found.problems[1] == f"{helper}: skills: there is no skill 'gone'"
 
 
 def test_a_folder_that_is_not_trusted_cannot_switch_off_plugins_or_memory_of_the_user(context: ConfigContext) -> None:

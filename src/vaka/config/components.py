@@ -158,7 +158,11 @@ def components_in_force(
     active = plugins_in_force(context, plugin_dirs, files, problems)
     scope = FileScope.of([repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
     found = load_components(folders, active, scope)
-    return msgspec.structs.replace(found, problems=(*problems, *found.problems))
+    missing = [
+        f"{agent.path}: skills: there is no skill {name!r}"
+        for agent in found.agents for name in agent.skills if found.find_skill(name) is None
+    ]  # fmt: skip
+    return msgspec.structs.replace(found, problems=(*problems, *found.problems, *missing))
 
 
 def plugins_in_force(
