@@ -11,6 +11,8 @@ from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_b
 from vaka.config.components import components_in_force
 from vaka.config.project_content import ProjectSource
 from vaka.config.settings import ConfigContext
+from vaka.core.types.message import UserMessage, text_of
+from vaka.hooks import Hook
 from vaka.runtime.hook_sources import ComponentHooks, hooks_in_force
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -32,6 +34,12 @@ STOP = """  Stop:
 async def look() -> str:
     """Look."""
     return "seen"
+
+
+@vaka.tool(effect="once")
+async def pay() -> str:
+    """Pay."""
+    return "paid"
 
 
 @pytest.fixture
@@ -88,6 +96,36 @@ async def test_the_hooks_of_a_skill_hold_from_its_use_to_the_end_of_the_turn(fol
     assert [event.data.text for event in log if event.type == "agent.continued"] == ["check deploy"]
     denied = await run_turns(folder, ScriptedModel(call("look"), say("done"), say("checked")), "/deploy now")
     assert texts_of(denied) == ["not while deploy is in use"]
+
+
+async def test_a_turn_that_another_process_resumes_keeps_the_hooks_and_submits_no_prompt_again(folder: Path) -> None:
+    write_component(folder / ".claude/skills/deploy/SKILL.md", "deploy")
+    scout = agent(ScriptedModel(agents={"scout": [call("pay"), say("paid")]}), pay, name="scout")
+    lines = (call("Skill", skill="deploy"), call("scout", prompt="Pay."), call("look"), say("done"), say("again"))
+    store = MemoryStore()
+    names = ("SessionStart", "UserPromptSubmit", "SubagentStart")
+    hooks = [Hook(event=name, command=f"echo {name} | tee -a fired") for name in names]
+    options: dict[str, Any] = {"ask_for": ("pay",), "allow": ("Skill",), "ask": "suspend", "hooks": hooks}
+    options["project"] = ProjectSource()
+    async with runtime(store, cwd=str(folder), **options) as rt:
+        with pytest.raises(vaka.Suspended):
+            await (await rt.open(agent(ScriptedModel(*lines), look, scout), id="s")).run("Go.")
+    async with runtime(store, cwd=str(folder), **options) as rt:
+        [pending] = await rt.decisions("s")
+        await rt.resolve(pending.id, "approve")
+        model = ScriptedModel(*lines)
+        session = await rt.open(agent(model, look, scout), id="s")
+        await session.resume().wait()
+        await session.run("And now?")
+    log = await read_log(store, "s")
+    check_log(log)
+    assert texts_of(log) == ["not while deploy is in use"]
+    started = ["SessionStart", "UserPromptSubmit", "SubagentStart", "SessionStart", "UserPromptSubmit"]
+    assert (folder / "fired").read_text().split() == started
+    said = [text_of(m.content) for m in model.prompts[-1].messages if isinstance(m, UserMessage)]
+    assert [text.split() for text in said] == [
+        ["Go.", "SessionStart", "UserPromptSubmit"], ["And", "now?", "SessionStart", "UserPromptSubmit"],
+    ]  # fmt: skip
 
 
 async def test_the_hooks_of_an_agent_file_hold_for_that_agent_alone(folder: Path) -> None:

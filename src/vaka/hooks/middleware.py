@@ -8,6 +8,7 @@ import msgspec
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.policy import GrantingPolicy
+from vaka.core.session.state import agent_key
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult, text_of
@@ -56,6 +57,12 @@ class _HookPoints:
         self._engine = engine
 
     async def before_agent(self, turn: Turn, content: Content) -> Content | Answer | Reject:
+        if _is_resumed(turn):  # its prompt was checked when it began
+            if not turn.path:
+                begun = await self._engine.start_session(turn)
+                self._log_messages(turn, "SessionStart", begun)
+                self._engine.keep_context(turn.session, begun.context)
+            return content
         if turn.path:
             decision = await self._fire(turn, "SubagentStart", _agent_fields(turn) | {"prompt": text_of(content)})
             if decision.stops:
@@ -161,6 +168,11 @@ class _HookPoints:
 
     def _fields_of(self, call: ToolCall) -> dict[str, Any]:
         return call_fields(call, self._engine.settings.cwd)
+
+
+def _is_resumed(turn: Turn) -> bool:
+    """Return whether the log has the beginning of the agent's run already."""
+    return agent_key(turn.path) in turn.state.lanes if turn.path else turn.state.turn is not None
 
 
 def _rule_matcher(turn: Turn, call: ToolCall) -> Callable[[str], bool]:
