@@ -84,7 +84,7 @@ def ask(_: dict[str, Any]) -> dict[str, Any]:
 
 def confirm(_: dict[str, Any]) -> dict[str, Any]:
     """Ask a question without fields."""
-    params = {"mode": "form", "message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+    params = {"mode": "form", "message": "Sure?", "requestedSchema": NOTHING}
     send({"id": "q2", "method": "elicitation/create", "params": params})
     while (message := receive()).get("id") != "q2":
         if message["method"] == "notifications/cancelled":

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import sys
 from pathlib import Path
 
@@ -76,6 +77,9 @@ async def test_a_server_that_ignores_the_end_is_killed_with_its_children(tmp_pat
     connection = McpConnection(McpServer(name="p", command="/bin/sh", args=("-c", script)), start)
     await connection.start()
     assert connection.state == "ready", connection.reason
+    processes = [os.pidfd_open(int(pid)) for pid in pids.read_text("ascii").split()]
     await connection.aclose()
-    for pid in pids.read_text("ascii").split():
-        assert not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text("ascii")
+    for process in processes:
+        ended, _, _ = select.select([process], [], [], 30)
+        os.close(process)
+        assert ended

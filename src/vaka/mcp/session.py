@@ -19,16 +19,16 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 from pydantic import TypeAdapter, ValidationError
 
 from vaka.core.types.errors import McpError
 from vaka.mcp.definition import McpServer
+from vaka.mcp.message_streams import MAX_MESSAGE_BYTES, message_streams
 from vaka.mcp.oauth import make_auth
-from vaka.mcp.stdio import ServerLog, ServerStreams, StartServer
+from vaka.mcp.repair import RepairingDispatcher
+from vaka.mcp.stdio import ServerLog, StartServer
 from vaka.mcp.tools import CallHandlers, Elicitation, ListedTool, SessionExpired, SessionLost, check_schemas
 
-MAX_MESSAGE_BYTES = 64 << 20
 MAX_PAGES = 100
 MAX_ROUNDS = 10
 """How often a server may ask for input within one request."""
@@ -162,66 +162,12 @@ async def negotiate(session: ClientSession, patience: float) -> None:
         pass
     try:
         await session.initialize()
+    except ValidationError as error:
+        raise _describe_invalid(error) from error
     except MCPError as error:
         if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
             raise
         await session.discover()  # the first question was answered too late, and decided the era
-
-
-@asynccontextmanager
-async def message_streams(
-    streams: ServerStreams, log: ServerLog, ended: Callable[[], None]
-) -> AsyncGenerator[tuple[Any, Any]]:
-    """Yield streams of messages over streams of bytes, one message per line; ``ended`` is called at their end."""
-    to_client, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, from_client = anyio.create_memory_object_stream[SessionMessage](0)
-
-    async def receive() -> None:
-        async with to_client:
-            with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                async for line in _lines(streams):
-                    try:
-                        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    except ValueError:
-                        log.write(line + b"\n")  # what a server prints besides messages
-                    else:
-                        await to_client.send(SessionMessage(message))
-        ended()
-
-    async def send() -> None:
-        async with from_client:
-            with suppress(OSError):
-                async for item in from_client:
-                    text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    await streams.write(text.encode() + b"\n")
-                return
-        ended()
-
-    async with read, write, anyio.create_task_group() as group:
-        group.start_soon(receive)
-        group.start_soon(send)
-        try:
-            yield read, write
-        finally:
-            group.cancel_scope.cancel()
-
-
-async def _lines(streams: ServerStreams) -> AsyncGenerator[bytes]:
-    pieces: list[bytes] = []
-    size = 0
-    while data := await streams.read():
-        first, *rest = data.split(b"\n")
-        pieces.append(first)
-        size += len(first)
-        if size > MAX_MESSAGE_BYTES:
-            raise McpError(f"the server sent a message of more than {MAX_MESSAGE_BYTES >> 20} MB")
-        if not rest:
-            continue
-        *whole, last = [b"".join(pieces), *rest]
-        for line in whole:
-            if line.strip():
-                yield line
-        pieces, size = [last], len(last)
 
 
 class McpSession:
@@ -229,7 +175,7 @@ class McpSession:
 
     def __init__(self, run: SessionRun) -> None:
         self._run = run
-        self._client = cast("ClientSession", None)
+        self._client, self._dispatcher = cast("ClientSession", None), cast("RepairingDispatcher", None)
         self._running: list[CallHandlers] = []
         self.protocol = ""
         self.software = ""
@@ -242,8 +188,9 @@ class McpSession:
 
     def make_client(self, read: Any, write: Any) -> ClientSession:
         """Return the session of the library, to be entered; this object answers what the server asks."""
+        self._dispatcher = RepairingDispatcher(read, write)
         return ClientSession(
-            read, write, elicitation_callback=self._elicit, message_handler=self._see_message,
+            dispatcher=self._dispatcher, elicitation_callback=self._elicit, message_handler=self._see_message,
             logging_callback=self._see_log, client_info=types.Implementation(name="vaka", version="0.1.0"),
         )  # fmt: skip
 
@@ -278,13 +225,18 @@ class McpSession:
         self.stale = False
         found: list[ListedTool] = []
         cursor: str | None = None
-        for _ in range(MAX_PAGES):
+        seen: set[str | None] = {None}
+        self._dispatcher.faults.clear()
+        while len(seen) < MAX_PAGES:
             page = await self._guard(self._client.list_tools(params=types.PaginatedRequestParams(cursor=cursor)))
             found += [_listed_tool(tool) for tool in page.tools]
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor in seen:
                 break
-        self.tools = tuple(found)
+            seen.add(cursor)
+        faults = self._dispatcher.faults
+        kept = [tool for tool in found if tool.name not in faults]
+        self.tools = (*kept, *(ListedTool(name=name, fault=fault) for name, fault in faults.items()))
 
     async def call_tool(self, name: str, arguments: dict[str, Any], handlers: CallHandlers) -> dict[str, Any]:
         """Call a tool and return its result as the server sent it."""
@@ -395,7 +347,7 @@ class McpSession:
             status = f"HTTP {self._run.http_status}: " if self._run.http_status else ""
             raise McpError(status + (error.message or f"error {error.code}")) from error
         except ValidationError as error:
-            raise McpError(f"the server sent what the protocol does not allow: {error.errors()[0]['msg']}") from error
+            raise _describe_invalid(error) from error
 
     def _why_lost(self) -> str:
         line = self._run.log.last_line
@@ -442,6 +394,12 @@ def _listed_tool(tool: types.Tool) -> ListedTool:
         reads=bool(hints and hints.read_only_hint), idempotent=bool(hints and hints.idempotent_hint),
     )  # fmt: skip
     return check_schemas(listed)
+
+
+def _describe_invalid(error: ValidationError) -> McpError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return McpError(f"the server sent what the protocol does not allow: {where}: {first['msg']}")
 
 
 def _first_error(error: BaseException) -> BaseException:

@@ -182,6 +182,8 @@ def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[L
     for tool in sorted(tools, key=lambda tool: tool.name):
         if (server.enabled_tools and tool.name not in server.enabled_tools) or tool.name in server.disabled_tools:
             continue
+        if found.get(tool.name) == tool:
+            continue  # the same once more, as with pages that repeat
         fault = tool.fault or ("it is listed twice" if tool.name in found else "")
         if not fault and len(found) == MAX_TOOLS:
             fault = f"the server has more than {MAX_TOOLS} tools"
@@ -193,7 +195,7 @@ def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[L
     notes += [
         f"the MCP server {server.name!r} has no tool {name!r}, which its definition names" for name in sorted(unknown)
     ]
-    return list(found.values()), notes
+    return list(found.values()), list(dict.fromkeys(notes))
 
 
 # ------------------------------------------------------------------------------------------------------------- results

@@ -27,6 +27,7 @@ from vaka.mcp.definition import McpServer, parse_servers
 from vaka.mcp.stdio import StartServer, process_starter
 from vaka.mcp.tools import (
     CallHandlers,
+    ListedTool,
     McpTool,
     ask_person,
     read_content,
@@ -37,6 +38,7 @@ from vaka.mcp.tools import (
 from vaka.sandbox.sensitive import is_secret, scrub_environment
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.function import FunctionTool, ToolReturn, tool
+from vaka.tools.validate import Validator
 
 PIN_PREFIX = "mcp.pins/"
 """The keys of the store under which the digests of the tools of each server are."""
@@ -65,6 +67,7 @@ class McpTools(Middleware):
         self._changed: dict[str, McpTool] = {}
         """The tools, by name, whose description is not the one that was seen first."""
         self._notes: list[str] = []
+        self._known_notes: set[str] = set()
         self._snapshot: _Snapshot = {}
         self._reported: dict[SessionId, _Snapshot] = {}
         """The snapshot that each session has in its log, the session that was active last at the end."""
@@ -127,21 +130,33 @@ class McpTools(Middleware):
         names: set[str] = set()
         for connection in self._connections:
             listed, notes = select_tools(connection.server, connection.tools)
-            self._notes += notes
-            server = connection.server.name
-            for item in listed:
-                name = tool_name(server, item.name, names)
-                names.add(name)
-                known = self._listed.get((server, item.name))
-                unchanged = known is not None and known.listed == item and known.spec.name == name
-                found[server, item.name] = (
-                    known if known and unchanged else McpTool(connection, item, name, ArgumentReader)
-                )
-            await self._check_pins(connection.server, [found[server, item.name] for item in listed])
+            made = [self._make_tool(connection, item, names, notes) for item in listed]
+            tools = [one for one in made if one is not None]
+            found |= {(connection.server.name, one.listed.name): one for one in tools}
+            await self._check_pins(connection.server, tools)
+            self._notes += [note for note in notes if note not in self._known_notes]
+            self._known_notes.update(notes)
         self._listed, self._revision = found, revision
         self._take_snapshot()
         resources = self._resource_tools if any(connection.has_resources for connection in self._connections) else ()
         self._tools = (*found.values(), *resources)
+
+    def _make_tool(
+        self, connection: McpConnection, item: ListedTool, names: set[str], notes: list[str]
+    ) -> McpTool | None:  # fmt: skip
+        """Return the tool for a listed one: the known one if it did not change, none for a schema that is not one."""
+        server = connection.server.name
+        name = tool_name(server, item.name, names)
+        known = self._listed.get((server, item.name))
+        if known is None or known.listed != item or known.spec.name != name:
+            try:
+                Validator(item.parameters).compile()
+            except InvalidInput as error:
+                notes.append(f"the tool {item.name!r} of the MCP server {server!r} is left out: {error}")
+                return None
+            known = McpTool(connection, item, name, ArgumentReader)
+        names.add(name)
+        return known
 
     async def _check_pins(self, server: McpServer, tools: Sequence[McpTool]) -> None:
         """Remember the tools that are seen for the first time, and mark those that have changed since."""
