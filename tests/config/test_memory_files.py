@@ -109,6 +109,13 @@ def test_an_output_style_is_found_by_its_name(tmp_path: Path, name: str, text: s
 
 
 def test_hostile_texts_take_linear_time(tmp_path: Path) -> None:
-    for text in ("<!--\n" * 100_000, "```\n````\n~~~\n" * 50_000, "`" * 200_000, "@" * 200_000, "{" * 1000):
+    for text in (
+        "<!--\n" * 100_000,
+        "```\n````\n~~~\n" * 50_000,
+        "`" * 200_000,
+        "@" * 200_000,
+        "{" * 1000,
+        ("@" + "." * 999 + "x ") * 500,
+    ):
         write(tmp_path / "CLAUDE.md", text)
         assert MemoryReader().load(tmp_path / "CLAUDE.md") is not None

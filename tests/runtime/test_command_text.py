@@ -57,6 +57,10 @@ def texts_of(model: Any) -> list[str]:
         ('sh -c "ls $1"', "'; touch x'", None),
         ("echo $(ls $1)", "'; touch x'", None),
         ("eval ls $1", "'; touch x'", None),
+        ("echo \\$1 $2", "'a; touch x' b", None),
+        ('echo "\\$1"', "'; touch x'", None),
+        ("ls # $1", "'a\ntouch x'", None),
+        ("(( $1 ))", "'a[$(touch x)]'", None),
         ("ls $1", "", "ls "),
         ("awk '{print $1}' f", "x", "awk '{print x}' f"),
         ("date", "'; touch x'", "date"),
@@ -79,6 +83,13 @@ def test_arguments_in_a_shell_command_stay_texts(command: str, arguments: str, e
 )
 def test_placeholders_take_their_arguments(body: str, arguments: str, expected: str) -> None:
     assert Arguments(arguments, body).insert(body) == expected
+
+
+def test_hostile_texts_take_linear_time() -> None:
+    command = "echo $1 '" * 20_000
+    assert Arguments("a;b", command).insert_into_command(command) is not None
+    for body in ("!`" * 100_000, " !`x" * 100_000, "```\n````\n" * 50_000):
+        assert "".join(f"!`{piece}`" if kind == "command" else piece for kind, piece in split_body(body)) == body
 
 
 def test_only_blocks_outside_of_code_are_commands() -> None:
@@ -183,11 +194,11 @@ async def test_references_to_files_that_would_need_a_question_stay_as_they_are(f
     write(folder / "denied.txt", "DENIED")
     write(folder / "notes.txt", "NOTES")
     (folder / "link.txt").symlink_to(folder.parent / "home/.ssh/id_rsa")
-    write(folder / ".claude/commands/all.md", "@~/.ssh/id_rsa @../home/.ssh/id_rsa @link.txt @denied.txt (@x) $1")
+    write(folder / ".claude/commands/all.md", "@~/.ssh/id_rsa @../home/.ssh/id_rsa @link.txt @denied.txt (@x) @a\0b $1")
     model = ScriptedModel(say("done"))
     await use(folder, model, "/all @notes.txt", deny=("Read(denied.txt)",))
     (text,) = texts_of(model)
-    assert text.startswith("@~/.ssh/id_rsa @../home/.ssh/id_rsa @link.txt @denied.txt (@x) @notes.txt\n<file")
+    assert text.startswith("@~/.ssh/id_rsa @../home/.ssh/id_rsa @link.txt @denied.txt (@x) @a\0b @notes.txt\n<file")
     assert ("PRIVATE" in text, "DENIED" in text, "NOTES" in text) == (False, False, True)
 
 

@@ -27,7 +27,8 @@ FALLBACK_NAME = "AGENTS.md"
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\n]*)")
 _CODE_SPAN = re.compile(r"(`[^`\n]+`)")
-_IMPORT = re.compile(r"(?<!\S)@((?:\\ |[^\s\\]){1,1000}?)([.,;:!?)\]]*)(?=\s|$)")
+_IMPORT = re.compile(r"(?<!\S)@((?:\\ |[^\s\\])+)(?=\s|$)")
+_PUNCTUATION = ".,;:!?)]"
 
 
 class MemoryText(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +124,8 @@ class MemoryReader:
         return "".join(lines)
 
     def _import(self, whole: str, origin: Path, hops: int, match: "re.Match[str]") -> str:
-        name = match[1].replace("\\ ", " ")
+        reference = match[1].rstrip(_PUNCTUATION)
+        name = reference.replace("\\ ", " ")
         path = Path(os.path.normpath(origin.parent / os.path.expanduser(name)))  # noqa: PTH111  # Path's raises
         problem = ""
         if not _is_file(path):
@@ -133,9 +135,9 @@ class MemoryReader:
         else:
             problem = self._find_import_problem(path, origin)
             if not problem:
-                return self._read(path, hops + 1) + match[2]
+                return self._read(path, hops + 1) + match[1][len(reference) :]
         if problem:
-            line = whole.count("\n", 0, max(whole.find(f"@{match[1]}"), 0)) + 1
+            line = whole.count("\n", 0, max(whole.find(f"@{reference}"), 0)) + 1
             self.problems.append(f"{origin}:{line}: @{name}: {problem}")
         return match[0]
 

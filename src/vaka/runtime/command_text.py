@@ -34,11 +34,12 @@ ALLOWED_KEY = "commands.allowed"
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})([^\n]*)")
 _SHELL_BLOCK = re.compile(r"(?<!\S)!`([^`\n]+)`")
 _CODE_SPAN = re.compile(r"(`[^`\n]+`)")
-_FILE_REFERENCE = re.compile(r"(?<!\S)@((?:\\ |[^\s\\]){1,1000}?)([.,;:!?)\]]*)(?=\s|$)")
+_FILE_REFERENCE = re.compile(r"(?<!\S)@((?:\\ |[^\s\\\0])+)(?=\s|$)")
+_PUNCTUATION = ".,;:!?)]"
 _PLACE = re.compile(r"\$(?:ARGUMENTS\[(\d{1,3})\]|(ARGUMENTS)\b|([0-9])(?![\d]|[.,]\d))")
 _PLAIN_WORDS = re.compile(r"[\w@%+=:,./ -]*")
 _READ_AGAIN = re.compile(
-    r"\$\(|<<|<\(|\$'|\beval\b|\bxargs\b|\bssh\b|(?:^|\W)(?:\w*sh|python[\d.]*|node|perl|ruby)\s+-\w*[ce]\b"
+    r"\$\(|\(\(|\[\[|<<|<\(|\$'|\beval\b|\bxargs\b|\bssh\b|(?:^|\W)(?:\w*sh|python[\d.]*|node|perl|ruby)\s+-\w*[ce]\b"
 )
 """Commands that read a part of their text as commands again, so that quoting arguments once is not enough."""
 
@@ -71,9 +72,17 @@ class Arguments:
         """
         if _PLAIN_WORDS.fullmatch(self.text) or not _PLACE.search(command):
             return self.insert(command)
-        if _READ_AGAIN.search(command):
+        if _READ_AGAIN.search(command) or not self.text.isprintable():
             return None
-        return _PLACE.sub(lambda match: self._quote(match, _quote_at(command, match.start())), command)
+        parts, quote, position = list[str](), "", 0
+        for match in _PLACE.finditer(command):
+            before = command[position : match.start()]
+            if before.endswith("\\"):  # it would escape the first quote
+                return None
+            quote = _quote_after(before, quote)
+            parts += (before, self._quote(match, quote))
+            position = match.end()
+        return "".join([*parts, command[position:]])
 
     def _quote(self, match: "re.Match[str]", quote: str) -> str:
         if quote == "'":
@@ -96,11 +105,11 @@ def _counts_from_zero(body: str) -> bool:
     return re.search(r"\$0(?![\d]|[.,]\d)", body) is not None and "$2" not in body
 
 
-def _quote_at(command: str, end: int) -> str:
-    """Return the quote that a position of a shell command is in."""
-    quote, position = "", 0
-    while position < end:
-        character = command[position]
+def _quote_after(text: str, quote: str) -> str:
+    """Return the quote that is open after a part of a shell command that begins in ``quote``."""
+    position = 0
+    while position < len(text):
+        character = text[position]
         if character == "\\" and quote != "'":
             position += 1
         elif character in "'\"" and quote in ("", character):
@@ -208,7 +217,8 @@ class CommandTexts:
 
     def _inline_file(self, turn: Turn, component: CommandFile | Skill, match: "re.Match[str]", read: list[int]) -> str:
         """Return a reference followed by the text of its file, if the rules allow reading it."""
-        name = os.path.expanduser(match[1].replace("\\ ", " "))  # noqa: PTH111  # Path's raises
+        reference = match[1].rstrip(_PUNCTUATION)
+        name = os.path.expanduser(reference.replace("\\ ", " "))  # noqa: PTH111  # Path's raises
         path = Path(self._root, name).resolve()
         own = [Path(root) for root in [component.variables.get("CLAUDE_PLUGIN_ROOT")] if root]
         own += [component.folder] if isinstance(component, Skill) else []
@@ -224,7 +234,7 @@ class CommandTexts:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             return match[0]
-        return f'@{match[1]}\n<file path="{path}">\n{text}\n</file>\n{match[2]}'
+        return f'@{reference}\n<file path="{path}">\n{text}\n</file>\n{match[1][len(reference) :]}'
 
 
 class AllowedTools(Middleware):
