@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.hooks.hook_fixtures import RECORD, decides, look, payloads, prints, r
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
 from vaka.core.types.ids import SessionId
 from vaka.core.types.monitor import McpChanged
+from vaka.errors import InvalidInput
 from vaka.hooks import EVENTS, Hook, HookEngine, HookSettings, make_middleware
 from vaka.hooks.transcript import Transcripts
 from vaka.stores.memory import MemoryStore
@@ -142,6 +144,31 @@ async def test_the_sessions_of_a_long_lived_runtime_are_bounded_and_each_ends_on
     sources = [(payload["session_id"], payload["source"]) for payload in started]
     assert sources == [("a", "startup"), ("b", "startup"), ("c", "startup"), ("d", "startup"), ("a", "resume")]
     assert sorted(payload["session_id"] for payload in ended) == ["a", "a", "b", "c", "d"]
+
+
+async def test_a_person_is_asked_while_notifications_run_and_their_failures_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "asked")  # the hook ends only after the person was asked
+
+    async def answer(request: Any) -> str:
+        await asyncio.to_thread((tmp_path / "asked").write_text, "now")
+        return "allow"
+
+    hook = Hook(event="Notification", command="cat asked; exit 3")
+    options: dict[str, Any] = {"ask_for": ("look",), "permission_request_handler": answer}
+    log, _ = await run_with_hooks(tmp_path, ScriptedModel(call("look", at="sea"), say("done")), hook, **options)
+    assert results_by_call(log)["call_1"].text == "seen sea"
+    assert "hook of Notification: exit status 3" in caplog.text
+
+
+async def test_a_hook_of_an_unknown_event_is_reported_and_a_wrong_matcher_is_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with runtime(hooks=[Hook(event="PreTolUse", command="true")]):
+        assert "did you mean 'PreToolUse'?" in caplog.text
+    with pytest.raises(InvalidInput, match="'\\(' of a hook is not a regular expression"):
+        runtime(hooks=[Hook(event="PreToolUse", matcher="(", command="true")])
 
 
 async def test_a_session_that_is_left_ends_for_hooks_and_a_cleared_one_has_a_successor(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """Runs the hooks of an event: all at once, each command once, and merges what they decide."""
 
 import asyncio
+import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -11,21 +14,25 @@ import msgspec
 from vaka.core.loop.context import Turn
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.types.control import QuestionAsked
-from vaka.core.types.errors import VakaError
+from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.monitor import HookRan, McpChanged, ModelSelected
 from vaka.hooks.command import CommandResult, RunCommand, run_command
 from vaka.hooks.decision import HookDecision, announces_async, merge_decisions, read_decision
-from vaka.hooks.definition import Hook, select_hooks
+from vaka.hooks.definition import EVENTS, OTHER_EVENTS, Hook, select_hooks
 from vaka.hooks.transcript import Transcripts
+
+_log = logging.getLogger(__name__)
 
 MAX_RECORDED_OUTPUT = 2000
 """Characters of the output of a hook in the log."""
 ENDING_AT_ONCE = 16
 """Sessions whose ``SessionEnd`` hooks run at the same time when a runtime is closed."""
 STOP_EVENTS = ("Stop", "SubagentStop")
+UNWAITED_EVENTS = ("Notification",)
+"""Events whose hooks nothing waits for: a person is asked while they run."""
 
 HookMiddleware: TypeAlias = (
     "Callable[[str, Mapping[str, Any], Callable[[], Awaitable[HookDecision]]], Awaitable[HookDecision]]"
@@ -73,6 +80,8 @@ class HookEngine:
 
     def __init__(self, hooks: Sequence[Hook], settings: HookSettings, transcripts: Transcripts) -> None:
         self.hooks, self.settings, self.transcripts = tuple(hooks), settings, transcripts
+        for hook in self.hooks:
+            _check_hook(hook)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sessions: dict[SessionId, _OpenSession] = {}
         """The open sessions, the one that was idle longest first."""
@@ -129,10 +138,10 @@ class HookEngine:
         payload = await self._payload_of(event, fields, session, turn)
 
         async def run_all() -> HookDecision:
-            waited = [self._run(hook, payload, turn) for hook in hooks if not hook.detached]
-            for hook in hooks:
-                if hook.detached:
-                    self._spawn(self._run(hook, payload, None))
+            detached = [hook for hook in hooks if hook.detached or event in UNWAITED_EVENTS]
+            for hook in detached:
+                self._spawn(self._run_detached(hook, payload))
+            waited = [self._run(hook, payload, turn) for hook in hooks if hook not in detached]
             return merge_decisions(await asyncio.gather(*waited))
 
         work: Callable[[], Awaitable[HookDecision]] = run_all
@@ -236,6 +245,11 @@ class HookEngine:
             common["agent_transcript_path"] = str(path)
         return common | dict(fields)
 
+    async def _run_detached(self, hook: Hook, payload: Mapping[str, Any]) -> None:
+        """Run a hook that nothing waits for; what goes wrong is reported, since the turn may have ended."""
+        for message in (await self._run(hook, payload, None)).messages:
+            _log.warning("hook of %s: %s", hook.event, message)
+
     async def _run(self, hook: Hook, payload: Mapping[str, Any], turn: Turn | None) -> HookDecision:
         encoded = msgspec.json.encode(payload)
         if hook.kind == "command":
@@ -298,6 +312,20 @@ class HookEngine:
         except VakaError as error:
             return CommandResult(status=1, stderr=str(error))
         return _read_model_answer(answer)
+
+
+def _check_hook(hook: Hook) -> None:
+    """Report a hook that never runs. Raises ``InvalidInput`` for a matcher that is not a regular expression."""
+    if hook.disabled:
+        return
+    if not hook.origin and hook.event not in (*EVENTS, *OTHER_EVENTS):
+        near = get_close_matches(hook.event, EVENTS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EVENTS)}"
+        _log.warning("a hook of %r never runs, since there is no such event; %s", hook.event, hint)
+    try:
+        hook.matches({})
+    except re.error as error:
+        raise InvalidInput(f"the matcher {hook.matcher!r} of a hook is not a regular expression: {error}") from error
 
 
 def _meets_condition(hook: Hook, covers: Callable[[str], bool] | None) -> bool:
