@@ -128,8 +128,26 @@ def test_a_value_is_written_to_the_file_of_its_scope_and_the_rest_stays(place: P
         (("env", '{"A": []}'), "expected an object with texts, but 'A' is a list"),
     ):
         assert problem in place.problem("set", *words, code=2)
-    place.write("boat/.claude/settings.local.json", '{"env": {}, // mine\n}')
-    assert "has comments" in place.problem("set", "env.B", "2", "--scope", "local", code=3)
+
+
+def test_a_change_touches_only_its_value_and_keeps_comments_and_line_ends(place: Place) -> None:
+    path = place.project / ".claude/settings.local.json"
+    path.parent.mkdir()
+    before = (
+        '\ufeff{\r\n\t// mine\r\n\t"permissions": {"deny": ["WebFetch"], "ask": [ ]}, /* kept */\r\n'
+        '\t"env": {\r\n\t\t"A": "1", // last\r\n\t},\r\n\t"zzz": {}\r\n}'
+    )
+    path.write_bytes(before.encode())
+    place.config("set", "permissions.deny", "Bash", "--scope", "local")
+    place.config("set", "env.B", "two", "--scope", "local")
+    place.config("set", "sandbox.network.allowedDomains", "a.example,b.example", "--scope", "local")
+    wanted = before.replace('["WebFetch"]', '["Bash"]').replace('"A": "1",', '"A": "1",\r\n\t\t"B": "two",')
+    added = '"sandbox": {\r\n\t\t"network": {\r\n\t\t\t"allowedDomains": [\r\n\t\t\t\t"a.example",'
+    text = path.read_bytes().decode()
+    assert text.startswith(wanted.removesuffix("\r\n}"))
+    assert added in text
+    assert text.count("\n") == text.count("\r\n")
+    assert place.json("get", "env.B", "--trust") == "two"
 
 
 def test_the_file_of_every_layer_is_listed_existing_or_not(place: Place) -> None:

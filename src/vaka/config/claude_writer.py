@@ -1,11 +1,11 @@
 """Changes of ``.claude`` settings files: allow rules and single values, under a lock, replaced atomically."""
 
+import codecs
 import copy
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +16,11 @@ from vaka.config.claude_settings import (
     MAX_SETTINGS_BYTES,
     USER_SETTINGS,
     find_project_folder,
+    parse_document,
     read_document,
     read_settings,
 )
-from vaka.config.documents import replace_file
+from vaka.config.documents import blank_comments, replace_file, set_json_value
 from vaka.config.settings import repository_root_of
 from vaka.core.types.errors import ConfigError, InvalidInput
 
@@ -115,20 +116,17 @@ def edit_document(path: Path, edit: Callable[[dict[str, Any]], None], limit: int
                 return
             if real.exists() and not os.access(real, os.W_OK):
                 raise PermissionError(None, "it is read-only")
-            replace_file(real, _encode_document(document, real))
+            replace_file(real, _encode_document(before, document, real))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def read_editable(path: Path, limit: int = MAX_SETTINGS_BYTES) -> dict[str, Any]:
-    """Return a JSON file as data, ``{}`` when it does not exist. Raises ``ConfigError``, also for comments."""
+    """Return a JSON file, which may have comments, as data; ``{}`` when it does not exist. Raises ``ConfigError``."""
     try:
         return read_document(path, limit) or {}
     except ConfigError:
-        if read_settings(path).has_comments:  # raises the error itself if the file has another one
-            message = f"{path}: has comments or final commas, which vaka would remove; edit the file yourself"
-            raise ConfigError(message) from None
-        raise
+        return read_settings(path).document  # raises the error itself if the file has more than comments
 
 
 def _allow_rules_of(document: dict[str, Any], path: Path) -> list[str]:
@@ -143,14 +141,45 @@ def _allow_rules_of(document: dict[str, Any], path: Path) -> list[str]:
     return [*cast("list[str]", allow)]
 
 
-def _encode_document(document: dict[str, Any], path: Path) -> bytes:
+def _encode_document(before: dict[str, Any], document: dict[str, Any], path: Path) -> bytes:
+    """Return the new content of a file: its text with only what differs from ``before`` changed."""
+    data = path.read_bytes() if path.exists() else b""
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    text = data.decode("utf-8-sig")
     try:
-        before = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
-        indent = re.search(r"^([ \t]+)\"", before, re.MULTILINE)
-        text = json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False, allow_nan=False)
-        return f"{text}\n".replace("\n", "\r\n" if "\r\n" in before else "\n").encode()
+        whole = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        if not text.strip():
+            return mark + f"{whole}\n".encode()
+        edited = text
+        for at, value in _changes_of(before, document, ()):
+            edited = set_json_value(edited, at, value)
+        if parse_document(blank_comments(edited), str(path)) != document or _count_comments(edited) < _count_comments(
+            text
+        ):
+            raise ConfigError(f"{path}: the change would remove comments; edit the file yourself")
+        return mark + edited.encode()
     except ValueError as error:
         raise ConfigError(f"{path}: has a value that cannot be written as JSON: {error}") from error
+
+
+def _changes_of(
+    before: dict[str, Any], after: dict[str, Any], at: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the values that differ, as deep as possible; an object that has lost a member is replaced."""
+    if before.keys() - after.keys():
+        yield at, after
+        return
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(old, dict) and isinstance(value, dict):
+            yield from _changes_of(cast("dict[str, Any]", old), cast("dict[str, Any]", value), (*at, name))
+        elif name not in before or old != value:
+            yield (*at, name), value
+
+
+def _count_comments(text: str) -> int:
+    """Return how many characters of a JSON text are in comments."""
+    return sum(old != new for old, new in zip(text, blank_comments(text), strict=True))
 
 
 @contextmanager

@@ -79,6 +79,8 @@ class _DuplicateName(Exception):
 JsonPath: TypeAlias = "tuple[str | int, ...]"
 """The names and indexes that lead to a value of a JSON document."""
 
+MAX_JSON_LINE = 100
+"""Characters of a JSON value that is written on one line."""
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|[{}\[\],]|[^\s{}\[\],:"]+', re.DOTALL)
 _JSON_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))|//[^\n]*|/\*.*?(?:\*/|$)', re.DOTALL)
 _FINAL_COMMA = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))|(?<=[^\s{\[,])\s*,(?=\s*[}\]])', re.DOTALL)
@@ -96,6 +98,7 @@ def iter_json_lines(text: str) -> Iterator[tuple[JsonPath, int]]:
             path[-1] = path[-1] + 1 if isinstance(path[-1], int) else path[-1]
         elif word in ("}", "]"):
             path.pop()
+            before_name = False
         elif before_name:
             path[-1], before_name = str(json.loads(word)), False
             yield tuple(path), line
@@ -118,6 +121,73 @@ def blank_comments(text: str) -> str:
     for pattern in (_JSON_COMMENT, _FINAL_COMMA):
         text = pattern.sub(_blank_match, text)
     return text
+
+
+def set_json_value(text: str, path: tuple[str, ...], value: Any) -> str:
+    """Return a JSON text with one value set, and the rest as it is, comments included. Raises ``ValueError``.
+
+    A member that does not exist is added at the end of its object, or of the nearest one that exists.
+    """
+    spans = dict(_iter_json_spans(blank_comments(text)))
+    size = next(size for size in range(len(path), -1, -1) if path[:size] in spans)
+    start, end = spans[path[:size]]
+    line = text[text.rfind("\n", 0, start) + 1 : start]
+    indent = line[: len(line) - len(line.lstrip())]
+    unit = next((found[1] for found in re.finditer(r"^([ \t]+)\"", text, re.MULTILINE)), "  ")
+    if size == len(path):
+        new = _render_json(value, text[start:end], indent, unit)
+    else:
+        for name in reversed(path[size + 1 :]):
+            value = {name: value}
+        new = _add_member(text[start:end], path[size], value, indent, unit)
+    return text[:start] + new.replace("\n", "\r\n" if "\r\n" in text else "\n") + text[end:]
+
+
+def _add_member(table: str, name: str, value: Any, indent: str, unit: str) -> str:
+    """Return the text of an object with one more member."""
+    plain = blank_comments(table)
+    if not plain.startswith("{"):
+        raise ValueError("it is not in an object")
+    inner = plain[1:-1].rstrip()
+    wide = "\n" in plain or not inner.strip()
+    member = f"{json.dumps(name, ensure_ascii=False)}: {_render_json(value, plain, indent + unit, unit)}"
+    if not inner.strip():
+        return f"{{\n{indent}{unit}{member}\n{indent}}}"
+    place = 1 + len(inner)
+    return f"{table[:place]},{f'{chr(10)}{indent}{unit}' if wide else ' '}{member}{table[place:]}".replace("\r\n", "\n")
+
+
+def _render_json(value: Any, before: str, indent: str, unit: str) -> str:
+    """Return a value as JSON, on several lines if the text before it has several, or it is long."""
+    short = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if "\n" not in before and len(short) <= MAX_JSON_LINE:
+        return short
+    long = json.dumps(value, indent=unit, ensure_ascii=False, allow_nan=False)
+    return long.replace("\n", f"\n{indent}")
+
+
+def _iter_json_spans(text: str) -> Iterator[tuple[JsonPath, tuple[int, int]]]:
+    """Yield the path of each value of a valid JSON text, with its start and end."""
+    path: list[str | int] = []
+    starts: list[int] = []
+    before_name = False
+    for token in _JSON_TOKEN.finditer(text):
+        word = token[0]
+        if word == ",":
+            before_name = isinstance(path[-1], str)
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else path[-1]
+        elif word in ("}", "]"):
+            path.pop()
+            before_name = False
+            yield tuple(path), (starts.pop(), token.end())
+        elif before_name:
+            path[-1], before_name = str(json.loads(word)), False
+        elif word in ("{", "["):
+            starts.append(token.start())
+            before_name = word == "{"
+            path.append("" if before_name else 0)
+        else:
+            yield tuple(path), token.span()
 
 
 def _blank_match(match: "re.Match[str]") -> str:
