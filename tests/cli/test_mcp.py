@@ -233,7 +233,8 @@ async def test_the_chat_shows_the_states_of_servers(tmp_path: Path, monkeypatch:
         await chat.say("Ahoy.")
         await chat.expect("Aye.")
         await chat.say("/mcp")
-        await chat.expect("good: ready, 9 tools, plain 1")
+        await chat.expect("good: ready, ")
+        await chat.expect(" tools, plain 1")
         await chat.expect("bad: failed, there is no '/no/such/program'")
     async with Runtime(agent=agent) as runtime, chat_in_process(runtime, columns=100) as chat:
         await chat.say("/mcp")

@@ -4,6 +4,7 @@ Arguments: ``hang`` answers nothing, ``die`` ends at once, ``noise`` prints what
 another tool after its first call, ``reach`` has a tool that writes to a file and connects to a port.
 """
 
+import base64
 import json
 import os
 import signal
@@ -15,6 +16,9 @@ from typing import Any
 
 FLAGS = set(sys.argv[1:])
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+PNG, WAV, PDF = (
+    base64.b64encode(head + bytes(16)).decode() for head in (b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WAVE", b"%PDF-1.4")
+)
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -48,10 +52,10 @@ def receive() -> dict[str, Any]:
 
 def zoo() -> dict[str, Any]:
     blocks = [
-        {"type": "text", "text": "first"}, {"type": "image", "data": "aGk=", "mimeType": "image/png"},
-        {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+        {"type": "text", "text": "first"}, {"type": "image", "data": PNG, "mimeType": "image/x-odd"},
+        {"type": "audio", "data": WAV, "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": "note://1", "mimeType": "text/plain", "text": "a note"}},
-        {"type": "resource", "resource": {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "aGk="}},
+        {"type": "resource", "resource": {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": PDF}},
         {"type": "resource_link", "uri": "note://2", "name": "second", "description": "another"},
         {"type": "image", "data": "not base64!", "mimeType": "image/png"},
     ]  # fmt: skip
@@ -131,11 +135,13 @@ def answer(request: dict[str, Any]) -> None:
     method: str = request["method"]
     params: dict[str, Any] = request.get("params") or {}
     if method == "initialize":
-        capabilities = {"tools": {"listChanged": True}}
+        capabilities = {"tools": {"listChanged": True}, **({"prompts": {}} if "mute" in FLAGS else {})}
         result: dict[str, Any] = {
             "protocolVersion": params["protocolVersion"], "capabilities": capabilities,
             "serverInfo": {"name": "plain", "version": "1"},
         }  # fmt: skip
+    elif method == "prompts/list":
+        return
     elif method == "tools/list":
         result = {"tools": TOOLS}
     elif method == "tools/call":

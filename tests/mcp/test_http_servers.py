@@ -1,9 +1,14 @@
 """Servers over HTTP: both protocol eras, the older transport, headers, and sessions that expire."""
 
 import base64
+import itertools
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
 
 import vaka
 from tests.cli.chat.chat_in_process import chat_in_process
@@ -116,6 +121,22 @@ async def test_an_expired_session_is_opened_again_and_only_a_safe_call_is_repeat
     ]  # fmt: skip
     assert server.calls == ["act", "look", "act", "drop", "act"]
     assert {headers.get("x-key") for headers in server.headers} == {"the key"}
+
+
+async def test_a_response_without_an_end_is_not_read_whole() -> None:
+    async def flood(_: Request) -> StreamingResponse:
+        pieces = (b"[" * (1 << 20) for _ in itertools.count())
+        return StreamingResponse(pieces, media_type="application/json")
+
+    model = ScriptedModel(say("Done."))
+    async with (
+        serving(Starlette(routes=[Route("/mcp", flood, methods=["POST"])])) as url,
+        runtime(mcp={"f": {"type": "http", "url": f"{url}/mcp", "timeoutSeconds": 60}}) as rt,
+    ):
+        session = await rt.open(agent(model), id="s")
+        assert (await session.run("Go.")).text == "Done."
+        (status,) = rt.mcp_status()
+    assert (status.state, "a message that is too large" in status.reason) == ("failed", True)
 
 
 async def test_a_server_that_wants_other_credentials_says_so() -> None:

@@ -16,6 +16,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.errors import TurnError
 from vaka.core.types.message import Audio, Document, Image, Text
 from vaka.core.types.monitor import Logged, McpChanged
 from vaka.core.types.progress import ToolOutputDelta
@@ -23,6 +24,11 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
 SERVER = Path(__file__).with_name("plain_server.py")
+PNG, WAV, PDF = (
+    "iVBORw0KGgoAAAAAAAAAAAAAAAAAAAAA",
+    "UklGRgAAAABXQVZFAAAAAAAAAAAAAAAAAAAAAA==",
+    "JVBERi0xLjQAAAAAAAAAAAAAAAAAAAAA",
+)
 
 
 def server(*flags: str, **more: Any) -> dict[str, Any]:
@@ -70,9 +76,9 @@ async def test_the_tools_of_a_server_are_called_and_their_results_have_all_kinds
     assert results["echo"].text == "hi"
     assert results["zoo"].value == {"count": 7}
     assert results["zoo"].content == (
-        Text(text="first"), Image(media_type="image/png", data="aGk="), Audio(media_type="audio/wav", data="aGk="),
+        Text(text="first"), Image(media_type="image/png", data=PNG), Audio(media_type="audio/wav", data=WAV),
         Text(text="[resource note://1]\na note"),
-        Document(media_type="application/pdf", data="aGk=", name="file:///a.pdf"),
+        Document(media_type="application/pdf", data=PDF, name="file:///a.pdf"),
         Text(text="[resource second: note://2 (another)]"),
         Text(text="[image image/png: left out, its data is not base64]"),
     )  # fmt: skip
@@ -138,6 +144,13 @@ async def test_a_killed_server_gives_one_error_result_and_the_next_call_works(tm
     assert (lost.failed, lost.reason) == (True, "error")
     assert "verify whether it happened" in lost.text
     assert (again.failed, again.text) == (False, "again")
+
+
+async def test_a_prompt_that_a_server_never_sends_ends_the_turn_with_a_reason() -> None:
+    async with runtime(mcp={"p": server("mute", toolTimeoutSeconds=0.2)}) as rt:
+        session = await rt.open(agent(ScriptedModel(say("Done."))), id="s")
+        with pytest.raises(TurnError, match=r"the MCP server 'p' sent no prompt 'greet' within 0.2 s"):
+            await session.run("/mcp__p__greet")
 
 
 async def test_a_stopped_turn_cancels_the_call_on_the_wire_and_a_slow_call_names_its_tool(tmp_path: Path) -> None:

@@ -1,14 +1,26 @@
 """Names fit all providers, and schemas that could harm are left out with a reason."""
 
+import base64
 import re
 from typing import Any
 
 import pytest
 
+from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text
 from vaka.mcp.definition import McpServer
-from vaka.mcp.tools import MAX_TEXT, ListedTool, check_schemas, make_spec, read_result, select_tools, tool_name
+from vaka.mcp.tools import (
+    MAX_TEXT,
+    ListedTool,
+    check_schemas,
+    make_spec,
+    read_content,
+    read_result,
+    select_tools,
+    tool_name,
+)
+from vaka.runtime.mcp_tools import read_servers
 
 
 def test_names_have_the_characters_and_the_length_that_all_providers_accept_and_are_unique() -> None:
@@ -74,6 +86,44 @@ def test_only_the_tools_that_a_definition_names_are_offered() -> None:
     found, notes = select_tools(server, [ListedTool(name=name) for name in "cba"])
     assert [tool.name for tool in found] == ["a"]
     assert notes == ["the MCP server 's' has no tool 'gone', which its definition names"]
+
+
+def test_a_server_whose_tools_would_fill_every_prompt_offers_a_part_of_them() -> None:
+    schema = {"type": "object", "properties": {"x": {"description": "y" * 100_000}}}
+    tools = [ListedTool(name=f"t{number:02}", description="z" * 100_000, parameters=schema) for number in range(20)]
+    found, notes = select_tools(McpServer(name="s", command="x"), tools)
+    assert 5 < len(found) < 12
+    assert len(notes) == 20 - len(found)
+    assert "is left out: the tools before it take more than 1 MB" in notes[0]
+
+
+def as_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        ({"type": "image", "data": as_base64(b"<svg/>"), "mimeType": "image/svg+xml"}, "image/svg+xml: left out"),
+        ({"type": "image", "data": as_base64(b"hi"), "mimeType": "image/png"}, "[image image/png: left out"),
+        ({"type": "image", "data": as_base64(b"GIF89a" + bytes(4 << 20)), "mimeType": "image/gif"}, "larger than 5 MB"),
+        ({"type": "audio", "data": as_base64(bytes(11 << 20)), "mimeType": "audio/wav"}, "larger than 10 MB"),
+        ({"type": "audio", "data": as_base64(b"OggS"), "mimeType": "audio/ogg"}, "[audio audio/ogg: left out"),
+        ({"type": "resource", "resource": {"uri": "f://a", "blob": as_base64(b"PK"), "mimeType": "application/zip"}},
+         "[application f://a: left out"),
+        ({"type": "resource", "resource": {"uri": "f://a", "blob": as_base64(b"{}"), "mimeType": "application/json"}},
+         "[application f://a]\n{}"),
+    ],
+)  # fmt: skip
+def test_media_that_a_provider_would_refuse_are_left_out_with_the_reason(block: Any, text: str) -> None:
+    (part,) = read_content([block])
+    assert isinstance(part, Text)
+    assert text in part.text
+
+
+def test_servers_whose_tools_would_have_the_same_names_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"'my db' and 'my.db' would have tools with the same names"):
+        read_servers({"my db": {"command": "x"}, "my.db": {"command": "x"}})
 
 
 def test_a_result_that_is_too_long_is_cut_and_one_that_is_odd_is_shown() -> None:

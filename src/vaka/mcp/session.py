@@ -136,6 +136,8 @@ class SessionRun:
             yield streams
 
     async def _see_response(self, response: httpx2.Response) -> None:
+        if response.headers.get("content-type", "").lower().startswith("application/json"):
+            await _read_bounded(response)
         if response.request.method == "POST":
             self.http_status = response.status_code if response.status_code >= 400 else 0
             self.expired |= response.status_code == 404 and "mcp-session-id" in response.request.headers
@@ -276,8 +278,15 @@ class McpSession:
         return await self._request_rounds(request, handlers)
 
     async def list_prompts(self) -> list[dict[str, Any]]:
-        page = await self._guard(self._client.list_prompts())
-        return [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in page.prompts]
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._guard(self._client.list_prompts(params=types.PaginatedRequestParams(cursor=cursor)))
+            found += [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in page.prompts]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found
 
     async def get_prompt(self, name: str, arguments: dict[str, str], handlers: CallHandlers) -> dict[str, Any]:
         def request(responses: "types.InputResponses | None", state: str | None) -> types.GetPromptRequest:
@@ -384,6 +393,17 @@ class McpSession:
 
 class _StaleHeaders(McpError, code="mcp_headers"):
     """The list of tools is older than the server's: it rejects the headers of a call."""
+
+
+async def _read_bounded(response: httpx2.Response) -> None:
+    """Read the body of a response, which the library does without a limit; of one that is too large, nothing."""
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > MAX_MESSAGE_BYTES:
+            body[:] = b"a message that is too large"
+            break
+    setattr(response, "_content", bytes(body))  # noqa: B010  # what ``aread`` returns from now on
 
 
 def _listed_tool(tool: types.Tool) -> ListedTool:

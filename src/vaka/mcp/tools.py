@@ -28,6 +28,10 @@ MAX_TOOLS = 1_000
 MAX_TEXT = 200_000
 """Characters of the texts of one result that the model reads."""
 MAX_MEDIA_BYTES = 10 << 20
+MAX_IMAGE_BASE64 = 5 << 20
+"""The longest picture, in base64, that every provider accepts."""
+MAX_LISTED_BYTES = 1 << 20
+"""Bytes of the descriptions and schemas of one server that are offered: more would fill every prompt."""
 TOOL_TIMEOUT = 60.0
 """Seconds without a result or a report of progress, for servers that set no other limit."""
 MAX_EXTENSIONS = 10
@@ -179,6 +183,7 @@ def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[L
     """Return the tools of a server that are offered, by name, and why others are not."""
     notes: list[str] = []
     found: dict[str, ListedTool] = {}
+    size = 0
     for tool in sorted(tools, key=lambda tool: tool.name):
         if (server.enabled_tools and tool.name not in server.enabled_tools) or tool.name in server.disabled_tools:
             continue
@@ -187,6 +192,9 @@ def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[L
         fault = tool.fault or ("it is listed twice" if tool.name in found else "")
         if not fault and len(found) == MAX_TOOLS:
             fault = f"the server has more than {MAX_TOOLS} tools"
+        size += 0 if fault else len(tool.description[:MAX_DESCRIPTION]) + len(msgspec.json.encode(tool.parameters))
+        if not fault and size > MAX_LISTED_BYTES:
+            fault = f"the tools before it take more than {MAX_LISTED_BYTES >> 20} MB"
         if fault:
             notes.append(f"the tool {tool.name[:80]!r} of the MCP server {server.name!r} is left out: {fault}")
         else:
@@ -253,18 +261,38 @@ def _read_embedded(resource: dict[str, Any]) -> Part:
 
 
 def _read_media(data: str, media_type: str, kind: str, name: str = "") -> Part:
-    label = f"{kind or 'file'} {name or media_type}".strip()
-    if len(data) * 3 // 4 > MAX_MEDIA_BYTES:
-        return Text(text=f"[{label}: left out, it is larger than {MAX_MEDIA_BYTES >> 20} MB]")
+    """Return data as a part that every provider accepts: one that it refuses would make the session unusable."""
+    label = f"{kind or 'file'} {name or media_type}".strip()[:200]
     try:
-        base64.b64decode(data, validate=True)
+        head = base64.b64decode(data, validate=True)[:16] if len(data) * 3 // 4 <= MAX_MEDIA_BYTES else b""
     except (binascii.Error, ValueError):
         return Text(text=f"[{label}: left out, its data is not base64]")
-    if kind == "image":
-        return Image(media_type=media_type, data=data)
-    if kind == "audio":
-        return Audio(media_type=media_type, data=data)
-    return Document(media_type=media_type or "application/octet-stream", data=data, name=name)
+    found = next((found for start, found in _SIGNATURES if re.match(start, head, re.DOTALL)), "")
+    if len(data) * 3 // 4 > MAX_MEDIA_BYTES or (found.startswith("image/") and len(data) > MAX_IMAGE_BASE64):
+        most = MAX_IMAGE_BASE64 if found else MAX_MEDIA_BYTES
+        return Text(text=f"[{label}: left out, it is larger than {most >> 20} MB]")
+    if found.startswith("image/"):
+        return Image(media_type=found, data=data)
+    if found.startswith("audio/"):
+        return Audio(media_type=found, data=data)
+    if found:
+        return Document(media_type=found, data=data, name=name)
+    return _read_text_data(data, media_type, label)
+
+
+def _read_text_data(data: str, media_type: str, label: str) -> Part:
+    """Return data without a known signature as text, if its type says that it is one."""
+    if re.fullmatch(r"text/[^;]*|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript)", media_type):
+        return Text(text=f"[{label}]\n{base64.b64decode(data).decode('utf-8', 'replace')}")
+    return Text(text=f"[{label}: left out, models read PNG, JPEG, GIF, WebP, WAV, MP3 and PDF]")
+
+
+_SIGNATURES = (
+    (rb"\x89PNG\r\n\x1a\n", "image/png"), (rb"\xff\xd8\xff", "image/jpeg"), (rb"GIF8[79]a", "image/gif"),
+    (rb"RIFF....WEBP", "image/webp"), (rb"RIFF....WAVE", "audio/wav"), (rb"ID3|\xff[\xe2-\xfb]", "audio/mpeg"),
+    (rb"%PDF-", "application/pdf"),
+)  # fmt: skip
+"""What the bytes of media begin with, and their types."""
 
 
 def _limit_text(parts: Content) -> Content:

@@ -26,6 +26,7 @@ from vaka.mcp.client import McpConnection, McpStatus
 from vaka.mcp.definition import McpServer, parse_servers
 from vaka.mcp.stdio import StartServer, process_starter
 from vaka.mcp.tools import (
+    TOOL_TIMEOUT,
     CallHandlers,
     ListedTool,
     McpTool,
@@ -259,9 +260,18 @@ class McpTools(Middleware):
         for connection in self._connections:
             prefix = connection.server.tool_prefix
             if connection.has_prompts and match[1].startswith(prefix):
-                found = await _read_prompt(connection, match[1].removeprefix(prefix), match[2] or "")
+                found = await self._find_prompt(connection, match[1].removeprefix(prefix), match[2] or "")
                 return (*found, *content[1:]) if found else content
         return content
+
+    async def _find_prompt(self, connection: McpConnection, name: str, arguments: str) -> Content:
+        limit = connection.server.tool_timeout or TOOL_TIMEOUT
+        try:
+            async with asyncio.timeout(limit):
+                return await _read_prompt(connection, name, arguments)
+        except TimeoutError:
+            server = connection.server.name
+            raise McpError(f"the MCP server {server!r} sent no prompt {name!r} within {limit:g} s") from None
 
 
 async def _read_prompt(connection: McpConnection, name: str, arguments: str) -> Content:
@@ -355,6 +365,11 @@ def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"mcp: there are two servers named {twice[0]!r}")
+    by_prefix: dict[str, str] = {}
+    for server in servers:
+        other = by_prefix.setdefault(server.tool_prefix, server.name) if server.approved else server.name
+        if other != server.name:
+            raise ConfigError(f"mcp: {other!r} and {server.name!r} would have tools with the same names; rename one")
     return tuple(servers)
 
 
