@@ -290,10 +290,12 @@ def test_a_file_of_servers_is_validated(project: Path) -> None:
     assert "b: it has no url" in CliRunner().invoke(cli, ["config", "validate", str(settings)]).stderr
 
 
-def test_a_file_that_is_not_json_is_not_changed(project: Path) -> None:
+def test_a_file_that_is_not_json_is_not_changed_and_comments_stay(project: Path) -> None:
+    (project / ".mcp.json").write_text('{// mine\n"mcpServers": {')
+    assert "not JSON" in str(vaka("add", "x", "-s", "project", "--", "run").exception)
+    assert (project / ".mcp.json").read_text() == '{// mine\n"mcpServers": {'
     (project / ".mcp.json").write_text('{// mine\n"mcpServers": {}}')
-    done = vaka("add", "x", "-s", "project", "--", "run")
-    assert "has comments or final commas" in str(done.exception)
-    assert (project / ".mcp.json").read_text() == '{// mine\n"mcpServers": {}}'
+    assert vaka("add", "x", "-s", "project", "--", "run").exception is None
+    assert (project / ".mcp.json").read_text().startswith('{// mine\n"mcpServers": {')
     (project / ".mcp.json").write_text('{"mcpServers": [1]}')
     assert "expected an object" in str(vaka("add", "x", "-s", "project", "--", "run").exception)
