@@ -23,8 +23,8 @@ def test_hooks_of_every_layer_are_listed_with_their_origin_and_what_is_wrong(she
     assert f"{project}: hooks.PreTolUse" in done.err
     assert "did you mean PreToolUse?" in done.err
     table = shell.vaka("hooks", "list")
-    assert "user-check" in table.out
-    assert "typo" not in table.out
+    rows = [line.split() for line in table.out.splitlines()]
+    assert [(row[-1], row[4]) for row in rows[1:]] == [("user-check", "always"), ("typo", "never")]
     assert "not trusted" in table.err
 
 
@@ -78,7 +78,7 @@ def test_the_hooks_of_plugins_skills_and_agents_are_listed_with_their_origin(she
     assert [hook["origin"] for hook in done.json][:2] == [str(plugin), str(skill)]
     shell.write_file("home/.claude/settings.json", json.dumps({"disableAllHooks": True}))
     off = shell.vaka("hooks", "list", "--json", "--trust")
-    assert off.json == []
+    assert [hook["disabled"] for hook in off.json] == ["settings switch hooks off"] * 3
     assert "3 hooks of plugins, skills, commands and agents are switched off" in off.err
 
 

@@ -175,7 +175,7 @@ def test_the_hooks_of_a_plugin_come_from_its_file_and_its_manifest_and_know_its_
     problems = "\n".join(parsed.problems)
     assert all(text in problems for text in ("gone.json", "broken.json", "hooks.Setup", "it is read anyway"))
     untrusted = hooks_in_force(context, [], trusted=False)
-    assert untrusted.hooks == ()
+    assert [hook.disabled for hook in untrusted.hooks] == ["the folder is not trusted"] * 3
     assert "not trusted" in "\n".join(untrusted.problems)
 
 
@@ -194,4 +194,4 @@ def test_sloppy_hooks_in_heads_are_reported_and_the_others_kept(folder: Path) ->
     assert "/a/SKILL.md" in problems
     assert "/d/SKILL.md: hooks: expected an object" in problems
     untrusted = ComponentHooks(components, folder, folder.parent / "home", trusted=False).read_heads()
-    assert untrusted.hooks == ()
+    assert all(hook.disabled == "the folder is not trusted" for hook in untrusted.hooks)

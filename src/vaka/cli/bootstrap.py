@@ -203,7 +203,7 @@ def hook_options(settings: Settings) -> dict[str, Any]:
         return options
     parsed = lazy.hooks_in_force()(context, files, trusted=settings.trusted, plugin_dirs=settings.plugin_dirs)
     print_notes(parsed.problems)
-    return {**options, "hooks": parsed.hooks}
+    return {**options, "hooks": tuple(hook for hook in parsed.hooks if not hook.disabled)}
 
 
 def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:

@@ -79,7 +79,8 @@ class HookEngine:
     """The hooks of a runtime."""
 
     def __init__(self, hooks: Sequence[Hook], settings: HookSettings, transcripts: Transcripts) -> None:
-        self.hooks, self.settings, self.transcripts = tuple(hooks), settings, transcripts
+        self.hooks = tuple(hook for hook in hooks if not hook.disabled)
+        self.settings, self.transcripts = settings, transcripts
         for hook in self.hooks:
             _check_hook(hook)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -316,8 +317,6 @@ class HookEngine:
 
 def _check_hook(hook: Hook) -> None:
     """Report a hook that never runs. Raises ``InvalidInput`` for a matcher that is not a regular expression."""
-    if hook.disabled:
-        return
     if not hook.origin and hook.event not in (*EVENTS, *OTHER_EVENTS):
         near = get_close_matches(hook.event, EVENTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EVENTS)}"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from vaka.config.claude_settings import (
     CLAUDE_FOLDER,
     MANAGED,
@@ -24,6 +26,8 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.hooks.definition import Hook, ParsedHooks, parse_hooks
 
+NOT_TRUSTED = "the folder is not trusted"
+SWITCHED_OFF = "settings switch hooks off"
 PLUGIN_HOOKS = "hooks/hooks.json"
 ACTIVE_KEY = "hooks.active"
 """The session value that lists the components with hooks that the running turn uses: turn, path and component."""
@@ -33,7 +37,7 @@ _COMMAND_NAME = re.compile(r"\s*/([\w:.-]+)(?:\s.*)?", re.DOTALL)
 def hooks_of_files(files: Sequence[SettingsFile]) -> ParsedHooks:
     """Return the hooks of all settings files, the weakest first, and what is wrong or was ignored.
 
-    A project that is not trusted runs no hooks.
+    A project that is not trusted runs no hooks. Hooks that do not run are returned with the reason.
     """
     managed_only = hooks_are_disabled(files)
     hooks: list[Hook] = []
@@ -42,14 +46,13 @@ def hooks_of_files(files: Sequence[SettingsFile]) -> ParsedHooks:
         if "hooks" not in file.document:
             continue
         managed = file.layer == MANAGED
+        parsed = parse_hooks({"hooks": file.document["hooks"]}, origin=str(file.path), managed=managed)
         if managed_only and not managed:
-            notes.append(f"{file.path}: its hooks are switched off by settings")
+            parsed = _disable(parsed, SWITCHED_OFF, f"{file.path}: its hooks are switched off by settings")
         elif not file.trusted:
-            notes.append(_not_trusted(file.path))
-        else:
-            parsed = parse_hooks({"hooks": file.document["hooks"]}, origin=str(file.path), managed=managed)
-            hooks += parsed.hooks
-            notes += parsed.problems
+            parsed = _disable(parsed, NOT_TRUSTED, _not_trusted(file.path))
+        hooks += parsed.hooks
+        notes += parsed.problems
     return ParsedHooks(tuple(hooks), tuple(notes))
 
 
@@ -71,7 +74,7 @@ def hooks_in_force(
     if hooks_are_disabled(files):
         count = sum(len(one.hooks) for one in others)
         note = f"{count} hooks of plugins, skills, commands and agents are switched off by settings"
-        others = [ParsedHooks((), (note,))] if count else []
+        others = [_disable(one, SWITCHED_OFF, note) for one in others if one.hooks]
     parsed += others
     return ParsedHooks(
         tuple(hook for one in parsed for hook in one.hooks), tuple(note for one in parsed for note in one.problems)
@@ -92,12 +95,11 @@ class ComponentHooks:
         notes: list[str] = []
         for plugin in self._components.plugins:
             for path, document in _read_plugin(plugin.root, plugin.manifest.get("hooks"), notes):
-                if self._may_run(plugin.root):
-                    parsed = parse_hooks(document, origin=str(path), variables=plugin.variables)
-                    hooks += parsed.hooks
-                    notes += parsed.problems
-                else:
-                    notes.append(_not_trusted(path))
+                parsed = parse_hooks(document, origin=str(path), variables=plugin.variables)
+                if not self._may_run(plugin.root):
+                    parsed = _disable(parsed, NOT_TRUSTED, _not_trusted(path))
+                hooks += parsed.hooks
+                notes += parsed.problems
         return ParsedHooks(tuple(hooks), tuple(notes))
 
     def read_heads(self) -> ParsedHooks:
@@ -112,18 +114,21 @@ class ComponentHooks:
         """Return the hooks of a component such as ``skill deploy``."""
         kind, _, name = key.partition(" ")
         component = self._find_component(kind, name)
-        return self.read_head(kind, component).hooks if component is not None and component.hooks else ()
+        if component is None or not component.hooks:
+            return ()
+        return tuple(hook for hook in self.read_head(kind, component).hooks if not hook.disabled)
 
     def read_head(self, kind: str, component: Component) -> ParsedHooks:
         """Return the hooks in the head of one component."""
-        if not self._may_run(component.path):
-            return ParsedHooks((), (_not_trusted(component.path),))
         variables = {**component.variables, "CLAUDE_SKILL_DIR": str(component.path.parent)}
         name = f"{kind} {component.name}"
-        return parse_hooks(
+        parsed = parse_hooks(
             {"hooks": component.hooks}, origin=str(component.path), component=name,
             variables=variables if kind == "skill" else component.variables,
         )  # fmt: skip
+        if not self._may_run(component.path):
+            return _disable(parsed, NOT_TRUSTED, _not_trusted(component.path))
+        return parsed
 
     def _find_component(self, kind: str, name: str) -> Component | None:
         if kind == "agent":
@@ -159,7 +164,7 @@ class ComponentUse(Middleware):
     @property
     def events(self) -> frozenset[str]:
         """The events of all hooks that components define now."""
-        return frozenset(hook.event for hook in self._load().read_heads().hooks)
+        return frozenset(hook.event for hook in self._load().read_heads().hooks if not hook.disabled)
 
     async def before_agent(self, turn: Turn, content: Content) -> Content:
         """Note the agent, or the command or skill that the prompt names."""
@@ -229,6 +234,12 @@ def _read_plugin(root: Path, named: object, notes: list[str]) -> Iterator[tuple[
             continue
         notes += [problem] if problem else []
         yield path, document
+
+
+def _disable(parsed: ParsedHooks, reason: str, note: str) -> ParsedHooks:
+    """Return hooks that are listed and never run, and why instead of what is wrong with them."""
+    hooks = [msgspec.structs.replace(hook, disabled=hook.disabled or reason) for hook in parsed.hooks]
+    return ParsedHooks(tuple(hooks), (note,))
 
 
 def _not_trusted(path: Path) -> str:

@@ -70,10 +70,13 @@ def list_hooks(as_json: bool, **flags: Any) -> None:
         print_json([_describe(hook) for hook in found])
         return
     rows = [
-        (hook.event, hook.matcher or "*", f"{hook.seconds:g} s", hook.component or "always", hook.origin, hook.text)
-        for hook in found
+        (hook.event, hook.matcher or "*", f"{hook.seconds:g} s", _when(hook), hook.origin, hook.text) for hook in found
     ]
     print_table(("EVENT", "MATCHER", "TIMEOUT", "WHILE", "ORIGIN", "COMMAND"), rows)
+
+
+def _when(hook: Hook) -> str:
+    return "never" if hook.disabled else hook.component or "always"
 
 
 def _describe(hook: Hook) -> dict[str, Any]:
