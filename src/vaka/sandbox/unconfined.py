@@ -16,9 +16,6 @@ from vaka.sandbox.sensitive import build_command_environment
 
 CHUNK_BYTES = 64 * 1024
 
-_RELEASE_TIMEOUT = 1.0
-"""Seconds to read what is left in the pipes of a stopped command."""
-
 _IS_WINDOWS = sys.platform == "win32"
 
 
@@ -96,22 +93,34 @@ class PortableProcess:
         if not self._output_claimed:
             self._output_claimed = True
             await self._discard_output()
-        return await self._child.wait()
+        discarding = asyncio.create_task(self._discard_output()) if self._output_abandoned else None
+        await self._wait_exit()
+        if discarding is not None:
+            discarding.cancel()
+        return self._child.returncode or 0
 
     async def stop(self, grace: float = 2.0) -> None:
         """Send SIGTERM to the process group, and SIGKILL after ``grace`` seconds."""
         self._signal_group(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._child.wait()), grace)
+            async with asyncio.timeout(grace):
+                await self._wait_exit()
         self._signal_group(signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
-        await self._child.wait()
+        await self._wait_exit()
         if self._stdin_task is not None:
             self._stdin_task.cancel()
         self.close_stdin()
-        if self._output_abandoned:  # asyncio releases the pipes when they have been read to the end
-            self._output_abandoned = False
-            with contextlib.suppress(TimeoutError):  # a process that left its group may keep them open
-                await asyncio.wait_for(self._discard_output(), _RELEASE_TIMEOUT)
+        if self._output_abandoned:
+            transport = getattr(self._child, "_transport", None)  # the only way to close pipes before their end
+            if transport is not None:
+                transport.close()
+
+    async def _wait_exit(self) -> None:
+        """Wait for the exit of the process; asyncio's own ``wait`` also waits until its output has been read."""
+        pause = 0.001
+        while self._child.returncode is None:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.02)
 
     async def _discard_output(self) -> None:
         await asyncio.gather(*(_read_to_end(reader) for reader in (self._child.stdout, self._child.stderr)))

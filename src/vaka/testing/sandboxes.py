@@ -320,6 +320,7 @@ class SandboxContract:
             await without.write_stdin(b"x")
         without.close_stdin()
         await without.stop(60)
+        assert await without.wait() == -signal.SIGTERM
 
     async def test_a_writer_waits_while_the_command_does_not_read(self, sandbox: Sandbox, workspace: Path) -> None:
         """Data that is not read takes no memory, a cancelled writer leaves the pipe usable, and all processes end."""
