@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tests.forked_python import ForkedProcess, can_fork, run_forked
 from tests.unmeasured import without_coverage
 
 TIMEOUT = 60
@@ -158,14 +159,23 @@ class RunningCommand:
 _measured: set[tuple[str, ...]] = set()
 
 
-def measure_once(env: dict[str, str], words: Sequence[str], place: str = "") -> dict[str, str]:
-    """Return the environment of a command; it is measured if its name or an option is new in this file of tests."""
+def is_first_use(words: Sequence[str], place: str = "") -> bool:
+    """Return whether the name or an option of a command is new in this file of tests.
+
+    Such a command runs in a new interpreter and is measured for coverage; the others are forks of one that has imported
+    vaka.
+    """
     file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
     command = (file, *[word for word in words[:2] if word.isidentifier()])
     options = {(*command, word.partition("=")[0]) for word in words if word.startswith("-")}
     new = {(*command, place), *options} - _measured
     _measured.update(new)
-    return env if new else without_coverage(env)
+    return bool(new)
+
+
+def measure_once(env: dict[str, str], words: Sequence[str], place: str = "") -> dict[str, str]:
+    """Return the environment of a command, which is measured if it is a first use."""
+    return env if is_first_use(words, place) else without_coverage(env)
 
 
 class Shell:
@@ -199,11 +209,16 @@ class Shell:
 
     def vaka(self, *words: str, input: bytes | None = None, **env: str) -> CommandResult:
         """Run a command without a terminal."""
+        command = ["-m", "vaka", *words]
+        is_new = is_first_use(words, "" if input is None else "stdin")
+        given = self.env | env if is_new else without_coverage(self.env | env)
         source: Any = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
-        command = [sys.executable, "-m", "vaka", *words]
-        env = measure_once(self.env | env, words, "" if input is None else "stdin")
+        if not is_new and can_fork(command, given):
+            forked = run_forked(command, self.folder, given, input=input, timeout=TIMEOUT)
+            return CommandResult(forked.returncode, forked.stdout, forked.stderr)
+        line = [sys.executable, *command]
         done: subprocess.CompletedProcess[bytes] = subprocess.run(
-            command, cwd=self.folder, env=env, timeout=TIMEOUT, capture_output=True, check=False, **source
+            line, cwd=self.folder, env=given, timeout=TIMEOUT, capture_output=True, check=False, **source
         )
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
@@ -235,8 +250,7 @@ class Shell:
 
     def terminal(self, *words: str, **env: str) -> "Terminal":
         """Run a command at a terminal."""
-        command = [sys.executable, "-m", "vaka", *words]
-        return Terminal(command, self.folder, measure_once(self.env | env, words, "terminal"))
+        return Terminal(["-m", "vaka", *words], self.folder, measure_once(self.env | env, words, "terminal"))
 
     def pending_decisions(self) -> list[Any]:
         decisions: list[Any] = self.vaka("approvals", "list", "--json").json["decisions"]
@@ -252,12 +266,17 @@ class Shell:
 class Terminal:
     """A command whose stdin, stdout and stderr are a terminal."""
 
-    def __init__(self, command: Sequence[str], folder: Path, env: dict[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], folder: Path, env: dict[str, str]) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
-        self.process = subprocess.Popen(
-            command, cwd=folder, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
-        )
+        self.process: subprocess.Popen[bytes] | ForkedProcess
+        if can_fork(arguments, env):
+            self.process = ForkedProcess(arguments, folder, env, (slave, slave, slave), session="new")
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments], cwd=folder, env=env, stdin=slave, stdout=slave, stderr=slave,
+                start_new_session=True,
+            )  # fmt: skip
         os.close(slave)
         self.screen = ""
         self._offset = 0

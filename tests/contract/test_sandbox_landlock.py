@@ -14,6 +14,11 @@ class TestLandlockWithNamespaces(ConfinementContract):
     def sandbox(self) -> Sandbox:
         return Landlock()
 
+    @pytest.mark.exhaustive
+    async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Exhaustive runs only: it takes seconds, and the default sandbox has the same test."""
+        await super().test_processor_time_is_bounded(sandbox, workspace)
+
 
 class TestLandlockAlone(ConfinementContract):
     hides_processes = False
@@ -23,20 +28,15 @@ class TestLandlockAlone(ConfinementContract):
     def sandbox(self) -> Sandbox:
         return Landlock(namespaces=False)
 
+    @pytest.mark.exhaustive
+    async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Exhaustive runs only: it takes seconds, and the default sandbox has the same test."""
+        await super().test_processor_time_is_bounded(sandbox, workspace)
+
 
 class TestLandlockWithNamespacesAtHome(TestLandlockWithNamespaces):
     workspace_parent = str(Path.home())  # the sandbox replaces only temporary folders by empty ones
 
-    @pytest.mark.exhaustive
-    async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Exhaustive runs only: it takes seconds, and the default sandbox has the same test."""
-        await super().test_processor_time_is_bounded(sandbox, workspace)
-
 
 class TestLandlockAloneAtHome(TestLandlockAlone):
     workspace_parent = str(Path.home())  # the sandbox replaces only temporary folders by empty ones
-
-    @pytest.mark.exhaustive
-    async def test_processor_time_is_bounded(self, sandbox: Sandbox, workspace: Path) -> None:
-        """Exhaustive runs only: it takes seconds, and the default sandbox has the same test."""
-        await super().test_processor_time_is_bounded(sandbox, workspace)

@@ -16,6 +16,7 @@ from typing import Any, Self
 import pyte
 
 from tests.cli.shell import TIMEOUT, Shell, measure_once
+from tests.forked_python import ForkedProcess, can_fork
 
 ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_O, SHIFT_TAB = "\r", "\x1b", "\x03", "\x04", "\x0f", "\x1b[Z"
 _CURSOR_REQUEST = b"\x1b[6n"
@@ -35,9 +36,14 @@ class ChatTerminal:
         """Everything that was written, escape sequences included."""
         self._master, slave = os.openpty()
         self.resize(columns, rows)
-        arguments = ["setsid", "--ctty", *(program or [*before, sys.executable, "-m", "vaka", command, *words])]
+        arguments = ["-m", "vaka", command, *words]
         env = measure_once(shell.env | {"LANG": "C.UTF-8"} | env, [command, *words], "terminal")
-        self.process = subprocess.Popen(arguments, cwd=shell.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
+        self.process: subprocess.Popen[bytes] | ForkedProcess
+        if not program and not before and can_fork(arguments, env):
+            self.process = ForkedProcess(arguments, shell.folder, env, (slave, slave, slave), session="terminal")
+        else:
+            line = ["setsid", "--ctty", *(program or [*before, sys.executable, *arguments])]
+            self.process = subprocess.Popen(line, cwd=shell.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
         os.close(slave)
 
     def expect_prompt(self, sign: str) -> Self:
