@@ -55,6 +55,8 @@ def test_a_run_has_the_commands_agents_and_hooks_of_several_plugin_folders(shell
     done = shell.vaka("run", "/two:go", "--model", script, "--session", "s", *folders)
     assert (done.code, done.out.strip()) == (0, "done"), done.err
     assert "A note of a hook." in str(shell.events("s"))
+    child = shell.vaka("sessions", "show", "s", "--agent", "agent-1").out
+    assert child.splitlines() == ["User: Help.", "Agent agent-1: helped"]
     usage = shell.vaka("sessions", "show", "s", "--usage").out.split("\n\n")[1].splitlines()
     assert [line.split()[:2] for line in usage[1:]] == [["assistant", "2"], ["two:helper", "1"], ["all", "3"]]
     listed = shell.vaka("hooks", "list", "--json", *folders).json

@@ -19,7 +19,7 @@ from vaka.cli.stdout import echo, own_stdout
 from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import CallId
+from vaka.core.types.ids import AgentPath, CallId
 from vaka.core.types.message import ToolCall, text_of
 
 MAX_LINE_WIDTH = 100
@@ -159,16 +159,18 @@ def stop_word(event: Event) -> str:
 
 
 class Transcript:
-    """Renders events as a conversation, in plain text or Markdown."""
+    """Renders events as a conversation, in plain text or Markdown; with ``agent`` as that of a child agent."""
 
-    def __init__(self, *, markdown: bool = False) -> None:
-        self.markdown = markdown
+    def __init__(self, *, markdown: bool = False, agent: AgentPath = ()) -> None:
+        self.markdown, self._agent = markdown, agent
         self._call_names: dict[CallId, str] = {}
 
     def render_event(self, event: Event) -> str:
         """Return the text of an event, ``""`` for none."""
         match event.data:
-            case control.InputAdded(content=content):
+            case control.InputAdded(content=content) | progress.SubagentStarted(content=content) if self._is_input(
+                event
+            ):
                 return self._message_text(translate("User"), text_of(content))
             case progress.MessageCompleted(content=content) if text_of(content):
                 return self._message_text(" ".join([translate("Agent"), *event.path[-1:]]), text_of(content))
@@ -185,6 +187,10 @@ class Transcript:
             case _:
                 line = self._line_of(event.data)
                 return self._note_text(f"{'  ' * len(event.path)}{line}") if line else ""
+
+    def _is_input(self, event: Event) -> bool:
+        body = event.data
+        return not isinstance(body, progress.SubagentStarted) or (*event.path, body.child) == self._agent
 
     def _line_of(self, body: Body) -> str:
         """Return the line of an event; a result has the name of its tool."""

@@ -26,7 +26,8 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionQuery, SessionStatus
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Event
-from vaka.core.types.ids import Cursor, SessionId
+from vaka.core.types.ids import AgentPath, Cursor, SessionId
+from vaka.core.types.progress import SubagentStarted
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.stats import ModelStats, SessionStats
 
@@ -280,6 +281,7 @@ def move(session: str, folder: str, **flags: Any) -> None:
 ))  # fmt: skip
 @click.argument("session", metavar="ID")
 @click.option("--usage", is_flag=True, help="Its usage instead: calls, tokens and money, by model and by agent.")
+@click.option("--agent", metavar="AGENT", help="Only what this child agent did, such as agent-1.")
 @click.option("--events", is_flag=True, help="Every event on a line of its own.")
 @click.option("--follow", "-f", is_flag=True, help="Follow live, in whichever process it runs, until Ctrl-C.")
 @click.option("--after", metavar="SEQ", help="Begin after this event.")
@@ -417,12 +419,20 @@ def _status_text(info: SessionInfo) -> str:
     return "unfinished" if info.status == "running" else info.status
 
 
+def _is_of_agent(event: Event, agent: AgentPath) -> bool:
+    """Return whether an event is of a child agent, or starts it; every event is of the root agent."""
+    body = event.data
+    is_start = isinstance(body, SubagentStarted) and (*event.path, body.child) == agent
+    return is_start or event.path[: len(agent)] == agent
+
+
 def _event_printer(flags: dict[str, Any]) -> Any:
     """Return the function that prints one event: as JSON, as a line, or as a conversation."""
-    transcript = Transcript()
+    agent = tuple((flags.get("agent") or "").split("/")) if flags.get("agent") else ()
+    transcript = Transcript(agent=agent)
 
     def print_event(event: Event) -> None:
-        if not event.seq:
+        if not event.seq or not _is_of_agent(event, agent):
             return
         if flags["as_json"]:
             click.echo(event.stored)
