@@ -211,6 +211,13 @@ def test_files_that_cannot_be_read_are_reported_and_the_rest_is_read(machine: Ma
     assert "enabledMcpjsonServers: expected a list" in text
 
 
+def test_folders_have_the_names_that_other_programs_give_them(machine: Machine) -> None:
+    entry = {"command": "${workspaceFolder}/run", "args": ["${CLAUDE_PROJECT_DIR}", "${userHome}", "~"]}
+    machine.write(machine.project / ".mcp.json", {"db": entry})
+    server = machine.server("db")
+    assert (server.command, server.args) == (f"{machine.project}/run", (str(machine.project), str(machine.home), "~"))
+
+
 def test_a_duplicate_name_is_reported_and_the_last_entry_counts(machine: Machine) -> None:
     machine.write(machine.project / ".mcp.json", '{"db": {"command": "a"}, "db": {"command": "b"}}')
     found = machine.load()

@@ -79,7 +79,7 @@ def servers_in_force(
     finder = _SourceFinder(context, files, managed_folders() if managed is None else managed)
     sources = sorted(finder.find(flags or ServerFlags()), key=lambda source: _LAYERS.index(source.layer))
     approval = _Approval(files, finder.project_state, trusted=trusted, exclusive=finder.exclusive)
-    variables = {**settings_env(files), "CLAUDE_PROJECT_DIR": str(finder.root), **context.environ}
+    variables = {**_folders_of(context, finder.root), **settings_env(files), **context.environ}
     groups: list[list[McpServer]] = []
     counting: dict[str, McpServer] = {}
     for source in reversed(sources):
@@ -95,6 +95,12 @@ def servers_in_force(
             counting.setdefault(server.tool_prefix, server)
     servers = tuple(server for group in reversed(groups) for server in group)
     return ParsedServers(servers, tuple(dict.fromkeys((*finder.problems, *approval.problems))))
+
+
+def _folders_of(context: ConfigContext, root: Path) -> dict[str, str]:
+    """Return the folders that definitions may name, as this and other programs call them."""
+    home = str(context.home)
+    return {"CLAUDE_PROJECT_DIR": str(root), "workspaceFolder": str(root), "HOME": home, "userHome": home}
 
 
 def explain_missing_servers(servers: Sequence[McpServer]) -> list[str]:
