@@ -220,7 +220,7 @@ def test_values_are_read_by_kind() -> None:
     ("before", "name", "value", "after"),
     [
         ("", "model", "x", 'model = "x"\n'),
-        ("# a\nmodel = 'y' # b\nask = 'deny'\n", "model", "x", "# a\nmodel = \"x\"\nask = 'deny'\n"),
+        ("# a\nmodel = 'y' # b\nask = 'deny'\n", "model", "x", "# a\nmodel = \"x\" # b\nask = 'deny'\n"),
         ("deny = [\n  'a',\n  'b',\n]\nask = 'deny'", "deny", ["c"], "deny = [\"c\"]\nask = 'deny'"),
         ("ask = 'deny'", "max_steps", 3, "ask = 'deny'\nmax_steps = 3\n"),
         ("[table]\nx = 1\n", "max_steps", 3, "max_steps = 3\n[table]\nx = 1\n"),
@@ -245,3 +245,14 @@ def test_settings_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
         with pytest.raises(ConfigError):
             write_setting(path, find_key("model"), "x")
     assert broken.read_text() == "nonsense"
+
+
+def test_a_changed_key_keeps_its_comment_the_line_ends_and_the_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "vaka.toml"
+    before = '\ufeff# mine\r\nmax_steps = 5  # few # only\r\nmodel = "a#b" # x\r\n\r\n[tiers]\r\nlow = "l" # cheap\r\n'
+    path.write_bytes(before.encode())
+    write_setting(path, SETTING_KEYS["max_steps"], 7)
+    write_setting(path, SETTING_KEYS["model"], "c#d")
+    write_setting(path, SETTING_KEYS["tiers"], "local", ("tiers", "low"))
+    wanted = before.replace("= 5", "= 7").replace("a#b", "c#d").replace('"l"', '"local"')
+    assert path.read_bytes().decode() == wanted

@@ -302,8 +302,7 @@ def _set_top_level(text: str, path: tuple[str, ...], value: Any) -> str:
             return written + text  # below a table's header the key would belong to that table
         gap = "" if not lines or lines[-1].endswith("\n") else "\n"
         return f"{text}{gap}{written}"
-    start = line_of(text, path) - 1
-    return "".join([*lines[:start], written, *lines[_statement_end(lines, start) :]])
+    return _replace_statement(lines, line_of(text, path) - 1, written)
 
 
 def _set_in_table(text: str, path: tuple[str, ...], value: Any) -> str:
@@ -312,8 +311,7 @@ def _set_in_table(text: str, path: tuple[str, ...], value: Any) -> str:
     lines = text.splitlines(keepends=True)
     places = {statement: number - 1 for number, statement in iter_statements(text)}
     if path in places and not lines[places[path]].lstrip().startswith("["):
-        start = places[path]
-        return "".join([*lines[:start], written, *lines[_statement_end(lines, start) :]])
+        return _replace_statement(lines, places[path], written)
     header = places.get(path[:-1])
     if header is None:
         return _append_table(text, _toml_header(path[:-1]) + written)
@@ -341,6 +339,16 @@ def _set_table(text: str, path: tuple[str, ...], value: Any) -> str:
 def _append_table(text: str, table: str) -> str:
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     return f"{text}{gap}{table}"
+
+
+def _replace_statement(lines: list[str], start: int, written: str) -> str:
+    """Return the text with another statement in place of that at ``start``; a comment at its end stays."""
+    end = _statement_end(lines, start)
+    statement = "".join(lines[start:end]).rstrip("\n")
+    signs = [match.start() for match in re.finditer(r"[ \t]*#", statement)]
+    comment = next((statement[sign:] for sign in signs if _is_complete(statement[:sign])), "")
+    indent = statement[: len(statement) - len(statement.lstrip())]
+    return "".join([*lines[:start], indent, written.rstrip("\n"), comment, "\n", *lines[end:]])
 
 
 def _statement_end(lines: list[str], start: int) -> int:

@@ -290,16 +290,18 @@ def write_setting(path: Path, key: SettingKey, value: Any, at: tuple[str, ...] =
     """
     if path.name == PYPROJECT:
         raise ConfigError(f"{path}: vaka does not edit pyproject.toml; edit it yourself, or use vaka.toml")
-    text = ""
+    text = mark = ""
     if path.exists():
         read_settings_file(path)
-        text = path.read_bytes().decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8")
+        mark = "\ufeff" if text.startswith("\ufeff") else ""
+    lines = text.removeprefix(mark).replace("\r\n", "\n")
     try:
-        changed = set_toml_key(text, at or key.name, value)
+        changed = set_toml_key(lines, at or key.name, value)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     parse_settings_text(path, changed)
     try:
-        replace_file(path, changed.encode())
+        replace_file(path, (mark + changed.replace("\n", "\r\n" if "\r\n" in text else "\n")).encode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
