@@ -12,10 +12,12 @@ import pytest
 import vaka
 from tests.hooks.hook_fixtures import RECORD, decides, look, payloads, prints, run_with_hooks
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import CallId, SessionId
+from vaka.core.types.message import Text, ToolCall, ToolResult
 from vaka.core.types.monitor import McpChanged
 from vaka.errors import InvalidInput
 from vaka.hooks import EVENTS, Hook, HookEngine, HookSettings, make_middleware
+from vaka.hooks.payload import tool_response
 from vaka.hooks.transcript import Transcripts
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -327,3 +329,25 @@ async def test_a_changed_path_of_a_hook_is_the_one_that_is_written(tmp_path: Pat
     model = ScriptedModel(call("Write", file_path="a.txt", content="x"), say("done"))
     await run_with_hooks(tmp_path, model, hook, tools=("Write",), permission_mode="acceptEdits")
     assert [file.name for file in tmp_path.glob("*.txt")] == ["b.txt"]
+
+
+def test_the_results_of_other_tools_have_the_shapes_that_hooks_read() -> None:
+    def response(name: str, text: str, value: Any = None, **arguments: Any) -> Any:
+        called = ToolCall(id=CallId("c"), name=name, arguments=arguments)
+        result = ToolResult(call=CallId("c"), content=(Text(text=text),), value=value)
+        return tool_response(called, result, "/work")
+
+    assert response("mcp__files__read", "one") == [{"type": "text", "text": "one"}]
+    assert response("mcp__files__read", "one", {"lines": 1}) == {"lines": 1}
+    assert response("weather", "rain") == "rain"
+    edits = [{"old_string": "a", "new_string": "b"}]
+    changed = response("MultiEdit", "done", {"replaced": 1}, file_path="a.py", edits=edits)
+    assert changed == {"replaced": 1, "filePath": "/work/a.py", "edits": edits, "success": True}
+    assert response("NotebookEdit", "done", None, notebook_path="/n.ipynb")["filePath"] == "/n.ipynb"
+    found = response("Grep", "a.py", {"output_mode": "files_with_matches", "total_files": 1, "files": ["a.py"]})
+    assert (found["mode"], found["numFiles"], found["filenames"]) == ("files_with_matches", 1, ["a.py"])
+    assert response("Task", "It works.", prompt="Try.")["content"] == [{"type": "text", "text": "It works."}]
+    picture = response("Read", "[a.png]", {"media_type": "image/png"}, file_path="a.png")
+    assert (picture["type"], picture["file"]) == ("image", {"filePath": "/work/a.png"})
+    started = response("Bash", "bash_1 runs in the background.", {"task_id": "bash_1"}, command="sleep 9")
+    assert (started["stdout"], started["task_id"]) == ("bash_1 runs in the background.", "bash_1")
