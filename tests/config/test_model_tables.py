@@ -294,7 +294,7 @@ def test_a_part_of_a_table_is_found_by_its_dotted_name() -> None:
         ("x = 1", ("tiers", "low"), "a/b", 'x = 1\n\n[tiers]\nlow = "a/b"\n'),
         (
             "[tiers] # mine\nlow = 'c' # old\n\n[prices]\n", ("tiers", "low"), "a/b",
-            '[tiers] # mine\nlow = "a/b"\n\n[prices]\n',
+            '[tiers] # mine\nlow = "a/b" # old\n\n[prices]\n',
         ),
         ("[tiers]\nlow = 'c'\n\n[other]\n", ("tiers", "mid"), "d", "[tiers]\nlow = 'c'\nmid = \"d\"\n\n[other]\n"),
         ("[tiers]", ("tiers", "mid"), "d", '[tiers]\nmid = "d"\n'),
