@@ -106,6 +106,9 @@ def test_every_sloppy_file_is_listed_with_file_and_line(tmp_path: Path) -> None:
     write(tmp_path / "skills/two/SKILL.md", head.format("one"))
     (tmp_path / "skills/latin").mkdir()
     (tmp_path / "skills/latin/SKILL.md").write_bytes("---\nname: latin\ndescription: Caf\xe9\n---\nB".encode("latin-1"))
+    write(tmp_path / "skills/flat.md", head.format("flat"))
+    write(tmp_path / "skills/README.md", head.format("about"))
+    write(tmp_path / "skills/notes.md", "Only notes.")
     write(tmp_path / "commands/My Command.md", "---\nallowed-tools: Read\n---\n\n***\n# Does it\nB")
     write(tmp_path / "agents/helper.md", "---\nname: Help Me\ndescription: D.\nallowedTools: Read, Grep\n---\nB")
     write(tmp_path / "agents/again/reviewer.md", head.format("help-me"))
@@ -113,16 +116,17 @@ def test_every_sloppy_file_is_listed_with_file_and_line(tmp_path: Path) -> None:
     write(tmp_path / "agents/plain.md", "You are plain.")
     found = load_components([("project", tmp_path)])
     assert names_of(found) == {
-        "skills": ["inner", "latin", "lower", "one", "two"],
+        "skills": ["flat", "inner", "latin", "lower", "one", "two"],
         "commands": ["My-Command"],
         "agents": ["help-me", "helper", "plain"],
     }  # fmt: skip
     assert found.commands[0].description == "Does it"
-    assert found.skills[1].description == "Caf\ufffd"
+    assert found.skills[2].description == "Caf\ufffd"
     assert [agent.tools for agent in found.agents] == [None, ("Read", "Grep"), None]
     problems = [problem for item in (*found.skills, *found.commands, *found.agents) for problem in item.problems]
     assert all(problem.startswith(f"{tmp_path}/") for problem in problems)
     for place in (
+        "skills/flat.md:1: a skill is a folder; move the file to flat/SKILL.md",
         "skills/lower/skill.md:1: the file is named skill.md", "skills/one/SKILL.md:2: the name 'Same Name'",
         "skills/two/SKILL.md:1: the name 'one' is that of", "commands/My Command.md:1: the file's name",
         "agents/helper.md:2: the name 'Help Me'", "agents/helper.md:1: the name 'help-me' is that of",
@@ -244,6 +248,7 @@ def test_links_must_not_carry_other_files_into_the_prompt(context: ConfigContext
     for name, target in (
         ("commands/key.md", key), ("commands/notes.md", notes), ("commands/inside.md", context.cwd / "docs/rules.md"),
         ("commands/all", context.home), ("skills/tool", context.home / "shared/tool"), ("rules/key.md", key),
+        ("skills/low/skill.md", key), ("skills/flat.md", key),
         ("CLAUDE.md", key), ("output-styles/key.md", key),
     ):  # fmt: skip
         (claude / name).parent.mkdir(parents=True, exist_ok=True)

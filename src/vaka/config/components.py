@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, cast
 import msgspec
 
 from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, find_project_folder
-from vaka.config.file_scope import FileScope
+from vaka.config.file_scope import DOCUMENT_NAMES, ComponentWalk, FileScope
 from vaka.config.frontmatter import MAX_CACHED_HEADS, MarkdownFile, read_body, read_head
 from vaka.config.plugins import Plugin, find_plugins, installed_plugins
 from vaka.config.settings import ConfigContext, repository_root_of
@@ -21,10 +21,6 @@ MAX_DESCRIPTION = 1024
 """Characters of the description of a skill; a longer one is cut and reported."""
 MAX_LONG_DESCRIPTION = 16 * 1024
 """Characters of the description of a command or an agent, which often has examples."""
-MAX_DEPTH = 16
-"""How deep folders of commands, agents and skills are searched."""
-DOCUMENT_NAMES = ("README", "CHANGELOG", "CONTRIBUTING", "LICENSE", "CLAUDE", "AGENTS", "INDEX", "ATTRIBUTION")
-"""Names of files in a folder of agents that are not agents, if they have no head."""
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 _COMMAND_NAME = re.compile(r"[\w:.-]+")
@@ -241,12 +237,13 @@ class _Finder:
         more: dict[str, Any],
     ) -> None:  # fmt: skip
         """Add what folders contain. Names are unique there; between folders the first one counts."""
-        walk = _Walk(scope, self.problems)
+        walk = ComponentWalk(scope, self.problems)
         found_skills = [
             _make_once("skill", make_skill, path, head, more)
-            for _, path in walk.unique(skills, walk.find_skills) if (head := self._read(path)) is not None
-        ]  # fmt: skip
-        self.skills += _rename_repeated(found_skills, lambda skill: skill.folder.name)
+            for _, path in walk.unique(skills, walk.find_skills)
+            if (head := self._read(path)) is not None and (head.has_head or _is_skill_file(path))
+        ]
+        self.skills += _rename_repeated(found_skills, lambda skill: _folder_name(skill.path))
         self.commands += [
             _make_once(str(root), partial(make_command, root), path, head, more)
             for root, path in walk.unique(commands, walk.find_markdown) if (head := self._read(path)) is not None
@@ -272,68 +269,6 @@ class _Finder:
             return None
 
 
-class _Walk:
-    """Walks through folders of components; links must stay in the scope and must not lead back."""
-
-    def __init__(self, scope: FileScope | None, problems: list[str]) -> None:
-        self._scope, self._problems = scope, problems
-
-    def unique(self, folders: Iterable[Path], find: Callable[[Path], Iterator[Path]]) -> Iterator[tuple[Path, Path]]:
-        """Yield each file once, with the folder in which it was searched."""
-        seen: set[str] = set()
-        for folder in folders:
-            for path in find(folder) if self._may_follow(folder) else ():
-                if (normal := os.path.normpath(path)) not in seen:
-                    seen.add(normal)
-                    yield folder, path
-
-    def find_skills(self, folder: Path, depth: int = 0) -> Iterator[Path]:
-        """Yield the ``SKILL.md`` of a folder, else those of its folders."""
-        own = folder / "SKILL.md"
-        if own.is_file():
-            yield from [own] if not own.is_symlink() or self._may_follow(own) else []
-            return
-        entries = _scan_folder(folder)
-        other = next((entry for entry in entries if entry.name.lower() == "skill.md" and entry.is_file()), None)
-        if other is not None and depth > 0:
-            yield folder / other.name
-            return
-        for entry in entries:
-            path = folder / entry.name
-            if entry.is_symlink() and not path.exists():
-                self._problems.append(f"{path}: cannot be read: the link leads nowhere")
-            elif entry.name != "node_modules" and self._may_enter(entry, path, depth):
-                yield from self.find_skills(path, depth + 1)
-
-    def find_markdown(self, folder: Path, depth: int = 0) -> Iterator[Path]:
-        """Yield the Markdown files of a folder and its folders, in order."""
-        if depth == 0 and folder.suffix.lower() == ".md" and folder.is_file():
-            yield folder
-        for entry in _scan_folder(folder):
-            is_markdown = entry.name.lower().endswith(".md") and not entry.name.startswith(".")
-            if is_markdown and not entry.is_dir():
-                path = folder / entry.name
-                yield from [path] if not entry.is_symlink() or self._may_follow(path) else []
-            elif entry.is_dir() and self._may_enter(entry, folder / entry.name, depth):
-                yield from self.find_markdown(folder / entry.name, depth + 1)
-
-    def _may_enter(self, entry: "os.DirEntry[str]", path: Path, depth: int) -> bool:
-        if depth >= MAX_DEPTH or not entry.is_dir():
-            return False
-        if not entry.is_symlink():
-            return True
-        return not path.parent.resolve().is_relative_to(path.resolve()) and self._may_follow(path)
-
-    def _may_follow(self, path: Path) -> bool:
-        """Return whether a link may be followed; what is no link may be."""
-        if self._scope is None or not path.is_symlink():
-            return True
-        problem = self._scope.find_problem(path, folder=path.is_dir())
-        if problem:
-            self._problems.append(f"{path}: {problem}")
-        return not problem
-
-
 _made: dict[tuple[str, Path, str, str], tuple[MarkdownFile, Component]] = {}
 """The component of each file, by its kind, path, plugin and source, with the head that it was made of."""
 
@@ -357,15 +292,6 @@ def _make_once(
     return made
 
 
-def _scan_folder(folder: Path) -> "list[os.DirEntry[str]]":
-    """Return what is in a folder, in order; nothing for what is not a folder."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
-
-
 def _rename_repeated(items: list[C], other_name: Callable[[C], str]) -> list[C]:
     """Give each of several components of one folder with the same name another one: that of its file or folder."""
     taken: dict[str, C] = {}
@@ -384,8 +310,10 @@ def _rename_repeated(items: list[C], other_name: Callable[[C], str]) -> list[C]:
 
 
 def make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
-    folder, name, problems = path.parent.name, head.text("name"), list(head.problems)
-    if path.name != "SKILL.md":
+    folder, name, problems = _folder_name(path), head.text("name"), list(head.problems)
+    if not _is_skill_file(path):
+        problems.append((1, f"a skill is a folder; move the file to {path.stem}/SKILL.md"))
+    elif path.name != "SKILL.md":
         problems.append((1, f"the file is named {path.name}; rename it to SKILL.md"))
     if not head.has_head:
         problems.append((1, "it has no head with name and description"))
@@ -402,6 +330,15 @@ def make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
         hooks=head.find("hooks"), user_invocable=head.flag("user-invocable") is not False,
         model_invocable=not head.flag("disable-model-invocation"), problems=_with_path(path, problems), **more,
     )  # fmt: skip
+
+
+def _is_skill_file(path: Path) -> bool:
+    return path.name.lower() == "skill.md"
+
+
+def _folder_name(path: Path) -> str:
+    """Return the name of the folder of a skill; for a skill that is only a file, the name without the suffix."""
+    return path.parent.name if _is_skill_file(path) else path.stem
 
 
 def make_command(root: Path, path: Path, head: MarkdownFile, more: dict[str, Any]) -> CommandFile:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, parse_document
-from vaka.config.components import MAX_DEPTH, Component, Components, make_agent, make_command, make_skill
+from vaka.config.components import Component, Components, make_agent, make_command, make_skill
+from vaka.config.file_scope import MAX_DEPTH
 from vaka.config.frontmatter import MAX_FILE_BYTES, MarkdownFile, parse_markdown
 from vaka.config.memory_files import MemoryText
 from vaka.core.types.errors import ConfigError
