@@ -44,10 +44,12 @@ def test_a_decision_covers_the_folders_of_a_repository_and_no_other_repository(g
 
 
 def test_a_terminal_prompts_once(guest: Shell) -> None:
+    guest.write_file(".mcp.json", '{"mcpServers": {}}')
     screen = guest.terminal("run", "Go.", "--ephemeral", "--builtin-tools", "Bash")
     screen.expect("has settings of its own")
     screen.expect("vaka.toml")
     screen.expect(".claude/settings.json")
+    screen.expect(".mcp.json")
     screen.expect("Trust this folder?")
     screen.send_line("y")
     screen.expect("Done.")
