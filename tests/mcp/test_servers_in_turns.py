@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from vaka.cli.main import cli
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.errors import TurnError
 from vaka.core.types.message import Audio, Document, Image, Text
@@ -268,6 +270,25 @@ async def test_a_call_that_may_run_twice_is_suspended_by_a_question_and_goes_on_
         await session.resume().wait()
     confirmed, asked = results_by_call(await read_log(store, "s")).values()
     assert (confirmed.text, json.loads(asked.text)["action"]) == ("accept", "decline")  # the other must not run twice
+
+
+async def test_a_server_that_hangs_does_not_use_up_the_time_limit_of_middleware() -> None:
+    limits = vaka.Limits(middleware_timeout=0.5)
+    async with runtime(mcp={"p": server("hang")}) as rt:
+        session = await rt.open(agent(ScriptedModel(say("Done.")), limits=limits), id="s")
+        assert (await session.run("Go.")).text == "Done."
+        assert [status.state for status in rt.mcp_status()] == ["connecting"]
+
+
+def test_one_call_of_a_tool_of_a_server_is_made_by_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = ("--mcp-config", json.dumps({"p": server()}), "--store", "memory:")
+    called = ["tools", "call", "mcp__p__echo", '{"text": "hi"}', "--allow", "mcp__p", *config]
+    done = CliRunner().invoke(cli, called)
+    assert (done.exit_code, json.loads(done.stdout)["result"]) == (0, "hi")
 
 
 def test_neither_vaka_nor_a_runtime_without_servers_loads_the_library() -> None:

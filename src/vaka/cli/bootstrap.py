@@ -229,7 +229,7 @@ def load_servers(settings: Settings) -> "ParsedServers":
 
 def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the MCP servers as an option of a runtime: for the coding agent, or where a flag names some."""
-    wanted = is_coding_agent(agent.instructions) and not settings.strict_mcp
+    wanted = (settings.wants_servers or is_coding_agent(agent.instructions)) and not settings.strict_mcp
     may_have = bool(settings.plugin_dirs) or may_have_servers(config_context(), claude_files_of(settings))
     if not settings.mcp_configs and not (wanted and may_have):
         return {}

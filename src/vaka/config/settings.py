@@ -189,6 +189,8 @@ class Settings:
         """Further files with MCP servers, or their texts, named by --mcp-config."""
         self.strict_mcp = False
         """Whether no other files define MCP servers."""
+        self.wants_servers = False
+        """Whether the MCP servers of files are used for any agent, not only for the coding agent."""
         self.plugin_dirs: tuple[Path, ...] = ()
         """Folders of plugins, named by --plugin-dir."""
 

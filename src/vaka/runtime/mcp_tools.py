@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, TypeAlias, cast
 
@@ -44,6 +45,8 @@ from vaka.tools.validate import Validator
 PIN_PREFIX = "mcp.pins/"
 """The keys of the store under which the digests of the tools of each server are."""
 
+WAITING_SHARE = 0.8
+"""The share of the time limit of a middleware that may be spent with waiting for servers."""
 MAX_SESSIONS = 10_000
 """So many sessions are remembered with what their logs have of servers."""
 _ServerView: TypeAlias = tuple[str, dict[str, str]]
@@ -98,21 +101,24 @@ class McpTools(Middleware):
         await asyncio.gather(*(connection.aclose() for connection in self._connections))
 
     async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
-        await self._connect()
+        await self._connect(turn)
         if self._revision != self._current_revision:
             async with self._loading:
                 await self._load_tools()
         self._report(turn)
         return self._tools
 
-    async def _connect(self) -> None:
+    async def _connect(self, turn: Turn) -> None:
         """Start what has not started, all at once; wait for the first attempt of each, and for what was ready."""
         for connection in self._connections:
             connection.begin()
         waiting = [connection.start() for connection in self._connections if connection.is_awaited]
         stale = [connection.refresh() for connection in self._connections if connection.is_stale]
         if waiting or stale:
-            await asyncio.gather(*waiting, *stale)
+            limit = turn.limits.middleware_timeout
+            with suppress(TimeoutError):  # what is slow follows with a later model call
+                async with asyncio.timeout(limit * WAITING_SHARE if limit is not None else None):
+                    await asyncio.gather(*waiting, *stale)
         for connection in self._connections:
             if connection.server.required and connection.state not in ("ready", "closed"):
                 name, why = connection.server.name, connection.reason or connection.state
@@ -256,7 +262,7 @@ class McpTools(Middleware):
         match = _PROMPT_LINE.fullmatch(first.text.strip()) if isinstance(first, Text) else None
         if match is None:
             return content
-        await self._connect()
+        await self._connect(turn)
         for connection in self._connections:
             prefix = connection.server.tool_prefix
             if connection.has_prompts and match[1].startswith(prefix):

@@ -57,12 +57,15 @@ def list_(strict: bool, as_json: bool, **flags: Any) -> None:
     print_table(("NAME", "EFFECT", "STRICT", "WHAT IT DOES"), rows)
 
 
-@tools.command(epilog=options.format_examples('vaka tools call add \'{"a": 1, "b": 2}\' --tools sums.py'))
+@tools.command(epilog=options.format_examples(
+    'vaka tools call add \'{"a": 1, "b": 2}\' --tools sums.py', 'vaka tools call mcp__db__query \'{"sql": "…"}\''
+))  # fmt: skip
 @click.argument("name")
 @click.argument("arguments", metavar="JSON", default="{}")
 @options.agent_options
 @click.option("--session", default="", metavar="ID", help="Make the call in this session.")
 @options.world_options
+@options.server_options
 @options.policy_options
 @options.store_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
@@ -86,7 +89,8 @@ def call(name: str, arguments: str, **flags: Any) -> None:
     print_notes(settings.notes)
     agent = _load_agent(flags, settings)
     names = [spec.name for spec in tool_specs_of(agent)]
-    if name not in names:
+    settings.wants_servers = name.startswith("mcp__")
+    if name not in names and not settings.wants_servers:  # a server lists its tools when it runs
         raise UsageError(f"there is no tool {name!r}; {suggest(name, names)}" if names else _NO_TOOLS)
     agent.model = GivenCalls([GivenCall(name=name, arguments=_check_json_object(arguments))])
     report = _CallReport(quiet=flags["quiet"])
