@@ -229,6 +229,23 @@ async def test_a_resumed_child_keeps_its_folder_and_its_list_of_tasks(tmp_path: 
     assert {"todos/agent-1", "todos/agent-2"} <= set(changed)
 
 
+async def test_an_agent_that_is_a_script_keeps_its_state_when_it_is_resumed(tmp_path: Any) -> None:
+    script = tmp_path / "counter.luau"
+    script.write_text(
+        """function on_input(ctx, input)
+            local state = ctx.agent.state
+            state.heard = (state.heard or 0) + 1
+            ctx.emit({ text = tostring(state.heard), eof = true })
+        end""",
+        encoding="utf-8",
+    )
+    counter = vaka.LuauAgent("counter", script, description="Counts.")
+    tasks = [{"subagent_type": "counter"}, {"resume": "agent-1"}, {"resume": "agent-2"}]
+    model = ScriptedModel(*(call("Task", prompt="Count.", **task) for task in tasks), say("done"))
+    log = await run_turns(model, subagents=vaka.SubAgents(counter))
+    assert [result.text.partition("\n")[0] for result in results_by_call(log).values()] == ["1", "2", "3"]
+
+
 async def test_the_usage_of_children_counts_for_the_turn_and_is_told_apart_by_agent() -> None:
     model = ScriptedModel(
         call("Task", prompt="Go.", subagent_type="runner") | {"usage": {"input": 10, "output": 1}},

@@ -46,11 +46,19 @@ class PastChild(NamedTuple):
     events: list[Event]
     """The events of the log from the start of its conversation on."""
 
-    def values(self) -> dict[str, JSON]:
-        """Return the values of the session that belong to it, by name without its path."""
-        changes = [event.data for event in self.events if isinstance(event.data, StateChanged)]
-        own = [(*change.key.partition("/")[::2], change.value) for change in changes]
-        return {name: value for name, path, value in own if path == agent_key(self.path)}
+    def values_for(self, path: AgentPath, start: AgentPath) -> dict[str, JSON]:
+        """Return the values of the session that belong to it, by their keys for the child at ``path``.
+
+        Those of an agent that is a script have the path ``start`` of the child that began the conversation.
+        """
+        values: dict[str, JSON] = {}
+        for change in [event.data for event in self.events if isinstance(event.data, StateChanged)]:
+            name, _, owner = change.key.partition("/")
+            if owner == agent_key(self.path):
+                values[f"{name}/{agent_key(path)}"] = change.value
+            elif owner.startswith(f"{agent_key(start)}/:"):
+                values[change.key] = change.value
+        return values
 
 
 async def find_past_child(context: CallContext, id: str) -> PastChild:
@@ -98,7 +106,7 @@ def _continue_past_child(parent: Turn, path: AgentPath, past: PastChild) -> None
     """Give the child at ``path`` the conversation and, if it has not started, the values of an ended one."""
     parent.log.window.restore(path, past.path, past.events)
     if agent_key(path) not in parent.state.lanes:
-        values = {f"{name}/{agent_key(path)}": value for name, value in past.values().items()}
+        values = past.values_for(path, parent.log.window.conversation_start(past.path))
         parent.log.defer(parent.scope, *(StateChanged(key=key, value=value) for key, value in values.items()))
 
 
