@@ -335,19 +335,19 @@ def test_the_results_of_other_tools_have_the_shapes_that_hooks_read() -> None:
     def response(name: str, text: str, value: Any = None, **arguments: Any) -> Any:
         called = ToolCall(id=CallId("c"), name=name, arguments=arguments)
         result = ToolResult(call=CallId("c"), content=(Text(text=text),), value=value)
-        return tool_response(called, result, "/work")
+        return tool_response(called, result, "/project")
 
     assert response("mcp__files__read", "one") == [{"type": "text", "text": "one"}]
     assert response("mcp__files__read", "one", {"lines": 1}) == {"lines": 1}
     assert response("weather", "rain") == "rain"
     edits = [{"old_string": "a", "new_string": "b"}]
     changed = response("MultiEdit", "done", {"replaced": 1}, file_path="a.py", edits=edits)
-    assert changed == {"replaced": 1, "filePath": "/work/a.py", "edits": edits, "success": True}
+    assert changed == {"replaced": 1, "filePath": "/project/a.py", "edits": edits, "success": True}
     assert response("NotebookEdit", "done", None, notebook_path="/n.ipynb")["filePath"] == "/n.ipynb"
     found = response("Grep", "a.py", {"output_mode": "files_with_matches", "total_files": 1, "files": ["a.py"]})
     assert (found["mode"], found["numFiles"], found["filenames"]) == ("files_with_matches", 1, ["a.py"])
     assert response("Task", "It works.", prompt="Try.")["content"] == [{"type": "text", "text": "It works."}]
     picture = response("Read", "[a.png]", {"media_type": "image/png"}, file_path="a.png")
-    assert (picture["type"], picture["file"]) == ("image", {"filePath": "/work/a.png"})
+    assert (picture["type"], picture["file"]) == ("image", {"filePath": "/project/a.png"})
     started = response("Bash", "bash_1 runs in the background.", {"task_id": "bash_1"}, command="sleep 9")
     assert (started["stdout"], started["task_id"]) == ("bash_1 runs in the background.", "bash_1")
