@@ -142,7 +142,8 @@ async def test_resuming_reads_the_log_only_from_the_start_of_the_conversation() 
         agents={"runner": [say("a"), say("b"), say("c")]},
     )  # fmt: skip
     store = MemoryStore()
-    store.events = events = RecordingEvents(store.events)
+    events: Any = RecordingEvents(store.events)
+    store.events = events
     async with runtime(store) as rt:
         session = await rt.open(agent(model, middleware=[vaka.SubAgents(RUNNER)]), id="s")
         for prompt in "ABCDE":
