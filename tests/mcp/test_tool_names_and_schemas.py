@@ -8,7 +8,8 @@ import pytest
 
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import CallId
-from vaka.core.types.message import Text
+from vaka.core.types.message import Text, ToolCall
+from vaka.core.types.tool import ToolSpec
 from vaka.mcp.definition import McpServer
 from vaka.mcp.tools import (
     MAX_TEXT,
@@ -21,6 +22,7 @@ from vaka.mcp.tools import (
     tool_name,
 )
 from vaka.runtime.mcp_tools import read_servers
+from vaka.runtime.options import policy_from_rules
 
 
 def test_names_have_the_characters_and_the_length_that_all_providers_accept_and_are_unique() -> None:
@@ -133,3 +135,17 @@ def test_a_result_that_is_too_long_is_cut_and_one_that_is_odd_is_shown() -> None
     assert result.content[1] == Text(text="\n[cut: 4 more characters]")
     failed = read_result(CallId("c"), {"isError": True})
     assert (failed.failed, failed.text) == (True, "the tool failed and said nothing about it")
+
+
+def test_a_rule_may_name_tools_of_servers_without_the_prefix() -> None:
+    policy = policy_from_rules(allow=["git__log", "mcp__db"], ask=["git__p*"], deny=["git__push"])
+
+    def judge(name: str) -> str:
+        verdict = policy.judge(ToolCall(id=CallId("c"), name=name), ToolSpec(name=name, layer="mcp"), ())
+        return f"{type(verdict).__name__} {verdict.rule}".strip()
+
+    names = ("mcp__git__log", "mcp__git__pull", "mcp__git__push", "mcp__db__read")
+    assert [judge(name) for name in names] == [
+        "Allow git__log", "Ask git__p*", "Deny git__push", "Allow mcp__db",
+    ]  # fmt: skip
+    assert judge("mcp__mcp__git__log").startswith("Ask")

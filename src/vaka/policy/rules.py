@@ -233,11 +233,12 @@ def _check_allow_name(name: str) -> None:
 
 
 def _matches_tool_name(name: str, tool: str) -> bool:
+    """Return whether a rule's name means a tool; that of a tool of an MCP server may lack ``mcp__``."""
+    if not name.startswith("mcp__") and "__" in name and tool.startswith("mcp__"):
+        name = f"mcp__{name}"
     if "*" in name:
         return matches_wildcards(name, tool)
-    if name.startswith("mcp__"):
-        return name == tool or ("__" not in name[5:] and tool.startswith(f"{name}__"))
-    return name == tool or ("__" in name and tool == f"mcp__{name}")
+    return name == tool or (name.startswith("mcp__") and "__" not in name[5:] and tool.startswith(f"{name}__"))
 
 
 def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) -> Rule:
