@@ -98,6 +98,18 @@ def test_only_blocks_outside_of_code_are_commands() -> None:
     assert "".join(f"!`{piece}`" if kind == "command" else piece for kind, piece in split_body(body)) == body
 
 
+async def test_a_code_block_that_begins_with_a_mark_is_a_command(folder: Path) -> None:
+    head = "---\nallowed-tools: Bash(echo:*)\n---\n"
+    body = "A\n```!\necho $1\necho two\n```\nB\n```!\ntouch made\n```\n```!\n```\n```! open"
+    write(folder / ".claude/commands/show.md", head + body)
+    model = ScriptedModel(say("done"))
+    await use(folder, model, "/show 'one; touch made'")
+    (text,) = texts_of(model)
+    assert text.startswith("A\none; touch made\ntwo\nB\n[touch made: not run")
+    assert text.endswith("]\n```!\n```\n```! open")
+    assert not (folder / "made").exists()
+
+
 async def test_the_arguments_and_outputs_of_a_command_are_not_read_again(folder: Path) -> None:
     write(folder / "secret.txt", "SECRET")
     write(folder / "names", "@secret.txt !`touch made`")

@@ -119,18 +119,31 @@ def _quote_after(text: str, quote: str) -> str:
 
 
 def split_body(body: str) -> Iterator[Piece]:
-    """Yield the pieces of a text: commands in ``!`…```, code blocks, in which nothing is run, and the rest."""
-    fence = ""
+    """Yield the pieces of a text: commands in ``!`…``` and in code blocks that begin with ````!``, code, the rest."""
+    fence, block = "", list[str]()
     for line in body.splitlines(keepends=True):
         mark = _FENCE.match(line)
-        if fence or mark is not None:
-            yield "code", line
-            if mark is not None:
-                ends = mark[1].startswith(fence) and not mark[2].strip()
-                fence = mark[1] if not fence else "" if ends else fence
+        if not fence and mark is None:
+            for number, part in enumerate(_SHELL_BLOCK.split(line)):
+                yield "command" if number % 2 else "text", part
             continue
-        for number, part in enumerate(_SHELL_BLOCK.split(line)):
-            yield "command" if number % 2 else "text", part
+        block.append(line)
+        if mark is not None and not fence:
+            fence = mark[1]
+        elif mark is not None and mark[1].startswith(fence) and not mark[2].strip():
+            yield from _read_block(block)
+            fence, block = "", []
+    yield from (("code", line) for line in block)
+
+
+def _read_block(lines: list[str]) -> Iterator[Piece]:
+    """Yield the pieces of a whole code block."""
+    mark = _FENCE.match(lines[0])
+    if mark is not None and mark[2].strip() == "!" and "".join(lines[1:-1]).strip():
+        yield "command", "".join(lines[1:-1]).strip()
+        yield "text", "\n"
+    else:
+        yield from (("code", line) for line in lines)
 
 
 def _skill_head(skill: Skill) -> str:
