@@ -1,5 +1,6 @@
 """Scripts in the styles that people write for Claude Code decide about a conversation, and broken ones do no harm."""
 
+import asyncio
 import os
 import shutil
 import sys
@@ -229,6 +230,24 @@ async def test_broken_scripts_decide_nothing_and_leave_nothing_behind(tmp_path: 
     for name in ("stubborn", "child"):
         pid = int((tmp_path / name).read_text())
         await wait_until(partial(has_ended, pid))
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse", "Stop"])
+async def test_an_interrupt_ends_a_hook_that_hangs_and_keeps_the_result(tmp_path: Path, event: str) -> None:
+    os.mkfifo(tmp_path / "begun")
+    hook = Hook(event=event, command="echo $$ > begun; sleep 600")
+    store = MemoryStore()
+    async with runtime(store, hooks=[hook], cwd=str(tmp_path)) as rt:
+        session = await rt.open(agent(ScriptedModel(call("look", at="sea"), say("done")), look), id="s")
+        turn = asyncio.create_task(session.run("Go."))
+        pid = int(await asyncio.to_thread((tmp_path / "begun").read_text))
+        await session.interrupt("enough")
+        with pytest.raises(vaka.TurnError, match="enough"):
+            await turn
+    log = await read_log(store, "s")
+    check_log(log)
+    assert results_by_call(log)["call_1"].text.startswith("seen sea") == (event != "PreToolUse")
+    await wait_until(partial(has_ended, pid))
 
 
 async def test_a_hook_that_says_that_it_is_asynchronous_is_not_waited_for_and_decides_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The hooks of an engine as middleware: each point of a turn fires its events and follows their decisions."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import msgspec
@@ -9,6 +10,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.policy import GrantingPolicy
 from vaka.core.session.state import agent_key
+from vaka.core.session.stop import TurnStopped
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult, text_of
@@ -124,11 +126,16 @@ class _HookPoints:
             fields["duration_ms"] = int((turn.env.clock.monotonic() - begun) * 1000)
         if result.failed:
             fields |= {"error": result.text, "is_error": True, "is_interrupt": result.reason == "interrupted"}
-            decision = await self._fire(turn, "PostToolUseFailure", fields, call)
+            event = "PostToolUseFailure"
         else:
             response = tool_response(call, result, self._engine.settings.cwd)
             fields |= {"tool_response": response, "tool_result": result.text}
-            decision = await self._fire(turn, "PostToolUse", fields, call)
+            event = "PostToolUse"
+        try:
+            with nullcontext() if turn.stop.reason is not None else turn.stop.cancellable():
+                decision = await self._fire(turn, event, fields, call)
+        except TurnStopped:  # a stop ends the hooks; the result of the call stays
+            return result
         if decision.stops:
             _stop_turn(turn, decision)
         context = [*turn.values.get("hooks.context", {}).pop(call.id, ()), *decision.context]
