@@ -83,6 +83,13 @@ def test_a_matcher_must_match_the_whole_name(matcher: str, name: str, matches: b
     assert Hook(event="PreToolUse", matcher=matcher, command="x").matches({"tool_name": name}) is matches
 
 
+def test_the_default_timeout_depends_on_the_kind_and_is_short_at_the_end_of_a_session() -> None:
+    assert Hook(event="Stop", command="x").seconds == 600
+    assert Hook(event="Stop", kind="prompt", prompt="x").seconds == 30
+    assert Hook(event="SessionEnd", command="x").seconds == 60
+    assert Hook(event="SessionEnd", command="x", timeout=90).seconds == 90
+
+
 def test_the_matcher_of_an_event_without_a_name_is_ignored() -> None:
     assert Hook(event="Stop", matcher="Bash", command="x").matches({})
     assert Hook(event="UserPromptSubmit", matcher="Bash", command="x").matches({"prompt": "hi"})

@@ -31,6 +31,8 @@ MATCHER_FIELDS: Mapping[str, str] = {
 """The field of the payload that a matcher is compared with; the matcher of any other event is ignored."""
 
 DEFAULT_TIMEOUTS = {"command": 600.0, "prompt": 30.0, "agent": 60.0}
+SESSION_END_SECONDS = 60.0
+"""The default timeout of ``SessionEnd``: a process that ends waits for these hooks."""
 HookKind = Literal["command", "prompt", "agent"]
 _KNOWN_KEYS = frozenset(
     ("type", "command", "prompt", "timeout", "async", "asyncRewake", "rewakeMessage", "once", "statusMessage", "if",
@@ -82,7 +84,8 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def seconds(self) -> float:
         """The time limit."""
-        return self.timeout or DEFAULT_TIMEOUTS[self.kind]
+        most = SESSION_END_SECONDS if self.event == "SessionEnd" else float("inf")
+        return self.timeout or min(DEFAULT_TIMEOUTS[self.kind], most)
 
     def matches(self, payload: Mapping[str, Any]) -> bool:
         """Return whether the payload of its event is one that it runs for."""
