@@ -133,7 +133,7 @@ def split_body(body: str) -> Iterator[Piece]:
         elif mark is not None and mark[1].startswith(fence) and not mark[2].strip():
             yield from _read_block(block)
             fence, block = "", []
-    yield from (("code", line) for line in block)
+    yield "code", "".join(block)
 
 
 def _read_block(lines: list[str]) -> Iterator[Piece]:
@@ -143,7 +143,7 @@ def _read_block(lines: list[str]) -> Iterator[Piece]:
         yield "command", "".join(lines[1:-1]).strip()
         yield "text", "\n"
     else:
-        yield from (("code", line) for line in lines)
+        yield "code", "".join(lines)
 
 
 def _skill_head(skill: Skill) -> str:
