@@ -239,6 +239,31 @@ def test_a_file_that_became_a_link_to_a_key_is_not_read(tmp_path: Path) -> None:
         command.read_body()
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_links_to_the_folder_of_the_user_may_lead_to_texts_only(context: ConfigContext, trusted: bool) -> None:
+    settings = write(context.home / ".claude/settings.json", '{"env": {"X": "PRIVATE"}}')
+    shared = write(context.home / ".claude/shared.md", "Shared.")
+    names = ("CLAUDE.md", ".claude/CLAUDE.md", ".claude/rules/a.md", ".claude/commands/a.md", ".claude/agents/a.md")
+    for name in (*names, ".claude/skills/a/SKILL.md"):
+        (context.cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (context.cwd / name).symlink_to(settings)
+    (context.cwd / ".claude/rules/b.md").symlink_to(shared)
+    content = load_project_content(context, trusted=trusted)
+    assert ("Shared." in content.prompt, "PRIVATE" in content.prompt) == (True, False)
+    assert names_of(content.components) == {"skills": [], "commands": [], "agents": []}
+    assert sum("not a text" in problem for problem in content.problems) == 6
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_link_to_a_folder_brings_no_nested_memory_without_trust(context: ConfigContext, trusted: bool) -> None:
+    write(context.home / "notes/deep/CLAUDE.md", "Private notes.")
+    context.cwd.mkdir(parents=True, exist_ok=True)
+    (context.cwd / "docs").symlink_to(context.home / "notes")
+    content = load_project_content(context, trusted=trusted)
+    texts = [text.text for text in content.texts_for(context.cwd / "docs/deep/a.txt")]
+    assert texts == (["Private notes."] if trusted else [])
+
+
 def test_links_must_not_carry_other_files_into_the_prompt(context: ConfigContext, tmp_path: Path) -> None:
     key = write(context.home / ".ssh/id_rsa", "PRIVATE KEY")
     notes = write(context.home / "notes.md", "Private notes.")

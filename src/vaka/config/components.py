@@ -152,7 +152,7 @@ def components_in_force(
     folders: list[tuple[Source, Path]] = [*(("project", folder) for folder in projects), ("user", home)]
     problems: list[str] = []
     active = plugins_in_force(context, plugin_dirs, files, problems)
-    scope = FileScope.of([repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
+    scope = FileScope.of([repository_root_of(context.cwd), context.cwd], user=home, trusted=trusted)
     found = load_components(folders, active, scope)
     missing = [
         f"{agent.path}: skills: there is no skill {name!r}"

@@ -27,21 +27,26 @@ class FileScope(msgspec.Struct, frozen=True, kw_only=True):
 
     folders: tuple[str, ...]
     """Real paths."""
+    user: str = ""
+    """The real path of the user's folder: of its files only texts may be read, since its settings may have secrets."""
     trusted: bool = True
 
     @classmethod
-    def of(cls, folders: Iterable[Path], *, trusted: bool = True) -> "FileScope":
-        """Return the scope of folders."""
-        return cls(folders=tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders)), trusted=trusted)
+    def of(cls, folders: Iterable[Path], *, user: Path | None = None, trusted: bool = True) -> "FileScope":
+        """Return the scope of folders, to which that of the user belongs."""
+        own = "" if user is None else os.path.realpath(user)
+        roots = [os.path.realpath(folder) for folder in folders]
+        return cls(folders=tuple(dict.fromkeys([*roots, *([own] if own else [])])), user=own, trusted=trusted)
 
     def find_problem(self, path: Path, *, folder: bool = False) -> str:
         """Return why a file or folder must not be read, ``""`` for one that may be."""
         real = os.path.realpath(path)
         if holds_secrets(real):
             return f"leads to {real}, which may hold secrets, so it is not read"
-        if self.contains(path):
+        is_text = folder or real.lower().endswith(TEXT_SUFFIXES)
+        if self.contains(path) and (is_text or not _is_below(real, self.user)):
             return ""
-        if not folder and not real.lower().endswith(TEXT_SUFFIXES):
+        if not is_text:
             return f"leads out of the project, to {real}, which is not a text, so it is not read"
         if not self.trusted:
             return f"leads out of the project, to {real}, so it is not read before you run `vaka trust`"
@@ -50,7 +55,11 @@ class FileScope(msgspec.Struct, frozen=True, kw_only=True):
     def contains(self, path: Path) -> bool:
         """Return whether a file or folder is really in one of the folders."""
         real = os.path.realpath(path)
-        return any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in self.folders)
+        return any(_is_below(real, root) for root in self.folders)
+
+
+def _is_below(real: str, root: str) -> bool:
+    return bool(root) and (real == root or real.startswith(root.rstrip(os.sep) + os.sep))
 
 
 class ComponentWalk:

@@ -68,7 +68,8 @@ class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
         given = [*(memory.path for memory in self.memory), *map(Path, known)]
         reader = MemoryReader(excludes=self.excludes, scope=self.scope, known=given)
         folders = [self.root.joinpath(*relative.parts[:count]) for count in range(1, len(relative.parts))]
-        nested = [memory for folder in folders for memory in reader.load_folder(folder)]
+        inside = [folder for folder in folders if not self.scope.find_problem(folder, folder=True)]
+        nested = [memory for folder in inside for memory in reader.load_folder(folder)]
         return [text for text in (*nested, *rules) if str(text.path) not in seen]
 
 
@@ -139,7 +140,7 @@ def load_project_content(
     named = [file.document.get("claudeMdExcludes") for file in files if file.trusted]
     excludes = [text for value in named for text in _texts(value)]
     style_name = next((str(name) for file in reversed(files) if (name := file.document.get("outputStyle"))), "")
-    scope = FileScope.of([root, repository_root_of(context.cwd), context.cwd, home], trusted=trusted)
+    scope = FileScope.of([root, repository_root_of(context.cwd), context.cwd], user=home, trusted=trusted)
     reader = MemoryReader(excludes=excludes, scope=scope, own=(*managed_folders(), home))
     own = [reader.load(folder / "CLAUDE.md") for folder in (*managed_folders(), home)]
     memory = [text for text in own if text is not None]
