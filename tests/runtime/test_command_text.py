@@ -214,6 +214,19 @@ async def test_references_to_files_that_would_need_a_question_stay_as_they_are(f
     assert ("PRIVATE" in text, "DENIED" in text, "NOTES" in text) == (False, False, True)
 
 
+async def test_a_skill_inserts_no_files_of_its_folder_that_rules_deny(folder: Path) -> None:
+    for name in ("denied.txt", "asked.txt", "notes.txt"):
+        write(folder / "kit" / name, name.upper())
+    text = "@kit/denied.txt @kit/asked.txt @kit/notes.txt"
+    write(folder / "kit/SKILL.md", f"---\nname: all\ndescription: D.\n---\n{text}")
+    (folder / ".claude/skills").mkdir(parents=True)
+    (folder / ".claude/skills/all").symlink_to(folder / "kit")
+    model = ScriptedModel(say("done"))
+    await use(folder, model, "/all", deny=("Read(kit/denied.txt)",), ask_for=("Read(kit/asked.txt)",))
+    (text,) = texts_of(model)
+    assert ("DENIED" in text, "ASKED" in text, "NOTES" in text) == (False, False, True)
+
+
 async def test_the_files_of_a_skill_can_be_read_while_it_is_used(folder: Path) -> None:
     skill = folder.parent / "home/.claude/skills/forms"
     write(skill / "SKILL.md", "---\nname: forms\ndescription: D.\n---\nSee reference.md.")

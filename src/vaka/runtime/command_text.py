@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from vaka.config.components import CommandFile, Skill
-from vaka.config.file_scope import FileScope
 from vaka.core.decisions.permission import PermittedCall
 from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
@@ -236,8 +235,8 @@ class CommandTexts:
         own = [Path(root) for root in [component.variables.get("CLAUDE_PLUGIN_ROOT")] if root]
         own += [component.folder] if isinstance(component, Skill) else []
         call = ToolCall(id=CallId("reference"), name="Read", arguments={"file_path": str(path)})
-        is_own = FileScope.of(own).contains(path)
-        if not is_own and not isinstance(_judge(turn, (), call, spec_of("Read")), Allow):
+        rules = [f"Read(/{folder}/**)" for folder in map(os.path.realpath, own) if not _PATTERN.search(folder)]
+        if not isinstance(_judge(turn, rules, call, spec_of("Read")), Allow):
             return match[0]
         try:
             size = path.stat().st_size if path.is_file() else MAX_INLINED_BYTES + 1
