@@ -10,6 +10,7 @@ from vaka.config.claude_settings import load_settings_files, may_have_servers
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers
+from vaka.runtime.hook_sources import hooks_in_force
 from vaka.runtime.mcp_sources import NOT_TRUSTED, ServerFlags, servers_in_force
 
 RUN = {"command": "run"}
@@ -148,6 +149,32 @@ def test_settings_choose_the_servers_that_start(machine: Machine, settings: dict
     assert len(found.servers) == 3
     wrong = "allowedMcpServers" in settings and settings["allowedMcpServers"] == [{"server": "a"}]
     assert bool(found.problems) == wrong
+
+
+@pytest.mark.parametrize("shared", [{"enableAllProjectMcpServers": True}, {"enabledMcpjsonServers": ["a"]}])
+def test_a_project_cannot_choose_servers_that_its_user_has_not_chosen(machine: Machine, shared: dict[str, Any]) -> None:
+    machine.write(machine.project / ".mcp.json", {"a": RUN})
+    machine.write(machine.project / ".claude/settings.json", shared)
+    assert machine.states() == {"a@.mcp.json": ""}
+    user = machine.write(machine.home / ".claude/settings.json", {"enableAllProjectMcpServers": False})
+    assert "enabledMcpjsonServers does not name it" in machine.states()["a@.mcp.json"]
+    machine.write(user, {"enabledMcpjsonServers": ["b"]})
+    assert "enabledMcpjsonServers does not name it" in machine.states()["a@.mcp.json"]
+    machine.write(machine.project / ".claude/settings.local.json", {"enabledMcpjsonServers": ["a"]})
+    assert machine.states() == {"a@.mcp.json": ""}
+
+
+def test_a_repository_in_the_folder_of_the_user_needs_trust_for_its_plugins(machine: Machine) -> None:
+    machine.cwd = machine.home / ".claude/plugins/marketplaces/other"
+    plugin = machine.cwd / ".claude/plugins/kit"
+    machine.write(plugin / ".claude-plugin/plugin.json", {"name": "kit"})
+    machine.write(plugin / ".mcp.json", {"own": RUN})
+    machine.write(plugin / "hooks/hooks.json", {"hooks": {"Stop": [{"hooks": [{"command": "stop"}]}]}})
+    (machine.cwd / ".git").mkdir()
+    assert machine.states(trusted=False) == {"plugin:kit:own@.mcp.json": NOT_TRUSTED}
+    assert hooks_in_force(machine.context, [], trusted=False).hooks == ()
+    assert machine.states() == {"plugin:kit:own@.mcp.json": ""}
+    assert len(hooks_in_force(machine.context, [], trusted=True).hooks) == 1
 
 
 def test_the_lists_of_the_administrator_cannot_be_widened(machine: Machine) -> None:

@@ -271,6 +271,17 @@ def find_project_folder(cwd: Path, home: Path) -> Path | None:
     return next((folder for folder in candidates if (folder / CLAUDE_FOLDER).is_dir() and folder != home), None)
 
 
+def is_of_project(path: Path, cwd: Path, home: Path) -> bool:
+    """Return whether a file belongs to the project around ``cwd``, and not to the user, so that trust decides on it.
+
+    The user's folder may hold repositories of others, such as marketplaces: work in one of them makes it the project.
+    """
+    path = Path(os.path.abspath(path))  # noqa: PTH100  # without resolving links
+    root, user = repository_root_of(cwd), home / CLAUDE_FOLDER
+    is_inside_user = root != user and root.is_relative_to(user)
+    return path.is_relative_to(root) and (is_inside_user or not path.is_relative_to(user))
+
+
 def settings_env(files: Iterable[SettingsFile]) -> dict[str, str]:
     """Return the environment variables that trusted files set; stronger files win.
 

@@ -9,16 +9,16 @@ from typing import Any, cast
 import msgspec
 
 from vaka.config.claude_settings import (
-    CLAUDE_FOLDER,
     MANAGED,
     SettingsFile,
     hooks_are_disabled,
+    is_of_project,
     read_settings_text,
 )
 from vaka.config.components import Component, Components, components_in_force, plugins_in_force
 from vaka.config.documents import parse_tolerant_json, read_errors
 from vaka.config.project_content import ProjectContent
-from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.config.settings import ConfigContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.control import StateChanged
@@ -87,7 +87,7 @@ class ComponentHooks:
     def __init__(self, components: Components, cwd: Path, home: Path, *, trusted: bool) -> None:
         """Hooks of the project around ``cwd`` run only if it is ``trusted``; those in ``home`` are the user's."""
         self._components, self._trusted = components, trusted
-        self._project, self._user = repository_root_of(cwd), home / CLAUDE_FOLDER
+        self._cwd, self._home = cwd, home
 
     def read_plugins(self) -> ParsedHooks:
         """Return the hooks of plugins, which hold always."""
@@ -141,7 +141,7 @@ class ComponentHooks:
         yield from (("agent", component) for component in self._components.agents)
 
     def _may_run(self, path: Path) -> bool:
-        return self._trusted or path.is_relative_to(self._user) or not path.is_relative_to(self._project)
+        return self._trusted or not is_of_project(path, self._cwd, self._home)
 
 
 class ComponentUse(Middleware):

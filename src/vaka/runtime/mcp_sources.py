@@ -10,13 +10,13 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from vaka.config.claude_settings import (
-    CLAUDE_FOLDER,
     CLAUDE_STATE,
     LOCAL_SETTINGS,
     MANAGED,
     PROJECT_SERVERS,
     SettingsFile,
     find_project_folder,
+    is_of_project,
     managed_folders,
     project_server_files,
     settings_env,
@@ -196,10 +196,9 @@ class _SourceFinder:
                 yield _Source(layer="local", origin=str(path), document=document, folder=str(folder))
 
     def _find_plugins(self, plugin_dirs: Sequence[Path]) -> Iterator[_Source]:
-        top, user = repository_root_of(self._context.cwd), self._context.home / CLAUDE_FOLDER
         for plugin in plugins_in_force(self._context, plugin_dirs, self._files, self.problems):
             root = Path(os.path.abspath(plugin.root))  # noqa: PTH100  # without resolving links
-            project = root.is_relative_to(top) and not root.is_relative_to(user)
+            project = is_of_project(root, self._context.cwd, self._context.home)
             for path, document in self._read_plugin(plugin, root):
                 yield _Source(
                     layer="project" if project else "user", origin=str(path), document=document, project=project,
@@ -264,7 +263,8 @@ class _Approval:
     def __init__(
         self, files: Sequence[SettingsFile], state: Sequence[SettingsFile], *, trusted: bool, exclusive: str
     ) -> None:
-        self._files, self._choices = files, (*files, *state)
+        self._files = files
+        self._choices = (*state, *files)
         self._trusted, self._exclusive = trusted, exclusive
         self.problems: list[str] = []
         self._denied = [rule for file in files for rule in self._read_rules(file, "deniedMcpServers")]
@@ -297,12 +297,17 @@ class _Approval:
         return "" if not source.shared else self._find_missing_choice(server)
 
     def _find_missing_choice(self, server: McpServer) -> str:
-        switches = [file.document.get("enableAllProjectMcpServers") for file in self._choices]
-        everything = next((switch for switch in reversed(switches) if isinstance(switch, bool)), None)
-        chosen = [name for file in self._choices for name in self._names(file, "enabledMcpjsonServers")]
-        if everything or server.name in chosen or (everything is None and not chosen):
-            return ""
-        return f"enabledMcpjsonServers does not name it; add it to .claude/{LOCAL_SETTINGS}"
+        """Return why a server is not among the chosen ones; the project's shared file chooses only if no other does."""
+        others = [file for file in self._choices if file.layer != "project"]
+        for files in (others, self._choices):
+            switches = [file.document.get("enableAllProjectMcpServers") for file in files]
+            everything = next((switch for switch in reversed(switches) if isinstance(switch, bool)), None)
+            chosen = [name for file in files for name in self._names(file, "enabledMcpjsonServers")]
+            if everything or server.name in chosen:
+                return ""
+            if everything is not None or chosen:
+                return f"enabledMcpjsonServers does not name it; add it to .claude/{LOCAL_SETTINGS}"
+        return ""
 
     def _names(self, file: SettingsFile, key: str) -> list[str]:
         value: object = file.document.get(key)
