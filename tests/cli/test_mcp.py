@@ -16,6 +16,7 @@ from tests.cli.chat.chat_in_process import chat_in_process
 from tests.cli.shell import Shell, call_line, say_line
 from vaka.agents.react import Agent
 from vaka.cli import lazy
+from vaka.cli.errors import describe_error
 from vaka.cli.main import COMMANDS, cli
 from vaka.mcp.definition import parse_servers
 from vaka.models.scripted import Scripted
@@ -103,6 +104,9 @@ def test_names_cannot_control_the_terminal(project: Path) -> None:
     (project / ".mcp.json").write_text(
         json.dumps({"mcpServers": {"\x1b[2Jx": {"command": "\x1b]0;y\x07", "\x1bz": 1}}})
     )
+    error = vaka("get", "y").exception
+    assert error is not None
+    assert "there are \\u001b[2Jx" in describe_error(error).message
     done = vaka("list")
     assert "\x1b" not in done.output
     assert "\\u001b[2Jx" in done.stdout
@@ -150,6 +154,7 @@ def test_a_bare_map_of_servers_stays_one(project: Path) -> None:
     [
         (("add", "a b", "--", "run"), "try 'a_b'"),
         (("add", "db", "--", "run"), "has a server 'db' already; remove it first: vaka mcp remove db --scope local"),
+        (("add", "x", "npx", "-y", "pkg"), "there is no option -y; if it is one of the server, write -- before"),
         (("add", "x", "https://a.org", "more"), "http takes one URL"),
         (("add", "x", "--env", "A=b", "https://a.org"), "--env is for servers with a command"),
         (("add", "x", "--header", "A: b", "--", "run"), "--header for those with a URL"),

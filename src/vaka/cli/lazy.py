@@ -271,13 +271,14 @@ def cancelled_error() -> type[BaseException]:
 
 
 def redact_message(text: str) -> str:
-    """Return a message for the terminal: without secrets, and such that it can be encoded as UTF-8."""
+    """Return a message for the terminal: without secrets and what could control it, and encodable as UTF-8."""
+    from vaka.cli.render import as_printable
     from vaka.core.session.redaction import Secrets
     from vaka.core.types.message import replace_surrogates
     from vaka.matching.secrets import SECRET_FORMATS
 
     message: str = Secrets(finders=[SECRET_FORMATS]).redact_data(replace_surrogates(text))
-    return message
+    return as_printable(message)
 
 
 def add_completers(command: click.Command, path: tuple[str, ...]) -> None:

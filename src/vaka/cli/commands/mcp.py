@@ -173,7 +173,20 @@ async def _try_server(connection: McpConnection) -> ServerTrial:
     )  # fmt: skip
 
 
-@mcp.command(epilog=options.format_examples(
+class _AddCommand(click.Command):
+    """A command whose last arguments are a command line with options of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise UsageError(
+                f"there is no option {error.option_name}; if it is one of the server, write -- before its command: "
+                f"vaka mcp add NAME -- COMMAND [ARGS]…"
+            ) from None
+
+
+@mcp.command(cls=_AddCommand, epilog=options.format_examples(
     "vaka mcp add db -- npx -y @acme/db-server --read-only",
     "vaka mcp add db --env DB_URL='${DB_URL}' --scope project -- npx -y @acme/db-server",
     "vaka mcp add docs https://docs.example.org/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'",

@@ -325,7 +325,7 @@ def decision_hint(decision: dict[str, Any], store: str = "") -> str:
 
 def _error_text(result: RunResult) -> str:
     if result.error is not None:
-        return " ".join(f"{result.error['message']}".split())
+        return as_printable(" ".join(f"{result.error['message']}".split()))
     return f"limit reached: {result.limit}" if result.limit else compact_json(result.status)
 
 
