@@ -4,6 +4,7 @@ The server forks a monitor for each program; the monitor forks the program, repo
 exit code. A program begins as it would in a new interpreter: with its own folder, variables, streams and arguments.
 """
 
+import asyncio
 import atexit
 import contextlib
 import fcntl
@@ -56,7 +57,7 @@ class ForkedProcess:
         *, session: Literal["", "new", "terminal"] = "",
     ) -> None:  # fmt: skip
         """Start ``python ARGUMENTS``, in a session of its own if asked, whose terminal may be stdin."""
-        self._reports, monitor_end = os.pipe()
+        self.reports, monitor_end = os.pipe()
         self.returncode: int | None = None
         request = {"arguments": [*arguments], "cwd": str(cwd), "env": dict(env), "session": session}
         try:
@@ -84,13 +85,13 @@ class ForkedProcess:
         return code
 
     def _wait(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._reports], [], [], timeout)[0]:
+        if self.returncode is None and select.select([self.reports], [], [], timeout)[0]:
             self.returncode = self._read_report()
-            os.close(self._reports)
+            os.close(self.reports)
         return self.returncode
 
     def _read_report(self) -> int:
-        data = os.read(self._reports, _REPORT.size)
+        data = os.read(self.reports, _REPORT.size)
         if len(data) < _REPORT.size:
             raise RuntimeError("the process that forks programs has ended")
         number: int = _REPORT.unpack(data)[0]
@@ -148,6 +149,52 @@ def _read_all(readers: list[int], deadline: float) -> list[bytes]:
             if not data:
                 open_readers.discard(reader)
     return [bytes(output[reader]) for reader in readers]
+
+
+class StreamedProcess:
+    """A running program with streams of asyncio; the part of ``asyncio.subprocess.Process`` that tests use."""
+
+    def __init__(self, process: ForkedProcess, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
+        self.stdin, self.stdout, self.pid = stdin, stdout, process.pid
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self._exit: asyncio.Future[int] = self._loop.create_future()
+        self._loop.add_reader(process.reports, self._on_exit)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # its exit is not reported yet
+                os.kill(self.pid, number)
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._exit)
+
+    def _on_exit(self) -> None:
+        self._loop.remove_reader(self._process.reports)
+        self._exit.set_result(self._process.wait())
+        self.stdin.close()
+
+
+async def start_forked(arguments: Sequence[str], env: Mapping[str, str], *, limit: int = 1 << 16) -> StreamedProcess:
+    """Start a program of the repository in a session of its own, with pipes for stdin and stdout."""
+    loop = asyncio.get_running_loop()
+    (in_reader, in_writer), (out_reader, out_writer) = os.pipe(), os.pipe()
+    try:
+        process = ForkedProcess(arguments, ROOT, env, (in_reader, out_writer, 2), session="new")
+    finally:
+        os.close(in_reader)
+        os.close(out_writer)
+    output = asyncio.StreamReader(limit)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(output), open(out_reader, "rb", 0))  # noqa: PTH123, SIM115
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
+        open(in_writer, "wb", 0),  # noqa: PTH123, SIM115
+    )
+    return StreamedProcess(process, asyncio.StreamWriter(transport, protocol, None, loop), output)
 
 
 class _Server:

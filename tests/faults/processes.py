@@ -2,16 +2,15 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from tests.forked_python import StreamedProcess, start_forked
 from tests.unmeasured import without_coverage
 
-ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 60.0
 """Seconds to wait for an expected event."""
 
@@ -19,9 +18,7 @@ TIMEOUT = 60.0
 class ChildProcess:
     """A process in a group of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def __init__(self, process: StreamedProcess) -> None:
         self.process, self._in, self._out = process, process.stdin, process.stdout
 
     @property
@@ -72,6 +69,11 @@ class ChildProcess:
         self.send_signal(signal.SIGKILL)
         await self.wait_exit()
 
+    async def wait_stopped(self) -> None:
+        """Wait until it is stopped by a signal, or has ended."""
+        while self.code is None and "T" not in _group_states(self.process.pid):  # noqa: ASYNC110  # there is no event
+            await asyncio.sleep(0)
+
     async def wait_group_exit(self) -> bool:
         """Wait until its process group is empty; false after a timeout."""
         with suppress(TimeoutError):
@@ -95,9 +97,5 @@ def _group_states(leader: int) -> Iterator[str]:
 
 async def start_program(program: str, plan: msgspec.Struct, **environment: str) -> ChildProcess:
     """Start a program of ``tests.faults.programs`` with a plan."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", f"tests.faults.programs.{program}", msgspec.json.encode(plan).decode(),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, start_new_session=True,
-        env=without_coverage() | environment, limit=1 << 24,
-    )  # fmt: skip
-    return ChildProcess(process)
+    arguments = ["-m", f"tests.faults.programs.{program}", msgspec.json.encode(plan).decode()]
+    return ChildProcess(await start_forked(arguments, without_coverage() | environment, limit=1 << 24))

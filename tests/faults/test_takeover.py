@@ -28,7 +28,7 @@ from vaka.tools import tool
 async def wait_stopped(child: ChildProcess) -> None:
     """Return when the process is stopped."""
     async with asyncio.timeout(TIMEOUT):
-        await asyncio.to_thread(os.waitid, os.P_PID, child.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        await child.wait_stopped()
 
 
 async def check_ended(plan: Plan, unsure: log_checks.CallIds = log_checks.NO_CALLS) -> Counter[str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.forked_python import StreamedProcess, start_forked
 from tests.unmeasured import without_coverage
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import Busy
@@ -24,10 +24,8 @@ PATIENCE = 60
 class Child:
     """A process that runs ``child.py``, one command after the other."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: StreamedProcess) -> None:
         self._process = process
-        assert process.stdin is not None
-        assert process.stdout is not None
         self._in, self._out = process.stdin, process.stdout
 
     def send_command(self, do: str, **arguments: object) -> None:
@@ -66,12 +64,8 @@ async def spawn(postgres_dsn: str) -> AsyncIterator[Spawn]:
     children: list[Child] = []
 
     async def spawn(*, lease: float = 15, failpoint: str = "") -> Child:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.stores.postgres.child", postgres_dsn, str(lease),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
-            env=without_coverage() | {"VAKA_FAILPOINT": failpoint},
-        )  # fmt: skip
-        children.append(Child(process))
+        words = ["-m", "tests.stores.postgres.child", postgres_dsn, str(lease)]
+        children.append(Child(await start_forked(words, without_coverage() | {"VAKA_FAILPOINT": failpoint})))
         return children[-1]
 
     yield spawn

@@ -1,14 +1,12 @@
 """Stores in real files, and real processes beside this one."""
 
-import asyncio
-import contextlib
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from tests.forked_python import StreamedProcess, start_forked
 from tests.unmeasured import without_coverage
 from vaka.stores.sqlite import SqliteStore
 
@@ -18,23 +16,19 @@ ROOT = Path(__file__).resolve().parents[3]
 class Child:
     """A process that runs ``child.py``."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: StreamedProcess) -> None:
         self.process = process
 
     async def read_line(self) -> str:
         """Return its next line, ``""`` when it has ended."""
-        assert self.process.stdout is not None
         return (await self.process.stdout.readline()).decode().strip()
 
     async def send_line(self, word: str) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n".encode())
         await self.process.stdin.drain()
 
     async def read_to_end(self) -> list[str]:
         """Close its input and return its lines until it ends."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.close()
         lines = (await self.process.stdout.read()).decode().splitlines()
         await self.process.wait()
@@ -47,8 +41,7 @@ class Child:
 
     async def clean_up(self) -> None:
         """Kill the process if it still runs."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
+        self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 
 
@@ -61,12 +54,8 @@ async def spawn(path: Path) -> AsyncIterator[Spawn]:
     children: list[Child] = []
 
     async def start(command: str, *arguments: object, **environment: str) -> Child:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.stores.sqlite.child", command, str(path), *map(str, arguments),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
-            env=without_coverage() | environment,
-        )  # fmt: skip
-        children.append(Child(process))
+        words = ["-m", "tests.stores.sqlite.child", command, str(path), *map(str, arguments)]
+        children.append(Child(await start_forked(words, without_coverage() | environment)))
         return children[-1]
 
     yield start
