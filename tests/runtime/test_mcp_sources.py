@@ -172,9 +172,11 @@ def test_a_repository_in_the_folder_of_the_user_needs_trust_for_its_plugins(mach
     machine.write(plugin / "hooks/hooks.json", {"hooks": {"Stop": [{"hooks": [{"command": "stop"}]}]}})
     (machine.cwd / ".git").mkdir()
     assert machine.states(trusted=False) == {"plugin:kit:own@.mcp.json": NOT_TRUSTED}
-    assert hooks_in_force(machine.context, [], trusted=False).hooks == ()
+    (hook,) = hooks_in_force(machine.context, [], trusted=False).hooks
+    assert hook.disabled == "the folder is not trusted"
     assert machine.states() == {"plugin:kit:own@.mcp.json": ""}
-    assert len(hooks_in_force(machine.context, [], trusted=True).hooks) == 1
+    (hook,) = hooks_in_force(machine.context, [], trusted=True).hooks
+    assert not hook.disabled
 
 
 def test_the_lists_of_the_administrator_cannot_be_widened(machine: Machine) -> None:
