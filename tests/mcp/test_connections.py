@@ -4,17 +4,25 @@ import asyncio
 import os
 import select
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+import vaka
 from tests.mcp.http_servers import library_server, serving
 from tests.mcp.test_servers_in_turns import SERVER
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.errors import McpError
 from vaka.mcp.client import McpConnection
 from vaka.mcp.definition import McpServer
-from vaka.mcp.stdio import process_starter
+from vaka.mcp.stdio import ServerLog, ServerStreams, process_starter
 from vaka.mcp.tools import CallHandlers, ListedTool
+from vaka.runtime.mcp_tools import McpTools
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
 
 START = process_starter(dict(os.environ))
 ECHO = ListedTool(name="echo", reads=True)
@@ -68,6 +76,43 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_longer_and_longer(t
             await connection.call(ECHO, {"text": "hi"}, CallHandlers())
         assert log.read_text("ascii").count("x") == starts
     await connection.aclose()
+
+
+async def test_a_server_that_fails_again_is_reported_once() -> None:
+    now, may_fail = 0.0, asyncio.Event()
+    may_fail.set()
+
+    @asynccontextmanager
+    async def start(server: McpServer, log: ServerLog) -> AsyncGenerator[ServerStreams]:
+        await may_fail.wait()
+        if may_fail.is_set():
+            raise McpError("it does not start")
+        yield cast("ServerStreams", None)
+
+    connection = McpConnection(McpServer(name="p", command="x"), start, clock=lambda: now)
+    store = MemoryStore()
+    tools = McpTools([connection], store.values)
+
+    @vaka.tool(effect="read")
+    async def wait() -> str:
+        """Let time pass until another attempt begins, and then let that fail."""
+        nonlocal now
+        state = connection.state
+        if state == "connecting":
+            may_fail.set()
+            await connection.start()
+        else:
+            may_fail.clear()
+            now += 100
+        return state
+
+    model = ScriptedModel(call("wait"), call("wait"), say("Done."))
+    async with runtime(store) as rt:
+        await (await rt.open(agent(model, wait, middleware=[tools]), id="s")).run("Go.")
+    await tools.close()
+    log = await read_log(store, "s")
+    assert [result.text for result in results_by_call(log).values()] == ["failed", "connecting"]
+    assert [event.type for event in log].count("mcp.changed") == 1
 
 
 async def test_a_server_that_ignores_the_end_is_killed_with_its_children(tmp_path: Path) -> None:

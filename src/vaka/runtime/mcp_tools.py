@@ -223,7 +223,11 @@ class McpTools(Middleware):
         tools: dict[str, dict[str, str]] = {connection.server.name: {} for connection in self._connections}
         for (server, _), item in self._listed.items():
             tools[server][item.spec.name] = item.listed.digest
-        self._snapshot = {c.server.name: (c.state, tools[c.server.name]) for c in self._connections}
+        views = {c.server.name: (c.state, tools[c.server.name]) for c in self._connections}
+        before = self._snapshot  # a server that connects again is as it was before
+        self._snapshot = {
+            name: before.get(name, view) if view[0] == "connecting" else view for name, view in views.items()
+        }
 
     # ------------------------------------------------------------------------------------------- resources and prompts
 
