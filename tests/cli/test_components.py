@@ -9,7 +9,8 @@ def test_components_of_project_user_and_plugins_are_listed(shell: Shell) -> None
     shell.write_file("home/.claude/skills/bad/SKILL.md", "---\nname: Not A Slug\ndescription: a: b: c\n---\nBody")
     shell.write_file(".claude/commands/git/commit.md", "Commit it.")
     shell.write_file(
-        ".claude/agents/helper.md", "---\nname: helper\ndescription: Helps.\ntools: read, codebase\n---\nYou help."
+        ".claude/agents/helper.md",
+        "---\nname: helper\ndescription: Helps.\ntools: read, codebase\ndisallowedTools: Bash\n---\nYou help.",
     )
     shell.write_file("kit/.claude-plugin/plugin.json", '{"name": "kit"}')
     shell.write_file("kit/commands/run.md", "Run it.")
@@ -20,6 +21,9 @@ def test_components_of_project_user_and_plugins_are_listed(shell: Shell) -> None
     assert "the head is not YAML" in skills.err
     commands = shell.vaka("commands", "list", "--json", "--plugin-dir", "kit")
     assert [command["name"] for command in commands.json] == ["git:commit", "kit:run"]
+    assert (skills.json[0]["user_invocable"], commands.json[0]["model_invocable"]) == (True, True)
+    agents = shell.vaka("agents", "list", "--json")
+    assert (agents.json[0]["tools"], agents.json[0]["disallowed_tools"]) == (["read", "codebase"], ["Bash"])
     table = shell.vaka("agents", "list")
     assert "helper.md: tools: there is no codebase here" in table.err
     assert table.out.splitlines()[1].split() == ["helper", "project", "Helps."]

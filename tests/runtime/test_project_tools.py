@@ -117,12 +117,15 @@ async def test_changed_files_reach_the_next_model_call(folder: Path) -> None:
         clock.advance(2)
         write(folder / "CLAUDE.md", "After.")
         write(folder / ".claude/skills/new/SKILL.md", "---\nname: new\ndescription: New skill.\n---\nBody")
+        write(folder / ".claude/output-styles/terse.md", "Be terse.")
+        write(folder / ".claude/settings.json", '{"outputStyle": "terse"}')
         return "changed"
 
     model = ScriptedModel(call("change"), say("done"))
     await run_in(folder, model, tools=(change,), clock=clock)
     assert "Before." in model.prompts[0].system
     assert "After." in model.prompts[1].system
+    assert model.prompts[1].system.endswith("# Output style: terse\n\nBe terse.")
     assert "Skill" not in menu_of(model)
     assert "- new: New skill." in menu_of(model, 1)["Skill"]
 

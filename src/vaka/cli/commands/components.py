@@ -68,11 +68,20 @@ def _describe(item: Component, *, active: bool) -> dict[str, Any]:
     }  # fmt: skip
     match item:
         case Skill():
-            more: dict[str, Any] = {"allowed_tools": item.allowed_tools, "model_invocable": item.model_invocable}
+            more: dict[str, Any] = {
+                "allowed_tools": item.allowed_tools, "model_invocable": item.model_invocable,
+                "user_invocable": item.user_invocable,
+            }  # fmt: skip
         case CommandFile():
-            more = {"allowed_tools": item.allowed_tools, "argument_hint": item.argument_hint}
+            more = {
+                "allowed_tools": item.allowed_tools, "argument_hint": item.argument_hint,
+                "model_invocable": item.model_invocable,
+            }  # fmt: skip
         case AgentFile():
-            more = {"tools": item.tools, "permission_mode": item.permission_mode, "max_turns": item.max_turns}
+            more = {
+                "tools": item.tools, "disallowed_tools": item.disallowed_tools, "skills": item.skills,
+                "permission_mode": item.permission_mode, "max_turns": item.max_turns,
+            }  # fmt: skip
         case _:
             more = {}
     return described | more
