@@ -169,9 +169,10 @@ def test_marketplaces_and_plugins_without_manifest_bring_their_parts_once(tmp_pa
     write(tmp_path / "market/plugins/kit/inner/.claude-plugin/plugin.json", '{"name": "inner"}')
     write(tmp_path / "market/plugins/kit/inner/commands/no.md", "Of another plugin.")
     problems: list[str] = []
-    found = load_components([], find_plugins([tmp_path / "market", tmp_path / "bare"], problems))
+    write(tmp_path / "alone/SKILL.md", skill.format("alone"))
+    found = load_components([], find_plugins([tmp_path / name for name in ("market", "bare", "alone")], problems))
     assert names_of(found) == {
-        "skills": ["docs:pdf", "single:single"], "commands": ["kit:run", "bare:hello"], "agents": ["kit:a"],
+        "skills": ["docs:pdf", "single:single", "alone:alone"], "commands": ["kit:run", "bare:hello"], "agents": ["kit:a"],
     }  # fmt: skip
     assert found.commands[0].allowed_tools == (f"Bash({tmp_path}/market/plugins/kit/x:*)",)
     assert found.find_command("run") is found.commands[0]

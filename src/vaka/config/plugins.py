@@ -98,7 +98,7 @@ def _find_in_folder(folder: Path, problems: list[str]) -> Iterator[Plugin]:
 
 def _has_parts(folder: Path) -> bool:
     """Return whether a folder without a manifest is a plugin."""
-    files = (folder / "hooks" / "hooks.json", folder / ".mcp.json")
+    files = (folder / "hooks" / "hooks.json", folder / ".mcp.json", folder / "SKILL.md")
     return any((folder / key).is_dir() for key in COMPONENT_KEYS) or any(file.is_file() for file in files)
 
 
