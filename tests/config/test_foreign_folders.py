@@ -172,8 +172,10 @@ def test_marketplaces_and_plugins_without_manifest_bring_their_parts_once(tmp_pa
     write(tmp_path / "alone/SKILL.md", skill.format("alone"))
     found = load_components([], find_plugins([tmp_path / name for name in ("market", "bare", "alone")], problems))
     assert names_of(found) == {
-        "skills": ["docs:pdf", "single:single", "alone:alone"], "commands": ["kit:run", "bare:hello"], "agents": ["kit:a"],
-    }  # fmt: skip
+        "skills": ["docs:pdf", "single:single", "alone:alone"],
+        "commands": ["kit:run", "bare:hello"],
+        "agents": ["kit:a"],
+    }
     assert found.commands[0].allowed_tools == (f"Bash({tmp_path}/market/plugins/kit/x:*)",)
     assert found.find_command("run") is found.commands[0]
     texts = "\n".join([*problems, *found.problems])
