@@ -11,6 +11,7 @@ from vaka import Agent, Runtime
 from vaka.cli.chat.status_line import StatusCommand
 from vaka.cli.lazy import status_command
 from vaka.config.claude_settings import SettingsFile
+from vaka.config.project_content import ProjectSource
 from vaka.models import Scripted
 
 
@@ -49,3 +50,25 @@ def test_a_command_counts_from_trusted_files_only() -> None:
         layer="user", path=Path("u"), document={"statusLine": {"type": "template", "template": "x"}}
     )
     assert status_command([template]) is None
+
+
+async def test_the_status_line_shows_the_mode_in_force_also_when_settings_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    file = tmp_path / ".claude/settings.json"
+    file.parent.mkdir()
+    file.write_text('{"permissions": {"defaultMode": "plan"}}')
+    agent: Agent[Any] = Agent("talker", model=Scripted([{"text": "Hi.", "repeat": True}]))
+    source = ProjectSource(settings=True)
+    async with Runtime(agent=agent, sandbox="off", project=source, cwd=str(tmp_path)) as runtime:
+
+        def find_mode() -> str:
+            return str(getattr(runtime.env.policy, "mode", ""))
+
+        async with chat_in_process(runtime, find_mode=find_mode) as chat:
+            await chat.expect(" plan ")
+            file.write_text('{"permissions": {"defaultMode": "dontAsk"}}')
+            await chat.say("First.")
+            await chat.expect(" dontAsk ")

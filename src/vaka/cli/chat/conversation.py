@@ -66,6 +66,8 @@ class ChatSettings(msgspec.Struct, kw_only=True):
     mode: str = "default"
     set_mode: Callable[[str], None] = lambda mode: None
     """Applies another permission mode."""
+    find_mode: Callable[[], str] | None = None
+    """Returns the mode in force, which settings files may change; default: ``mode``."""
     project_commands: Mapping[str, str] = {}
     """Descriptions of the commands and skills of the project, by name; ``/name`` sends them as a prompt."""
     history: Path | None = None
@@ -322,9 +324,14 @@ class Chat:
         """Whether the running turn makes calls that were typed here: typing a call is the decision to run it."""
         return not self._typed_inputs.isdisjoint(self.view.turn_inputs)
 
+    @property
+    def mode(self) -> str:
+        """The permission mode in force."""
+        return self.settings.find_mode() if self.settings.find_mode is not None else self.settings.mode
+
     def _next_mode(self) -> None:
-        modes = MODES if self.settings.mode in MODES else (self.settings.mode, *MODES)
-        self.change_mode(modes[(modes.index(self.settings.mode) + 1) % len(modes)])
+        modes = MODES if self.mode in MODES else (self.mode, *MODES)
+        self.change_mode(modes[(modes.index(self.mode) + 1) % len(modes)])
 
     def change_mode(self, mode: str) -> None:
         """Apply another permission mode from the next call on."""
@@ -397,7 +404,7 @@ class Chat:
         return {
             "hook_event_name": "Status", "session_id": self.session.id, "cwd": folder, "version": __version__,
             "model": {"id": self.model_name, "display_name": self.model_name},
-            "workspace": {"current_dir": folder, "project_dir": folder}, "permission_mode": self.settings.mode,
+            "workspace": {"current_dir": folder, "project_dir": folder}, "permission_mode": self.mode,
             "cost": {"total_cost_usd": self.view.usage.cost}, "context_tokens": self.view.context_tokens,
         }  # fmt: skip
 
@@ -407,7 +414,7 @@ class Chat:
         tokens = format_tokens(view.context_tokens)
         context = translate("context {tokens}", tokens=tokens) if view.context_tokens else ""
         separator = " · " if settings.unicode else " - "
-        badge = [] if settings.mode == "default" else [("class:badge", f" {settings.mode} "), ("", " ")]
+        badge = [] if self.mode == "default" else [("class:badge", f" {self.mode} "), ("", " ")]
         choices = [
             (_short_folder(self._folder), model, context, cost, session), (name, model, context, cost, session),
             (name, model, context, cost), (model, context), (model,),

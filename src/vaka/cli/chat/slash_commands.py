@@ -246,11 +246,11 @@ class SlashCommands:
             raise UsageError(f"there is no permission mode {argument!r}; there are {', '.join(modes)}")
         if argument:
             self._chat.change_mode(argument)
-        self._show(translate("permission mode: {mode}", mode=self._chat.settings.mode))
+        self._show(translate("permission mode: {mode}", mode=self._chat.mode))
 
     async def _plan(self, argument: str) -> None:
-        self._chat.change_mode("default" if self._chat.settings.mode == "plan" else "plan")
-        self._show(translate("permission mode: {mode}", mode=self._chat.settings.mode))
+        self._chat.change_mode("default" if self._chat.mode == "plan" else "plan")
+        self._show(translate("permission mode: {mode}", mode=self._chat.mode))
 
     async def _todo(self, argument: str) -> None:
         todos = self._chat.view.todos

@@ -144,6 +144,7 @@ def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any
         else lazy.project_commands(config_context(), settings.plugin_dirs),
         mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
         status=lazy.status_command(claude_files_of(settings)),
+        find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
     )  # fmt: skip
 
 
