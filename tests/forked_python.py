@@ -36,6 +36,16 @@ NOT_IMPORTED = ("vaka.testing", "vaka.mcp.session", "vaka.models.local")
 """Modules that load large libraries; a program imports them when it needs them."""
 LANG = "C.UTF-8"
 _REPORT = struct.Struct("i")
+_CLIENT_PROGRAM = """
+import json, os, socket, struct, sys
+reader, writer = os.pipe()
+request = {"arguments": ["-m", "vaka", *sys.argv[1:]], "cwd": os.getcwd(), "env": dict(os.environ), "session": ""}
+socket.send_fds(socket.socket(fileno=CHANNEL), [json.dumps(request).encode()], [0, 1, 2, writer])
+os.close(writer)
+os.read(reader, 4)
+code = struct.unpack("i", os.read(reader, 4))[0]
+os._exit(code if code >= 0 else 128 - code)
+"""
 _SERVER_PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); import tests.forked_python as f; f.serve(int(sys.argv[2]))"
 )
@@ -61,7 +71,7 @@ class ForkedProcess:
         self.returncode: int | None = None
         request = {"arguments": [*arguments], "cwd": str(cwd), "env": dict(env), "session": session}
         try:
-            _SERVER.send(request, [*streams, monitor_end])
+            SERVER.send(request, [*streams, monitor_end])
         finally:
             os.close(monitor_end)
         self.pid = self._read_report()
@@ -179,6 +189,15 @@ class StreamedProcess:
         self.stdin.close()
 
 
+def write_client(path: Path) -> int:
+    """Write a program that runs ``vaka`` as a fork, for shells. Return the descriptor that they must inherit for it."""
+    descriptor = SERVER.connect().fileno()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{sys.executable} -IS\nCHANNEL = {descriptor}\n{_CLIENT_PROGRAM}", encoding="utf-8")
+    path.chmod(0o755)
+    return descriptor
+
+
 async def start_forked(arguments: Sequence[str], env: Mapping[str, str], *, limit: int = 1 << 16) -> StreamedProcess:
     """Start a program of the repository in a session of its own, with pipes for stdin and stdout."""
     loop = asyncio.get_running_loop()
@@ -205,10 +224,13 @@ class _Server:
         self._lock = threading.Lock()
 
     def send(self, request: Mapping[str, Any], descriptors: list[int]) -> None:
+        socket.send_fds(self.connect(), [json.dumps(request).encode()], descriptors)
+
+    def connect(self) -> socket.socket:
         with self._lock:
             if self._channel is None:
                 self._channel = self._start()
-            socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
+            return self._channel
 
     def _start(self) -> socket.socket:
         channel, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -227,7 +249,7 @@ class _Server:
         return channel
 
 
-_SERVER = _Server()
+SERVER = _Server()
 
 
 # ----------------------------------------------------------------------------------------------------- in the server

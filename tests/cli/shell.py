@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tests.forked_python import ForkedProcess, can_fork, run_forked
+from tests.forked_python import ForkedProcess, can_fork, run_forked, write_client
 from tests.unmeasured import without_coverage
 
 TIMEOUT = 60
@@ -240,10 +240,14 @@ class Shell:
             subprocess.Popen(command, cwd=self.folder, env=env, stdin=stdin, stdout=pipe, stderr=pipe)
         )
 
-    def bash(self, line: str) -> CommandResult:
-        """Run a line of shell."""
+    def bash(self, line: str, *, fork: bool = False) -> CommandResult:
+        """Run a line of shell; with ``fork`` its ``vaka`` is a fork of a process that has imported it."""
+        env, inherited = without_coverage(self.env), list[int]()
+        if fork:
+            client = self.folder / "home" / "bin" / "vaka"
+            inherited, env["PATH"] = [write_client(client)], f"{client.parent}{os.pathsep}{env['PATH']}"
         done = subprocess.run(
-            ["bash", "-c", line], cwd=self.folder, env=without_coverage(self.env), timeout=TIMEOUT,
+            ["bash", "-c", line], cwd=self.folder, env=env, timeout=TIMEOUT, pass_fds=inherited,
             capture_output=True, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         return CommandResult(done.returncode, done.stdout, done.stderr)

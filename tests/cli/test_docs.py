@@ -34,7 +34,7 @@ def test_every_example_of_the_page_prints_what_it_shows(shell: Shell) -> None:
     for name, text in _FILES.findall(PAGE):
         shell.write_file(name, text)
     for command, printed in page_examples():
-        done = shell.bash(f"({command}) 2>&1")
+        done = shell.bash(f"({command}) 2>&1", fork=True)
         wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
         assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"
 

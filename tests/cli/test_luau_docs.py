@@ -59,7 +59,7 @@ def test_every_command_of_a_page_prints_what_it_shows(page: Path, shell: Shell, 
     for name, content in _FILES.findall(text):
         shell.write_file(name, content)
     for command, printed in console_commands(text):
-        done = shell.bash(f"({command}) 2>&1")
+        done = shell.bash(f"({command}) 2>&1", fork=True)
         wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
         assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"
 

@@ -51,5 +51,5 @@ def test_the_commands_in_the_guide_print_what_it_shows(tmp_path: Path) -> None:
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, printed = part.partition("\n")
         wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
-        done = shell.bash(f"({command}) 2>&1")
+        done = shell.bash(f"({command}) 2>&1", fork=True)
         assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"
