@@ -132,6 +132,7 @@ async def test_the_arguments_and_outputs_of_a_command_are_not_read_again(folder:
         (Deny("a hook refuses"), {"permission_mode": "bypassPermissions"}, False),
         (None, {"permission_mode": "bypassPermissions"}, True),
         (None, {"permission_mode": "default"}, False),
+        (None, {"permission_mode": "plan"}, False),
     ],
 )
 async def test_a_block_runs_only_if_neither_rules_nor_middleware_ask_or_deny(
@@ -183,6 +184,14 @@ async def test_a_command_may_refer_to_files_of_its_plugin(folder: Path) -> None:
     assert "The form." in text
     assert "Not of the plugin." not in text
     assert "PRIVATE" not in text
+
+
+async def test_the_allowed_tools_of_a_command_do_not_count_in_the_mode_plan(folder: Path) -> None:
+    write(folder / ".claude/commands/make.md", "---\nallowed-tools: Bash(touch:*)\n---\n!`touch block` !`pwd`")
+    model = ScriptedModel(call("Bash", command="touch called"), say("done"))
+    await use(folder, model, "/make", permission_mode="plan", ask="deny")
+    assert [path.name for path in folder.iterdir() if path.is_file()] == []
+    assert str(folder) in texts_of(model)[0]
 
 
 @pytest.mark.parametrize("trusted", [True, False])

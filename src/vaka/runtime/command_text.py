@@ -287,10 +287,13 @@ def _rules_in_use(turn: Turn) -> list[str]:
 
 
 def _judge(turn: Turn, rules: Sequence[str], call: ToolCall, spec: ToolSpec) -> Verdict:
-    """Return the verdict of the policy with further rules; a text that is not a rule does not count."""
+    """Return the verdict of the policy with further rules; a text that is not a rule does not count.
+
+    In the mode ``plan``, which only reads, the further rules do not count either.
+    """
     policy = turn.env.policy
     if hasattr(policy, "for_call"):
         policy = cast("SessionPolicy", policy).for_call(spec, turn.path, turn.get_state)
-    if rules and hasattr(policy, "with_grants"):
+    if rules and hasattr(policy, "with_grants") and getattr(policy, "mode", "") != "plan":
         policy = cast("GrantingPolicy", policy).with_grants([Grant(rule="\n".join(rules))])
     return policy.judge(call, spec, turn.path)
