@@ -30,6 +30,7 @@ TOOLS = [
     tool("echo", TEXT, annotations={"readOnlyHint": True}), tool("slow"), tool("pid"), tool("fail"), tool("env"),
     tool("progress"), tool("ask"), tool("stuck"), tool("zoo"),
     tool("confirm", annotations={"readOnlyHint": True}), *([tool("reach")] if "reach" in FLAGS else []),
+    *([tool("sample")] if "sample" in FLAGS else []),
 ]  # fmt: skip
 
 
@@ -96,6 +97,15 @@ def confirm(_: dict[str, Any]) -> dict[str, Any]:
     return text(message["result"]["action"])
 
 
+def sample(_: dict[str, Any]) -> dict[str, Any]:
+    """Ask the model of the client."""
+    words = {"role": "user", "content": {"type": "text", "text": "Which island?"}}
+    params = {"messages": [words], "systemPrompt": "Be brief.", "maxTokens": 50}
+    send({"id": "m1", "method": "sampling/createMessage", "params": params})
+    message = receive()
+    return text(message["result"]["content"]["text"] if "result" in message else message["error"]["message"])
+
+
 def slow(_: dict[str, Any]) -> dict[str, Any]:
     """Write the process id to a pipe, and never end."""
     Path(os.environ["STARTED"]).write_text(str(os.getpid()))
@@ -124,7 +134,7 @@ def reach(request: dict[str, Any]) -> dict[str, Any]:
 
 
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "confirm": confirm,
+    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "confirm": confirm, "sample": sample,
     "reach": reach, "zoo": lambda _: zoo(),
     "pid": lambda _: text(str(os.getpid())), "fail": lambda _: text("it went wrong", isError=True),
     "env": lambda _: {"content": [], "structuredContent": dict(os.environ)}, "extra": lambda _: text("more"),

@@ -18,8 +18,9 @@ from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, run
 from vaka.errors import McpError
 from vaka.mcp.client import McpConnection
 from vaka.mcp.definition import McpServer
+from vaka.mcp.running_call import CallHandlers
 from vaka.mcp.stdio import ServerLog, ServerStreams, process_starter
-from vaka.mcp.tools import CallHandlers, ListedTool
+from vaka.mcp.tools import ListedTool
 from vaka.runtime.mcp_tools import McpTools
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say

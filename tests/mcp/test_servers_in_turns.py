@@ -20,7 +20,7 @@ from vaka.cli.main import cli
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.errors import TurnError
 from vaka.core.types.message import Audio, Document, Image, Text
-from vaka.core.types.monitor import Logged, McpChanged
+from vaka.core.types.monitor import Logged, McpChanged, UsageRecorded
 from vaka.core.types.progress import ToolOutputDelta
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -289,6 +289,17 @@ def test_one_call_of_a_tool_of_a_server_is_made_by_the_command_line(
     called = ["tools", "call", "mcp__p__echo", '{"text": "hi"}', "--allow", "mcp__p", *config]
     done = CliRunner().invoke(cli, called)
     assert (done.exit_code, json.loads(done.stdout)["result"]) == (0, "hi")
+
+
+async def test_a_server_asks_the_model_of_the_agent_only_if_its_definition_allows_that() -> None:
+    for enabled, text in ((False, "Sampling not supported"), (True, "Hawaii.")):
+        asked = [say("Hawaii.", agent="mcp__p__sample")] if enabled else []
+        model = ScriptedModel(call("mcp__p__sample"), *asked, say("Done."))
+        log, response = await run_turn(MemoryStore(), model, {"p": server("sample", sampling=enabled)})
+        (result,) = results_by_call(log).values()
+        assert (result.text, response.text) == (text, "Done.")
+        usages = [body for body in bodies(log, UsageRecorded) if body.call is not None]
+        assert len(usages) == len(asked)  # the turn pays for it
 
 
 def test_neither_vaka_nor_a_runtime_without_servers_loads_the_library() -> None:

@@ -10,8 +10,9 @@ import msgspec
 
 from vaka.core.types.errors import ConfigError, McpError
 from vaka.mcp.definition import McpServer
+from vaka.mcp.running_call import CallHandlers
 from vaka.mcp.stdio import ServerLog, StartServer
-from vaka.mcp.tools import CallHandlers, ListedTool, SessionExpired, SessionLost
+from vaka.mcp.tools import ListedTool, SessionExpired, SessionLost
 
 if TYPE_CHECKING:
     from vaka.mcp.session import McpSession, SessionRun

@@ -32,6 +32,7 @@ _SPELLINGS: Mapping[str, str] = {
     "toolTimeoutSeconds": "toolTimeoutSeconds", "tool_timeout_sec": "toolTimeoutSeconds",
     "enabledTools": "enabledTools", "includeTools": "enabledTools", "tools": "enabledTools",
     "disabledTools": "disabledTools", "excludeTools": "disabledTools", "required": "required",
+    "sampling": "sampling",
     "disabled": "disabled", "enabled": "enabled", "oauth": "oauth",
 }  # fmt: skip
 """The keys of an entry, as this and other programs spell them, with the names used below."""
@@ -79,6 +80,8 @@ class McpServer:
     """The tools that are offered; empty for all."""
     disabled_tools: tuple[str, ...] = ()
     """Tools that are not offered, also when ``enabled_tools`` names them."""
+    sampling: bool = False
+    """Whether it may ask the model of the agent that calls it."""
     required: bool = False
     """An agent does not start without it."""
     origin: str = "given"
@@ -235,7 +238,7 @@ class _EntryReader:
             env=self._read_pairs("env", fields.get("env")), url="" if transport == "stdio" else url,
             cwd=self._expand_home(self._read_text(fields, "cwd")),
             headers=self._read_pairs("headers", fields.get("headers")), required=fields.get("required") is True,
-            oauth=self._read_oauth(fields.get("oauth")),
+            oauth=self._read_oauth(fields.get("oauth")), sampling=fields.get("sampling") is True,
             enabled_tools=self._read_tools(fields, "enabledTools"),
             disabled_tools=self._read_tools(fields, "disabledTools"), **self._read_timeouts(fields),
         )  # fmt: skip

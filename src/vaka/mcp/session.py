@@ -21,13 +21,17 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from vaka.core.types.errors import McpError
+from vaka.core.session.stop import TurnStopped
+from vaka.core.types.errors import McpError, VakaError
+from vaka.core.types.ids import MessageId
+from vaka.core.types.message import AssistantMessage, UserMessage
 from vaka.mcp.definition import McpServer
 from vaka.mcp.message_streams import MAX_MESSAGE_BYTES, message_streams
 from vaka.mcp.oauth import make_auth
 from vaka.mcp.repair import RepairingDispatcher
+from vaka.mcp.running_call import CallHandlers, Elicitation, SamplingRequest
 from vaka.mcp.stdio import ServerLog, StartServer
-from vaka.mcp.tools import CallHandlers, Elicitation, ListedTool, SessionExpired, SessionLost, check_schemas
+from vaka.mcp.tools import ListedTool, SessionExpired, SessionLost, check_schemas, read_content
 
 MAX_PAGES = 100
 MAX_ROUNDS = 10
@@ -53,7 +57,7 @@ class SessionRun:
     """The life of one session, from the connection to its end; ``run`` is the only task that enters and leaves it."""
 
     def __init__(self, server: McpServer, start: StartServer, log: ServerLog) -> None:
-        self._server, self._start, self.log = server, start, log
+        self.server, self._start, self.log = server, start, log
         self._scope = anyio.CancelScope()
         self._end = asyncio.Event()
         self.http_status = 0
@@ -69,10 +73,10 @@ class SessionRun:
 
     async def run(self, opened: Callable[["McpSession"], None]) -> None:
         """Connect, report the session, and stay until it is lost or closed. Raises what went wrong."""
-        kinds = ("http", "sse") if self._server.transport == "http" else (self._server.transport,)
+        kinds = ("http", "sse") if self.server.transport == "http" else (self.server.transport,)
         first: BaseException | None = None
         for kind in kinds:
-            self._scope = anyio.CancelScope(deadline=anyio.current_time() + self._server.connect_timeout)
+            self._scope = anyio.CancelScope(deadline=anyio.current_time() + self.server.connect_timeout)
             try:
                 with self._scope:
                     await self._run_over(kind, opened)
@@ -84,7 +88,7 @@ class SessionRun:
             else:
                 if self.opened or self._end.is_set():
                     return  # the end took too long, or the connection was given up
-                error = McpError(f"no connection within {self._server.connect_timeout:g} s")
+                error = McpError(f"no connection within {self.server.connect_timeout:g} s")
             first = first or error
             if self.opened or not isinstance(error, MCPError):
                 break
@@ -95,7 +99,7 @@ class SessionRun:
             read, write = await stack.enter_async_context(self._open_transport(kind))
             session = McpSession(self)
             client = await stack.enter_async_context(session.make_client(read, write))
-            await negotiate(client, min(PROBE_SECONDS, self._server.connect_timeout / 2))
+            await negotiate(client, min(PROBE_SECONDS, self.server.connect_timeout / 2))
             await session.load(client)
             self._scope.deadline = math.inf
             self.opened = True
@@ -113,7 +117,7 @@ class SessionRun:
 
     @asynccontextmanager
     async def _http_streams(self, kind: str) -> AsyncGenerator[tuple[Any, Any]]:
-        timeout = httpx2.Timeout(self._server.connect_timeout, read=None)
+        timeout = httpx2.Timeout(self.server.connect_timeout, read=None)
 
         def make_client(
             headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = timeout,
@@ -122,16 +126,16 @@ class SessionRun:
             hooks = {"response": [self._see_response]}
             return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
 
-        headers, auth = dict(self._server.headers), make_auth(self._server)
+        headers, auth = dict(self.server.headers), make_auth(self.server)
         if kind == "sse":
             async with sse_client(
-                self._server.url, headers=headers, auth=auth, httpx_client_factory=make_client,
-                timeout=self._server.connect_timeout, sse_read_timeout=cast("float", None),
+                self.server.url, headers=headers, auth=auth, httpx_client_factory=make_client,
+                timeout=self.server.connect_timeout, sse_read_timeout=cast("float", None),
             ) as streams:  # fmt: skip
                 yield streams
             return
         async with make_client(headers, auth=auth) as client, streamable_http_client(
-            self._server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+            self.server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as streams:  # fmt: skip
             yield streams
 
@@ -144,7 +148,7 @@ class SessionRun:
 
     @asynccontextmanager
     async def _stdio_streams(self) -> AsyncGenerator[tuple[Any, Any]]:
-        process = self._start(self._server, self.log)
+        process = self._start(self.server, self.log)
         streams = await process.__aenter__()
         try:
             async with message_streams(streams, self.log, self._end.set) as both:
@@ -193,6 +197,7 @@ class McpSession:
         self._dispatcher = RepairingDispatcher(read, write)
         return ClientSession(
             dispatcher=self._dispatcher, elicitation_callback=self._elicit, message_handler=self._see_message,
+            sampling_callback=self._sample if self._run.server.sampling else None,
             logging_callback=self._see_log, client_info=types.Implementation(name="vaka", version="0.1.0"),
         )  # fmt: skip
 
@@ -365,12 +370,8 @@ class McpSession:
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Have a person asked by the call that this question belongs to; without one, decline.
-
-        Older protocols do not say which call that is: it is one of the session that alone is calling.
-        """
-        alone = len({handlers.session for handlers in self._running}) == 1
-        handlers = _current_call.get() or (self._running[0] if alone else None)
+        """Have a person asked by the call that this question belongs to; without one, decline."""
+        handlers = self._find_caller()
         if handlers is None or handlers.ask is None:
             return types.ElicitResult(action="decline")
         if isinstance(params, types.ElicitRequestURLParams):
@@ -382,6 +383,28 @@ class McpSession:
         if answers is None:
             return types.ElicitResult(action="decline")
         return types.ElicitResult(action="accept", content=None if question.url else answers)
+
+    def _find_caller(self) -> CallHandlers | None:
+        """Return the call that a request of the server belongs to.
+
+        Older protocols do not say which one that is: it is one of the session that alone is calling.
+        """
+        alone = len({handlers.session for handlers in self._running}) == 1
+        return _current_call.get() or (self._running[0] if alone else None)
+
+    async def _sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        """Have the model of the calling agent asked."""
+        handlers = self._find_caller()
+        if handlers is None or handlers.sample is None:
+            return types.ErrorData(code=types.INVALID_REQUEST, message="no call is running that could pay for this")
+        try:
+            text = await handlers.sample(_read_sampling(params))
+        except (VakaError, TurnStopped) as error:
+            return types.ErrorData(code=types.INTERNAL_ERROR, message=str(error))
+        content = types.TextContent(text=text)
+        return types.CreateMessageResult(role="assistant", content=content, model="vaka", stop_reason="endTurn")
 
     async def _see_message(self, message: "types.ServerNotification | Exception") -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -414,6 +437,18 @@ def _listed_tool(tool: types.Tool) -> ListedTool:
         reads=bool(hints and hints.read_only_hint), idempotent=bool(hints and hints.idempotent_hint),
     )  # fmt: skip
     return check_schemas(listed)
+
+
+def _read_sampling(params: types.CreateMessageRequestParams) -> SamplingRequest:
+    messages: list[UserMessage | AssistantMessage] = []
+    for message in params.messages:
+        blocks = [block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in message.content_as_list]
+        content = read_content(blocks)
+        if message.role == "user":
+            messages.append(UserMessage(content=content))
+        else:
+            messages.append(AssistantMessage(id=MessageId(""), content=content))
+    return SamplingRequest(messages=tuple(messages), system=params.system_prompt or "", max_tokens=params.max_tokens)
 
 
 def _describe_invalid(error: ValidationError) -> McpError:

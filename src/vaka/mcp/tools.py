@@ -6,16 +6,27 @@ import binascii
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
+from vaka.core.ports.model import Model
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import McpError
 from vaka.core.types.ids import JSON, CallId, digest_of
-from vaka.core.types.message import Audio, Content, Document, FailureReason, Image, Part, Text, ToolResult
+from vaka.core.types.message import (
+    Audio,
+    Content,
+    Document,
+    FailureReason,
+    Image,
+    Part,
+    Text,
+    ToolResult,
+)
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.mcp.definition import McpServer, tool_part
+from vaka.mcp.running_call import CallHandlers, RunningToolCall
 
 MAX_NAME = 64
 """The longest name of a tool that all providers accept."""
@@ -32,10 +43,6 @@ MAX_IMAGE_BASE64 = 5 << 20
 """The longest picture, in base64, that every provider accepts."""
 MAX_LISTED_BYTES = 1 << 20
 """Bytes of the descriptions and schemas of one server that are offered: more would fill every prompt."""
-TOOL_TIMEOUT = 60.0
-"""Seconds without a result or a report of progress, for servers that set no other limit."""
-MAX_EXTENSIONS = 10
-"""Reports of progress extend the time of a call, up to so many times its limit."""
 
 
 class SessionLost(McpError, code="mcp_lost"):
@@ -65,33 +72,6 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """The digest of what the model reads."""
         return digest_of([self.name, self.title, self.description, self.parameters])
-
-
-class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server wants to know from the person during a call: a form of plain values, or a visit of a page."""
-
-    message: str
-    schema: Mapping[str, Any] = {}
-    url: str = ""
-
-
-Answers: TypeAlias = dict[str, "str | int | float | bool | list[str] | None"]
-
-
-class CallHandlers:
-    """What a request to a server does with reports of progress and questions."""
-
-    def __init__(
-        self,
-        progress: Callable[[float, float | None, str], None] | None = None,
-        ask: Callable[[Elicitation], Awaitable[Answers | None]] | None = None,
-        session: str = "",
-    ) -> None:
-        self._progress, self.ask, self.session = progress, ask, session
-
-    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        if self._progress is not None:
-            self._progress(progress, total, message or "")
 
 
 class ToolCaller(Protocol):
@@ -310,67 +290,6 @@ def _limit_text(parts: Content) -> Content:
     return tuple(kept)
 
 
-# ----------------------------------------------------------------------------------------------------------- questions
-
-
-async def ask_person(context: ToolContext, server: str, asked: Elicitation) -> Answers | None:
-    """Ask the person what a server wants to know, field by field; ``None`` when it is not answered."""
-    heading = f"The MCP server {server!r} asks: {asked.message}"
-    if asked.url:
-        text = f"{heading}\nIt wants you to open {asked.url}"
-        return {} if await context.ask(text, options=("done", "decline")) == "done" else None
-    fields = asked.schema.get("properties")
-    required = cast("list[str]", asked.schema.get("required") or [])
-    answers: Answers = {}
-    if not isinstance(fields, dict) or not fields:
-        return {} if await context.ask(heading, options=("accept", "decline")) == "accept" else None
-    for name, field in cast("dict[str, dict[str, Any]]", fields).items():
-        text, options = _describe_field(name, field, optional=name not in required)
-        answer = await context.ask(f"{heading}\n{text}", options=options)
-        if answer is None or answer == "decline":
-            return None
-        if answer == "" and "default" in field:
-            answers[name] = field["default"]
-        elif answer != "" or name in required:
-            answers[name] = _read_answer(answer, field)
-    return answers
-
-
-def _describe_field(name: str, field: dict[str, Any], *, optional: bool) -> tuple[str, Sequence[str]]:
-    title, about = str(field.get("title") or name), str(field.get("description") or "")
-    options = [str(choice) for choice in _choices_of(field)]
-    if field.get("type") == "boolean":
-        options = ["true", "false"]
-    notes = [str(field.get("type", "string")), *(["may be empty"] if optional else [])]
-    if "default" in field:
-        notes.append(f"default: {field['default']}")
-    return f"{title}{f': {about}' if about else ''} ({', '.join(notes)}; or answer: decline)", options
-
-
-def _choices_of(field: dict[str, Any]) -> list[Any]:
-    inner = cast("dict[str, Any]", field.get("items") or field)
-    if "enum" in inner:
-        return _as_list(inner["enum"])
-    titled = cast("list[dict[str, Any]]", inner.get("oneOf") or inner.get("anyOf") or [])
-    return [choice["const"] for choice in titled if "const" in choice]
-
-
-def _read_answer(answer: JSON, field: dict[str, Any]) -> Any:
-    """Return an answer in the type of its field; what does not fit is passed on, for the server to refuse."""
-    kind = field.get("type")
-    if kind == "array":
-        return _as_list(answer) or [word.strip() for word in str(answer).split(",") if word.strip()]
-    if not isinstance(answer, str):
-        return str(answer) if kind == "string" else answer
-    text = answer.strip()
-    if kind == "boolean" and text.lower() in ("true", "yes", "y", "false", "no", "n"):
-        return text.lower() in ("true", "yes", "y")
-    try:
-        return int(text) if kind == "integer" else float(text) if kind == "number" else answer
-    except ValueError:
-        return answer
-
-
 # --------------------------------------------------------------------------------------------------------------- tools
 
 
@@ -384,6 +303,8 @@ class McpTool:
         self.spec = make_spec(caller.server, listed, name)
         self._make_reader, self._reader = reader, cast("ReadsArguments | None", None)
         self.may_ask: Callable[[ToolContext], bool] = lambda _: True
+        self.find_model: Callable[[ToolContext], Model] | None = None
+        """Returns the model that a server may ask, if its definition allows that."""
         self.before_call: Callable[[], Awaitable[None]] | None = None
         """Awaited before a call, which the rules or a person have allowed."""
 
@@ -395,12 +316,11 @@ class McpTool:
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         if self.before_call is not None:
             await self.before_call()
-        running = _RunningCall(self._caller.server, context, may_ask=self.may_ask(context))
+        running = RunningToolCall(self._caller.server, context, may_ask=self.may_ask(context))
+        running.model = self.find_model(context) if self.find_model and self._caller.server.sampling else None
         try:
             async with asyncio.timeout(running.limit) as running.bound:
-                raw = await self._caller.call(
-                    self.listed, arguments, CallHandlers(running.report, running.ask, context.session)
-                )
+                raw = await self._caller.call(self.listed, arguments, running.handlers)
         except TimeoutError:
             after = f"{self.spec.name}: no result within {running.limit:g} s"
             return _failure(context, "timeout", f"{after}; verify whether it happened before you repeat it")
@@ -413,52 +333,3 @@ class McpTool:
 
 def _failure(context: ToolContext, reason: FailureReason, text: str) -> ToolResult:
     return ToolResult(call=context.call, content=(Text(text=text),), failed=True, reason=reason)
-
-
-class _RunningCall:
-    """The time limit of a call, which progress extends and questions suspend."""
-
-    def __init__(self, server: McpServer, context: ToolContext, *, may_ask: bool) -> None:
-        self._server, self._context, self._may_ask = server, context, may_ask
-        self.limit = server.tool_timeout or TOOL_TIMEOUT
-        self.bound: asyncio.Timeout | None = None
-        self._loop = asyncio.get_running_loop()
-        self._last_end = self._loop.time() + self.limit * MAX_EXTENSIONS
-        self._task = asyncio.current_task()
-        self._questions: set[asyncio.Task[Answers | None]] = set()
-        self._open = True
-
-    def report(self, progress: float, total: float | None, message: str) -> None:
-        if self._questions or not self._open:
-            return
-        self._reschedule(min(self._loop.time() + self.limit, self._last_end))
-        done = f"{progress:g}/{total:g}" if total else f"{progress:g}"
-        self._context.emit(f"[{done}] {message}\n" if message else f"[{done}]\n")
-
-    async def ask(self, asked: Elicitation) -> Answers | None:
-        """Ask the person in a task of this call: the library's own tasks must not be cancelled one by one."""
-        if not self._may_ask:
-            return None
-        self._reschedule(None)
-        question = asyncio.create_task(ask_person(self._context, self._server.name, asked))
-        self._questions.add(question)
-        await asyncio.wait([question])
-        self._questions.discard(question)
-        if not question.cancelled():
-            self._reschedule(self._loop.time() + self.limit)
-            return question.result()
-        if self._open and self._task is not None:
-            self._task.cancel()  # the turn is suspended: this call runs again when there is an answer
-        return None
-
-    async def close(self) -> None:
-        """Withdraw open questions."""
-        self._open = False
-        for question in self._questions:
-            question.cancel()
-        if self._questions:
-            await asyncio.wait(self._questions)
-
-    def _reschedule(self, when: float | None) -> None:
-        if self.bound is not None and not self.bound.expired() and self._open:
-            self.bound.reschedule(when)

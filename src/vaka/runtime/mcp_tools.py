@@ -14,6 +14,7 @@ import msgspec
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
+from vaka.core.ports.model import Model
 from vaka.core.ports.store import KeyValueStore
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
@@ -25,18 +26,9 @@ from vaka.core.types.monitor import Logged, McpChanged
 from vaka.core.types.tool import Ask, InvalidArguments, ParsedArguments
 from vaka.mcp.client import McpConnection, McpStatus
 from vaka.mcp.definition import McpServer, parse_servers
+from vaka.mcp.running_call import TOOL_TIMEOUT, CallHandlers, ask_person
 from vaka.mcp.stdio import StartServer, process_starter
-from vaka.mcp.tools import (
-    TOOL_TIMEOUT,
-    CallHandlers,
-    ListedTool,
-    McpTool,
-    ask_person,
-    read_content,
-    read_resource,
-    select_tools,
-    tool_name,
-)
+from vaka.mcp.tools import ListedTool, McpTool, read_content, read_resource, select_tools, tool_name
 from vaka.sandbox.sensitive import is_secret, scrub_environment
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.function import FunctionTool, ToolReturn, tool
@@ -172,7 +164,7 @@ class McpTools(Middleware):
         if new:
             await self._values.put(_pin_key(server), {**pins, **new})
         for item in tools:
-            item.may_ask = _may_ask
+            item.may_ask, item.find_model = _may_ask, _model_of
             if pins.get(item.listed.name, item.listed.digest) == item.listed.digest:
                 self._changed.pop(item.spec.name, None)
             else:
@@ -328,6 +320,10 @@ def _describe_change(connection: McpConnection, seen: "_ServerView | None", now:
         "changed": sorted(name for name in both if tools[name] != old[name]), "tools": sorted(tools),
     }  # fmt: skip
     return [McpChanged(server=server, change="tools", detail=changes)]
+
+
+def _model_of(context: ToolContext) -> Model:
+    return cast("CallContext", context).owner_turn.recipe.model
 
 
 def _may_ask(context: ToolContext) -> bool:
