@@ -51,7 +51,7 @@ async def compare_calls(mode: str, count: int, repeats: int) -> tuple[list[float
     connection = McpConnection(server, process_starter(dict(os.environ)))
     await connection.start()
     tool = McpTool(connection, connection.tools[0], "mcp__bench__add", ArgumentReader)
-    context = cast("ToolContext", SimpleNamespace(call="call_1", emit=lambda _: None))
+    context = cast("ToolContext", SimpleNamespace(call="call_1", session="s"))
 
     async def call_tool() -> None:
         tool.parse(dict(ARGUMENTS))
