@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_part
+from vaka.mcp.tools import tool_name
 
 ENVIRONMENT = {"TOKEN": "t0k en", "EMPTY": "", "HOME": "/home/ada", "HOST": "example.org"}
 
@@ -198,6 +199,10 @@ def test_a_name_is_listed_as_written_and_made_plain_for_tools() -> None:
     assert tool_part("_a_") == "a"
     assert tool_part("天气").startswith("server_")
     assert tool_part("天气") != tool_part("時計")
+    long = read_one({"command": "run"}, name="s" * 60)
+    assert "is too long" in long.problems[0]
+    assert tool_name(long.name, "t" * 60).startswith(long.tool_prefix)
+    assert tool_part("s" * 60) != tool_part("s" * 61)
 
 
 def test_hostile_texts_neither_crash_nor_take_long() -> None:

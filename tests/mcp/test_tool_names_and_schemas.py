@@ -90,6 +90,14 @@ def test_only_the_tools_that_a_definition_names_are_offered() -> None:
     assert notes == ["the MCP server 's' has no tool 'gone', which its definition names"]
 
 
+def test_a_server_with_too_many_tools_is_reported_in_few_notes() -> None:
+    tools = [ListedTool(name=f"t{number:05}") for number in range(10_000)]
+    found, notes = select_tools(McpServer(name="s", command="x", disabled_tools=("gone",)), tools)
+    assert (len(found), len(notes)) == (1_000, 21)
+    assert "'gone'" in notes[0]
+    assert notes[-1] == "8981 more tools of the MCP server 's' are left out"
+
+
 def test_a_server_whose_tools_would_fill_every_prompt_offers_a_part_of_them() -> None:
     schema = {"type": "object", "properties": {"x": {"description": "y" * 100_000}}}
     tools = [ListedTool(name=f"t{number:02}", description="z" * 100_000, parameters=schema) for number in range(20)]

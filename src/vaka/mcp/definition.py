@@ -15,6 +15,8 @@ from vaka.mcp.references import expand_references
 
 Transport = Literal["stdio", "http", "sse"]
 
+MAX_PART = 40
+"""The most characters of a server's name in the names of its tools, which have 64 at most."""
 CONNECT_TIMEOUT = 10.0
 """Seconds that a server has to answer the first request."""
 
@@ -119,10 +121,14 @@ class ParsedServers:
 def tool_part(name: str) -> str:
     """Return a server's name as it stands in names of tools: letters, digits, ``-`` and single ``_``.
 
-    It has no ``__`` and no ``_`` at its ends, so that ``mcp__SERVER__TOOL`` can be taken apart in one way only.
+    It has no ``__`` and no ``_`` at its ends, so that ``mcp__SERVER__TOOL`` can be taken apart in one way only. A long
+    one is cut and ends with a digest, so that rules on a server match tools whose names are cut as well.
     """
     plain = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_")
-    return plain or f"server_{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
+    if plain and len(plain) <= MAX_PART:
+        return plain
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
+    return f"{plain[: MAX_PART - 9].strip('_') or 'server'}_{digest}"
 
 
 def parse_servers(
@@ -413,7 +419,8 @@ class _EntryReader:
     def _check_name(self, name: str) -> None:
         part = tool_part(name)
         if part != name:
-            self._problems.append(f"its tools are named mcp__{part}__…, since {name!r} has characters that tools lack")
+            why = "is too long" if len(name) > MAX_PART else "has characters that tools lack"
+            self._problems.append(f"its tools are named mcp__{part}__…, since {name!r} {why}")
 
     def _split(self, text: str) -> list[str]:
         try:

@@ -36,6 +36,8 @@ MAX_SCHEMA_DEPTH = 64
 MAX_PATTERN = 1_000
 MAX_TOOLS = 1_000
 """The most tools of one server that are offered."""
+MAX_NOTES = 20
+"""The most notes on one server."""
 MAX_TEXT = 200_000
 """Characters of the texts of one result that the model reads."""
 MAX_MEDIA_BYTES = 10 << 20
@@ -180,10 +182,14 @@ def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[L
         else:
             found[tool.name] = tool
     unknown = {*server.enabled_tools, *server.disabled_tools} - {tool.name for tool in tools}
-    notes += [
+    notes[:0] = [
         f"the MCP server {server.name!r} has no tool {name!r}, which its definition names" for name in sorted(unknown)
     ]
-    return list(found.values()), list(dict.fromkeys(notes))
+    notes = list(dict.fromkeys(notes))
+    more = len(notes) - MAX_NOTES
+    if more > 0:
+        notes[MAX_NOTES:] = [f"{more} more tools of the MCP server {server.name!r} are left out"]
+    return list(found.values()), notes
 
 
 # ------------------------------------------------------------------------------------------------------------- results
