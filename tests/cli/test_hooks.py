@@ -1,9 +1,14 @@
 """Hooks of settings files decide in ``vaka run``, and ``vaka hooks`` lists and tests them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.shell import Shell, call_line, say_line
+from vaka.cli.bootstrap import load_flag_settings
+from vaka.cli.settings_source import CommandSettings
 
 
 def hook_settings(event: str, command: str, matcher: str = "", **more: Any) -> str:
@@ -92,3 +97,18 @@ def test_a_run_obeys_the_hooks_of_a_plugin(shell: Shell) -> None:
     done = shell.vaka("run", "Go.", "--model", script, "--output", "stream-json")
     failed = next(event for event in map(json.loads, done.out.splitlines()) if event["type"] == "tool.failed")
     assert '"tool_name":"Read"' in failed["data"]["result"]["content"][0]["text"]
+
+
+def test_hooks_of_plugin_folders_stay_when_settings_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    hooks = tmp_path / "guard/hooks/hooks.json"
+    hooks.parent.mkdir(parents=True)
+    hooks.write_text(hook_settings("PreToolUse", "check"))
+    for trust in (True, False):
+        flags = {"plugin_dir": (str(tmp_path / "guard"),), "trust": trust}
+        loaded = CommandSettings(load_flag_settings(flags)).load()
+        assert [(hook.command, hook.disabled == "") for hook in loaded.hooks] == [("check", trust)]
+        assert loaded.trusted is trust

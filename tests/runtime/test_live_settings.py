@@ -11,6 +11,7 @@ import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.monitor import Logged
+from vaka.runtime.live_settings import LoadedSettings
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -132,3 +133,36 @@ async def test_a_rule_that_hides_a_file_binds_searches_and_commands_at_once(proj
     )
     assert "KEY=1" in results[0]
     assert "KEY=1" not in results[1]
+
+
+class TrustFile:
+    """Settings that only say whether the folder is trusted: as long as a file exists."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.touch()
+
+    def places(self) -> list[Path]:
+        return [self._path]
+
+    def load(self) -> LoadedSettings:
+        return LoadedSettings(trusted=self._path.exists())
+
+
+async def test_hooks_and_allowed_tools_of_commands_end_with_the_trust_of_their_folder(project: LiveProject) -> None:
+    hooks = "hooks:\n  PreToolUse:\n    - matcher: Bash\n      hooks:\n        - command: touch hooked"
+    project.write("project/.claude/commands/go.md", f"---\nallowed-tools: Bash(touch:*)\n{hooks}\n---\n!`touch made`")
+    folder = project.root / "project"
+    model = ScriptedModel(*[call("Bash", command="touch called"), say("done")] * 2)
+    source = ProjectSource()
+    made = []
+    async with runtime(project.store, cwd=str(folder), project=source, clock=project.clock, ask="deny") as rt:
+        rt.follow_settings(TrustFile(project.root / "trust"))
+        session = await rt.open(agent(model, "Bash"), id="s")
+        for _ in range(2):
+            await session.run("/go")
+            made.append(sorted(path.name for path in folder.iterdir() if path.is_file()))
+            for name in made[-1]:
+                (folder / name).unlink()
+            (project.root / "trust").unlink(missing_ok=True)
+    assert made == [["called", "hooked", "made"], []]

@@ -30,10 +30,13 @@ class CommandSettings:
         """Read the settings. Raises ``ConfigError`` or ``InvalidInput``."""
         settings = bootstrap.load_flag_settings(self.flags)
         files, context = bootstrap.claude_files_of(settings), bootstrap.config_context()
-        has_hooks = any("hooks" in file.document for file in files) or may_have_plugins(context)
-        hooks = lazy.hooks_in_force()(context, files, trusted=settings.trusted).hooks if has_hooks else ()
+        folders, find = settings.plugin_dirs, lazy.hooks_in_force()
+        has_hooks = bool(folders) or any("hooks" in file.document for file in files) or may_have_plugins(context)
+        hooks = find(context, files, trusted=settings.trusted, plugin_dirs=folders).hooks if has_hooks else ()
         layers = bootstrap.load_permissions_of(settings).layers
-        return LoadedSettings(layers=layers, hooks=hooks, variables=variables_of(files))
+        return LoadedSettings(
+            layers=layers, hooks=hooks, variables=variables_of(files), trusted=settings.trusted
+        )  # fmt: skip
 
 
 def variables_of(files: Sequence[SettingsFile]) -> dict[str, str]:

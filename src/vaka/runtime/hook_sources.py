@@ -203,14 +203,14 @@ def _active_entries(turn: Turn) -> list[Any]:
     return [entry for entry in known if entry[0] == turn.id]
 
 
-def component_use_of(content: Callable[[], ProjectContent], *, trusted: bool) -> ComponentUse:
+def component_use_of(content: Callable[[], ProjectContent]) -> ComponentUse:
     """Return the middleware that notes the components in use, of the content as it was loaded last."""
     last: list[tuple[ProjectContent, ComponentHooks]] = []
 
     def load() -> ComponentHooks:
         now = content()
         if not last or last[0][0] is not now:
-            last[:] = [(now, ComponentHooks(now.components, now.root, Path.home(), trusted=trusted))]
+            last[:] = [(now, ComponentHooks(now.components, now.root, Path.home(), trusted=now.scope.trusted))]
         return last[0][1]
 
     return ComponentUse(load)

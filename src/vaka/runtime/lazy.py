@@ -165,7 +165,7 @@ def component_use(options: "Options", project: "Sequence[Middleware]") -> "Compo
         return None
     from vaka.runtime.hook_sources import component_use_of
 
-    return component_use_of(lambda: tools.content, trusted=options.project.trusted)
+    return component_use_of(lambda: tools.content)
 
 
 def project_middleware(

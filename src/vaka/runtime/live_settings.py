@@ -33,6 +33,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     hooks: "tuple[Hook, ...]" = ()
     variables: Mapping[str, str] = {}
     """Environment variables of commands."""
+    trusted: bool | None = None
+    """Whether the folder is trusted; ``None`` if that cannot change."""
 
 
 class SettingsSource(Protocol):

@@ -56,6 +56,16 @@ class ProjectTools(Middleware):
         """The content as it was loaded last."""
         return self._source.load(self._folder)
 
+    def set_trust(self, trusted: bool) -> None:
+        """Let the hooks and ``allowed-tools`` of the project count from now on, or no longer."""
+        if trusted == self._source.trusted:
+            return
+        self._source = msgspec.structs.replace(self._source, trusted=trusted)
+        self._texts = CommandTexts(Path(self._folder).absolute(), trusted=trusted)
+        scope = msgspec.structs.replace(self.content.scope, trusted=trusted)
+        self.content = msgspec.structs.replace(self.content, scope=scope)
+        self._loaded_at = -RELOAD_SECONDS
+
     def _refresh(self, turn: Turn) -> None:
         """Load the content again when some time has passed; what did not change stays the same object."""
         now = turn.env.clock.monotonic()

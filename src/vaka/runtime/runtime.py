@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 import msgspec
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
+    from vaka.runtime.project_tools import ProjectTools
     from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.tool_world import WorldFactory
     from vaka.tools.builtin.shell.supervisor import CommandOptions
@@ -183,6 +184,7 @@ class Runtime:
         )
         self._hooks: HookEngine | None = None
         content = lazy.project_middleware(options, self._builder, self.models) if options.project is not None else ()
+        self._project = cast("ProjectTools", content[0]) if content else None
         use = lazy.component_use(options, content)
         if options.hooks or use is not None:
             self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models, use)
@@ -430,6 +432,8 @@ class Runtime:
             self.env.world = self._world_factory.replace_policy(self.env.world, policy)
         self.env.variables.clear()
         self.env.variables.update(loaded.variables)
+        if self._project is not None and loaded.trusted is not None:
+            self._project.set_trust(loaded.trusted)
         if loaded.hooks != (self._hooks.hooks if self._hooks is not None else ()):
             self._replace_hooks(loaded.hooks)
 
