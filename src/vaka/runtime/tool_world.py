@@ -50,7 +50,7 @@ class WorldFactory:
     ) -> None:  # fmt: skip
         """Create a factory; ``variables`` are added to the environment of commands, as they are when one starts."""
         self._options, self._policy, self._models, self._store = options, policy, models, store
-        self._variables = {} if variables is None else variables
+        self._variables: Mapping[str, str] = {} if variables is None else variables
         self._require_folder = partial(require_unchanged, workspace)
         paths: list[Path | None] = [getattr(one, "path", None) for one in (store, task_store)]
         self._store_paths = [os.path.realpath(path) for path in paths if path is not None]
