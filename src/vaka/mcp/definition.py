@@ -43,7 +43,7 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "autoApprove": "write permission rules such as mcp__NAME__TOOL",
     "alwaysAllow": "write permission rules such as mcp__NAME__TOOL",
     "trust": "write permission rules such as mcp__NAME__TOOL", "envFile": "write the variables into env",
-    "bearer_token_env_var": "write Authorization into headers, with ${NAME}",
+    "bearer_token_env_var": "write Authorization into headers, with ${NAME}",  # nosec B105  # advice
     "headersHelper": "write the headers into headers",
     "inputs": "use variables of the environment, ${NAME}",
 }  # fmt: skip

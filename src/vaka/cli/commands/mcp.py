@@ -305,9 +305,9 @@ class _References(Mapping[str, str]):
 
 
 _REFERENCES = re.compile(r"(?:Bearer |Basic |token )?(?:\$\{[^{}]*\})*", re.IGNORECASE)
-_SECRET_NAME = r"[\w.-]*(?:key|token|secret|passw|pwd|auth|credential|cookie)[\w.-]*"  # noqa: S105  # a pattern
-_NAMED_VALUE = re.compile(rf"(-{{0,2}}{_SECRET_NAME}\s*[:=]\s*)(.+)", re.IGNORECASE | re.DOTALL)
-_SECRET_FLAG = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
+_CREDENTIAL = r"[\w.-]*(?:key|token|secret|passw|pwd|auth|credential|cookie)[\w.-]*"
+_NAMED_VALUE = re.compile(rf"(-{{0,2}}{_CREDENTIAL}\s*[:=]\s*)(.+)", re.IGNORECASE | re.DOTALL)
+_SECRET_FLAG = re.compile(rf"--?{_CREDENTIAL}", re.IGNORECASE)
 _URL_SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<==)[^&#\s]+|(?<=/)(?=[^/?#\s]*\d)[\w%.~-]{20,}(?=[/?#\s]|$)")
 
 
