@@ -38,9 +38,13 @@ _PUNCTUATION = ".,;:!?)]"
 _PLACE = re.compile(r"\$(?:ARGUMENTS\[(\d{1,3})\]|(ARGUMENTS)\b|([0-9])(?![\d]|[.,]\d))")
 _PLAIN_WORDS = re.compile(r"[\w@%+=:,./ -]*")
 _READ_AGAIN = re.compile(
-    r"\$\(|\(\(|\[\[|<<|<\(|\$'|\beval\b|\bxargs\b|\bssh\b|(?:^|\W)(?:\w*sh|python[\d.]*|node|perl|ruby)\s+-\w*[ce]\b"
+    r"\$\(|\(\(|\[\[|<<|<\(|\$'|`|\$\{\w+[^\w}]|\beval\b|\bxargs\b|\bssh\b|(?:^|[\s;&|({!])(?:let|declare|typeset|local"
+    r"|readonly|unset|read|mapfile|getopts|trap|alias|(?:printf|test|\[)\s+-v)\s"
+    r"|(?:^|\W)(?:\w*sh|python[\d.]*|node|perl|ruby)\s+-\w*[ce]\b"
 )
 """Commands that read a part of their text as commands again, so that quoting arguments once is not enough."""
+_COMMENT = re.compile(r"(?:^|[\s;&|()<>])#")
+"""What may begin a comment, in which quotes do not count."""
 
 _PATTERN = re.compile(r"[*?\[\]{}()\\]")
 
@@ -71,12 +75,12 @@ class Arguments:
         """
         if _PLAIN_WORDS.fullmatch(self.text) or not _PLACE.search(command):
             return self.insert(command)
-        if _READ_AGAIN.search(command) or not self.text.isprintable():
+        if _READ_AGAIN.search(command) or _COMMENT.search(command) or not self.text.isprintable():
             return None
         parts, quote, position = list[str](), "", 0
         for match in _PLACE.finditer(command):
             before = command[position : match.start()]
-            if before.endswith("\\"):  # it would escape the first quote
+            if before.endswith(("\\", "$")):  # it would change the meaning of the first quote
                 return None
             quote = _quote_after(before, quote)
             parts += (before, self._quote(match, quote))
