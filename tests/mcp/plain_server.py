@@ -97,12 +97,14 @@ def confirm(_: dict[str, Any]) -> dict[str, Any]:
     return text(message["result"]["action"])
 
 
-def sample(_: dict[str, Any]) -> dict[str, Any]:
-    """Ask the model of the client."""
+def sample(request: dict[str, Any]) -> dict[str, Any]:
+    """Ask the model of the client, once or several times."""
+    message: dict[str, Any] = {}
     words = {"role": "user", "content": {"type": "text", "text": "Which island?"}}
     params = {"messages": [words], "systemPrompt": "Be brief.", "maxTokens": 50}
-    send({"id": "m1", "method": "sampling/createMessage", "params": params})
-    message = receive()
+    for number in range(request["params"].get("arguments", {}).get("times", 1)):
+        send({"id": f"m{number}", "method": "sampling/createMessage", "params": params})
+        message = receive()
     return text(message["result"]["content"]["text"] if "result" in message else message["error"]["message"])
 
 

@@ -302,6 +302,15 @@ async def test_a_server_asks_the_model_of_the_agent_only_if_its_definition_allow
         assert len(usages) == len(asked)  # the turn pays for it
 
 
+async def test_a_server_in_a_loop_cannot_ask_the_model_without_an_end() -> None:
+    asked = [say("Hawaii.", agent="mcp__p__sample")] * 30
+    model = ScriptedModel(call("mcp__p__sample", times=30), *asked, say("Done."))
+    log, _ = await run_turn(MemoryStore(), model, {"p": server("sample", sampling=True)})
+    (result,) = results_by_call(log).values()
+    assert result.text == "this call has asked the model 20 times, and may not ask again"
+    assert len([body for body in bodies(log, UsageRecorded) if body.call is not None]) == 20
+
+
 def test_neither_vaka_nor_a_runtime_without_servers_loads_the_library() -> None:
     code = (
         "import asyncio, sys, vaka\n"

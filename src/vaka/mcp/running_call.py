@@ -18,6 +18,9 @@ TOOL_TIMEOUT = 60.0
 MAX_EXTENSIONS = 10
 """Reports of progress extend the time of a call, up to so many times its limit."""
 
+MAX_SAMPLES = 20
+"""How often a server may ask the model during one call, so that one in a loop does not spend without an end."""
+
 _T = TypeVar("_T")
 
 
@@ -129,6 +132,7 @@ class RunningToolCall:
         self._task = asyncio.current_task()
         self._questions: set[asyncio.Task[Any]] = set()
         self.model: Model | None = None
+        self._samples = 0
         self.handlers = CallHandlers(self.report, self.ask, context.session, self.sample)
         self._open = True
 
@@ -149,6 +153,9 @@ class RunningToolCall:
         """Ask the model, at the cost of the turn. Raises ``McpError`` if the server may not."""
         if self.model is None:
             raise McpError("this server may not ask the model")
+        if self._samples == MAX_SAMPLES:
+            raise McpError(f"this call has asked the model {MAX_SAMPLES} times, and may not ask again")
+        self._samples += 1
         options = {"max_tokens": asked.max_tokens} if asked.max_tokens else {}
         prompt = Prompt(messages=asked.messages, system=asked.system, options=options)
         answer = await self._run_aside(self._context.ask_model(self.model, prompt))
