@@ -28,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
+import coverage
+
 from tests.unmeasured import without_coverage
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +58,7 @@ def can_fork(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
     size = sum(map(len, (*arguments, *env, *env.values())))
     special = [name for name in env if name.startswith(("PYTHON", "LC_"))]
     is_plain = all(env[name] == os.environ.get(name) for name in special) and env.get("LANG") in (None, LANG)
-    return size < MAX_REQUEST_BYTES and is_plain and not any(name.startswith("COVERAGE_PROCESS_") for name in env)
+    return size < MAX_REQUEST_BYTES and is_plain
 
 
 class ForkedProcess:
@@ -308,6 +310,7 @@ def _run_program(request: dict[str, Any], streams: list[int]) -> NoReturn:
             fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
         _replace_streams(streams)
         gc.unfreeze()
+        coverage.process_startup()  # measures the program if its variables say so
         code = _run_arguments(request["arguments"])
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0

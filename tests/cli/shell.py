@@ -156,15 +156,20 @@ class RunningCommand:
         return CommandResult(self.process.returncode, before + out, err)
 
 
+_started: set[tuple[str, ...]] = set()
 _measured: set[tuple[str, ...]] = set()
 
 
-def is_first_use(words: Sequence[str], place: str = "") -> bool:
-    """Return whether the name or an option of a command is new in this file of tests.
+def is_first_start(words: Sequence[str], place: str = "") -> bool:
+    """Return whether a command is new in this process; then it runs in a new interpreter, else in a fork of one."""
+    command = (place, *[word for word in words[:2] if word.isidentifier()])
+    is_new = command not in _started
+    _started.add(command)
+    return is_new
 
-    Such a command runs in a new interpreter and is measured for coverage; the others are forks of one that has imported
-    vaka.
-    """
+
+def is_first_use(words: Sequence[str], place: str = "") -> bool:
+    """Return whether the name or an option of a command is new in this file of tests; then it is measured."""
     file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
     command = (file, *[word for word in words[:2] if word.isidentifier()])
     options = {(*command, word.partition("=")[0]) for word in words if word.startswith("-")}
@@ -210,10 +215,9 @@ class Shell:
     def vaka(self, *words: str, input: bytes | None = None, **env: str) -> CommandResult:
         """Run a command without a terminal."""
         command = ["-m", "vaka", *words]
-        is_new = is_first_use(words, "" if input is None else "stdin")
-        given = self.env | env if is_new else without_coverage(self.env | env)
+        given = measure_once(self.env | env, words, "" if input is None else "stdin")
         source: Any = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
-        if not is_new and can_fork(command, given):
+        if not is_first_start(words) and can_fork(command, given):
             forked = run_forked(command, self.folder, given, input=input, timeout=TIMEOUT)
             return CommandResult(forked.returncode, forked.stdout, forked.stderr)
         line = [sys.executable, *command]
@@ -254,7 +258,8 @@ class Shell:
 
     def terminal(self, *words: str, **env: str) -> "Terminal":
         """Run a command at a terminal."""
-        return Terminal(["-m", "vaka", *words], self.folder, measure_once(self.env | env, words, "terminal"))
+        given, fork = measure_once(self.env | env, words, "terminal"), not is_first_start(words, "terminal")
+        return Terminal(["-m", "vaka", *words], self.folder, given, fork=fork)
 
     def pending_decisions(self) -> list[Any]:
         decisions: list[Any] = self.vaka("approvals", "list", "--json").json["decisions"]
@@ -270,11 +275,11 @@ class Shell:
 class Terminal:
     """A command whose stdin, stdout and stderr are a terminal."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, env: dict[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], folder: Path, env: dict[str, str], *, fork: bool = True) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         self.process: subprocess.Popen[bytes] | ForkedProcess
-        if can_fork(arguments, env):
+        if fork and can_fork(arguments, env):
             self.process = ForkedProcess(arguments, folder, env, (slave, slave, slave), session="new")
         else:
             self.process = subprocess.Popen(

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pyte
 
-from tests.cli.shell import TIMEOUT, Shell, measure_once
+from tests.cli.shell import TIMEOUT, Shell, is_first_start, measure_once
 from tests.forked_python import ForkedProcess, can_fork
 
 ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_O, SHIFT_TAB = "\r", "\x1b", "\x03", "\x04", "\x0f", "\x1b[Z"
@@ -39,7 +39,8 @@ class ChatTerminal:
         arguments = ["-m", "vaka", command, *words]
         env = measure_once(shell.env | {"LANG": "C.UTF-8"} | env, [command, *words], "terminal")
         self.process: subprocess.Popen[bytes] | ForkedProcess
-        if not program and not before and can_fork(arguments, env):
+        is_plain = not program and not before and not is_first_start([command], "chat terminal")
+        if is_plain and can_fork(arguments, env):
             self.process = ForkedProcess(arguments, shell.folder, env, (slave, slave, slave), session="terminal")
         else:
             line = ["setsid", "--ctty", *(program or [*before, sys.executable, *arguments])]
