@@ -158,13 +158,14 @@ async def test_the_hooks_of_a_component_run_only_in_a_trusted_folder_and_unless_
 def test_the_hooks_of_a_plugin_come_from_its_file_and_its_manifest_and_know_its_folder(folder: Path) -> None:
     root = folder / ".claude/plugins/guard"
     inline = {"Stop": [{"hooks": [{"command": "$CLAUDE_PLUGIN_ROOT/stop.sh"}]}]}
-    manifest = {"name": "guard", "hooks": ["./more.json", "gone.json", "broken.json", inline]}
+    manifest = {"name": "guard", "hooks": ["./more.json", "gone.json", "broken.json", "../out.json", inline]}
     write(root / ".claude-plugin/plugin.json", json.dumps(manifest))
     check = {"command": "python3 ${CLAUDE_PLUGIN_ROOT}/check.py", "env": {"DATA": "${CLAUDE_PLUGIN_ROOT}/data"}}
     document = {"description": "Guards.", "hooks": {"PreToolUse": [{"matcher": "*", "hooks": [check]}]}}
     write(root / "hooks/hooks.json", f"// a comment\n{json.dumps(document)}")
     write(root / "more.json", json.dumps({"hooks": {"Setup": [{"hooks": [{"command": "setup"}]}]}}))
     write(root / "broken.json", "{")
+    write(root.parent / "out.json", json.dumps({"hooks": {"Stop": [{"hooks": [{"command": "outside"}]}]}}))
     context = ConfigContext(cwd=folder, home=folder.parent / "home", environ={})
     parsed = hooks_in_force(context, [], trusted=True)
     assert [(hook.event, hook.command) for hook in parsed.hooks] == [
@@ -173,7 +174,8 @@ def test_the_hooks_of_a_plugin_come_from_its_file_and_its_manifest_and_know_its_
     assert all(hook.env["CLAUDE_PLUGIN_ROOT"] == str(root) for hook in parsed.hooks)
     assert parsed.hooks[1].env["DATA"] == f"{root}/data"
     problems = "\n".join(parsed.problems)
-    assert all(text in problems for text in ("gone.json", "broken.json", "hooks.Setup", "it is read anyway"))
+    expected = ("gone.json", "broken.json", "leads out", "hooks.Setup", "it is read anyway")
+    assert all(text in problems for text in expected)
     untrusted = hooks_in_force(context, [], trusted=False)
     assert [hook.disabled for hook in untrusted.hooks] == ["the folder is not trusted"] * 3
     assert "not trusted" in "\n".join(untrusted.problems)

@@ -223,6 +223,9 @@ def _read_plugin(root: Path, named: object, notes: list[str]) -> Iterator[tuple[
     names = [PLUGIN_HOOKS, *(os.path.normpath(item) for item in items if isinstance(item, str))]
     for name in dict.fromkeys(names):
         path = root / name
+        if os.path.isabs(name) or name.startswith(".."):  # noqa: PTH117  # a text
+            notes.append(f"{root}: its plugin.json names {name}, which leads out of the plugin, so it is not read")
+            continue
         if not path.is_file():
             notes += [] if name == PLUGIN_HOOKS else [f"{root}: its plugin.json names {name}, which is not a file"]
             continue
