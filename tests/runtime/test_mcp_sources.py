@@ -179,6 +179,17 @@ def test_a_repository_in_the_folder_of_the_user_needs_trust_for_its_plugins(mach
     assert not hook.disabled
 
 
+def test_a_plugin_of_the_project_needs_trust_also_where_a_link_leads_to_the_project(machine: Machine) -> None:
+    folder = machine.project / "kit"
+    machine.write(folder / ".mcp.json", {"own": RUN})
+    machine.write(folder / "hooks/hooks.json", {"hooks": {"Stop": [{"hooks": [{"command": "stop"}]}]}})
+    machine.cwd = machine.home / "link"
+    machine.cwd.symlink_to(machine.project)
+    assert machine.states(trusted=False, plugin_dirs=[folder]) == {"plugin:kit:own@.mcp.json": NOT_TRUSTED}
+    (hook,) = hooks_in_force(machine.context, [], trusted=False, plugin_dirs=[folder]).hooks
+    assert hook.disabled == "the folder is not trusted"
+
+
 def test_the_lists_of_the_administrator_cannot_be_widened(machine: Machine) -> None:
     machine.write(machine.managed / "managed-settings.json", {"allowedMcpServers": [{"serverName": "a"}]})
     machine.write(machine.managed / "managed-settings.d/1.json", {"deniedMcpServers": [{"serverName": "z"}]})

@@ -279,7 +279,8 @@ def is_of_project(path: Path, cwd: Path, home: Path) -> bool:
     path = Path(os.path.abspath(path))  # noqa: PTH100  # without resolving links
     root, user = repository_root_of(cwd), home / CLAUDE_FOLDER
     is_inside_user = root != user and root.is_relative_to(user)
-    return path.is_relative_to(root) and (is_inside_user or not path.is_relative_to(user))
+    is_inside = path.is_relative_to(root) or Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+    return is_inside and (is_inside_user or not path.is_relative_to(user))
 
 
 def settings_env(files: Iterable[SettingsFile]) -> dict[str, str]:
