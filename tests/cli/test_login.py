@@ -191,6 +191,7 @@ def test_a_new_user_chooses_a_model_and_enters_a_key_that_is_not_shown_before_th
         chat.expect("key of anthropic (it is not shown):")
         chat.send(f"'{key}'{ENTER}")
         chat.expect("error: the key is in quotes; leave them out")
+        chat.expect("key of anthropic (it is not shown):", times=2)
         chat.send(f"{key}{ENTER}")
         chat.expect("anthropic/claude-sonnet-5-5 is your model now")
         chat.expect("❯")

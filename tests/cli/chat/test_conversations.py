@@ -117,8 +117,12 @@ def check_screen(chat: ChatTerminal, name: str) -> None:
     if RENEW:
         chat.read_for(2.0)
         file.write_text(mask(chat.visible) + "\n", encoding="utf-8")
-    approved = file.read_text("utf-8").rstrip("\n")
-    chat.wait_until(lambda: mask(chat.visible) == approved, f"the screen {name}.txt:\n{approved}")
+    approved = file.read_text("utf-8").rstrip("\n").splitlines()
+    # How far the lines have scrolled depends on the frames that were drawn, so the last lines are compared.
+    chat.wait_until(
+        lambda: mask(chat.text).splitlines()[-len(approved) :] == approved,
+        "\n".join([f"the screen {name}.txt:", *approved]),
+    )
 
 
 def open_gate(shell: Shell) -> None:
