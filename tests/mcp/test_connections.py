@@ -92,7 +92,7 @@ async def test_a_server_that_fails_again_is_reported_once() -> None:
 
     connection = McpConnection(McpServer(name="p", command="x"), start, clock=lambda: now)
     store = MemoryStore()
-    tools = McpTools([connection], store.values)
+    tools = McpTools([connection.server], lambda _: connection, store.values)
 
     @vaka.tool(effect="read")
     async def wait() -> str:

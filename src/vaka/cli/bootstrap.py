@@ -62,11 +62,12 @@ from vaka.core.types.ids import parse_session_id
 from vaka.policy.decision import parse_mode
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import resolve_mode
+from vaka.runtime.lazy import select_servers
 from vaka.runtime.options import ModeContext, Options
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
-    from vaka.mcp.definition import ParsedServers
+    from vaka.mcp.definition import McpServer, ParsedServers
 
 T = TypeVar("T")
 
@@ -223,21 +224,32 @@ def load_servers(settings: Settings) -> "ParsedServers":
     """Return the MCP servers of all files and flags, also those that are not started. Raises ``ConfigError``."""
     return lazy.servers_in_force(
         config_context(), claude_files_of(settings), trusted=settings.trusted, configs=settings.mcp_configs,
-        strict=settings.strict_mcp, plugin_dirs=settings.plugin_dirs,
+        strict=settings.strict_mcp, plugin_dirs=settings.plugin_dirs, documents=settings.server_documents,
     )  # fmt: skip
 
 
-def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
-    """Return the MCP servers as an option of a runtime: for the coding agent, or where a flag names some."""
-    wanted = (settings.wants_servers or is_coding_agent(agent.instructions)) and not settings.strict_mcp
+def uses_servers(settings: Settings, agent: Agent | None) -> bool:
+    """Return whether an agent has the MCP servers of files: the coding agent, or any where a flag names some."""
+    is_coding = agent is not None and is_coding_agent(agent.instructions)
+    return bool(settings.mcp_configs) or ((settings.wants_servers or is_coding) and not settings.strict_mcp)
+
+
+def find_servers(settings: Settings) -> "tuple[tuple[McpServer, ...], list[str]]":
+    """Return the MCP servers of all files and flags, and notes on files and servers that do not count."""
     may_have = bool(settings.plugin_dirs) or may_have_servers(config_context(), claude_files_of(settings))
-    if not settings.mcp_configs and not (wanted and may_have):
-        return {}
-    servers = load_servers(settings).servers
-    print_notes(lazy.explain_missing_servers(servers))
-    by_name = {server.name: server for server in sorted(servers, key=lambda server: server.approved)}
-    needed = any(server.approved or server.required for server in by_name.values())
-    return {"mcp": tuple(by_name.values())} if needed else {}
+    if not settings.mcp_configs and not may_have:
+        return (), []
+    parsed = load_servers(settings)
+    return parsed.servers, [*parsed.unreadable, *lazy.explain_missing_servers(parsed.servers)]
+
+
+def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
+    """Return the MCP servers as an option of a runtime. Prints notes."""
+    servers, settings.server_notes = find_servers(settings) if uses_servers(settings, agent) else ((), [])
+    print_notes(settings.server_notes)
+    selected = select_servers(servers)
+    needed = any(server.approved or server.required for server in selected)
+    return {"mcp": selected} if needed else {}
 
 
 def print_notes(*notes: Iterable[str]) -> None:

@@ -3,28 +3,44 @@
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+from vaka.agents.react import Agent
 from vaka.cli import bootstrap, lazy
-from vaka.config.claude_settings import SettingsFile, may_have_plugins, settings_env, watched_places
+from vaka.config.claude_settings import (
+    SettingsFile,
+    may_have_plugins,
+    settings_env,
+    watched_places,
+    watched_server_files,
+)
 from vaka.config.settings import Settings, trust_root_of
 from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.runtime import Runtime
 
+if TYPE_CHECKING:
+    from vaka.mcp.definition import McpServer
+
 
 class CommandSettings:
-    """Reads vaka's settings, ``.claude`` files and the flags of a command."""
+    """Reads vaka's settings, ``.claude`` files, files of MCP servers and the flags of a command."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, agent: Agent | None = None) -> None:
         self.flags = settings.flags
         """The flags; a change counts when the settings are read again."""
         self._claude_file = settings.claude_file
         context = bootstrap.config_context()
+        self._settings, self._has_servers = settings, bootstrap.uses_servers(settings, agent)
         self._own = [context.user_file, *([context.project_file] if context.project_file is not None else [])]
         self._own.append(context.trust.file_of(trust_root_of(context.cwd)))
 
     def places(self) -> Iterable[Path]:
         """Return the files of all settings, also those that do not exist, and that of the decision to trust."""
-        return [*self._own, *watched_places(bootstrap.config_context(), self._claude_file)]
+        context, known = bootstrap.config_context(), self._settings
+        places = [*self._own, *watched_places(context, self._claude_file)]
+        if self._has_servers:
+            places += watched_server_files(context, known.mcp_configs, strict=known.strict_mcp)
+        return places
 
     def load(self) -> LoadedSettings:
         """Read the settings. Raises ``ConfigError`` or ``InvalidInput``."""
@@ -34,8 +50,11 @@ class CommandSettings:
         has_hooks = bool(folders) or any("hooks" in file.document for file in files) or may_have_plugins(context)
         hooks = find(context, files, trusted=settings.trusted, plugin_dirs=folders).hooks if has_hooks else ()
         layers = bootstrap.load_permissions_of(settings).layers
+        settings.server_documents = self._settings.server_documents
+        servers, notes = bootstrap.find_servers(settings) if self._has_servers else (None, [])
         return LoadedSettings(
-            layers=layers, hooks=hooks, variables=variables_of(files), trusted=settings.trusted
+            layers=layers, hooks=hooks, variables=variables_of(files), trusted=settings.trusted, servers=servers,
+            notes=tuple(notes),
         )  # fmt: skip
 
 
@@ -46,9 +65,11 @@ def variables_of(files: Sequence[SettingsFile]) -> dict[str, str]:
 
 def follow_settings(runtime: Runtime, settings: Settings) -> None:
     """Have a runtime apply the settings that it was made from again when their files change."""
-    source = CommandSettings(settings)
+    agent, servers = runtime.options.agent, cast("tuple[McpServer, ...]", tuple(runtime.options.mcp))
+    source = CommandSettings(settings, agent)
     loaded = LoadedSettings(
         layers=bootstrap.load_permissions_of(settings).layers, hooks=runtime.options.hooks,
-        variables=variables_of(bootstrap.claude_files_of(settings)),
+        variables=variables_of(bootstrap.claude_files_of(settings)), notes=tuple(settings.server_notes),
+        servers=servers if bootstrap.uses_servers(settings, agent) else None,
     )  # fmt: skip
     settings.reload = runtime.follow_settings(source, loaded).reload

@@ -49,6 +49,8 @@ CLAUDE_STATE = ".claude.json"
 MAX_STATE_BYTES = 64 * 1024 * 1024
 PROJECT_SERVERS = ".mcp.json"
 """The file with the MCP servers of a project."""
+MANAGED_SERVERS = "managed-mcp.json"
+"""The file beside the administrator's settings whose MCP servers are the only ones."""
 
 _DROP_INS = "managed-settings.d"
 
@@ -383,13 +385,25 @@ def project_server_files(context: ConfigContext) -> list[Path]:
     return [path for folder in reversed(folders) if (path := folder / PROJECT_SERVERS).exists()]
 
 
+def watched_server_files(context: ConfigContext, configs: Iterable[str] = (), *, strict: bool = False) -> list[Path]:
+    """Return the files whose change may change the MCP servers, besides settings, also those that do not exist.
+
+    ``configs`` are further files, or JSON; with ``strict`` the files of the user and the project do not count.
+    """
+    root = repository_root_of(context.cwd)
+    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(root)]
+    own = [context.home / CLAUDE_STATE, *(folder / PROJECT_SERVERS for folder in folders)]
+    named = [context.cwd / Path(text).expanduser() for text in configs if not is_inline_json(text)]
+    return [*([] if strict else own), *named, *(folder / MANAGED_SERVERS for folder in managed_folders())]
+
+
 def may_have_servers(context: ConfigContext, files: Iterable[SettingsFile]) -> bool:
     """Return whether there may be MCP servers: a look at few names."""
     if any("mcpServers" in file.document or "mcp" in file.document for file in files):
         return True
     root = find_project_folder(context.cwd, context.home)
     plugins = [folder / CLAUDE_FOLDER / "plugins" for folder in (context.home, root) if folder is not None]
-    places = (context.home / CLAUDE_STATE, *plugins, *(folder / "managed-mcp.json" for folder in managed_folders()))
+    places = (context.home / CLAUDE_STATE, *plugins, *(folder / MANAGED_SERVERS for folder in managed_folders()))
     return any(path.exists() for path in places) or bool(project_server_files(context))
 
 

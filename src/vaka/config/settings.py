@@ -189,6 +189,10 @@ class Settings:
         """Further files with MCP servers, or their texts, named by --mcp-config."""
         self.strict_mcp = False
         """Whether no other files define MCP servers."""
+        self.server_documents: dict[Path, object] = {}
+        """The files with MCP servers as they were read last."""
+        self.server_notes: list[str] = []
+        """Files with MCP servers that cannot be read, and servers that are not started."""
         self.wants_servers = False
         """Whether the MCP servers of files are used for any agent, not only for the coding agent."""
         self.plugin_dirs: tuple[Path, ...] = ()

@@ -168,6 +168,8 @@ class McpConnection:
             await run.run(self._accept_session)
 
     def _accept_session(self, session: "McpSession") -> None:
+        if self.state == "closed":
+            return
         self._session = session
         self._was_ready = True
         self.reason = ""
@@ -221,11 +223,21 @@ class McpConnection:
             self.state = state
             self.revision += 1
 
-    async def aclose(self) -> None:
-        """End the session and the process of the server."""
+    @property
+    def has_ended(self) -> bool:
+        """Whether no session and no process is left."""
+        return self._owner is None or self._owner.done()
+
+    def end(self, reason: str = "") -> None:
+        """Begin to end the session and the process of the server; from now on every request fails with the reason."""
         self._set_state("closed")
+        self._session, self.reason = None, reason or self.reason
         if self._run is not None:
             self._run.close()
+
+    async def aclose(self) -> None:
+        """End the session and the process of the server."""
+        self.end()
         if self._owner is not None:
             await asyncio.wait([self._owner])
 

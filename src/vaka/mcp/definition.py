@@ -90,9 +90,9 @@ class McpServer:
     """The file that defines it; ``"given"`` for code and flags."""
     refusal: str = ""
     """Why it is not started; empty for a server that may be."""
-    written: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    written: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """Its entry before variables were replaced: what may be shown."""
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=(), compare=False)
     """What is wrong with its entry."""
 
     @property
@@ -116,6 +116,8 @@ class ParsedServers:
 
     servers: tuple[McpServer, ...] = ()
     problems: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """Those of the problems that are files which cannot be read."""
 
 
 def tool_part(name: str) -> str:

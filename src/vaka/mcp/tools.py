@@ -305,7 +305,7 @@ class McpTool:
     def __init__(
         self, caller: ToolCaller, listed: ListedTool, name: str, reader: Callable[..., ReadsArguments]
     ) -> None:
-        self._caller, self.listed = caller, listed
+        self.caller, self.listed = caller, listed
         self.spec = make_spec(caller.server, listed, name)
         self._make_reader, self._reader = reader, cast("ReadsArguments | None", None)
         self.may_ask: Callable[[ToolContext], bool] = lambda _: True
@@ -322,11 +322,11 @@ class McpTool:
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         if self.before_call is not None:
             await self.before_call()
-        running = RunningToolCall(self._caller.server, context, may_ask=self.may_ask(context))
-        running.model = self.find_model(context) if self.find_model and self._caller.server.sampling else None
+        running = RunningToolCall(self.caller.server, context, may_ask=self.may_ask(context))
+        running.model = self.find_model(context) if self.find_model and self.caller.server.sampling else None
         try:
             async with asyncio.timeout(running.limit) as running.bound:
-                raw = await self._caller.call(self.listed, arguments, running.handlers)
+                raw = await self.caller.call(self.listed, arguments, running.handlers)
         except TimeoutError:
             after = f"{self.spec.name}: no result within {running.limit:g} s"
             return _failure(context, "timeout", f"{after}; verify whether it happened before you repeat it")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
     from vaka.hooks.engine import HookEngine
+    from vaka.mcp.definition import McpServer
     from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
     from vaka.models.given_calls import GivenCalls
     from vaka.models.local.model import LocalModel
@@ -202,6 +203,15 @@ def mcp_middleware(options: "Options", store: Store, env: "Env") -> "McpTools":
 
         start = sandboxed_servers(lambda: env.world, options.working_folder)
     return connect_servers(options.mcp, store.values, options.working_folder, options.command_env, start)
+
+
+def select_servers(servers: "Sequence[McpServer]") -> "tuple[McpServer, ...]":
+    """Return one server of each name, if there are any."""
+    if not servers:
+        return ()
+    from vaka.runtime.mcp_sources import select_servers as select
+
+    return select(servers)
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -1,4 +1,4 @@
-"""Settings that are read again when their files change: permissions, hooks, and variables of commands."""
+"""Settings that are read again when their files change: permissions, hooks, variables of commands, MCP servers."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +21,7 @@ from vaka.policy.rules import resolve_mode
 
 if TYPE_CHECKING:
     from vaka.hooks.definition import Hook
+    from vaka.mcp.definition import McpServer
 
 CHECK_SECONDS = 1.0
 """While a turn runs, the files are looked at no more often than this."""
@@ -35,6 +36,10 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variables of commands."""
     trusted: bool | None = None
     """Whether the folder is trusted; ``None`` if that cannot change."""
+    servers: "tuple[McpServer, ...] | None" = None
+    """The MCP servers, also those that are not started; ``None`` if they cannot change."""
+    notes: tuple[str, ...] = ()
+    """What is wrong with files that count as they were read before, and which servers are not started."""
 
 
 class SettingsSource(Protocol):
@@ -74,6 +79,7 @@ class LiveSettings(Middleware):
         self._checked_at = 0.0
         self._warnings: list[str] = []
         self._loaded = loaded if loaded is not None else source.load()
+        self._known_notes = set(self._loaded.notes)
         if loaded is None:
             self._apply(self._loaded, self._make_policy(self._loaded.layers))
 
@@ -115,7 +121,8 @@ class LiveSettings(Middleware):
         self._seen_states = states
         if found is not None:
             layers = narrow_layers(self._loaded.layers, found[0].layers)
-            narrowed = msgspec.structs.replace(self._loaded, layers=tuple(layers))
+            servers = narrow_servers(self._loaded.servers, found[0].servers)
+            narrowed = msgspec.structs.replace(self._loaded, layers=tuple(layers), servers=servers)
             self._loaded = narrowed
             self._apply(narrowed, self._make_policy(layers))
 
@@ -130,6 +137,8 @@ class LiveSettings(Middleware):
     def _load(self, states: FileStates) -> tuple[LoadedSettings, LayeredPolicy] | None:
         try:
             loaded = self._source.load()
+            self._warnings += [note for note in loaded.notes if note not in self._known_notes]
+            self._known_notes = set(loaded.notes)
             return loaded, self._make_policy(loaded.layers)
         except (ConfigError, InvalidInput) as error:
             if states != self._seen_states:
@@ -147,6 +156,14 @@ def states_of(places: Iterable[Path]) -> FileStates:
         except OSError:
             states[path] = None
     return states
+
+
+def narrow_servers(
+    old: "tuple[McpServer, ...] | None", new: "tuple[McpServer, ...] | None"
+) -> "tuple[McpServer, ...] | None":
+    """Return the old servers, of which those that may not be started any more are refused."""
+    refusals = {(server.name, server.origin): server.refusal for server in new or () if server.refusal}
+    return old and tuple(server.refuse(refusals.get((server.name, server.origin), "")) for server in old)
 
 
 def narrow_layers(old: Sequence[Layer], new: Sequence[Layer]) -> list[Layer]:

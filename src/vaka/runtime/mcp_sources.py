@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,6 +13,7 @@ from vaka.config.claude_settings import (
     CLAUDE_STATE,
     LOCAL_SETTINGS,
     MANAGED,
+    MANAGED_SERVERS,
     PROJECT_SERVERS,
     SettingsFile,
     find_project_folder,
@@ -33,6 +34,7 @@ NOT_TRUSTED = "the folder is not trusted (`vaka trust`)"
 
 _PLUGIN_ROOT = "CLAUDE_PLUGIN_ROOT"
 
+_ReadDocument = Callable[[Path], tuple[object, str]]
 ServerLayer = Literal["user", "project", "local", "settings", "flag", "managed"]
 _LAYERS: tuple[ServerLayer, ...] = ("user", "project", "local", "settings", "flag", "managed")
 """The layers, the weakest first."""
@@ -47,6 +49,8 @@ class ServerFlags:
     strict: bool = False
     """Whether only those count, besides the administrator's."""
     plugin_dirs: Sequence[Path] = ()
+    documents: dict[Path, object] = field(default_factory=dict[Path, object])
+    """What files had when they were read last, which counts when they cannot be read; it is added to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +80,9 @@ def servers_in_force(
     and those that are not trusted, approved or permitted, have a ``refusal``. Raises ``ConfigError`` for a file that
     a flag names and that cannot be read.
     """
-    finder = _SourceFinder(context, files, managed_folders() if managed is None else managed)
-    sources = sorted(finder.find(flags or ServerFlags()), key=lambda source: _LAYERS.index(source.layer))
+    flags = flags or ServerFlags()
+    finder = _SourceFinder(context, files, managed_folders() if managed is None else managed, flags.documents)
+    sources = sorted(finder.find(flags), key=lambda source: _LAYERS.index(source.layer))
     approval = _Approval(files, finder.project_state, trusted=trusted, exclusive=finder.exclusive)
     variables = {**_folders_of(context, finder.root), **settings_env(files), **context.environ}
     groups: list[list[McpServer]] = []
@@ -94,7 +99,13 @@ def servers_in_force(
             groups[-1].append(server.refuse(_find_collision(server, counting)))
             counting.setdefault(server.tool_prefix, server)
     servers = tuple(server for group in reversed(groups) for server in group)
-    return ParsedServers(servers, tuple(dict.fromkeys((*finder.problems, *approval.problems))))
+    problems = tuple(dict.fromkeys((*finder.problems, *approval.problems)))
+    return ParsedServers(servers, problems, tuple(finder.unreadable))
+
+
+def select_servers(servers: Sequence[McpServer]) -> tuple[McpServer, ...]:
+    """Return one server of each name: the one that may be started, if there is one."""
+    return tuple({server.name: server for server in sorted(servers, key=lambda server: server.approved)}.values())
 
 
 def _folders_of(context: ConfigContext, root: Path) -> dict[str, str]:
@@ -137,12 +148,16 @@ def _find_collision(server: McpServer, stronger: Mapping[str, McpServer]) -> str
 class _SourceFinder:
     """Finds the documents with servers."""
 
-    def __init__(self, context: ConfigContext, files: Sequence[SettingsFile], managed: Sequence[Path]) -> None:
-        self._context, self._files, self._managed = context, files, managed
+    def __init__(
+        self, context: ConfigContext, files: Sequence[SettingsFile], managed: Sequence[Path],
+        documents: dict[Path, object],
+    ) -> None:  # fmt: skip
+        self._context, self._files, self._managed, self._documents = context, files, managed, documents
         project = find_project_folder(context.cwd, context.home)
         self._project = project
         self.root = project or repository_root_of(context.cwd)
         self.problems: list[str] = []
+        self.unreadable: list[str] = []
         self.project_state: list[SettingsFile] = []
         """What the user's state file says about this project, as settings."""
         self.exclusive = ""
@@ -179,11 +194,10 @@ class _SourceFinder:
     def _find_state(self) -> Iterator[_Source]:
         """Yield the servers of ``~/.claude.json``: those of the user, then those for this project."""
         path = self._context.home / CLAUDE_STATE
-        try:
-            state = read_claude_state(path)
-        except ConfigError as error:
-            self.problems.append(str(error))
+        document = self._read(path, lambda path: (read_claude_state(path), ""))
+        if document is None:
             return
+        state = cast("dict[str, Any]", document)
         yield _Source(layer="user", origin=str(path), document={"mcpServers": state.get("mcpServers")})
         projects = cast("dict[str, Any]", state["projects"]) if isinstance(state.get("projects"), dict) else {}
         top = repository_root_of(self._context.cwd)
@@ -226,14 +240,14 @@ class _SourceFinder:
         for text in configs:
             if is_inline_json(text):
                 document, problem = parse_tolerant_json(text, "--mcp-config")
+                self.problems += [problem] if problem else []
                 origin = "--mcp-config"
             else:
                 path = self._context.cwd / Path(text).expanduser()
-                if not path.exists():
+                if not path.exists() and path not in self._documents:
                     raise ConfigError(f"--mcp-config: there is no file {str(path)!r}; name a file, or give JSON")
-                document, problem = read_server_file(path)
-                origin = str(path)
-            self.problems += [problem] if problem else []
+                read = self._read if path in self._documents else self._read_new
+                document, origin = read(path), str(path)
             yield _Source(layer="flag", origin=origin, document=document)
 
     def _find_managed(self) -> Iterator[_Source]:
@@ -241,19 +255,24 @@ class _SourceFinder:
             if file.layer == MANAGED and "mcpServers" in file.document:
                 document = {"mcpServers": file.document["mcpServers"]}
                 yield _Source(layer="managed", origin=str(file.path), document=document)
-        for path in (folder / "managed-mcp.json" for folder in self._managed):
+        for path in (folder / MANAGED_SERVERS for folder in self._managed):
             if path.exists():
                 self.exclusive = str(path)
                 yield _Source(layer="managed", origin=str(path), document=self._read(path))
 
-    def _read(self, path: Path) -> object:
-        """Return a file as data; a file that cannot be read is a problem."""
+    def _read(self, path: Path, read: "_ReadDocument" = read_server_file) -> object:
+        """Return a file as data; a file that cannot be read is a problem, and counts as it was read last."""
         try:
-            document, problem = read_server_file(path)
+            return self._read_new(path, read)
         except ConfigError as error:
             self.problems.append(str(error))
-            return None
+            self.unreadable.append(str(error))
+            return self._documents.get(path)
+
+    def _read_new(self, path: Path, read: "_ReadDocument" = read_server_file) -> object:
+        document, problem = read(path)
         self.problems += [problem] if problem else []
+        self._documents[path] = document
         return document
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, TypeAlias, cast
@@ -44,6 +44,7 @@ MAX_SESSIONS = 10_000
 _ServerView: TypeAlias = tuple[str, dict[str, str]]
 """The state of a server, and the digests of its tools by name."""
 _Snapshot: TypeAlias = dict[str, _ServerView]
+_ABSENT: _ServerView = ("idle", {})
 _SECRET_NAMES = frozenset(
     ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "clientsecret", "privatekey")
 )
@@ -55,9 +56,15 @@ class McpTools(Middleware):
 
     admits_steering = True
 
-    def __init__(self, connections: Sequence[McpConnection], values: KeyValueStore) -> None:
-        self._connections, self._values = tuple(connections), values
-        self._revision = -1
+    def __init__(
+        self, servers: Sequence[McpServer], connect: Callable[[McpServer], McpConnection], values: KeyValueStore
+    ) -> None:  # fmt: skip
+        self._connect_server, self._values = connect, values
+        self._connections = tuple(connect(server) for server in servers)
+        self._ended: list[McpConnection] = []
+        """Connections of servers that were replaced, which may still be closing."""
+        self._replacements = 0
+        self._revision = (-1, 0)
         self._listed: dict[tuple[str, str], McpTool] = {}
         self._tools: tuple[Tool, ...] = ()
         self._changed: dict[str, McpTool] = {}
@@ -88,13 +95,35 @@ class McpTools(Middleware):
                 if len(secret) >= MIN_SECRET_LENGTH and (name.lower() in _SECRET_NAMES or is_secret(name, value)):
                     yield secret
 
+    def replace_servers(self, servers: Sequence[McpServer]) -> None:
+        """Close the connections of servers that are gone, refused or changed; those of the same servers stay."""
+        known = {connection.server.name: connection for connection in self._connections}
+        connections = tuple(
+            connection
+            if (connection := known.get(server.name)) is not None and connection.server == server
+            else self._connect_server(server)
+            for server in servers
+        )
+        if connections == self._connections:
+            return
+        self._ended = [connection for connection in self._ended if not connection.has_ended]
+        refusals = {server.name: server.refusal for server in servers}
+        for connection in self._connections:
+            if connection not in connections:
+                name = connection.server.name
+                gone = "its definition has changed" if name in refusals else "it is not configured any more"
+                connection.end(refusals.get(name) or gone)
+                self._ended.append(connection)
+        self._connections = connections
+        self._replacements += 1
+
     async def close(self) -> None:
         """End all connections and the processes of the servers."""
-        await asyncio.gather(*(connection.aclose() for connection in self._connections))
+        await asyncio.gather(*(connection.aclose() for connection in (*self._connections, *self._ended)))
 
     async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
         await self._connect(turn)
-        if self._revision != self._current_revision:
+        while self._revision != self._current_revision:
             async with self._loading:
                 await self._load_tools()
         self._report(turn)
@@ -117,8 +146,8 @@ class McpTools(Middleware):
                 raise McpError(f"the MCP server {name!r} is required, and not available: {why}")
 
     @property
-    def _current_revision(self) -> int:
-        return sum(connection.revision for connection in self._connections)
+    def _current_revision(self) -> tuple[int, int]:
+        return self._replacements, sum(connection.revision for connection in self._connections)
 
     async def _load_tools(self) -> None:
         """Make tools of what the servers list; a tool that is listed unchanged stays the same object."""
@@ -147,7 +176,7 @@ class McpTools(Middleware):
         server = connection.server.name
         name = tool_name(server, item.name, names)
         known = self._listed.get((server, item.name))
-        if known is None or known.listed != item or known.spec.name != name:
+        if known is None or known.caller is not connection or known.listed != item or known.spec.name != name:
             try:
                 Validator(item.parameters).compile()
             except InvalidInput as error:
@@ -200,6 +229,11 @@ class McpTools(Middleware):
         for note in self._notes:
             turn.log.defer(turn.scope, Logged(level="warning", message=note))
         self._notes = []
+        for server, view in (before or {}).items():
+            if view[0] == "ready" and self._snapshot.get(server, _ABSENT)[0] == "idle":
+                reasons = [connection.reason for connection in self._connections if connection.server.name == server]
+                detail: JSON = {"reason": next(iter(reasons), "it is not configured any more")}
+                turn.log.defer(turn.scope, McpChanged(server=server, change="closed", detail=detail))
         for connection in self._connections:
             server = connection.server.name
             seen, now = (before or {}).get(server), self._snapshot[server]
@@ -214,7 +248,7 @@ class McpTools(Middleware):
     def _take_snapshot(self) -> None:
         tools: dict[str, dict[str, str]] = {connection.server.name: {} for connection in self._connections}
         for (server, _), item in self._listed.items():
-            tools[server][item.spec.name] = item.listed.digest
+            tools.setdefault(server, {})[item.spec.name] = item.listed.digest
         views = {c.server.name: (c.state, tools[c.server.name]) for c in self._connections}
         before = self._snapshot  # a server that connects again is as it was before
         self._snapshot = {
@@ -388,4 +422,4 @@ def connect_servers(
     Without ``start``, their processes start in ``folder``, with a scrubbed environment, outside of the sandbox.
     """
     start = start or process_starter(scrub_environment(os.environ, allow), folder)
-    return McpTools([McpConnection(server, start) for server in read_servers(given)], values)
+    return McpTools(read_servers(given), lambda server: McpConnection(server, start), values)

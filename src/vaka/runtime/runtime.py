@@ -418,8 +418,8 @@ class Runtime:
         return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
-        """Apply permissions, hooks and variables of settings, and again before each turn if their files changed; while
-        a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
+        """Apply permissions, hooks, variables and servers of settings, and again before a turn if their files changed;
+        while a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
         """
         live = lazy.live_settings()(source, self.env, self._apply_settings, loaded)
         self._builder.govern((*self._builder.governing, live))
@@ -436,6 +436,19 @@ class Runtime:
             self._project.set_trust(loaded.trusted)
         if loaded.hooks != (self._hooks.hooks if self._hooks is not None else ()):
             self._replace_hooks(loaded.hooks)
+        if loaded.servers is not None:
+            self._replace_servers(loaded.servers)
+
+    def _replace_servers(self, servers: "tuple[McpServer, ...]") -> None:
+        selected = lazy.select_servers(servers)
+        if self._mcp is not None:
+            self._mcp.replace_servers(selected)
+        elif any(server.approved or server.required for server in selected):
+            options = msgspec.structs.replace(self.options, mcp=selected)
+            self._mcp = lazy.mcp_middleware(options, self.store, self.env)
+            self._builder.govern((*self._builder.governing, self._mcp))
+        for value in self._mcp.secrets() if self._mcp is not None else ():
+            self.secrets.add(value)
 
     def _replace_hooks(self, hooks: "tuple[Hook, ...]") -> None:
         if self._hooks is None:
