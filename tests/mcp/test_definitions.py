@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_part
-from vaka.mcp.tools import tool_name
+from vaka.matching.mcp_names import tool_name, tool_part
+from vaka.mcp.definition import McpServer, ParsedServers, parse_servers
 
 ENVIRONMENT = {"TOKEN": "t0k en", "EMPTY": "", "HOME": "/home/ada", "HOST": "example.org"}
 

@@ -10,6 +10,7 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text, ToolCall
 from vaka.core.types.tool import ToolSpec
+from vaka.matching.mcp_names import tool_name
 from vaka.mcp.definition import McpServer
 from vaka.mcp.tools import (
     MAX_TEXT,
@@ -19,7 +20,6 @@ from vaka.mcp.tools import (
     read_content,
     read_result,
     select_tools,
-    tool_name,
 )
 from vaka.runtime.mcp_tools import read_servers
 from vaka.runtime.options import policy_from_rules

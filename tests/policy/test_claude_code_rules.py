@@ -4,6 +4,7 @@ import pytest
 
 from tests.policy.tables import each_row, split_table
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.matching.mcp_names import tool_name
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of
@@ -135,6 +136,26 @@ def test_a_star_as_the_whole_pattern_matches_the_tool() -> None:
         ("WebFetch", {"url": "https://a.b"}), ("Bash", {"command": "make"}), ("mcp__git__push", {}),
     ):  # fmt: skip
         assert found.decide(spec_of(tool), arguments).decision == "allow"
+
+
+def test_a_rule_with_the_whole_name_of_a_tool_or_server_means_the_one_whose_name_is_cut() -> None:
+    tool, other = f"create_{'very_' * 12}long", f"create_{'very_' * 12}short"
+    server = f"plugin_{'harbour_' * 6}master"
+    for rule, cut in (
+        (f"mcp__git__{tool}", tool_name("git", tool)), (f"git__{tool}", tool_name("git", tool)),
+        (f"mcp__{server}__push", tool_name(server, "push")), (f"mcp__{server}", tool_name(server, "push")),
+        (f"mcp__{server}__{tool}", tool_name(server, tool)),
+    ):  # fmt: skip
+        assert len(cut) <= 64
+        for kind, decision in (("allow", "allow"), ("deny", "deny")):
+            found = make_policy(Layer(name="user", **{kind: (rule,)}))  # type: ignore[arg-type]  # a list of rules
+            assert found.decide(spec_of(cut), {}).decision == decision, (rule, kind)
+            assert found.decide(spec_of("mcp__other__push"), {}).decision == "ask"
+    allowing = make_policy(Layer(name="user", allow=(f"mcp__git__{tool}",)))
+    assert allowing.decide(spec_of(tool_name("git", other)), {}).decision == "ask"
+    written = make_policy(Layer(name="user", deny=(f"mcp__git_hub__{tool}", f"mcp__{server}")))
+    assert written.decide(spec_of(tool_name("git.hub", tool)), {}).decision == "deny", "characters that tools lack"
+    assert written.decide(spec_of(tool_name(server.replace("_", "."), "push")), {}).decision == "deny"
 
 
 def test_an_unsupported_allow_rule_is_ignored_with_a_note() -> None:

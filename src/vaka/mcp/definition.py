@@ -1,6 +1,5 @@
 """MCP servers as ``.mcp.json``, settings, plugins and specification strings define them."""
 
-import hashlib
 import itertools
 import json
 import re
@@ -11,12 +10,12 @@ from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 from vaka.core.types.message import replace_surrogates
+from vaka.matching.mcp_names import MAX_PART
+from vaka.matching.mcp_names import tool_part as tool_part
 from vaka.mcp.references import expand_references
 
 Transport = Literal["stdio", "http", "sse"]
 
-MAX_PART = 40
-"""The most characters of a server's name in the names of its tools, which have 64 at most."""
 CONNECT_TIMEOUT = 10.0
 """Seconds that a server has to answer the first request."""
 
@@ -118,19 +117,6 @@ class ParsedServers:
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Those of the problems that are files which cannot be read."""
-
-
-def tool_part(name: str) -> str:
-    """Return a server's name as it stands in names of tools: letters, digits, ``-`` and single ``_``.
-
-    It has no ``__`` and no ``_`` at its ends, so that ``mcp__SERVER__TOOL`` can be taken apart in one way only. A long
-    one is cut and ends with a digest, so that rules on a server match tools whose names are cut as well.
-    """
-    plain = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_")
-    if plain and len(plain) <= MAX_PART:
-        return plain
-    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
-    return f"{plain[: MAX_PART - 9].strip('_') or 'server'}_{digest}"
 
 
 def parse_servers(

@@ -1,11 +1,10 @@
-"""The tools of MCP servers as tools of agents: names, schemas, results and the questions that servers ask."""
+"""The tools of MCP servers as tools of agents: schemas, results and the questions that servers ask."""
 
 import asyncio
 import base64
 import binascii
-import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -25,11 +24,9 @@ from vaka.core.types.message import (
     ToolResult,
 )
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
-from vaka.mcp.definition import McpServer, tool_part
+from vaka.mcp.definition import McpServer
 from vaka.mcp.running_call import CallHandlers, RunningToolCall
 
-MAX_NAME = 64
-"""The longest name of a tool that all providers accept."""
 MAX_DESCRIPTION = 4_000
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_SCHEMA_DEPTH = 64
@@ -88,17 +85,7 @@ class ReadsArguments(Protocol):
     def read(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments: ...
 
 
-# --------------------------------------------------------------------------------------------------- names and schemas
-
-
-def tool_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
-    """Return ``mcp__SERVER__TOOL`` in the characters of providers; a cut or repeated name ends with a digest."""
-    plain = re.sub(r"[^A-Za-z0-9_-]", "_", tool) or "_"
-    name = f"mcp__{tool_part(server)}__{plain}"
-    if len(name) <= MAX_NAME and name not in taken:
-        return name
-    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:8]
-    return f"{name[: MAX_NAME - 9]}_{digest}"
+# ------------------------------------------------------------------------------------------------------------- schemas
 
 
 def check_schemas(tool: ListedTool) -> ListedTool:

@@ -12,6 +12,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer as Layer
 from vaka.matching.globs import matches_wildcards
 from vaka.matching.hosts import DomainPattern
+from vaka.matching.mcp_names import cut_name_of
 from vaka.policy.decision import DecisionKind, Mode, is_stricter, parse_mode
 from vaka.policy.paths import PathAnchors, PathPattern, absolute_path
 from vaka.policy.tool_targets import (
@@ -98,7 +99,7 @@ def read_rule(text: str, kind: DecisionKind, layer: Layer, anchors: PathAnchors)
     if kind == "allow":
         _check_allow_name(name)
     origin = layer.locate(f"{kind} {text}")
-    rule = Rule(text=text.strip(), kind=kind, layer=layer.name, origin=origin, tools=_tool_names_of(name))
+    rule = Rule(text=text.strip(), kind=kind, layer=layer.name, origin=origin, tools=_tool_names_of(name, kind))
     if pattern is None:
         return rule
     return _apply_pattern(rule, builtin_name_of(name), pattern, anchors)
@@ -219,10 +220,11 @@ def find_near_tool(name: str) -> str:
     return same if same in BUILTIN_TOOLS else next(iter(get_close_matches(name, BUILTIN_TOOLS, n=1, cutoff=0.7)), "")
 
 
-def _tool_names_of(name: str) -> tuple[str, ...]:
+def _tool_names_of(name: str, kind: DecisionKind) -> tuple[str, ...]:
     if name in ("Task", "Agent"):
         return ("Task", "Agent")
-    return tuple(dict.fromkeys((name, builtin_name_of(name))))
+    cut = cut_name_of(name, exact=kind == "allow")
+    return tuple(dict.fromkeys((name, builtin_name_of(name), *([cut] if cut else []))))
 
 
 def _check_allow_name(name: str) -> None:

@@ -24,11 +24,12 @@ from vaka.core.types.ids import JSON, SessionId, digest_of
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged, McpChanged
 from vaka.core.types.tool import Ask, InvalidArguments, ParsedArguments
+from vaka.matching.mcp_names import tool_name
 from vaka.mcp.client import McpConnection, McpStatus
 from vaka.mcp.definition import McpServer, parse_servers
 from vaka.mcp.running_call import TOOL_TIMEOUT, CallHandlers, ask_person
 from vaka.mcp.stdio import StartServer, process_starter
-from vaka.mcp.tools import ListedTool, McpTool, read_content, read_resource, select_tools, tool_name
+from vaka.mcp.tools import ListedTool, McpTool, read_content, read_resource, select_tools
 from vaka.sandbox.sensitive import is_secret, scrub_environment
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.function import FunctionTool, ToolReturn, tool
