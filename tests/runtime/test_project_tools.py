@@ -218,6 +218,32 @@ async def test_a_prompt_that_names_a_command_is_replaced_by_its_text_and_other_t
     assert said[4] == "Use /plain here"
 
 
+async def test_a_command_or_skill_that_a_prompt_calls_chooses_the_model_of_its_turn(folder: Path) -> None:
+    own, high = (ScriptedModel(say(name, repeat=True), name=name) for name in ("own", "high"))
+    for name, model in {"fast": "opus", "same": "inherit", "away": "mistral/x", "old": "claude-opus-4-1"}.items():
+        write(folder / f".claude/commands/{name}.md", f"---\nmodel: {model}\n---\nDo it.")
+    write_skill(folder, "think", "Think.", "description: Thinks.\nmodel: high")
+    write(folder / ".claude/commands/poor.md", "---\nmodel: haiku\n---\nDo it.")
+    prompts = ("/fast", "Go.", "/same", "/away", "/old", "/think", "/poor", "/unknown")
+    log = await run_in(folder, own, *prompts, model_pool={"high": high}, environ={})
+    answers = [event.data.text for event in log if event.type == "turn.completed"]
+    assert answers == ["high", "own", "own", "own", "high", "high", "own", "own"]
+    (warning,) = [event.data.message for event in log if event.type == "log"]
+    assert "away.md: model 'mistral/x' is not used: " in warning
+
+
+async def test_the_file_of_an_agent_names_its_mcp_servers_and_how_much_it_reasons(folder: Path) -> None:
+    head = "---\nname: mate\ndescription: Helps.\neffort: high\ninitialPrompt: Hi.\nmcpServers: [ship log]\n---\n"
+    write(folder / ".claude/agents/mate.md", head)
+    tools = [vaka.tool(lambda: "", name=f"mcp__{name}__see", description="See.") for name in ("ship_log", "port")]
+    model = ScriptedModel(call("Task", prompt="Help.", subagent_type="mate"), say("helped"), say("done"))
+    await run_in(folder, model, tools=("Read", *tools))
+    assert {"mcp__ship_log__see", "mcp__port__see", "Read"} <= menu_of(model).keys()
+    assert {"mcp__ship_log__see", "Read"} <= menu_of(model, 1).keys()
+    assert "mcp__port__see" not in menu_of(model, 1)
+    assert [prompt.options.get("reasoning") for prompt in model.prompts] == [None, "high", None]
+
+
 async def test_shell_blocks_of_a_command_run_only_if_they_are_allowed(folder: Path) -> None:
     blocks = "Now: !`echo hello` and !`touch made`"
     write(folder / ".claude/commands/state.md", f"---\nallowed-tools: Bash(echo:*)\n---\n{blocks}")

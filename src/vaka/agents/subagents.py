@@ -1,7 +1,7 @@
 """Child agents as data, and the middleware that gives an agent the tool ``Task`` to run them."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -37,6 +37,10 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
     """``plan`` lets it only read, ``dontAsk`` refuses calls that need an approval; others change nothing."""
     max_steps: int | None = None
     """The most model calls of one task; never more than those of the calling agent."""
+    mcp_servers: Sequence[str] | None = None
+    """The names of the MCP servers whose tools it may use; ``None`` for all."""
+    options: Mapping[str, Any] = {}
+    """Options of the model, such as ``reasoning``."""
     middleware: Sequence[Middleware] = ()
     """Its own middleware, after what it inherits."""
 

@@ -21,6 +21,8 @@ MAX_DESCRIPTION = 1024
 """Characters of the description of a skill; a longer one is cut and reported."""
 MAX_LONG_DESCRIPTION = 16 * 1024
 """Characters of the description of a command or an agent, which often has examples."""
+EFFORTS = ("low", "medium", "high", "max")
+"""What ``effort`` of an agent may be."""
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 _COMMAND_NAME = re.compile(r"[\w:.-]+")
@@ -87,6 +89,10 @@ class AgentFile(Component, frozen=True, kw_only=True):
     permission_mode: str = ""
     skills: tuple[str, ...] = ()
     max_turns: int | None = None
+    mcp_servers: tuple[str, ...] | None = None
+    """The MCP servers whose tools it may use; ``None`` for those of the agent that calls it."""
+    effort: str = ""
+    """How much its model reasons; empty for the default."""
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,9 +383,29 @@ def make_agent(path: Path, head: MarkdownFile, more: dict[str, Any]) -> AgentFil
         description=_description(head, problems, MAX_LONG_DESCRIPTION),
         tools=None if tools is None or _EVERY_TOOL.intersection(tools) else tools, model=head.text("model"),
         disallowed_tools=_read_tools(head, more, "disallowedTools") or (), permission_mode=head.text("permissionMode"),
-        skills=head.names("skills") or (), hooks=head.find("hooks"), problems=_with_path(path, problems),
-        max_turns=int(turns) if turns.isdecimal() and int(turns) > 0 else None, **more,
+        skills=head.names("skills") or (), hooks=head.find("hooks"),
+        max_turns=int(turns) if turns.isdecimal() and int(turns) > 0 else None,
+        mcp_servers=_read_servers(head, problems), effort=_read_effort(head, problems),
+        problems=_with_path(path, problems), **more,
     )  # fmt: skip
+
+
+def _read_servers(head: MarkdownFile, problems: list[tuple[int, str]]) -> tuple[str, ...] | None:
+    """Return the names of MCP servers; definitions in their place are reported."""
+    value = head.find("mcpServers")
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    if any(isinstance(item, dict) for item in items):
+        wrong = "mcpServers: definitions have no effect here; define the servers in .mcp.json and list their names"
+        problems.append((head.line_of("mcpServers"), wrong))
+        return tuple(item.strip() for item in items if isinstance(item, str)) or None
+    return head.names("mcpServers", spaces=False)
+
+
+def _read_effort(head: MarkdownFile, problems: list[tuple[int, str]]) -> str:
+    effort = head.text("effort").lower()
+    if effort and effort not in EFFORTS:
+        problems.append((head.line_of("effort"), f"effort {effort!r} is not one of {', '.join(EFFORTS)}"))
+    return effort if effort in EFFORTS else ""
 
 
 def _read_tools(head: MarkdownFile, more: Mapping[str, Any], *names: str) -> tuple[str, ...] | None:

@@ -22,7 +22,7 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import ToolResult, as_content
+from vaka.core.types.message import Content, ToolResult, as_content
 from vaka.core.types.tool import InvalidArguments, ToolSpec
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
@@ -55,6 +55,8 @@ class AgentBuilder:
         """Middleware of every agent, before its own."""
         self.before_turn: Callable[[], None] | None = None
         """Called before the recipe of a turn is looked up; it may replace the governing middleware."""
+        self.model_of_prompt: Callable[[Content], Model | None] | None = None
+        """Returns the model of the command that a prompt calls, if it names one."""
         self.project_agents: Callable[[], Sequence[ChildAgent]] = tuple
         """Returns the child agents of files, which ``SubAgents`` offer too; the same ones if none changed."""
 
@@ -65,17 +67,26 @@ class AgentBuilder:
         """
         if self.before_turn is not None:
             self.before_turn()
-        if input_added is None or not (input_added.model or input_added.options):
+        if input_added is None or not (input_added.model or input_added.options or self.model_of_prompt):
+            return self.build_recipe(agent)
+        model = self._model_of_input(input_added)
+        if model is None and not input_added.options:
             return self.build_recipe(agent)
         agent, options = copy.copy(agent), dict(input_added.options)
         allowed = options.pop(TOOL_WHITELIST, None)
         agent.options = {**agent.options, **options}
-        try:
-            agent.model = self._models.find_requested(input_added.model) if input_added.model else agent.model
-        except VakaError as error:
-            agent.model = UnavailableModel(input_added.model, error)
+        agent.model = model or agent.model
         names = frozenset(cast("list[str]", allowed)) if isinstance(allowed, list) else None
         return self._make_recipe(agent, None, names)
+
+    def _model_of_input(self, input_added: InputAdded) -> Model | None:
+        """Return the model that an input names, or else the command that it calls; ``None`` for that of the agent."""
+        if not input_added.model:
+            return self.model_of_prompt(input_added.content) if self.model_of_prompt is not None else None
+        try:
+            return self._models.find_requested(input_added.model)
+        except VakaError as error:
+            return UnavailableModel(input_added.model, error)
 
     def govern(self, middleware: Sequence[Middleware]) -> None:
         """Replace the middleware of every agent, from the next turn on."""

@@ -17,7 +17,7 @@ from vaka.core.types.errors import ConfigError
 
 if TYPE_CHECKING:
     from vaka.core.loop.middleware import Middleware
-    from vaka.core.ports.env import Env
+    from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
     from vaka.core.session.redaction import SecretFinder
@@ -170,7 +170,7 @@ def component_use(options: "Options", project: "Sequence[Middleware]") -> "Compo
 
 
 def project_middleware(
-    options: "Options", builder: "AgentBuilder", models: "ModelRegistry"
+    options: "Options", builder: "AgentBuilder", models: "ModelRegistry", clock: "Clock"
 ) -> "tuple[Middleware, ...]":
     """Return the middleware that gives agents the content of a project."""
     from vaka.config.project_content import ProjectSource
@@ -180,6 +180,7 @@ def project_middleware(
     source = options.project or ProjectSource()
     project = ProjectTools(source, options.working_folder, builder.build_recipe, models)
     builder.project_agents = project.child_agents
+    builder.model_of_prompt = lambda content: project.find_prompt_model(content, clock.monotonic())
     components = project.content.components
     more: list[Middleware] = [FileMemory(project)] if project.content.has_file_texts else []
     more += [AllowedTools(project.find_called)] if components.skills or components.commands else []

@@ -14,15 +14,16 @@ from vaka.config.project_content import ProjectContent, ProjectSource
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
+from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.state import agent_key
 from vaka.core.types.control import StateChanged
-from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.runtime.command_text import CommandTexts
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.task_tool import PROJECT_AGENTS, BuildRecipe, RuntimeTool, TaskTool, menu_text
+from vaka.runtime.task_tool import PROJECT_AGENTS, BuildRecipe, RuntimeTool, TaskTool, find_file_model, menu_text
 from vaka.tools.function import tool
 
 RELOAD_SECONDS = 1.0
@@ -67,16 +68,21 @@ class ProjectTools(Middleware):
         self._loaded_at = -RELOAD_SECONDS
 
     def _refresh(self, turn: Turn) -> None:
-        """Load the content again when some time has passed; what did not change stays the same object."""
-        now = turn.env.clock.monotonic()
+        if problem := self._load_again(turn.env.clock.monotonic()):
+            turn.log.defer(turn.scope, Logged(level="warning", message=problem))
+
+    def _load_again(self, now: float) -> str:
+        """Load the content when some time has passed, and return why it could not be read, ``""`` if it could.
+
+        What did not change stays the same object.
+        """
         if now - self._loaded_at < RELOAD_SECONDS:
-            return
-        self._loaded_at = now
+            return ""
+        self._loaded_at, problem = now, ""
         try:
             content = self._source.load(self._folder, self.content)
         except ConfigError as error:  # a file is being edited: what was loaded before still holds
-            turn.log.defer(turn.scope, Logged(level="warning", message=str(error)))
-            content = self.content
+            content, problem = self.content, str(error)
         if content != self.content or not self._tools:
             self.content, self._agents = content, None
             functions = list(self._make_tools(content.components))
@@ -84,6 +90,7 @@ class ProjectTools(Middleware):
                 *functions,
                 TaskTool((*self.child_agents(), *PROJECT_AGENTS), self._build_recipe, self._models),
             )
+        return problem
 
     def _make_tools(self, components: Components) -> Iterator[RuntimeTool]:
         """Yield the tools for skills and commands, which list what there is in their descriptions."""
@@ -110,12 +117,31 @@ class ProjectTools(Middleware):
     async def before_agent(self, turn: Turn, content: Content) -> Content:
         """Replace a prompt that begins with the name of a command or skill by its text."""
         self._refresh(turn)
-        first = content[0] if content and not turn.path else None
-        match = _COMMAND_LINE.fullmatch(first.text.strip()) if isinstance(first, Text) else None
+        match = _match_command(content) if not turn.path else None
         found = self._find_command(match[1]) if match else None
         if match is None or found is None:
             return content
+        if problem := self._resolve_model(found)[1]:
+            turn.log.defer(turn.scope, Logged(level="warning", message=problem))
         return (Text(text=await self._texts.expand(turn, found, match[2] or "")), *content[1:])
+
+    def find_prompt_model(self, content: Content, now: float) -> Model | None:
+        """Return the model that the head of a called command or skill names, ``None`` for that of the session."""
+        match = _match_command(content)
+        if match is None:
+            return None
+        self._load_again(now)
+        found = self._find_command(match[1])
+        return self._resolve_model(found)[0] if found is not None else None
+
+    def _resolve_model(self, component: CommandFile | Skill) -> tuple[Model | None, str]:
+        """Return the model that a command or skill names, and why it cannot be used."""
+        try:
+            model, tier = find_file_model(self._models, component.model)
+            has_tier = model is None and tier in self._models.config.tiers
+            return self._models.choose(tier=tier) if has_tier else model, ""
+        except VakaError as error:
+            return None, f"{component.path}: model {component.model!r} is not used: {error}"
 
     def _find_command(self, name: str) -> CommandFile | Skill | None:
         components = self.content.components
@@ -181,12 +207,19 @@ class ProjectTools(Middleware):
         return SubAgent(
             name=file.name, description=file.description, instructions=read_instructions, model=file.model,
             allowed_tools=file.tools, disallowed_tools=file.disallowed_tools, max_steps=file.max_turns,
-            permission_mode=file.permission_mode,
+            permission_mode=file.permission_mode, mcp_servers=file.mcp_servers,
+            options={"reasoning": file.effort} if file.effort else {},
         )  # fmt: skip
 
     def _skill_text(self, name: str) -> str:
         skill = self.content.components.find_skill(name)
         return f"# Skill: {name}\n\n{skill.read_body().strip()}" if skill is not None else ""
+
+
+def _match_command(content: Content) -> "re.Match[str] | None":
+    """Return the name and the arguments of a command that a prompt begins with."""
+    first = content[0] if content else None
+    return _COMMAND_LINE.fullmatch(first.text.strip()) if isinstance(first, Text) else None
 
 
 class FileMemory(Middleware):

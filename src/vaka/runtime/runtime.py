@@ -183,7 +183,9 @@ class Runtime:
             scripts=self._get_script_host, models=self.models, cache=options.default_enable_cache
         )
         self._hooks: HookEngine | None = None
-        content = lazy.project_middleware(options, self._builder, self.models) if options.project is not None else ()
+        content: tuple[Middleware, ...] = ()
+        if options.project is not None:
+            content = lazy.project_middleware(options, self._builder, self.models, self.env.clock)
         self._project = cast("ProjectTools", content[0]) if content else None
         use = lazy.component_use(options, content)
         if options.hooks or use is not None:

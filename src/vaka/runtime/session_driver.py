@@ -393,7 +393,7 @@ class SessionDriver:
         return sorted(inputs, key=lambda added: added.policy != "interrupt")
 
     def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
-        """Return the last of some inputs that sets a model or options."""
+        """Return the last of some inputs that sets a model or options, or else the first one."""
         found = list(fresh)
         for event in reversed(self.log.window.events if not fresh else ()):
             if len(found) == len(keys):
@@ -401,7 +401,7 @@ class SessionDriver:
             if isinstance(event.data, InputAdded) and event.data.key in keys:
                 found.insert(0, event.data)
         requests = [added for added in found if added.model or added.options]
-        return requests[-1] if requests else None
+        return next(iter((*requests[-1:], *found)), None)
 
     async def _run_turn(self, opening: TurnInput | None) -> None:
         answering = opening.keys if opening else self._unfinished_inputs()

@@ -22,7 +22,8 @@ from vaka.core.session.state import agent_key, child_name
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, InvalidInput
 from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
-from vaka.core.types.tool import Allow, Deny, InvalidArguments, ParsedArguments
+from vaka.core.types.tool import Allow, Deny, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.matching.mcp_names import cut_name_of, tool_part
 from vaka.policy.tool_targets import builtin_name_of
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
 from vaka.tools.function import FunctionTool, ToolReturn, tool
@@ -176,11 +177,9 @@ class TaskTool(RuntimeTool):
             return find_named_model(models, wanted, parent)
         if named is not None and not isinstance(named, str):
             return named
-        tier = tier_of(named or "")
-        if named and not tier and named.lower() != "inherit":
-            found, tier = _find_claude(models, named)
-            if found is not None or not tier:
-                return found or models.find(named)
+        found, tier = find_file_model(models, named or "")
+        if found is not None:
+            return found
         if (tier and models.config.tiers) or models.has_tier_for(definition.name):
             return models.choose(tier=tier, subagent=definition.name, fallback=parent)
         return parent if isinstance(definition, SubAgent) else None
@@ -191,6 +190,15 @@ class _BuiltAgent(msgspec.Struct):
     tools: list[Tool]
     """The tools that the calling agent had."""
     limits: Any
+
+
+def find_file_model(models: ModelRegistry, name: str) -> tuple[Model | None, str]:
+    """Return the model that a file names, or else its tier; neither for ``inherit``. Raises ``ConfigError``."""
+    tier = tier_of(name)
+    if not name or tier or name.lower() == "inherit":
+        return None, tier
+    found, tier = _find_claude(models, name)
+    return (found, tier) if found is not None or tier else (models.find(name), "")
 
 
 def _find_claude(models: ModelRegistry, name: str) -> tuple[Model | None, str]:
@@ -222,28 +230,42 @@ def _make_agent(definition: ChildAgent, parent: Turn, tools: Sequence[Tool], mod
         agent.model = model or agent.model
         return agent
     allowed, denied = definition.allowed_tools, definition.disallowed_tools
-    inherited = [one for one in tools if allowed is None or matches_tool(one.spec.name, allowed)]
+    inherited = [
+        one for one in tools
+        if (allowed is None or matches_tool(one.spec.name, allowed)) and _is_of_servers(one.spec, definition)
+    ]  # fmt: skip
     mode = definition.permission_mode
     return Agent(
         definition.name, instructions=definition.instructions, model=model,
         tools=[one for one in inherited if not matches_tool(one.spec.name, denied)]
         if definition.tools is None else definition.tools,
         limits=msgspec.structs.replace(parent.limits, max_steps=definition.max_steps or parent.limits.max_steps),
-        middleware=[*([NarrowedMode(mode)] if mode else []), *definition.middleware],
+        middleware=[*([NarrowedMode(mode)] if mode else []), *definition.middleware], options=definition.options,
     )  # fmt: skip
 
 
 def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | None:
     """Return the names of the tools that middleware may add to a child: never more than its caller may have."""
     above = parent.recipe.allowed
-    if isinstance(definition, Agent) or (definition.allowed_tools is None and not definition.disallowed_tools):
+    if isinstance(definition, Agent):
+        return above
+    if definition.allowed_tools is None and not definition.disallowed_tools and definition.mcp_servers is None:
         return above
     names = [name for name in parent.tools if above is None or name in above]
     allowed, denied = definition.allowed_tools, definition.disallowed_tools
     return frozenset(
         name for name in names
         if (allowed is None or matches_tool(name, allowed)) and not matches_tool(name, denied)
+        and _is_of_servers(parent.tools[name].spec, definition)
     )  # fmt: skip
+
+
+def _is_of_servers(spec: ToolSpec, definition: SubAgent) -> bool:
+    """Return whether a tool is one of the MCP servers of an agent; those that read resources reach all servers."""
+    servers = definition.mcp_servers
+    if servers is None or not (spec.layer == "mcp" or spec.name.startswith("mcp__")):
+        return True
+    return any(spec.name.startswith(f"mcp__{tool_part(server)}__") for server in servers)
 
 
 def matches_tool(name: str, patterns: Iterable[str]) -> bool:
@@ -251,7 +273,8 @@ def matches_tool(name: str, patterns: Iterable[str]) -> bool:
 
     Aliases such as ``Agent`` for ``Task`` and names in lower case count.
     """
-    plain = [builtin_name_of(pattern.partition("(")[0].strip()) for pattern in patterns]
+    written = [pattern.partition("(")[0].strip() for pattern in patterns]
+    plain = [cut_name_of(one, exact=True) or builtin_name_of(one) for one in written]
     return any(fnmatchcase(name, one) or (one.startswith("mcp__") and name.startswith(f"{one}__")) for one in plain)
 
 
