@@ -132,16 +132,17 @@ class McpTools(Middleware):
 
     async def _connect(self, turn: Turn) -> None:
         """Start what has not started, all at once; wait for the first attempt of each, and for what was ready."""
-        for connection in self._connections:
+        connections = self._connections  # they may be replaced while this waits
+        for connection in connections:
             connection.begin()
-        waiting = [connection.start() for connection in self._connections if connection.is_awaited]
-        stale = [connection.refresh() for connection in self._connections if connection.is_stale]
+        waiting = [connection.start() for connection in connections if connection.is_awaited]
+        stale = [connection.refresh() for connection in connections if connection.is_stale]
         if waiting or stale:
             limit = turn.limits.middleware_timeout
             with suppress(TimeoutError):  # what is slow follows with a later model call
                 async with asyncio.timeout(limit * WAITING_SHARE if limit is not None else None):
                     await asyncio.gather(*waiting, *stale)
-        for connection in self._connections:
+        for connection in connections:
             if connection.server.required and connection.state not in ("ready", "closed"):
                 name, why = connection.server.name, connection.reason or connection.state
                 raise McpError(f"the MCP server {name!r} is required, and not available: {why}")
