@@ -6,6 +6,7 @@ import pytest
 
 from vaka.hooks import Hook, parse_hooks
 from vaka.hooks.definition import select_hooks
+from vaka.matching.mcp_names import tool_name
 
 
 def read(document: Any, **more: Any) -> list[tuple[str, str, str]]:
@@ -81,6 +82,14 @@ def test_what_is_wrong_is_reported_with_its_place_and_the_rest_is_kept(document:
 )  # fmt: skip
 def test_a_matcher_must_match_the_whole_name(matcher: str, name: str, matches: bool) -> None:
     assert Hook(event="PreToolUse", matcher=matcher, command="x").matches({"tool_name": name}) is matches
+
+
+def test_a_matcher_with_the_whole_name_of_an_mcp_tool_matches_the_cut_name() -> None:
+    long = f"create_{'very_' * 12}long"
+    hook = Hook(event="PreToolUse", matcher=f"Bash|mcp__git__{long}", command="x")
+    assert hook.matches({"tool_name": tool_name("git", long)})
+    assert not hook.matches({"tool_name": "mcp__git__create"})
+    assert not hook.matches({"tool_name": ""})
 
 
 def test_the_default_timeout_depends_on_the_kind_and_is_short_at_the_end_of_a_session() -> None:

@@ -8,6 +8,9 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from vaka.matching.globs import matches_wildcards
+from vaka.matching.mcp_names import cut_name_of
+
 EVENTS = (
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "UserPromptSubmit", "SessionStart",
     "SessionEnd", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "ContextCompacted", "Notification",
@@ -94,7 +97,15 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
         field = MATCHER_FIELDS.get(self.event)
         if field is None or self.matcher in ("", "*"):
             return True
-        return re.fullmatch(self.matcher, str(payload.get(field, ""))) is not None
+        value = str(payload.get(field, ""))
+        return re.fullmatch(self.matcher, value) is not None or (field == "tool_name" and self._names_cut_tool(value))
+
+    def _names_cut_tool(self, tool: str) -> bool:
+        """Return whether the matcher has the whole name of an MCP tool whose name is too long, and cut."""
+        if not tool.startswith("mcp__"):
+            return False
+        names = [name for name in self.matcher.split("|") if re.fullmatch(r"mcp__[\w-]+__[\w-]+", name)]
+        return any(matches_wildcards(cut_name_of(name, exact=False), tool) for name in names)
 
 
 class ParsedHooks(msgspec.Struct, frozen=True):

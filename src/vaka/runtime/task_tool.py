@@ -237,7 +237,7 @@ def _make_agent(definition: ChildAgent, parent: Turn, tools: Sequence[Tool], mod
     mode = definition.permission_mode
     return Agent(
         definition.name, instructions=definition.instructions, model=model,
-        tools=[one for one in inherited if not matches_tool(one.spec.name, denied)]
+        tools=[one for one in inherited if not matches_tool(one.spec.name, denied, exact=False)]
         if definition.tools is None else definition.tools,
         limits=msgspec.structs.replace(parent.limits, max_steps=definition.max_steps or parent.limits.max_steps),
         middleware=[*([NarrowedMode(mode)] if mode else []), *definition.middleware], options=definition.options,
@@ -255,7 +255,7 @@ def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | Non
     allowed, denied = definition.allowed_tools, definition.disallowed_tools
     return frozenset(
         name for name in names
-        if (allowed is None or matches_tool(name, allowed)) and not matches_tool(name, denied)
+        if (allowed is None or matches_tool(name, allowed)) and not matches_tool(name, denied, exact=False)
         and _is_of_servers(parent.tools[name].spec, definition)
     )  # fmt: skip
 
@@ -268,13 +268,14 @@ def _is_of_servers(spec: ToolSpec, definition: SubAgent) -> bool:
     return any(spec.name.startswith(f"mcp__{tool_part(server)}__") for server in servers)
 
 
-def matches_tool(name: str, patterns: Iterable[str]) -> bool:
+def matches_tool(name: str, patterns: Iterable[str], *, exact: bool = True) -> bool:
     """Return whether a list of tools names one: ``Bash``, ``Bash(git:*)``, ``mcp__server``, ``mcp__server__*``.
 
-    Aliases such as ``Agent`` for ``Task`` and names in lower case count.
+    Aliases such as ``Agent`` for ``Task``, names in lower case and whole names of tools whose names are cut count;
+    without ``exact`` also those that may be meant.
     """
     written = [pattern.partition("(")[0].strip() for pattern in patterns]
-    plain = [cut_name_of(one, exact=True) or builtin_name_of(one) for one in written]
+    plain = [cut_name_of(one, exact=exact) or builtin_name_of(one) for one in written]
     return any(fnmatchcase(name, one) or (one.startswith("mcp__") and name.startswith(f"{one}__")) for one in plain)
 
 
