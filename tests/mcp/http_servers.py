@@ -16,9 +16,9 @@ from starlette.routing import Route
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncGenerator[str]:
+async def serving(app: Any, given: socket.socket | None = None) -> AsyncGenerator[str]:
     """Serve an application on a free port of this machine and yield its address."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+    with closing(given or socket.create_server(("127.0.0.1", 0))) as listener:
         config = uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=1, ws="none")
         server = uvicorn.Server(config)
         task = asyncio.create_task(cast("Any", server)._serve(sockets=[listener]))  # without signal handlers

@@ -101,7 +101,8 @@ _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("approvals",): _complete_approvals, ("question",): _complete_questions, ("agent",): _complete_agents,
     ("model",): _complete_models, ("models", "test", "name"): _complete_models,
     ("mcp", "get", "name"): _complete_servers, ("mcp", "remove", "name"): _complete_servers,
-    ("mcp", "test", "names"): _complete_servers, ("login", "words"): _complete_providers,
+    ("mcp", "test", "names"): _complete_servers, ("mcp", "login", "name"): _complete_servers,
+    ("mcp", "logout", "name"): _complete_servers, ("login", "words"): _complete_providers,
     ("logout", "words"): _complete_providers,
 }  # fmt: skip
 """The completer of a parameter by its name, or by the names of its command and its own."""

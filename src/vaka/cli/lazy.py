@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vaka.hooks.transcript import Transcripts
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer, ParsedServers
+    from vaka.mcp.logins import LoginStore
     from vaka.runtime.runtime import Runtime
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
@@ -118,6 +119,16 @@ def mcp_command() -> click.Command:
     from vaka.cli.commands.mcp import mcp
 
     return mcp
+
+
+def log_in_at_server() -> "Callable[[McpServer, LoginStore, Callable[[str], None], float], Awaitable[str]]":
+    """Return the function that lets a user log in. Raises ``ConfigError`` without the library for MCP servers."""
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.mcp.login import log_in
+
+    return log_in
 
 
 def load_mcp_library() -> None:

@@ -384,8 +384,11 @@ def _toml_key(text: str) -> str:
     return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else _toml_value(text)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file atomically: after a crash it holds the old bytes or the new ones."""
+def replace_file(path: Path, data: bytes, *, keep_mode: bool = True) -> None:
+    """Replace a file atomically: after a crash it holds the old bytes or the new ones.
+
+    A file that was not there before, or does not keep its mode, can be read by its owner only.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -394,7 +397,7 @@ def replace_file(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if path.exists():
+        if keep_mode and path.exists():
             new.chmod(path.stat().st_mode & 0o777)
         new.replace(path)
     except BaseException:

@@ -10,6 +10,7 @@ import msgspec
 
 from vaka.core.types.errors import ConfigError, McpError
 from vaka.mcp.definition import McpServer
+from vaka.mcp.logins import LoginStore, describe_refusal
 from vaka.mcp.running_call import CallHandlers
 from vaka.mcp.stdio import ServerLog, StartServer
 from vaka.mcp.tools import ListedTool, SessionExpired, SessionLost
@@ -25,6 +26,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 MIN_HIDDEN = 4
 """Values of variables and headers that are at least so long are removed from messages."""
 
+_PUBLIC_OAUTH = frozenset(("callbackPort", "scope", "scopes"))
 _R = TypeVar("_R")
 
 
@@ -45,10 +47,11 @@ class McpConnection:
     """The connection to one server. Its methods may be called from any task of the loop."""
 
     def __init__(
-        self, server: McpServer, start: StartServer, *, clock: Callable[[], float] = time.monotonic
+        self, server: McpServer, start: StartServer, *, logins: LoginStore | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.server, self.log = server, ServerLog()
-        self._start, self._clock = start, clock
+        self._start, self._logins, self._clock = start, logins, clock
         self.state: ServerState = "idle"
         self.reason = server.refusal
         self.revision = 0
@@ -163,7 +166,9 @@ class McpConnection:
 
     async def _hold_session(self) -> None:
         """Open the session, hold it, and leave it, all in this task."""
-        self._run = run = (await asyncio.to_thread(_load_session_run))(self.server, self._start, self.log)
+        self._run = run = (await asyncio.to_thread(_load_session_run))(
+            self.server, self._start, self.log, self._logins
+        )  # fmt: skip
         if self.state != "closed":
             await run.run(self._accept_session)
 
@@ -207,16 +212,18 @@ class McpConnection:
         text = str(error) or type(error).__name__
         status = self._run.http_status if self._run is not None and not self._run.opened else 0
         if status in (401, 403):
-            return f"HTTP {status}: the server wants other credentials; set its header Authorization"
+            return describe_refusal(self.server, status)
         if status:
             return f"HTTP {status}: {text}"
         line = self.log.last_line if self.server.transport == "stdio" else ""
         return f"{text} ({line})" if line and line not in text else text
 
     def hide(self, text: str) -> str:
-        """Return a message without the values of the server's variables and headers."""
+        """Return a message without the values of the server's variables and headers, and without tokens."""
         server = self.server
-        return hide_values(text, (*server.env.values(), *server.headers.values(), *server.oauth.values()))
+        credentials = [value for name, value in server.oauth.items() if name not in _PUBLIC_OAUTH]
+        tokens = self._logins.secrets if self._logins is not None else ()
+        return hide_values(text, (*server.env.values(), *server.headers.values(), *credentials, *tokens))
 
     def _set_state(self, state: ServerState) -> None:
         if self.state != state:

@@ -73,7 +73,7 @@ class McpServer:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     oauth: Mapping[str, str] = field(default_factory=dict[str, str])
-    """How it gets an access token: ``clientId`` with ``clientSecret`` or ``privateKey``, and what else is set."""
+    """How it gets an access token: the credentials of a program, or how a user logs in, and what else is set."""
     connect_timeout: float = CONNECT_TIMEOUT
     tool_timeout: float | None = None
     """Seconds that a call may take; ``None`` for those of any tool."""
@@ -357,10 +357,16 @@ class _EntryReader:
         return {name: self._expand(f"{key}.{name}", text) for name, text in present.items()}
 
     def _read_oauth(self, value: object) -> dict[str, str]:
+        table = _as_table(value)
+        if table and isinstance(table.get("scopes"), list):
+            value = {**table, "scopes": " ".join(map(str, table["scopes"]))}
         found = self._read_pairs("oauth", value)
-        if not found or ("clientId" in found and ("clientSecret" in found or "privateKey" in found)):
+        port = found.get("callbackPort", "1")
+        if not (port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536):
+            self._problems.append(f"oauth.callbackPort {found.pop('callbackPort')!r} is not a port, and has no effect")
+        if "clientId" in found or ("clientSecret" not in found and "privateKey" not in found):
             return found
-        self._problems.append("oauth needs clientId with clientSecret or privateKey; else write a token into headers")
+        self._problems.append("oauth needs clientId beside clientSecret or privateKey")
         return {}
 
     def _read_timeouts(self, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Only a program that uses a server imports this file: the library takes most of a
 """
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -26,8 +25,9 @@ from vaka.core.types.errors import McpError, VakaError
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, UserMessage
 from vaka.mcp.definition import McpServer
+from vaka.mcp.logins import LoginStore, describe_refusal
 from vaka.mcp.message_streams import MAX_MESSAGE_BYTES, message_streams
-from vaka.mcp.oauth import make_auth
+from vaka.mcp.oauth import StoredLoginAuth, make_auth
 from vaka.mcp.repair import RepairingDispatcher
 from vaka.mcp.running_call import CallHandlers, Elicitation, SamplingRequest
 from vaka.mcp.stdio import ServerLog, StartServer
@@ -49,15 +49,14 @@ _LOST = ("Connection closed", "SSE stream")
 _current_call: ContextVar["CallHandlers | None"] = ContextVar("vaka_mcp_call", default=None)
 _R = TypeVar("_R")
 
-for _name in ("mcp", "httpx2", "httpcore2"):  # without a handler, warnings of a library go to the terminal
-    logging.getLogger(_name).addHandler(logging.NullHandler())
-
 
 class SessionRun:
     """The life of one session, from the connection to its end; ``run`` is the only task that enters and leaves it."""
 
-    def __init__(self, server: McpServer, start: StartServer, log: ServerLog) -> None:
-        self.server, self._start, self.log = server, start, log
+    def __init__(
+        self, server: McpServer, start: StartServer, log: ServerLog, logins: LoginStore | None = None
+    ) -> None:  # fmt: skip
+        self.server, self._start, self.log, self._logins = server, start, log, logins
         self._scope = anyio.CancelScope()
         self._end = asyncio.Event()
         self.http_status = 0
@@ -126,7 +125,9 @@ class SessionRun:
             hooks = {"response": [self._see_response]}
             return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
 
-        headers, auth = dict(self.server.headers), make_auth(self.server)
+        headers, auth = dict(self.server.headers), make_auth(self.server, self._logins)
+        if isinstance(auth, StoredLoginAuth):
+            await auth.load()  # here, and not only with the first request, an error says what is wrong
         if kind == "sse":
             async with sse_client(
                 self.server.url, headers=headers, auth=auth, httpx_client_factory=make_client,
@@ -142,7 +143,7 @@ class SessionRun:
     async def _see_response(self, response: httpx2.Response) -> None:
         if response.headers.get("content-type", "").lower().startswith("application/json"):
             await _read_bounded(response)
-        if response.request.method == "POST":
+        if response.request.method == "POST" or (response.status_code == 401 and not self.opened):
             self.http_status = response.status_code if response.status_code >= 400 else 0
             self.expired |= response.status_code == 404 and "mcp-session-id" in response.request.headers
 
@@ -358,6 +359,8 @@ class McpSession:
                 raise SessionExpired("the server has ended the session") from error
             if error.code == types.CONNECTION_CLOSED and error.message.startswith(_LOST):
                 raise SessionLost(self._why_lost()) from error
+            if self._run.http_status == 401:
+                raise McpError(describe_refusal(self._run.server, 401)) from error
             status = f"HTTP {self._run.http_status}: " if self._run.http_status else ""
             raise McpError(status + (error.message or f"error {error.code}")) from error
         except ValidationError as error:

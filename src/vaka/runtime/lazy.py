@@ -5,7 +5,7 @@ and an editor can jump to the definition.
 """
 
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -194,7 +194,7 @@ def task_tool() -> "type[TaskTool]":
     return TaskTool
 
 
-def mcp_middleware(options: "Options", store: Store, env: "Env") -> "McpTools":
+def mcp_middleware(options: "Options", store: Store, env: "Env", on_secret: "Callable[[str], None]") -> "McpTools":
     """Return the middleware that connects to the MCP servers of the options. Raises ``ConfigError``."""
     from vaka.runtime.mcp_tools import connect_servers
 
@@ -203,7 +203,7 @@ def mcp_middleware(options: "Options", store: Store, env: "Env") -> "McpTools":
         from vaka.runtime.sandboxed_programs import sandboxed_servers
 
         start = sandboxed_servers(lambda: env.world, options.working_folder)
-    return connect_servers(options.mcp, store.values, options.working_folder, options.command_env, start)
+    return connect_servers(options.mcp, store.values, options.working_folder, options.command_env, start, on_secret)
 
 
 def select_servers(servers: "Sequence[McpServer]") -> "tuple[McpServer, ...]":

@@ -30,6 +30,7 @@ from vaka.mcp.definition import McpServer, parse_servers
 from vaka.mcp.running_call import TOOL_TIMEOUT, CallHandlers, ask_person
 from vaka.mcp.stdio import StartServer, process_starter
 from vaka.mcp.tools import ListedTool, McpTool, read_content, read_resource, select_tools
+from vaka.runtime.mcp_logins import stored_logins_of
 from vaka.sandbox.sensitive import is_secret, scrub_environment
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.function import FunctionTool, ToolReturn, tool
@@ -417,11 +418,13 @@ def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
 
 def connect_servers(
     given: ServerDefinitions, values: KeyValueStore, folder: str, allow: Iterable[str],
-    start: "StartServer | None" = None,
+    start: "StartServer | None" = None, on_secret: "Callable[[str], None] | None" = None,
 ) -> McpTools:  # fmt: skip
     """Return the middleware for servers.
 
     Without ``start``, their processes start in ``folder``, with a scrubbed environment, outside of the sandbox.
+    ``on_secret`` gets the tokens of the user's logins when they are read.
     """
     start = start or process_starter(scrub_environment(os.environ, allow), folder)
-    return McpTools(read_servers(given), lambda server: McpConnection(server, start), values)
+    logins = stored_logins_of(os.environ, on_secret)
+    return McpTools(read_servers(given), lambda server: McpConnection(server, start, logins=logins), values)

@@ -191,8 +191,9 @@ class Runtime:
         if options.hooks or use is not None:
             self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models, use)
         self._builder.governing += content
-        self._mcp: McpTools | None = lazy.mcp_middleware(options, self.store, self.env) if options.mcp else None
-        if self._mcp is not None:
+        self._mcp: McpTools | None = None
+        if options.mcp:
+            self._mcp = lazy.mcp_middleware(options, self.store, self.env, self.secrets.add)
             self._builder.governing += (self._mcp,)
             for value in self._mcp.secrets():
                 self.secrets.add(value)
@@ -447,7 +448,7 @@ class Runtime:
             self._mcp.replace_servers(selected)
         elif any(server.approved or server.required for server in selected):
             options = msgspec.structs.replace(self.options, mcp=selected)
-            self._mcp = lazy.mcp_middleware(options, self.store, self.env)
+            self._mcp = lazy.mcp_middleware(options, self.store, self.env, self.secrets.add)
             self._builder.govern((*self._builder.governing, self._mcp))
         for value in self._mcp.secrets() if self._mcp is not None else ():
             self.secrets.add(value)

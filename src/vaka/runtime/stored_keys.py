@@ -108,8 +108,8 @@ class KeyRecord(msgspec.Struct, frozen=True):
 class StoredKeys(Mapping[str, str]):
     """Stored keys by the names of the variables whose place they take."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, command: str = "vaka login") -> None:
+        self.folder, self._command = folder, command
 
     def __getitem__(self, name: str) -> str:
         """Return a key. Raises ``KeyError``, and ``AuthenticationFailed`` when it cannot be read."""
@@ -128,7 +128,7 @@ class StoredKeys(Mapping[str, str]):
                 reason = str(error)
         raise AuthenticationFailed(
             f"{name} was stored in the system keyring, but cannot be read ({reason}); unlock the keyring, or run "
-            "`vaka login` again"
+            f"`{self._command}` again"
         )
 
     def __contains__(self, name: object) -> bool:
@@ -137,7 +137,7 @@ class StoredKeys(Mapping[str, str]):
     def __iter__(self) -> Iterator[str]:
         names: list[str] = []
         with suppress(OSError):
-            names = sorted(file.stem for file in self._folder.glob("*.json"))
+            names = sorted(file.stem for file in self.folder.glob("*.json"))
         return iter(names)
 
     def __len__(self) -> int:
@@ -191,7 +191,7 @@ class StoredKeys(Mapping[str, str]):
         return True
 
     def _file_of(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+        return self.folder / f"{name}.json"
 
     def _read_record(self, name: str) -> KeyRecord | None:
         if not name.isidentifier():
@@ -206,13 +206,12 @@ class StoredKeys(Mapping[str, str]):
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
         except msgspec.MsgspecError:
-            raise ConfigError(f"{file}: is damaged; run `vaka login` again") from None
+            raise ConfigError(f"{file}: is damaged; run `{self._command}` again") from None
 
     def _write_record(self, name: str, record: KeyRecord) -> None:
         file = self._file_of(name)
         try:
-            file.unlink(missing_ok=True)  # a file that is replaced keeps its mode, a new one is its owner's alone
-            replace_file(file, msgspec.json.encode(record))
+            replace_file(file, msgspec.json.encode(record), keep_mode=False)  # a new file is its owner's alone
         except OSError as error:
             raise ConfigError(f"{file}: cannot be written: {error.strerror or error}") from error
 

@@ -1,10 +1,12 @@
-"""``vaka mcp``: list the MCP servers in force, try them, and add or remove one."""
+"""``vaka mcp``: list the MCP servers in force, try them, log in at one, and add or remove one."""
 
 import asyncio
 import json
 import os
 import re
+import threading
 import time
+import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ import msgspec
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import (
     config_context,
+    has_terminal,
     load_flag_settings,
     load_servers,
     print_notes,
@@ -28,9 +31,11 @@ from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.core.types.message import replace_surrogates
 from vaka.mcp.client import McpConnection
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_part
+from vaka.mcp.logins import describe_login_needed, uses_login
 from vaka.mcp.stdio import process_starter
 from vaka.mcp.tools import select_tools
 from vaka.runtime.mcp_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
+from vaka.runtime.mcp_logins import StoredLogins, stored_logins_of
 from vaka.runtime.options import Options
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.sandboxed_programs import sandboxed_servers
@@ -61,7 +66,7 @@ _header_option = click.option(
 
 @click.group()
 def mcp() -> None:
-    """List the MCP servers in force, try them, and add or remove one.
+    """List the MCP servers in force, try them, log in at one, and add or remove one.
 
     Servers are defined in .mcp.json of the project, in ~/.claude.json, in .claude settings and by plugins.
     """
@@ -73,11 +78,12 @@ def mcp() -> None:
 def list_servers(as_json: bool, **flags: Any) -> None:
     """List the servers of all files, and why one is not started. Nothing is started; secrets are hidden."""
     found = _load(flags)
+    logins = stored_logins_of(os.environ)
     if as_json:
-        print_json([describe_server(server) for server in found.servers])
+        print_json([describe_server(server) | {"login": logins.state_of(server)} for server in found.servers])
     else:
         rows = [
-            (server.name, server.transport, server.origin, _target_of(server), _status_of(server))
+            (server.name, server.transport, server.origin, _target_of(server), _status_of(server, logins))
             for server in found.servers
         ]
         print_table(("NAME", "TRANSPORT", "ORIGIN", "COMMAND OR URL", "STATUS"), rows)
@@ -118,6 +124,11 @@ def try_servers(names: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     trials = run_loop(
         _try_servers([by_name[name] for name in dict.fromkeys(server.name for server in chosen)], settings)
     )
+    _print_trials(trials, as_json=as_json)
+
+
+def _print_trials(trials: "Sequence[ServerTrial]", *, as_json: bool = False) -> None:
+    """Print what came of the starts. Raises ``Quit`` if a server failed."""
     if as_json:
         print_json(trials)
     elif not trials:
@@ -155,7 +166,8 @@ async def _try_servers(servers: Sequence[McpServer], settings: Settings) -> list
         start = process_starter(scrub_environment(os.environ, world["command_env"]), world["cwd"])
         if "mcp" in world["sandboxed"]:
             start = sandboxed_servers(lambda: runtime.env.world, world["cwd"])
-        return await asyncio.gather(*(_try_server(McpConnection(server, start)) for server in servers))
+        logins = stored_logins_of(os.environ)
+        return await asyncio.gather(*(_try_server(McpConnection(server, start, logins=logins)) for server in servers))
 
 
 async def _try_server(connection: McpConnection) -> ServerTrial:
@@ -171,6 +183,60 @@ async def _try_server(connection: McpConnection) -> ServerTrial:
         protocol=status.protocol, server=status.software, tools=tuple(tool.name for tool in tools), seconds=seconds,
         notes=tuple(notes) if status.state == "ready" else (),
     )  # fmt: skip
+
+
+@mcp.command("login", epilog=options.format_examples("vaka mcp login docs", "vaka mcp login docs --no-browser"))
+@click.argument("name")
+@click.option("--no-browser", is_flag=True, help="Only print the address, do not open it.")
+@click.option(
+    "--timeout", "seconds", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="SECONDS",
+    help="How long you have to log in (300).",
+)  # fmt: skip
+@_file_options
+def log_in(name: str, no_browser: bool, seconds: float, **flags: Any) -> None:
+    """Log in at a remote server in a browser, store the login, and list the tools of the server.
+
+    The address to open is printed on stderr. The login is stored like the keys of vaka login: in the system keyring if
+    there is one, else in a file that only you can read. It is sent to the URL of this server only.
+    """
+    settings = load_flag_settings(flags)
+    server = _select_for_login(load_servers(settings).servers, name)
+    opens = not no_browser and has_terminal()
+
+    def show(address: str) -> None:
+        click.echo(f"open this address to log in at {as_printable(name)}:\n{as_printable(address)}", err=True)
+        if opens:
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+    async def log_in_and_try() -> list[ServerTrial]:
+        place = await lazy.log_in_at_server()(server, stored_logins_of(os.environ), show, seconds)
+        click.echo(f"the login at {as_printable(name)} is stored in {as_printable(place)}", err=True)
+        return await _try_servers([server], settings)
+
+    _print_trials(run_loop(log_in_and_try()))
+
+
+def _select_for_login(servers: Sequence[McpServer], name: str) -> McpServer:
+    """Return the server with the name. Raises ``InvalidInput`` if it may not be started, or takes no login."""
+    server = max(_select(servers, (name,)), key=lambda server: server.approved)
+    if not server.approved:
+        raise InvalidInput(f"the server {name!r} is not started: {server.refusal}")
+    if not uses_login(server):
+        why = "it is a process" if server.transport == "stdio" else "its entry has credentials"
+        raise InvalidInput(f"the server {name!r} takes no login: {why}")
+    return server
+
+
+@mcp.command("logout", epilog=options.format_examples("vaka mcp logout docs"))
+@click.argument("name")
+@_file_options
+def log_out(name: str, **flags: Any) -> None:
+    """Remove the stored login at a remote server."""
+    logins = stored_logins_of(os.environ)
+    urls = {server.url for server in _select(_load(flags).servers, (name,)) if server.url}
+    if not [url for url in urls if logins.remove(url)]:
+        raise NotFound(f"there is no stored login at {name!r}")
+    click.echo(f"the login at {as_printable(name)} is removed", err=True)
 
 
 class _AddCommand(click.Command):
@@ -336,8 +402,11 @@ def _target_of(server: McpServer) -> str:
     return str(shown.get("url") or " ".join((shown.get("command", ""), *shown.get("args", ()))))
 
 
-def _status_of(server: McpServer) -> str:
-    return "approved" if server.approved else f"not started: {server.refusal}"
+def _status_of(server: McpServer, logins: StoredLogins) -> str:
+    if not server.approved:
+        return f"not started: {server.refusal}"
+    login = logins.state_of(server)
+    return "approved" if not login else "logged in" if login == "stored" else describe_login_needed(server)
 
 
 def _mask_values(values: Mapping[str, str]) -> dict[str, str]:
