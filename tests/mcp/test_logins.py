@@ -130,6 +130,9 @@ def test_a_user_logs_in_once_uses_the_server_in_turns_and_logs_out(server: Login
     assert "approved" in command("list").stdout
     refused = json.loads(command("test", "--json").stdout)[0]
     assert (refused["state"], refused["reason"]) == ("failed", f"HTTP 401: {needed} (or set its header Authorization)")
+    older = json.dumps({"mcpServers": {"guarded": {"type": "sse", "url": url}}})
+    (again,) = json.loads(command("test", "--json", "--strict-mcp-config", "--mcp-config", older).stdout)
+    assert again["reason"] == refused["reason"]
     assert needed in command("list").stdout
     assert json.loads(command("list", "--json").stdout)[0]["login"] == "needed"
     with pytest.raises(vaka.TurnError, match=needed):
@@ -171,6 +174,12 @@ def test_tokens_are_refreshed_after_expiry_and_two_users_of_a_login_do_not_lose_
     assert server.refreshes == 2  # the second one used what the first one stored
     second = stored_login(server)
     assert second.refresh_token != first.refresh_token
+    astray = msgspec.structs.replace(second, expires_at=1.0, token_endpoint=f"{server.url}/gone")
+    stored_logins_of(os.environ).write(astray)
+    with pytest.raises(vaka.TurnError, match=r"the login cannot be refreshed: 127\.0\.0\.1: HTTP 404"):
+        asyncio.run(run_turn(f"{server.url}/mcp"))
+    assert stored_login(server) == astray
+    stored_logins_of(os.environ).write(second)
     server.valid.clear()  # the server forgets a token that has not expired
     asyncio.run(run_two())
     assert server.refreshes == 3
