@@ -154,7 +154,7 @@ def _make_login(server: McpServer, provider: OAuthClientProvider, token: OAuthTo
     context = provider.context
     client = context.client_info
     login = McpLogin(
-        url=server.url, access_token="", token_endpoint=_token_endpoint(provider),
+        url=server.url, access_token=token.access_token, token_endpoint=_token_endpoint(provider),
         resource=context.get_resource_url() if context.should_include_resource_param(context.protocol_version) else "",
         client_id=client.client_id if client else "", client_secret=(client.client_secret if client else "") or "",
         auth_method=(client.token_endpoint_auth_method if client else "") or "",
