@@ -1,5 +1,7 @@
 """A command changes nothing that decides what runs later and reads no credentials, also in a home folder."""
 
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,6 +113,16 @@ async def test_no_credential_file_of_a_home_folder_can_be_read(
     # /tmp is empty in the sandbox, so that only the workspace shows what is below it
     listed = await run(sandbox, f"grep -rl secret {tmp_path} 2>/dev/null", folder, ())
     assert listed == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+async def test_secrets_in_the_closed_home_of_another_user_keep_no_command_from_running(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="vaka-test-", dir="/home") as folder:  # the sandbox has a /tmp of its own
+        home = Path(folder)
+        plant(home, (".netrc",))
+        os.chown(home, 65534, 65534)
+        sandbox = Bubblewrap(secrets=secret_paths([home]))
+        assert await run(sandbox, f"echo ran; cat {home}/.netrc 2>/dev/null", tmp_path, ()) == "ran\n"
 
 
 def test_rules_protect_what_the_sandbox_protects() -> None:

@@ -307,9 +307,23 @@ def apply_late_steps(steps: list[MountStep]) -> None:
         try:
             _apply_late_step(step, null)
         except OSError as error:
+            if step.operation != "link" and _is_out_of_reach(step.path):
+                continue
             what = f"{step.path!r} is a link in a writable folder and" if step.operation == "link" else f"{step.path!r}"
             raise JobRefused(f"{what} cannot be protected: {error}") from error
     os.close(null)
+
+
+def _is_out_of_reach(path: str) -> bool:
+    """Whether a folder above a path cannot be searched here, as the home of a user whom the namespace does not map.
+
+    The command runs in the same namespace with fewer capabilities, so it cannot reach the path either.
+    """
+    try:
+        os.close(os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EACCES
+    return False
 
 
 def _apply_late_step(step: MountStep, null: int) -> None:
