@@ -27,9 +27,15 @@ FINE = {"result": {"content": [{"type": "text", "text": "fine"}]}}
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         version, software = params["protocolVersion"], {"name": "sloppy", "version": "1"}
-        return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": software}}
+        able: dict[str, Any] = {"tools": {}, "resources": {}}
+        return {"result": {"protocolVersion": version, "capabilities": able, "serverInfo": software}}
     if method == "tools/list":
         return {"result": {"tools": TOOLS, "nextCursor": "the same"}}
+    if method == "resources/list":
+        return {"result": {"resources": [{"uri": "file:///a", "name": "a"}], "nextCursor": "the same"}}
+    if method == "resources/templates/list":
+        name, following = ("second", {}) if "cursor" in params else ("first", {"nextCursor": "2"})
+        return {"result": {"resourceTemplates": [{"uriTemplate": "x://{a}", "name": name}], **following}}
     if method == "tools/call":
         found: dict[str, Any] = ANSWERS.get(params["name"], FINE)
         return found

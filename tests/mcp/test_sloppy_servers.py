@@ -1,5 +1,6 @@
 """A server that breaks the protocol loses the part that is broken, and nothing else."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -25,7 +26,8 @@ async def test_broken_tools_and_answers_of_a_server_do_not_cost_the_others() -> 
     async with runtime(store, mcp=mcp, allow=["mcp__s"]) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
     log = await read_log(store, "s")
-    assert {spec.name.removeprefix("mcp__s__") for spec in model.prompts[0].tools} == TEXTS.keys()
+    offered = {spec.name for spec in model.prompts[0].tools}
+    assert {name.removeprefix("mcp__s__") for name in offered if name.startswith("mcp__")} == TEXTS.keys()
     assert dict(zip(TEXTS, (result.text for result in results_by_call(log).values()), strict=True)) == TEXTS
     warnings = [event.data.message for event in log if isinstance(event.data, Logged)]
     begin = "the tool {!r} of the MCP server 's' is left out: "
@@ -35,3 +37,14 @@ async def test_broken_tools_and_answers_of_a_server_do_not_cost_the_others() -> 
         begin.format("twice") + "it is listed twice",
         begin.format("wrong_schema") + 'not a usable JSON Schema: "much" is not of type "number"',
     ]
+
+
+async def test_every_page_of_resources_and_templates_is_listed_once() -> None:
+    model, store = ScriptedModel(call("ListMcpResources", server="s"), say("Done.")), MemoryStore()
+    async with runtime(
+        store, mcp={"s": {"command": sys.executable, "args": [str(SERVER)]}}, allow=["ListMcpResources"]
+    ) as rt:
+        await (await rt.open(agent(model), id="s")).run("Go.")
+    (result,) = results_by_call(await read_log(store, "s")).values()
+    # The cursor of the first list is always the same, so it is followed once.
+    assert [item["name"] for item in json.loads(result.text)] == ["a", "a", "first", "second"]

@@ -18,7 +18,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import McpError, VakaError
@@ -48,6 +48,7 @@ _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 _LOST = ("Connection closed", "SSE stream")
 _current_call: ContextVar["CallHandlers | None"] = ContextVar("vaka_mcp_call", default=None)
 _R = TypeVar("_R")
+_Page = TypeVar("_Page", bound=types.PaginatedResult)
 
 
 class SessionRun:
@@ -231,17 +232,8 @@ class McpSession:
     async def list_tools(self) -> None:
         """Read the list of tools again."""
         self.stale = False
-        found: list[ListedTool] = []
-        cursor: str | None = None
-        seen: set[str | None] = {None}
         self._dispatcher.faults.clear()
-        while len(seen) < MAX_PAGES:
-            page = await self._guard(self._client.list_tools(params=types.PaginatedRequestParams(cursor=cursor)))
-            found += [_listed_tool(tool) for tool in page.tools]
-            cursor = page.next_cursor
-            if cursor in seen:
-                break
-            seen.add(cursor)
+        found = [_listed_tool(tool) async for page in self._pages(self._client.list_tools) for tool in page.tools]
         faults = self._dispatcher.faults
         kept = [tool for tool in found if tool.name not in faults]
         self.tools = (*kept, *(ListedTool(name=name, fault=fault) for name, fault in faults.items()))
@@ -260,19 +252,10 @@ class McpSession:
 
     async def list_resources(self) -> list[dict[str, Any]]:
         """Return the resources and the templates of resources."""
-        found: list[dict[str, Any]] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await self._guard(self._client.list_resources(params=types.PaginatedRequestParams(cursor=cursor)))
-            found += [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in page.resources]
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        found = [_dump(item) async for page in self._pages(self._client.list_resources) for item in page.resources]
         with suppress(McpError):  # a server need not have templates
-            templates = await self._guard(self._client.list_resource_templates())
-            found += [
-                item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in templates.resource_templates
-            ]
+            async for templates in self._pages(self._client.list_resource_templates):
+                found += [_dump(item) for item in templates.resource_templates]
         return found
 
     async def read_resource(self, uri: str, handlers: CallHandlers) -> dict[str, Any]:
@@ -284,15 +267,19 @@ class McpSession:
         return await self._request_rounds(request, handlers)
 
     async def list_prompts(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        return [_dump(item) async for page in self._pages(self._client.list_prompts) for item in page.prompts]
+
+    async def _pages(self, request: "Callable[..., Awaitable[_Page]]") -> AsyncGenerator[_Page]:
+        """Yield the pages of a list; a server that names a page for the second time has no more."""
         cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await self._guard(self._client.list_prompts(params=types.PaginatedRequestParams(cursor=cursor)))
-            found += [item.model_dump(by_alias=True, mode="json", exclude_none=True) for item in page.prompts]
+        seen: set[str | None] = {None}
+        while len(seen) < MAX_PAGES:
+            page = await self._guard(request(params=types.PaginatedRequestParams(cursor=cursor)))
+            yield page
             cursor = page.next_cursor
-            if cursor is None:
-                break
-        return found
+            if cursor in seen:
+                return
+            seen.add(cursor)
 
     async def get_prompt(self, name: str, arguments: dict[str, str], handlers: CallHandlers) -> dict[str, Any]:
         def request(responses: "types.InputResponses | None", state: str | None) -> types.GetPromptRequest:
@@ -430,6 +417,10 @@ async def _read_bounded(response: httpx2.Response) -> None:
             body[:] = b"a message that is too large"
             break
     setattr(response, "_content", bytes(body))  # noqa: B010  # what ``aread`` returns from now on
+
+
+def _dump(item: BaseModel) -> dict[str, Any]:
+    return item.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _listed_tool(tool: types.Tool) -> ListedTool:
