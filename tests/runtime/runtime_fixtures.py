@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -184,3 +185,10 @@ async def run_with_limits(model: Any, *tools: Any, **limits: Any) -> tuple[Any, 
     log = await read_log(store, "s")
     check_log(log)
     return response, log
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a file, with its folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path

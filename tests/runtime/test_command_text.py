@@ -6,27 +6,13 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime, write
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.message import ToolCall, UserMessage, text_of
 from vaka.core.types.tool import Allow, Ask, Deny
 from vaka.runtime.command_text import Arguments, split_body
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with an empty home folder."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "project/.git").mkdir(parents=True)
-    return tmp_path / "project"
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 async def use(folder: Path, model: Any, *prompts: str, trusted: bool = True, **options: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime, write
 from vaka.config.components import components_in_force
 from vaka.config.project_content import ProjectSource
 from vaka.config.settings import ConfigContext
@@ -40,20 +40,6 @@ async def look() -> str:
 async def pay() -> str:
     """Pay."""
     return "paid"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with an empty home folder."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "project/.git").mkdir(parents=True)
-    return tmp_path / "project"
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def write_component(path: Path, name: str, head: str = GUARD) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime, write
 from vaka.config.project_content import ProjectSource
 from vaka.errors import ConfigError
 from vaka.stores.memory import MemoryStore
@@ -40,18 +40,6 @@ def overlay(request: pytest.FixtureRequest, tmp_path: Path) -> Traversable:
     for name, text in FILES.items():
         write(tmp_path / "app" / name, text)
     return tmp_path / "app"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "project/.git").mkdir(parents=True)
-    return tmp_path / "project"
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
 
 
 async def run_in(folder: Path, overlay: Traversable, model: Any, prompt: str = "Go.", **more: Any) -> list[Any]:

@@ -10,26 +10,12 @@ from msgspec.json import encode
 
 import vaka
 from tests.opened_files import opened_files
-from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime, write
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.message import UserMessage, text_of
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with an empty home folder."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "project/.git").mkdir(parents=True)
-    return tmp_path / "project"
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def write_skill(folder: Path, name: str, body: str, head: str = "description: Reviews.") -> Path:
