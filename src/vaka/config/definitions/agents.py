@@ -8,7 +8,7 @@ from msgspec import Meta
 from vaka.config.definitions.context_layers import ContextLayer
 from vaka.config.definitions.generators import GeneratorDefinition, GeneratorSlot
 from vaka.config.definitions.references import Slot
-from vaka.config.definitions.tools import ScriptSource, ToolDefinition, ToolSlot
+from vaka.config.definitions.tools import ScriptDefinition, ToolDefinition, ToolSlot
 
 RuleDocument: TypeAlias = dict[str, Any]
 """A rule as it was written, with its name; the match engine knows what is in it."""
@@ -66,7 +66,7 @@ class LuaAgentDefinition(AgentDefinition, frozen=True, kw_only=True):
     type: ClassVar[str] = "lua"
 
     tools: Annotated[tuple[ToolSlot, ...], Meta(description="The tools that the script can call.")] = ()
-    script: ScriptSource
+    script: ScriptDefinition
 
 
 class AgentToolDefinition(ToolDefinition, frozen=True, kw_only=True):

@@ -113,7 +113,7 @@ class CompositeToolDefinition(ToolDefinition, frozen=True, kw_only=True):
     steps: Annotated[tuple[CompositeStep, ...], Meta(description="The calls.")] = ()
 
 
-class ScriptSource(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """A Luau script: its text, or the file it is in."""
 
     text: str = ""
@@ -131,4 +131,4 @@ class LuaToolDefinition(ToolDefinition, frozen=True, kw_only=True):
     params: Annotated[
         dict[str, Any] | None, Meta(description="JSON Schema of the arguments, or only its `properties`.")
     ] = None
-    script: ScriptSource
+    script: ScriptDefinition
