@@ -11,7 +11,7 @@ import vaka
 
 NAMES = [
     "Agent", "Allow", "Answer", "Ask", "Busy", "Cursor", "Deny", "Event", "Image", "Limits", "LuauAgent", "LuauTool",
-    "Middleware", "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt", "Reject", "Request",
+    "Middleware", "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt", "QuitTools", "Reject", "Request",
     "Response", "Runtime", "ScriptError", "ScriptLimits", "Session", "SubAgent", "SubAgents", "Suspended", "Text",
     "TokenStats", "ToolCall", "ToolContext", "ToolResult", "Turn", "TurnError", "TurnStream", "VakaError",
     "__version__", "run", "run_sync", "tool",

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaka.agents.quit_tools import QuitTools as QuitTools
     from vaka.agents.react import Agent as Agent
     from vaka.agents.subagents import SubAgent as SubAgent
     from vaka.agents.subagents import SubAgents as SubAgents
@@ -68,6 +69,7 @@ _NAMES = {
     "PermissionRequest": "vaka.runtime.options",
     "ProjectSource": "vaka.config.project_content",
     "Prompt": "vaka.core.ports.model",
+    "QuitTools": "vaka.agents.quit_tools",
     "Reject": "vaka.core.types.ending",
     "Request": "vaka.runtime.options",
     "Response": "vaka.runtime.options",
@@ -112,6 +114,7 @@ __all__ = [
     "PermissionRequest",
     "ProjectSource",
     "Prompt",
+    "QuitTools",
     "Reject",
     "Request",
     "Response",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
+from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent, Deps
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.messages.prompt import build_messages
@@ -185,6 +186,10 @@ class Session(Generic[Deps]):
         """Return the conversation as the model sees it."""
         opened = await reopen(self._runtime.store, self.id)
         return await restore_messages(self._runtime.store.blobs, build_messages(opened.window.events_at(()), ()))
+
+    async def is_finished(self) -> bool:
+        """Return whether the agent has called one of its ``QuitTools``; it then rejects input with code ``closed``."""
+        return is_finished(await reopen(self._runtime.store, self.id))
 
     async def last_turn(self) -> tuple[Event, ...]:
         """Return the events of the last turn; an empty tuple before the first one."""

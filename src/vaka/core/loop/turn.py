@@ -86,7 +86,7 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
     finally:
         await _write_input(turn, turn_input, value)
     if isinstance(value, Reject):
-        return Ending(kind="failed", code="blocked", message=value.reason, withdrawn=True)
+        return Ending(kind="failed", code=value.code, message=value.reason, withdrawn=True)
     if isinstance(value, Answer):
         answer = progress.MessageCompleted(
             message_id=MessageId(turn.env.ids.new_id("msg")), content=(Text(text=value.text),), model="", stop="end"

@@ -21,6 +21,8 @@ class Reject(msgspec.Struct, frozen=True):
     """Returned by ``before_agent``: rejects the input, which does not become part of the conversation."""
 
     reason: str
+    code: str = "blocked"
+    """The ``code`` of the error."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,115 @@
+"""Quit tools: after a successful call of one, the agent writes its final text and accepts no more input."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.session.context_window import ContextWindow
+from vaka.core.session.state import SessionState, agent_key
+from vaka.core.types.control import StateChanged
+from vaka.core.types.ending import Outcome, Reject
+from vaka.core.types.errors import Closed, InvalidInput
+from vaka.core.types.event import Body
+from vaka.core.types.ids import AgentPath
+from vaka.core.types.message import Content
+from vaka.core.types.progress import MessageCompleted, ToolCalled, ToolCompleted
+
+FINISHED_KEY = "$finished"
+"""The key of the session value that names the quit call of the root agent; ``finished_key`` returns that of a child."""
+_REFERENCE_KINDS = ("tool:", "agent:")
+
+
+class FoldedLog(Protocol):
+    """The log of a session, or what ``reopen`` has read of one."""
+
+    @property
+    def state(self) -> SessionState: ...
+    @property
+    def window(self) -> ContextWindow: ...
+
+
+class QuitTools(Middleware):
+    """Finishes the agent after a turn in which one of the tools has succeeded.
+
+    The tool runs like any other and the model still writes its final text. A call that failed, or was refused,
+    finishes nothing. ``names`` may be references such as ``tool:goodbye``. A finished agent rejects its next input
+    with ``agent: closed``; a rewind to before the call takes that back, and a fork inherits it.
+    """
+
+    inherited: tuple[str, ...] = ()
+    admits_steering: bool = True
+
+    def __init__(self, *names: str) -> None:
+        self.names = frozenset(_tool_name(name) for name in names)
+
+    async def before_agent(self, turn: Turn, content: Content) -> Content | Reject:
+        if not is_finished(turn.log, turn.path):
+            return content
+        reason = (
+            f"agent: closed; the agent {turn.agent!r} has finished and accepts no more input; "
+            f"start a new session, or rewind this one"
+        )
+        return Reject(reason, code=Closed.code)
+
+    async def after_step(self, turn: Turn) -> str:
+        self._record_quit(turn)
+        return ""
+
+    async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
+        self._record_quit(turn)  # a limit ends a turn without ``after_step``
+        return outcome
+
+    def _record_quit(self, turn: Turn) -> None:
+        if not self.names.intersection(turn.admitted_calls):
+            return
+        bodies = list(_bodies_of_step(turn))
+        completed = {body.result.call for body in bodies if isinstance(body, ToolCompleted)}
+        key = finished_key(turn.log, turn.path)
+        for body in bodies:
+            if (
+                isinstance(body, ToolCalled)
+                and body.call.name in self.names
+                and body.call.id in completed
+                and turn.get_state(key) is None
+            ):
+                value = {"turn": turn.id, "path": agent_key(turn.path), "tool": body.call.name}
+                turn.log.defer(turn.scope, StateChanged(key=key, value=value))
+
+
+def finished_key(log: FoldedLog, path: AgentPath) -> str:
+    """Return the key of the value that says that the conversation of the agent at ``path`` is finished."""
+    return f"$agent/{agent_key(log.window.conversation_start(path))}/:{FINISHED_KEY}" if path else FINISHED_KEY
+
+
+def is_finished(log: FoldedLog, path: AgentPath = ()) -> bool:
+    """Return whether the agent at ``path`` has called a quit tool, and the turn or run of that call has ended."""
+    value = log.state.values.get(finished_key(log, path))
+    if value is None:
+        return False
+    running = log.state.turn
+    if running is None or running.id != value["turn"]:
+        return True
+    lane = log.state.lanes.get(value["path"])
+    return bool(value["path"]) and (lane is None or lane.done is not None)
+
+
+def _bodies_of_step(turn: Turn) -> Iterator[Body]:
+    """Yield what the agent did in the current step, deferred events included."""
+    for scope, body in turn.log.deferred:
+        if scope == turn.scope:
+            yield body
+    for event in reversed(turn.log.window.events):
+        if event.path == turn.path and event.turn == turn.id:
+            if type(event.data) is MessageCompleted:
+                return
+            if event.step == turn.scope.step:
+                yield event.data
+
+
+def _tool_name(reference: str) -> str:
+    kind = next((kind for kind in _REFERENCE_KINDS if reference.startswith(kind)), "")
+    name = reference.removeprefix(kind).strip()
+    if not name:
+        raise InvalidInput(f"a quit tool needs a name, not {reference!r}")
+    return name
