@@ -7,8 +7,9 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.agent import BindableTool
 from vaka.core.ports.model import Model
-from vaka.core.ports.tool import BindableTool, Tool
+from vaka.core.ports.tool import Tool
 from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.limits import Limits
 from vaka.core.types.tool import ToolChoice

@@ -22,7 +22,8 @@ from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.stdout import reserve_stdout
 from vaka.config.settings import Settings, trust_root_of
-from vaka.core.ports.tool import BindableTool, Tool
+from vaka.core.ports.agent import AgentKind, BindableTool
+from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, ScriptError
 from vaka.core.types.tool import ToolSpec
 from vaka.models.options import read_options
@@ -98,8 +99,8 @@ def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
     tools = load_tools(flags["tools"], settings, untrusted=untrusted)
     agent = load_agent(flags["agent"], tools, settings, _read_text_flag(flags, "instructions"), untrusted=untrusted)
     _apply_system_prompt(agent, flags)
-    script = hasattr(agent, "bind")  # an agent that is a script may need no model
-    if agent.model is None and not script and not settings["model"] and not flags.get("resume"):
+    needs_model = not isinstance(agent, AgentKind) or agent.needs_model
+    if agent.model is None and needs_model and not settings["model"] and not flags.get("resume"):
         raise MissingModel(missing_model_message())
     return agent
 

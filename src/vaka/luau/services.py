@@ -6,9 +6,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.ports.agent import AgentServices, ToolArgumentParser
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import KeyValueStore
@@ -17,7 +18,6 @@ from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded
-from vaka.core.types.tool import InvalidArguments, ParsedArguments
 from vaka.luau.program import Program
 from vaka.luau.protocol import HostFunction, Script, pack, unpack
 from vaka.luau.vm import PrintLine, VmRunner
@@ -174,10 +174,6 @@ class ScriptEngine:
         await self._trusted_runner.close()
 
 
-ToolArgumentParser: TypeAlias = Callable[["str | dict[str, Any]"], "ParsedArguments | InvalidArguments"]
-"""Parses the arguments of a tool call."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptServices:
     """The services of the runtime that scripts use."""
@@ -221,6 +217,27 @@ class ScriptServices:
             return self.find_agent(name, config)
 
         return replace(self, find_model=find_own_model, find_agent=find_agent, transformers={})
+
+
+class SharedScripts:
+    """What all scripts of one runtime share: the engine and the cache."""
+
+    def __init__(self) -> None:
+        self.engine, self.cache = ScriptEngine(), MemoryCache()
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+
+def make_script_services(services: AgentServices) -> ScriptServices:
+    """Return the services of scripts, made of those of their agent."""
+    scripts = services.share(SharedScripts)
+    return ScriptServices(
+        runner=scripts.engine, cache=scripts.cache, find_model=services.find_model, find_agent=services.find_agent,
+        network=services.network, values=services.values, env=services.env, user=services.user,
+        argument_parser=services.argument_parser, find_schema_problem=services.find_schema_problem,
+        builtin_transformers=services.builtin_transformers, transformers=services.transformers,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

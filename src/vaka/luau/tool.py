@@ -12,6 +12,7 @@ import msgspec
 from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.loop.children.subagent import open_script_journal, record_script_end
 from vaka.core.loop.context import Turn
+from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.store import session_values_prefix
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError
@@ -23,7 +24,7 @@ from vaka.luau.host import surface_functions
 from vaka.luau.packages.install import package_finder, package_of
 from vaka.luau.program import BytecodeCache, Program, ScriptLimits, build_program, read_source
 from vaka.luau.scheduler import drive, size_of
-from vaka.luau.services import ScriptIo, ScriptServices
+from vaka.luau.services import ScriptIo, ScriptServices, make_script_services
 from vaka.luau.session_host import build_host_services
 
 _LEADING_COMMENT = re.compile(r"\A(?:\s*--!\w+[^\n]*\n)*((?:\s*--(?!\[\[|!)[^\n]*\n)+)")
@@ -140,9 +141,9 @@ class LuauTool:
             effect=effect or header.effect or "resume",
         )  # fmt: skip
 
-    def bind(self, services: ScriptServices) -> "BoundLuauTool":
+    def bind(self, services: AgentServices) -> "BoundLuauTool":
         """Return the tool connected to the runtime's services."""
-        return BoundLuauTool(self, services)
+        return BoundLuauTool(self, make_script_services(services))
 
     def __repr__(self) -> str:
         return f"LuauTool({self.name!r})"

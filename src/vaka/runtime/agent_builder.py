@@ -1,7 +1,7 @@
 """Build recipes from agents: look up models and tools by name, wrap functions and child agents as tools."""
 
 import copy
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -16,10 +16,10 @@ from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
 from vaka.core.loop.dmail import DMailDelivery
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.prompt_parts import ModelSettings
+from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool
 from vaka.core.ports.model import Model
-from vaka.core.ports.tool import BindableTool, Tool, ToolContext
+from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.control import InputAdded
-from vaka.core.types.ending import Ending
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Content, ToolResult, as_content
@@ -29,8 +29,7 @@ from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
 
 if TYPE_CHECKING:
-    from vaka.luau.services import ScriptServices
-    from vaka.runtime.scripts import ScriptHost
+    from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.structured_output import OutputSchema
 
 TOOL_WHITELIST = "tool_whitelist"
@@ -44,11 +43,11 @@ class AgentBuilder:
     """Builds the recipes of agents and caches them."""
 
     def __init__(
-        self, default: "Model | str | None" = None, scripts: "Callable[[], ScriptHost] | None" = None,
+        self, default: "Model | str | None" = None, services: "Callable[[], ServiceHost] | None" = None,
         models: ModelRegistry | None = None, *, cache: bool | None = None,
     ) -> None:  # fmt: skip
         """Create a builder with a default model or a registry; ``cache`` is the default of that model option."""
-        self._models, self._scripts = models or ModelRegistry(ModelConfig(default=default)), scripts
+        self._models, self._services = models or ModelRegistry(ModelConfig(default=default)), services
         self._default_options: dict[str, Any] = {} if cache is None else {"cache": cache}
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
         self.governing: tuple[Middleware, ...] = ()
@@ -110,9 +109,9 @@ class AgentBuilder:
 
     def _make_recipe(self, agent: Agent, parent: Model | None, allowed: frozenset[str] | None = None) -> Recipe:
         """Make a recipe; ``allowed`` are the tools that the agent and its children may use, ``None`` for all."""
-        bind: Callable[[ScriptServices], Callable[[Turn], Awaitable[Ending]]] | None = getattr(agent, "bind", None)
+        kind: AgentKind[Turn] | None = agent if isinstance(agent, AgentKind) else None
         model = self._choose_model(agent, parent)
-        if model is None and bind is not None:
+        if model is None and kind is not None and not kind.needs_model:
             refusal = f"agent {agent.name!r} has no model; set one for the agent, or name one in the call"
             model = UnavailableModel("", ModelRefused(refusal))
         if model is None:
@@ -131,7 +130,7 @@ class AgentBuilder:
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
         )  # fmt: skip
         recipe.check_output = schema.describe_errors if schema is not None else None
-        recipe.run_override = bind(self._make_services(agent, model, allowed)) if bind is not None else None
+        recipe.run_override = kind.bind(self._make_services(agent, model, allowed)) if kind is not None else None
         _check_tool_choice(agent, recipe)
         if allowed is not None:
             recipe.allowed = allowed
@@ -168,9 +167,9 @@ class AgentBuilder:
             return self._models.choose(subagent=agent.name, fallback=self._models.default or parent)
         return self._models.default or parent
 
-    def _make_services(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> "ScriptServices":
-        if self._scripts is None:
-            raise ConfigError(f"agent {agent.name!r} uses scripts, but this runtime has no script host")
+    def _make_services(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> AgentServices:
+        if self._services is None:
+            raise ConfigError(f"agent {agent.name!r} needs the services of a runtime, and this builder has none")
         known: dict[str, Agent | AgentTool] = {
             tool_like.name: tool_like for tool_like in agent.tools if isinstance(tool_like, Agent | AgentTool)
         }
@@ -190,7 +189,7 @@ class AgentBuilder:
         def find_model(name: str) -> Model:
             return model if name in ("default", model.name) else self._models.find(name)
 
-        return self._scripts().make_services(find_model, find_agent)
+        return lazy.hosted_services()(self._services(), find_model, find_agent)
 
     def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model, allowed: frozenset[str] | None) -> Tool:
         if isinstance(tool_like, str):
@@ -202,10 +201,10 @@ class AgentBuilder:
         if not hasattr(tool_like, "bind"):
             function: Any = tool_like
             return vaka.tools.as_tool(function)
-        script = cast("BindableTool", tool_like)
-        if self._scripts is None:
-            return _SpecOnlyTool(script.spec)
-        return script.bind(self._make_services(agent, model, allowed))
+        bindable = cast("BindableTool", tool_like)
+        if self._services is None:
+            return _SpecOnlyTool(bindable.spec)
+        return bindable.bind(self._make_services(agent, model, allowed))
 
     def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> Tool:
         def build_recipe() -> Recipe:
@@ -252,7 +251,7 @@ def _check_tool_choice(agent: Agent, recipe: Recipe) -> None:
 
 
 class _SpecOnlyTool:
-    """A script tool in a builder without a script host: it has a spec but cannot be called."""
+    """A bindable tool in a builder without services: it has a spec but cannot be called."""
 
     def __init__(self, spec: ToolSpec) -> None:
         self.spec = spec

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
+    from vaka.core.ports.transformer import TransformerFactory
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from vaka.models.text_calls.model import TextCalls
     from vaka.models.transport.client import Account, ConnectionPool
     from vaka.models.wrappers.pool import ModelPool, SelectedModel
+    from vaka.net.connector import Connector
     from vaka.runtime.agent_builder import AgentBuilder
+    from vaka.runtime.agent_services import HostedServices, ServiceHost
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.hook_sources import ComponentUse
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
     from vaka.runtime.model_registry import ModelRegistry
     from vaka.runtime.options import ApprovalAnswer, Options
     from vaka.runtime.project_tools import ProjectTools
-    from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
@@ -374,10 +376,29 @@ def world_factory() -> "type[WorldFactory]":
     return WorldFactory
 
 
-def script_host() -> "type[ScriptHost]":
-    from vaka.runtime.scripts import ScriptHost
+def service_host() -> "type[ServiceHost]":
+    from vaka.runtime.agent_services import ServiceHost
 
-    return ScriptHost
+    return ServiceHost
+
+
+def hosted_services() -> "type[HostedServices]":
+    from vaka.runtime.agent_services import HostedServices
+
+    return HostedServices
+
+
+def network_connector(trusted_hosts: tuple[str, ...]) -> "Connector":
+    from vaka.net.connector import Connector
+    from vaka.net.rules import NetworkRules
+
+    return Connector(NetworkRules(trusted=trusted_hosts))
+
+
+def builtin_transformers() -> "Mapping[str, TransformerFactory]":
+    from vaka.transformers import builtin_transformers
+
+    return builtin_transformers()
 
 
 def output_schema(output: Any) -> "OutputSchema":

@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from vaka.mcp.client import McpStatus
     from vaka.mcp.definition import McpServer
     from vaka.policy.decision import Mode
+    from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
     from vaka.runtime.project_tools import ProjectTools
-    from vaka.runtime.scripts import ScriptHost
     from vaka.runtime.tool_world import WorldFactory
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
@@ -175,12 +175,12 @@ class Runtime:
         )  # fmt: skip
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.ask_mode)
         self.secrets = Secrets(options.secrets, finders=lazy.secret_finders() if options.redact_patterns else ())
-        self._script_host: ScriptHost | None = None
+        self._service_host: ServiceHost | None = None
         self._world_factory: WorldFactory | None = None
         self.env.make_world = self._create_world
         self.models = ModelRegistry(options.build_model_config(), self.secrets, self.env.clock)
         self._builder = AgentBuilder(
-            scripts=self._get_script_host, models=self.models, cache=options.default_enable_cache
+            services=self._get_service_host, models=self.models, cache=options.default_enable_cache
         )
         self._hooks: HookEngine | None = None
         content: tuple[Middleware, ...] = ()
@@ -390,8 +390,8 @@ class Runtime:
         await self.env.end_commands()
         if self._world_factory is not None:
             await self._world_factory.close()
-        if self._script_host is not None:
-            await self._script_host.close()
+        if self._service_host is not None:
+            await self._service_host.close()
         await self.models.close()
         await self.hub.close()
         for store in self._owned_stores:
@@ -477,7 +477,7 @@ class Runtime:
             raise InvalidInput("this runtime has no files to restore; set Options(files=…) or Options(cwd=…)")
         return files
 
-    def _get_script_host(self) -> "ScriptHost":
-        if self._script_host is None:
-            self._script_host = lazy.script_host()(self.options, self.store)
-        return self._script_host
+    def _get_service_host(self) -> "ServiceHost":
+        if self._service_host is None:
+            self._service_host = lazy.service_host()(self.options, self.store)
+        return self._service_host

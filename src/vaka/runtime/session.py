@@ -10,6 +10,7 @@ from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent, Deps
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.messages.prompt import build_messages
+from vaka.core.ports.agent import AgentKind
 from vaka.core.session.fanout import Follower
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import (
@@ -217,13 +218,14 @@ class Session(Generic[Deps]):
     async def close(self, reason: str = "") -> None:
         """Close the session; the next input opens it again. Raises ``Busy`` while a turn runs.
 
-        An agent that is a script gets one last turn, in which ``recv`` returns nil and ``on_close`` is called.
+        An agent of a kind gets one last turn with no input: in that of a script ``recv`` returns nil and ``on_close``
+        is called.
         Commands in the background are ended.
         """
         info = await self._runtime.store.sessions.find(self.id)
         if info is not None and (info.turn or info.inputs):
             raise Busy(f"session {self.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
-        if hasattr(self.agent, "bind") and info is not None:
+        if isinstance(self.agent, AgentKind) and info is not None:
             await self._notify_close()
         await self._drivers.write(self.id, SessionClosed(reason=reason))
         await self._drivers.leave_session(self.id, reason or "other")

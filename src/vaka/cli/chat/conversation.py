@@ -32,6 +32,7 @@ from vaka.cli.render import as_printable
 from vaka.cli.strings import translate
 from vaka.cli.turn.approval_prompt import DecisionPrompter
 from vaka.cli.turn.attachments import read_attachments
+from vaka.core.ports.agent import AgentKind
 from vaka.core.ports.files import Files
 from vaka.core.ports.store import PendingDecision, SessionInfo
 from vaka.core.types.control import ApprovalRequested, QuestionAsked, key_of
@@ -226,7 +227,7 @@ class Chat:
         """Make tool calls that the user typed, in a turn of their own: under the rules, in the sandbox, in the log."""
         names = {tool_name_of(tool) for tool in self.session.agent.tools}
         missing = next((call["name"] for call in calls if call["name"] not in names), None)
-        if missing is not None or hasattr(self.session.agent, "bind"):
+        if missing is not None or isinstance(self.session.agent, AgentKind):
             raise InvalidInput(f"the agent {self.session.agent.name!r} has no tool {missing or calls[0]['name']}")
         key = self.runtime.env.ids.new_id("inp")
         self._typed_inputs.add(key)

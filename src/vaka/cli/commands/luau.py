@@ -24,13 +24,14 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text
 from vaka.luau.packages.install import package_of
 from vaka.luau.program import ScriptLimits
+from vaka.luau.services import make_script_services
 from vaka.luau.standalone import ProfilingRunner, ScriptProfile, StandaloneScript, load_program
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
+from vaka.runtime.agent_services import HostedServices, ServiceHost
 from vaka.runtime.lazy import open_store
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import ModeContext, Options
-from vaka.runtime.scripts import ScriptHost
 
 _EXAMPLES = options.format_examples(
     "vaka luau hello.luau",
@@ -143,11 +144,11 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
         runner = ProfilingRunner(profile)
         stack.push_async_callback(runner.close)
         mode = ModeContext(cli={"user": current_user()})
-        scripts = ScriptHost(Options(network=network, script_env=env, mode=mode), open_store("memory:"))
+        host = ServiceHost(Options(network=network, script_env=env, mode=mode), open_store("memory:"))
         models = ModelRegistry(Options(**model_options(settings)).build_model_config())
         stack.push_async_callback(models.close)
         find_model = _model_finder(models, settings["model"], trusted=trusted)
-        services = scripts.make_services(find_model, lambda name, config: None)
+        services = make_script_services(HostedServices(host, find_model, lambda name, config: None))
         output = _ScriptOutput(flags["mode"], verbose=flags["verbose"])
         script = StandaloneScript(
             program=program, services=replace(services, runner=runner), name=file.stem, model=settings["model"] or "",

@@ -28,7 +28,7 @@ from vaka.runtime.options import Options
 from vaka.tools.schema.openai_strict import strict_schema
 
 if TYPE_CHECKING:
-    from vaka.runtime.scripts import ScriptHost
+    from vaka.runtime.agent_services import ServiceHost
 
 _EXIT_CODES = {"denied": APPROVAL, "expired": APPROVAL, "unknown_tool": USAGE, "invalid_arguments": USAGE}
 _NO_TOOLS = "no tools; give --tools FILE.py, or --agent FILE.py"
@@ -155,10 +155,10 @@ def _load_agent(flags: dict[str, Any], settings: Settings) -> Agent:
 def tool_specs_of(agent: Agent) -> list[ToolSpec]:
     """Return what models see of the tools of an agent."""
 
-    def make_script_host() -> "ScriptHost":  # for the specs of scripts; none is run
-        return lazy.script_host()(Options(), lazy.open_store("memory:"))
+    def make_service_host() -> "ServiceHost":  # for the specs of scripts; none is run
+        return lazy.service_host()(Options(), lazy.open_store("memory:"))
 
-    recipe = AgentBuilder(GivenCalls(), make_script_host).build_recipe(agent)
+    recipe = AgentBuilder(GivenCalls(), make_service_host).build_recipe(agent)
     return [tool.spec for tool in recipe.tools.values()]
 
 

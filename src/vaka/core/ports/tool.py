@@ -198,12 +198,3 @@ class Tool(Protocol):
     ) -> "ToolResult | Part | Sequence[Part] | JSON":
         """Run the tool. The model reads a string as it is, other data as JSON."""
         ...
-
-
-class BindableTool(Protocol):
-    """A tool that needs services of the runtime before it can be called."""
-
-    @property
-    def spec(self) -> ToolSpec: ...
-
-    def bind(self, services: Any, /) -> Tool: ...

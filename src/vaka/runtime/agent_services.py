@@ -1,0 +1,109 @@
+"""What the kinds of agents and of tools get from a runtime. Imported on first use."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from vaka.core.ports.agent import SharedService, ToolArgumentParser
+from vaka.core.ports.model import Model
+from vaka.core.ports.net import Network
+from vaka.core.ports.store import KeyValueStore, Store
+from vaka.core.ports.tool import Tool
+from vaka.core.ports.transformer import TransformerFactory
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import JSON
+from vaka.runtime import lazy
+from vaka.runtime.options import Options
+from vaka.tools.arguments import ArgumentReader
+from vaka.tools.schema.json_types import is_object
+from vaka.tools.validate import Validator
+
+S = TypeVar("S", bound=SharedService)
+
+
+class ServiceHost:
+    """The services of one runtime, each created on first use and closed with the runtime."""
+
+    def __init__(self, options: Options, store: Store) -> None:
+        self.values = store.values
+        self.env, self.transformers = dict(options.script_env), dict(options.transformers)
+        self.user = str(options.mode.cli.get("user", "")) if options.mode is not None else ""
+        self._network, self._trusted_hosts = options.network, options.trusted_hosts
+        self._shared: dict[Callable[[], Any], Any] = {}
+        self._owned: list[SharedService] = []
+
+    @property
+    def network(self) -> Network:
+        """The network of the options; default: one for public addresses and trusted hosts only."""
+        if self._network is None:
+            connector = lazy.network_connector(self._trusted_hosts)
+            self._network = connector
+            self._owned.append(connector)
+        return self._network
+
+    @cached_property
+    def builtin_transformers(self) -> Mapping[str, TransformerFactory]:
+        return lazy.builtin_transformers()
+
+    def share(self, make: Callable[[], S]) -> S:
+        """Return the object that ``make`` creates, one for all agents and tools of the runtime."""
+        found: S | None = self._shared.get(make)
+        if found is None:
+            found = self._shared[make] = make()
+            self._owned.append(found)
+        return found
+
+    async def close(self) -> None:
+        while self._owned:
+            await self._owned.pop().close()
+
+
+class HostedServices:
+    """The services of one agent; implements ``AgentServices``."""
+
+    def __init__(
+        self, host: ServiceHost, find_model: Callable[[str], Model], find_agent: Callable[[str, JSON], Tool | None]
+    ) -> None:
+        self._host, self._find_model, self._find_agent = host, find_model, find_agent
+
+    @property
+    def network(self) -> Network:
+        return self._host.network
+
+    @property
+    def values(self) -> KeyValueStore:
+        return self._host.values
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return self._host.env
+
+    @property
+    def user(self) -> str:
+        return self._host.user
+
+    @property
+    def builtin_transformers(self) -> Mapping[str, TransformerFactory]:
+        return self._host.builtin_transformers
+
+    @property
+    def transformers(self) -> Mapping[str, TransformerFactory]:
+        return self._host.transformers
+
+    def find_model(self, name: str) -> Model:
+        return self._find_model(name)
+
+    def find_agent(self, name: str, config: JSON = None) -> Tool | None:
+        return self._find_agent(name, config)
+
+    def argument_parser(self, schema: dict[str, Any]) -> ToolArgumentParser:
+        return ArgumentReader(schema).read
+
+    def find_schema_problem(self, schema: JSON, value: JSON) -> str:
+        """Return why a value does not fit. Raises ``InvalidInput`` for a schema that is not an object."""
+        if not is_object(schema):
+            raise InvalidInput(f"a JSON Schema must be a table, not {schema!r}")
+        return "; ".join(Validator(schema).find_faults(value))
+
+    def share(self, make: Callable[[], S]) -> S:
+        return self._host.share(make)
