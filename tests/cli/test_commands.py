@@ -252,7 +252,8 @@ def test_names_of_sessions_approvals_models_and_agents_are_completed(shell: Shel
     assert completions(shell, "approvals", "answer") == []
     assert completions(shell, "run", "--model", begun="anthropic/claude-sonnet-5")[0].startswith("anthropic/claude-")
     assert completions(shell, "models", "test", begun="loc") == ["local"]
-    assert completions(shell, "run", "--agent", begun="pa") == ["payer", "pa"]
+    shell.write_file(".claude/agents/painter.md", "---\ndescription: Paints.\n---\nYou paint.")
+    assert completions(shell, "run", "--agent", begun="pa") == ["painter", "pa"]
     assert completions(shell, "sessions", "list", "--agent") == ["payer"]
 
 

@@ -237,7 +237,7 @@ def test_instructions_come_as_text_or_from_a_file(shell: Shell) -> None:
 
 def test_tools_come_from_files(shell: Shell) -> None:
     model = shell.write_script(*ADD, name="add.jsonl")
-    done = shell.vaka("run", "Add.", "--tools", "agent.py", "--model", model, "--agent", "adder", "--output", "json")
+    done = shell.vaka("run", "Add.", "--tools", "agent.py", "--model", model, "--output", "json")
     assert (done.json["text"], done.json["tool_calls"][0]["status"]) == ("It is 3.", "completed")
     denied = shell.vaka("run", "Add.", "--tools", "agent.py", "--model", model, "--deny", "add", "--output", "json")
     assert (denied.code, denied.json["tool_calls"][0]["status"]) == (5, "failed")

@@ -23,22 +23,25 @@ def base_prompt() -> str:
     return Path(__file__).with_name("coding_prompt.md").read_text("utf-8").strip()
 
 
-def coding_instructions(folder: Path, *, base: str | None = None, instructions: str = "") -> Callable[[Turn], str]:
+def coding_instructions(
+    folder: Path, *, base: "str | Callable[[], str] | None" = None, instructions: str = ""
+) -> Callable[[Turn], str]:
     """Return instructions for an agent that works in a folder.
 
     Args:
         folder: The folder that the environment describes.
-        base: Replaces the fixed part.
+        base: Replaces the fixed part; a function returns it for each turn.
         instructions: Text after the environment.
     """
-    fixed = base_prompt() if base is None else base.strip()
+    fixed = base_prompt() if base is None else base
 
     def make_instructions(turn: Turn) -> str:
         environment = turn.get_state(ENVIRONMENT_KEY)
         if not isinstance(environment, str):
             environment = describe_environment(folder, datetime.fromtimestamp(turn.env.clock.time(), UTC))
             turn.log.defer(turn.scope, StateChanged(key=ENVIRONMENT_KEY, value=environment))
-        return "\n\n".join(part for part in (fixed, environment, instructions.strip()) if part)
+        text = fixed.strip() if isinstance(fixed, str) else fixed().strip()
+        return "\n\n".join(part for part in (text, environment, instructions.strip()) if part)
 
     return make_instructions
 

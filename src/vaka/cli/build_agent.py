@@ -38,6 +38,8 @@ LIMIT_SETTINGS = {
 }  # fmt: skip
 """Settings, and the fields of an agent's limits that they set."""
 
+DEFAULT_AGENT = "assistant"
+"""The agent of a command that names none."""
 SCRIPT_SUFFIX = ".luau"
 LOCAL_MODEL = "local"
 """The model on this machine: too small to choose between many tools, so it gets only tools that are named."""
@@ -83,12 +85,16 @@ def load_agent(
     untrusted: bool = False,
 ) -> Agent:  # fmt: skip
     """Return the agent of a name, ``FILE.py[:OBJECT]`` or ``FILE.luau``, with the tools and limits of the flags."""
-    agent = copy.copy(_resolve_agent(text or "assistant", _trust_of_scripts(settings, untrusted=untrusted)))
+    text = text if text != DEFAULT_AGENT else None
+    agent = copy.copy(_resolve_agent(text, settings, _trust_of_scripts(settings, untrusted=untrusted)))
     limits = {LIMIT_SETTINGS[name]: settings[name] for name in LIMIT_SETTINGS if settings[name] is not None}
     flag = settings.values["model"]
     agent.model = flag.value if flag.layer == "flag" else agent.model
     agent.instructions = agent.instructions if instructions is None else instructions
-    agent.tools = (*_select_builtin_tools(text or "", tools, agent, settings), *agent.tools, *tools)
+    added = (*_select_builtin_tools(text, tools, agent, settings), *tools)
+    agent.tools = (*added[: len(added) - len(tools)], *agent.tools, *tools)
+    if (limit_tools := getattr(agent, "limit_tools", None)) is not None:
+        limit_tools(added)
     agent.limits = msgspec.structs.replace(agent.limits, **limits)
     return agent
 
@@ -108,13 +114,18 @@ def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
 def _apply_system_prompt(agent: Agent, flags: Mapping[str, Any]) -> None:
     """Give the coding agent its base prompt, and any agent the prompts of the flags."""
     replaced, appended = _read_text_flag(flags, "system_prompt"), _read_text_flag(flags, "append_system_prompt") or ""
-    own, text = agent.instructions, flags["agent"] or ""
     if flags["no_base_prompt"] and replaced is not None:
         raise UsageError("--no-base-prompt and --system-prompt both replace the base prompt; leave one of them out")
-    is_file = ".py" in text or text.endswith(SCRIPT_SUFFIX)
-    if isinstance(own, str) and not is_file and not flags["no_base_prompt"] and _has_builtin_tools(agent):
+    own, is_default = agent.instructions, flags["agent"] in (None, DEFAULT_AGENT)
+    read_prompt: Callable[[], str] | None = getattr(agent, "read_prompt", None)  # of an agent of .claude/agents
+    if read_prompt is not None and flags["no_base_prompt"]:
+        replaced = read_prompt()
+    if isinstance(own, str) and not flags["no_base_prompt"] and (
+        read_prompt is not None or (is_default and _has_builtin_tools(agent))
+    ):  # fmt: skip
         added = "\n\n".join(part for part in (own, appended) if part)
-        agent.instructions = coding_instructions(Path.cwd(), base=replaced, instructions=added)
+        base = read_prompt if replaced is None else replaced
+        agent.instructions = coding_instructions(Path.cwd(), base=base, instructions=added)
     elif replaced is not None:
         agent.instructions = "\n\n".join(part for part in (replaced, appended) if part)
     elif appended and isinstance(own, str):
@@ -138,13 +149,14 @@ def _read_text_flag(flags: Mapping[str, Any], name: str) -> str | None:
         raise UsageError(f"--{name.replace('_', '-')} {text}: {error}") from error
 
 
-def _select_builtin_tools(text: str, tools: Sequence[ToolLike], agent: Agent, settings: Settings) -> tuple[str, ...]:
-    """Return the built-in tools of the agent: the named ones; by default all, if no file brings tools of its own."""
+def _select_builtin_tools(
+    text: str | None, tools: Sequence[ToolLike], agent: Agent, settings: Settings
+) -> tuple[str, ...]:
+    """Return the built-in tools to add to the agent: the named ones; by default all, if it is the default agent."""
     setting = settings.values["builtin_tools"]
     if setting.layer == "default":
         model = str(agent.model or settings["model"])
-        own = tools or ".py" in text or text.endswith(SCRIPT_SUFFIX)
-        names: tuple[str, ...] = () if own or model.partition("/")[0] == LOCAL_MODEL else ("all",)
+        names: tuple[str, ...] = () if text or tools or model.partition("/")[0] == LOCAL_MODEL else ("all",)
     else:
         names = tuple(name for value in setting.value for name in value.split(",") if name.strip().lower() != "none")
     taken = {tool_name_of(tool) for tool in (*agent.tools, *tools)}
@@ -193,10 +205,12 @@ def load_module(name: str) -> ModuleType:
     return module
 
 
-def _resolve_agent(text: str, trust: TrustOfScript) -> Agent:
+def _resolve_agent(text: str | None, settings: Settings, trust: TrustOfScript) -> Agent:
+    if text is None:
+        return Agent(DEFAULT_AGENT)
     if text.endswith(SCRIPT_SUFFIX):
         return _load_script(text, lambda path, libs: lazy.luau_agent()(path.stem, path, libs=libs, trusted=trust(path)))
-    return _load_agent_file(text) if ".py" in text else Agent(text)
+    return _load_agent_file(text) if ".py" in text else lazy.find_project_agent(settings, text)
 
 
 def _load_tool_file(file: str, trust: TrustOfScript) -> "Sequence[Tool | BindableTool]":

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from vaka.cli.bootstrap import load_flag_settings, load_servers
+from vaka.cli.project_agents import project_agent_names
 from vaka.cli.render import shorten
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import VakaError
@@ -74,14 +75,19 @@ def _complete_models(context: click.Context, parameter: click.Parameter, begun: 
 
 
 def _complete_agents(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Offer the agents of sessions, and files where the option takes one."""
+    """Offer the agents of sessions; where the option takes an agent to run, those of the project, and files."""
 
     async def read(store: Store) -> list[CompletionItem]:
         page = await store.sessions.list(SessionQuery(limit=MAX_SESSIONS))
         return _items(sorted({info.agent for info in page.sessions if info.agent}), begun)
 
-    takes_file = "FILE" in (parameter.metavar or "")
-    return [*_read_store(context, read), *([CompletionItem(begun, type="file")] if takes_file else [])]
+    if "FILE" not in (parameter.metavar or ""):
+        return _read_store(context, read)
+    try:
+        names = project_agent_names(load_flag_settings(context.params))
+    except (VakaError, OSError):
+        names = []
+    return [*_items(names, begun), CompletionItem(begun, type="file")]
 
 
 def _complete_providers(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -99,6 +105,7 @@ def _complete_servers(context: click.Context, parameter: click.Parameter, begun:
 _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("session",): _complete_sessions, ("place",): _complete_sessions, ("fork",): _complete_sessions,
     ("approvals",): _complete_approvals, ("question",): _complete_questions, ("agent",): _complete_agents,
+    ("agents",): _complete_agents,
     ("model",): _complete_models, ("models", "test", "name"): _complete_models,
     ("mcp", "get", "name"): _complete_servers, ("mcp", "remove", "name"): _complete_servers,
     ("mcp", "test", "names"): _complete_servers, ("mcp", "login", "name"): _complete_servers,

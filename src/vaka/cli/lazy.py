@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.output import Output
 
+    from vaka.agents.react import Agent
     from vaka.cli.chat.conversation import Chat, ChatSettings
     from vaka.cli.chat.status_line import StatusCommand
     from vaka.cli.display.rich_markdown import TerminalMarkdown
@@ -177,6 +178,13 @@ def status_command(files: "Sequence[SettingsFile]") -> "StatusCommand | None":
 
     setting = effective_settings(files).get("statusLine")
     return StatusCommand.of_setting(setting.value) if setting is not None else None
+
+
+def find_project_agent(settings: "Settings", name: str) -> "Agent":
+    """Return the agent of the project or of the user with a name. Raises ``ConfigError`` with names that are near."""
+    from vaka.cli.project_agents import find_project_agent as find
+
+    return find(settings, name)
 
 
 def project_source() -> "type[ProjectSource]":

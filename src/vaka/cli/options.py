@@ -107,7 +107,8 @@ tool_options = group_options(
 agent_options = group_options(
     click.option(
         "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
-        help="A name for the agent, a Python file that makes a vaka.Agent, or a Luau script that is one.",
+        help="An agent of the project or of yours (`vaka agents list`), a Python file that makes a vaka.Agent, or a "
+        "Luau script that is one.",
     ),
     tool_options,
 )  # fmt: skip

@@ -201,8 +201,7 @@ class ProjectTools(Middleware):
 
     def _make_child(self, file: AgentFile) -> SubAgent:
         def read_instructions(_: Turn) -> str:
-            bodies = [self._skill_text(name) for name in file.skills]
-            return "\n\n".join(text for text in (file.read_body().strip(), *bodies) if text)
+            return read_agent_prompt(file, self.content.components)
 
         return SubAgent(
             name=file.name, description=file.description, instructions=read_instructions, model=file.model,
@@ -211,9 +210,12 @@ class ProjectTools(Middleware):
             options={"reasoning": file.effort} if file.effort else {},
         )  # fmt: skip
 
-    def _skill_text(self, name: str) -> str:
-        skill = self.content.components.find_skill(name)
-        return f"# Skill: {name}\n\n{skill.read_body().strip()}" if skill is not None else ""
+
+def read_agent_prompt(file: AgentFile, components: Components) -> str:
+    """Return the text of an agent's file as it is now, and of the skills that it names. Raises ``ConfigError``."""
+    skills = [(name, components.find_skill(name)) for name in file.skills]
+    texts = [f"# Skill: {name}\n\n{skill.read_body().strip()}" for name, skill in skills if skill is not None]
+    return "\n\n".join(text for text in (file.read_body().strip(), *texts) if text)
 
 
 def _match_command(content: Content) -> "re.Match[str] | None":

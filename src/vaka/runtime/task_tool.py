@@ -194,22 +194,26 @@ class _BuiltAgent(msgspec.Struct):
 
 def find_file_model(models: ModelRegistry, name: str) -> tuple[Model | None, str]:
     """Return the model that a file names, or else its tier; neither for ``inherit``. Raises ``ConfigError``."""
+    found, tier = name_file_model(models, name)
+    return models.find(found) if found else None, tier
+
+
+def name_file_model(models: ModelRegistry, name: str) -> tuple[str, str]:
+    """Return the name in the registry of the model that a file names, or else its tier; neither for ``inherit``.
+
+    Files of agents often name old models of Claude: one that cannot be used counts as its tier.
+    """
     tier = tier_of(name)
     if not name or tier or name.lower() == "inherit":
-        return None, tier
-    found, tier = _find_claude(models, name)
-    return (found, tier) if found is not None or tier else (models.find(name), "")
-
-
-def _find_claude(models: ModelRegistry, name: str) -> tuple[Model | None, str]:
-    """Return the model that a name of Claude stands for, or else its tier; files of agents often name old ones."""
+        return "", tier
     family = _CLAUDE_FAMILY.search(name)
     if family is None or name in models.config.models or "/" in name:
-        return None, ""
-    try:
-        return models.find(f"anthropic/{name}") if name.startswith("claude-") else None, tier_of(family[0])
-    except (ConfigError, AuthenticationFailed):
-        return None, tier_of(family[0])
+        return name, ""
+    if name.startswith("claude-"):
+        with suppress(ConfigError, AuthenticationFailed):
+            models.find(f"anthropic/{name}")
+            return f"anthropic/{name}", tier_of(family[0])
+    return "", tier_of(family[0])
 
 
 def find_named_model(models: ModelRegistry, name: str, parent: Model) -> Model:
@@ -232,7 +236,7 @@ def _make_agent(definition: ChildAgent, parent: Turn, tools: Sequence[Tool], mod
     allowed, denied = definition.allowed_tools, definition.disallowed_tools
     inherited = [
         one for one in tools
-        if (allowed is None or matches_tool(one.spec.name, allowed)) and _is_of_servers(one.spec, definition)
+        if (allowed is None or matches_tool(one.spec.name, allowed)) and is_of_servers(one.spec, definition.mcp_servers)
     ]  # fmt: skip
     mode = definition.permission_mode
     return Agent(
@@ -256,13 +260,12 @@ def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | Non
     return frozenset(
         name for name in names
         if (allowed is None or matches_tool(name, allowed)) and not matches_tool(name, denied, exact=False)
-        and _is_of_servers(parent.tools[name].spec, definition)
+        and is_of_servers(parent.tools[name].spec, definition.mcp_servers)
     )  # fmt: skip
 
 
-def _is_of_servers(spec: ToolSpec, definition: SubAgent) -> bool:
+def is_of_servers(spec: ToolSpec, servers: Sequence[str] | None) -> bool:
     """Return whether a tool is one of the MCP servers of an agent; those that read resources reach all servers."""
-    servers = definition.mcp_servers
     if servers is None or not (spec.layer == "mcp" or spec.name.startswith("mcp__")):
         return True
     return any(spec.name.startswith(f"mcp__{tool_part(server)}__") for server in servers)

@@ -38,8 +38,8 @@ _INSTRUCTIONS = (
 
 _agents_option = click.option(
     "--agent", "agents", multiple=True, metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
-    help="An agent to serve: a name, a Python file that makes a vaka.Agent, or a Luau script that is one; may be "
-    "repeated.",
+    help="An agent to serve: one of the project or of yours (`vaka agents list`), a Python file that makes a "
+    "vaka.Agent, or a Luau script that is one; may be repeated.",
 )  # fmt: skip
 
 
