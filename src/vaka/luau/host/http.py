@@ -69,7 +69,7 @@ _PARAMETERS: dict[str, Any] = {
 }
 
 
-class HttpTool:
+class ScriptHttpTool:
     """Sends a request; implements ``Tool``."""
 
     def __init__(self, network: Network, name: str, description: str, effect: Effect, layer: str = "code") -> None:
@@ -100,9 +100,11 @@ class HttpTool:
 def http_tools(network: Network, layer: str = "code") -> dict[str, Tool]:
     """Return the tools that send a script's requests, by name; they must be among those its journal can call."""
     tools = (
-        HttpTool(network, READ_TOOL, "Ask a server for something.", "read", layer),
-        HttpTool(network, SEND_TOOL, "Send something to a server.", "once", layer),
-        HttpTool(network, KEYED_SEND_TOOL, "Send something to a server that knows it by its key.", "idempotent", layer),
+        ScriptHttpTool(network, READ_TOOL, "Ask a server for something.", "read", layer),
+        ScriptHttpTool(network, SEND_TOOL, "Send something to a server.", "once", layer),
+        ScriptHttpTool(
+            network, KEYED_SEND_TOOL, "Send something to a server that knows it by its key.", "idempotent", layer
+        ),
     )
     return {tool.spec.name: tool for tool in tools}
 

@@ -1,0 +1,78 @@
+"""jq programs: results, errors, limits, and what a program cannot reach."""
+
+import os
+import sys
+
+import pytest
+
+from vaka.core.types.errors import ConfigError, InvalidInput, ScriptError
+from vaka.tools.kinds.jq import JqProgram, format_output
+
+
+async def first(expression: str, value: object = None) -> object:
+    return await JqProgram(expression).first(value)
+
+
+async def test_a_program_returns_its_first_result() -> None:
+    order = {"id": 12345678901234567890, "lines": [{"n": 42.0, "name": "pen"}, {"n": 1.5, "name": "ink"}]}
+    assert await first('.lines[0] | {n, label: (.name + " x" + (.n | tostring))}', order) == {
+        "n": 42,
+        "label": "pen x42",
+    }
+    assert await first('[.lines[].name] | join(", ")', order) == "pen, ink"
+    assert await first(".id", order) == 12345678901234567890
+    assert await first(".lines[].n # all of them", order) == 42
+    assert await first("42.0 | tostring") == "42"
+    assert await first('[1.5, null, "a", [1.0]] | map(tostring)') == ["1.5", "null", "a", "[1.0]"]
+
+
+async def test_a_program_reaches_neither_the_environment_nor_modules_nor_more_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("A_SECRET", "s3cret")
+    assert await first("[$ENV, env, (def f: $ENV; f)]") == [{}, {}, {}]
+    for expression in ('"x" | modulemeta', "input", "[inputs, input]"):
+        with pytest.raises(ScriptError):
+            await first(expression)
+    for expression in ('import "a" as a; 1', 'include "a"; 1', 'import "a" as $d {search: "/etc"}; $d'):
+        with pytest.raises(InvalidInput, match="invalid jq expression"):
+            JqProgram(expression)
+
+
+async def test_a_program_that_does_not_compile_or_has_no_result_says_so() -> None:
+    with pytest.raises(InvalidInput, match=r'invalid jq expression "\.\[0": syntax error'):
+        JqProgram(".[0")
+    with pytest.raises(InvalidInput, match="empty"):
+        JqProgram(" ")
+    with pytest.raises(InvalidInput, match="at most"):
+        JqProgram("." + " " * 20_000)
+    with pytest.raises(ScriptError, match="jq expression returned no result"):
+        await first("empty")
+    with pytest.raises(ScriptError, match=r'".a" failed: Cannot index array'):
+        await first(".a", [1])
+
+
+async def test_a_program_that_does_not_end_is_stopped_and_the_next_one_runs() -> None:
+    with pytest.raises(ScriptError, match=r"longer than 0\.2 s"):
+        await JqProgram("def f: f; f", seconds=0.2).first(None)
+    with pytest.raises(ScriptError, match="MiB of memory, or crashed"):
+        await first('"x" * 100000 | [range(1e5) as $i | . + "\\($i)"]')
+    with pytest.raises(ScriptError, match="more than 16777216 bytes"):
+        await first('"x" * 20000000')
+    assert await first(".") is None
+
+
+def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jq", None)
+    with pytest.raises(ConfigError, match=r"pip install 'vaka\[definitions\]'"):
+        JqProgram(f".a{os.getpid()}")
+
+
+def test_results_become_text_by_one_rule() -> None:
+    assert [format_output(value) for value in ("a", b"b", {"c": 1.0}, [1, None], True)] == [
+        "a",
+        "b",
+        '{"c":1}',
+        "[1,null]",
+        "true",
+    ]
