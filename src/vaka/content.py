@@ -1,5 +1,6 @@
 """Parts of messages: what a prompt, an answer and a tool result are made of."""
 
+from vaka.core.messages.history import format_history as format_history
 from vaka.core.types.message import AssistantMessage as AssistantMessage
 from vaka.core.types.message import Audio as Audio
 from vaka.core.types.message import Citation as Citation
@@ -37,5 +38,6 @@ __all__ = [
     "Usage",
     "UserMessage",
     "as_content",
+    "format_history",
     "text_of",
 ]

@@ -7,6 +7,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.state import SessionState, agent_key
+from vaka.core.session.values import conversation_key
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ending import Outcome, Reject
 from vaka.core.types.errors import Closed, InvalidInput
@@ -16,7 +17,7 @@ from vaka.core.types.message import Content
 from vaka.core.types.progress import MessageCompleted, ToolCalled, ToolCompleted
 
 FINISHED_KEY = "$finished"
-"""The key of the session value that names the quit call of the root agent; ``finished_key`` returns that of a child."""
+"""The value of a conversation that names its quit call; see ``conversation_key``."""
 _REFERENCE_KINDS = ("tool:", "agent:")
 
 
@@ -65,7 +66,7 @@ class QuitTools(Middleware):
             return
         bodies = list(_bodies_of_step(turn))
         completed = {body.result.call for body in bodies if isinstance(body, ToolCompleted)}
-        key = finished_key(turn.log, turn.path)
+        key = conversation_key(turn.log.window, turn.path, FINISHED_KEY)
         for body in bodies:
             if (
                 isinstance(body, ToolCalled)
@@ -77,14 +78,9 @@ class QuitTools(Middleware):
                 turn.log.defer(turn.scope, StateChanged(key=key, value=value))
 
 
-def finished_key(log: FoldedLog, path: AgentPath) -> str:
-    """Return the key of the value that says that the conversation of the agent at ``path`` is finished."""
-    return f"$agent/{agent_key(log.window.conversation_start(path))}/:{FINISHED_KEY}" if path else FINISHED_KEY
-
-
 def is_finished(log: FoldedLog, path: AgentPath = ()) -> bool:
     """Return whether the agent at ``path`` has called a quit tool, and the turn or run of that call has ended."""
-    value = log.state.values.get(finished_key(log, path))
+    value = log.state.values.get(conversation_key(log.window, path, FINISHED_KEY))
     if value is None:
         return False
     running = log.state.turn

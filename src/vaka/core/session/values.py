@@ -8,13 +8,15 @@ import msgspec
 
 from vaka.core.ports.env import Clock
 from vaka.core.ports.store import Store
+from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import reopen
+from vaka.core.session.state import agent_key
 from vaka.core.types.control import SessionOpened, StateChanged
 from vaka.core.types.errors import Busy, InvalidInput
-from vaka.core.types.ids import JSON, NO_SCOPE, EventScope, SessionId, Term
+from vaka.core.types.ids import JSON, NO_SCOPE, AgentPath, EventScope, SessionId, Term
 
 MAX_STATE_BYTES = 256 * 1024
 """The largest size of one value of the session state, as JSON."""
@@ -71,6 +73,15 @@ class SharedValues:
                 return await self._store.events.claim(self._session)
             except Busy:
                 await self._clock.sleep(CLAIM_RETRY_SECONDS)
+
+
+def conversation_key(window: ContextWindow, path: AgentPath, name: str) -> str:
+    """Return the key of the value ``name`` of the conversation of the agent at ``path``.
+
+    A child that continues the conversation of another has the same key. ``name`` begins with ``$``, so that scripts
+    cannot set it.
+    """
+    return f"$agent/{agent_key(window.conversation_start(path))}/:{name}" if path else name
 
 
 def _state_changed_event(key: str, value: JSON) -> StateChanged:

@@ -1,0 +1,150 @@
+"""The layers of a system prompt, and the part of a conversation that a model sees."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from vaka.agents.react import InstructionsLike
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.messages.history import history_lines
+from vaka.core.ports.model import Prompt
+from vaka.core.session.values import conversation_key
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage, text_of
+
+RECENT_MESSAGES = 100
+"""The number of messages that a model sees unless the definition of its agent says otherwise."""
+SUMMARY_KEY = "$summary"
+"""The key of the session value that has the summary of the conversation."""
+SEARCHED_MESSAGES, SEARCHED_CHARS = 300, 1_000
+"""A search looks at the beginnings of so many messages, the latest ones."""
+FOUND_MESSAGES = 5
+_WORD = re.compile(r"\w+")
+_FIRST_IDEOGRAPH = "\u2e80"
+"""From here on words are not divided by spaces."""
+
+
+class EnvironmentText(msgspec.Struct, frozen=True):
+    """A layer with the text of an environment variable."""
+
+    variable: str
+
+
+TextLayer: TypeAlias = "str | EnvironmentText | Callable[[], str]"
+"""A layer of a system prompt: a text, a variable of the environment, or a function that returns a text."""
+
+
+def build_instructions(layers: Sequence[TextLayer], environment: Mapping[str, str] | None = None) -> InstructionsLike:
+    """Return the instructions of an agent; layers without text are left out.
+
+    Without variables and functions they are a str. Otherwise they are made at the start of each turn, and known
+    secrets in the text of variables are redacted.
+    """
+    if all(isinstance(layer, str) for layer in layers):
+        return join_layers(layers)
+
+    def instructions(turn: Turn) -> str:
+        return join_layers(layers, environment, turn.log.secrets.redact_data)
+
+    return instructions
+
+
+def join_layers(
+    layers: Sequence[TextLayer],
+    environment: Mapping[str, str] | None = None,
+    redact: Callable[[str], str] = lambda text: text,
+) -> str:
+    """Return the text of layers, in their order; ``redact`` is applied to that of environment variables."""
+    texts: list[str] = []
+    for layer in layers:
+        if isinstance(layer, EnvironmentText):
+            texts.append(redact((environment or {}).get(layer.variable, "")))
+        else:
+            texts.append(layer if isinstance(layer, str) else layer())
+    return "\n\n".join(text for text in texts if text.strip())
+
+
+class ConversationMemory(Middleware):
+    """Shows the model the last messages of the conversation, and what it should know of those before them.
+
+    The model sees at most ``recent`` messages, but never less than the input and the last call with its result. The
+    first one is an input. From 20 on it changes only every ``recent // 10`` messages, so that providers can cache
+    prompts. ``summary`` adds the summary of the session to the system prompt, if there is one. ``query`` adds
+    earlier messages that share words with the input.
+    """
+
+    inherited: tuple[str, ...] = ()
+
+    def __init__(self, *, recent: int = RECENT_MESSAGES, summary: bool = False, query: bool = False) -> None:
+        if recent < 0:
+            raise InvalidInput(f"recent must be 0 or more messages, not {recent}")
+        self.recent, self.summary, self.query = recent, summary, query
+
+    async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
+        first = _first_recent(prompt.messages, self.recent)
+        if not first and not self.summary:
+            return prompt
+        older, messages = prompt.messages[:first], prompt.messages[first:]
+        question = next((m for m in reversed(older) if isinstance(m, UserMessage)), None)
+        if question is not None and not isinstance(messages[0], UserMessage):
+            messages = (question, *messages)
+        texts = [prompt.system, *self._memory_texts(turn, older, messages)]
+        return msgspec.structs.replace(prompt, messages=messages, system="\n\n".join(text for text in texts if text))
+
+    def _memory_texts(self, turn: Turn, older: Sequence[Message], shown: Sequence[Message]) -> Iterator[str]:
+        """Yield the summary and the messages found by one search for the turn, so that its prompts begin alike."""
+        summary = turn.get_state(conversation_key(turn.log.window, turn.path, SUMMARY_KEY)) if self.summary else None
+        if isinstance(summary, str) and summary:
+            yield f"Summary of the conversation so far:\n{summary}"
+        if self.query:
+            key = f"memory.found.{id(self)}"
+            if key not in turn.values:
+                asked = next((m for m in reversed(shown) if isinstance(m, UserMessage)), None)
+                turn.values[key] = find_related(older, text_of(asked.content)) if asked is not None else []
+            if turn.values[key]:
+                yield "\n".join(["Earlier messages of this conversation that may matter:", *turn.values[key]])
+
+
+def _first_recent(messages: Sequence[Message], recent: int) -> int:
+    """Return the position of the first message to show: an input, or an answer that leaves room for its input."""
+    total, step = len(messages), max(recent // 10, 1)
+    excess = total - max(recent, 1)
+    if excess <= 0:
+        return 0
+    for first in range(math.ceil(excess / step) * step, total):
+        kind = type(messages[first])
+        if kind is UserMessage or (kind is AssistantMessage and total - first < recent):
+            return first
+    return next(at for at in range(total - 1, -1, -1) if type(messages[at]) is not ToolMessage)
+
+
+def find_related(messages: Sequence[Message], query: str) -> list[str]:
+    """Return the lines of the messages that share the most and rarest words with ``query``, oldest first."""
+    wanted = _words_of(query)
+    found: list[tuple[int, str, set[str]]] = []
+    for position, message in enumerate(messages[-SEARCHED_MESSAGES:]) if wanted else ():
+        line = "" if isinstance(message, ToolMessage) else history_lines(message)[0][:SEARCHED_CHARS]
+        if shared := wanted & _words_of(line):
+            found.append((position, line, shared))
+    counts = Counter(word for *_, shared in found for word in shared)
+    total = len(found)
+    scored = [(sum(math.log(1 + total / counts[word]) for word in shared), at, line) for at, line, shared in found]
+    scored.sort(key=lambda item: (-item[0], -item[1]))
+    best = [(at, line) for score, at, line in scored[:FOUND_MESSAGES] if score * 2 >= scored[0][0]]
+    return [line for _, line in sorted(best)]
+
+
+def _words_of(text: str) -> set[str]:
+    """Return the words of three and more letters; of a text without spaces between words, each two characters."""
+    words: set[str] = set()
+    for word in _WORD.findall(text[:SEARCHED_CHARS].casefold()):
+        if word[-1] >= _FIRST_IDEOGRAPH:
+            words.update(word[at : at + 2] for at in range(max(len(word) - 1, 1)))
+        elif len(word) > 2:
+            words.add(word)
+    return words
