@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
+from vaka.core.session.demux import EndKind, RoundEnd, Routed, StreamKey, StreamPiece
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
@@ -41,6 +42,9 @@ class AgentEventType(StrEnum):
 
 
 _ORDINALS = tuple(AgentEventType)
+_ROUND_ENDS: dict[AgentEventType, EndKind] = {
+    AgentEventType.EOF: "eof", AgentEventType.CLOSED: "closed", AgentEventType.INTERRUPTED: "interrupted",
+}  # fmt: skip
 _TOOL_EVENTS = frozenset({AgentEventType.TOOL_START, AgentEventType.TOOL_DONE, AgentEventType.TOOL_ERROR})
 
 
@@ -143,6 +147,36 @@ class RoundFailure(msgspec.Struct, frozen=True, kw_only=True):
 Projected: TypeAlias = list[AgentEvent | RoundFailure]
 
 
+def route_agent_event(event: AgentEvent | RoundFailure) -> list[Routed]:
+    """Return the piece of a stream, or the end of the round, that an agent event is."""
+    ids: dict[str, Any] = {"agent_def": event.agent_def, "agent_state_id": event.agent_state_id}
+    if isinstance(event, RoundFailure):
+        return [RoundEnd(kind="error", code=event.code, message=event.message, **ids)]
+    if event.type in _ROUND_ENDS:
+        return [RoundEnd(kind=_ROUND_ENDS[event.type], **ids)]
+    if event.chunk is not None:
+        return [_piece_of_chunk(event, event.chunk)]
+    return [_piece_of_call(event, event.tool_call)] if event.tool_call is not None else []
+
+
+def _piece_of_call(event: AgentEvent, call: GenxToolCall) -> StreamPiece:
+    data = {"event": event.type.value, "call": msgspec.to_builtins(call)}
+    if event.tool_result is not None:
+        data["result"] = event.tool_result.result
+    key = StreamKey(event.agent_state_id, call.id, "tool")
+    is_start = event.type == AgentEventType.TOOL_START
+    return StreamPiece(key=key, agent_def=event.agent_def, data=data, begins=is_start, ends=not is_start)
+
+
+def _piece_of_chunk(event: AgentEvent, chunk: MessageChunk) -> StreamPiece:
+    part, ctrl = chunk.part, chunk.ctrl or StreamCtrl()
+    kind = part.mime_type.partition("/")[0] if isinstance(part, Blob) else "text"
+    key = StreamKey(event.agent_state_id, ctrl.stream_id, kind)
+    data = part.data if isinstance(part, Blob) else part or ""
+    begins, ends = ctrl.begin_of_stream, ctrl.end_of_stream
+    return StreamPiece(key=key, agent_def=event.agent_def, data=data, begins=begins, ends=ends)
+
+
 def state_id_of(session: str, path: AgentPath) -> str:
     """Return the state id of an agent; ``path`` is that of the child that began its conversation."""
     return "/agent-".join((session, *path))
@@ -213,6 +247,10 @@ class AgentEventProjection:
         """Take the next event of the session, and return what it means to a GenX caller; mostly nothing or one."""
         handler = _HANDLERS.get(type(event.data))
         return handler(self, event, event.data) if handler is not None else []
+
+    def route(self, event: Event) -> list[Routed]:
+        """Take the next event of the session, and return what it means to a ``Demultiplexer``."""
+        return [routed for projected in self.feed(event) for routed in route_agent_event(projected)]
 
     @property
     def is_finished(self) -> bool:
