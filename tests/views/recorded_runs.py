@@ -1,0 +1,131 @@
+"""Turns of scripted agents, recorded through a runtime: the events that the views are given."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+import vaka
+from vaka.core.ports.model import Chunk, Prompt, TextChunk
+from vaka.errors import TurnError
+from vaka.models import RetryingModel
+from vaka.stores.memory import MemoryStore
+from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, calls, fail, say
+
+USAGE = {"usage": {"input": 10, "output": 2}}
+
+
+@vaka.tool
+async def weather(city: str) -> str:
+    """Look at the weather."""
+    if city == "Atlantis":
+        raise ValueError("there is no Atlantis")
+    return f"sunny in {city}"
+
+
+@vaka.tool
+async def tide() -> dict[str, int]:
+    """Look at the tide."""
+    return {"metres": 2}
+
+
+@vaka.tool
+async def count(context: vaka.ToolContext[Any], to: int) -> str:
+    """Count."""
+    for number in range(1, to + 1):
+        context.emit(f"{number}\n")
+    context.state.set("counted", to)
+    return "done"
+
+
+class Hanging:
+    """A model that says the beginning of an answer and nothing more."""
+
+    name = "hanging"
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        yield TextChunk("I am count")
+        await asyncio.Event().wait()
+
+
+def runtime(store: MemoryStore | None = None, **options: Any) -> vaka.Runtime:
+    """Return a runtime whose ids and times are the same in each run."""
+    clock = FakeClock(auto=True)
+    return vaka.Runtime(store=store or MemoryStore(), **{"ids": FakeIds(), "clock": clock, **options})
+
+
+async def record(agent: vaka.Agent[Any], prompt: str = "Go.", **options: Any) -> list[vaka.Event]:
+    """Return the events of one turn; one that hangs is interrupted."""
+    events: list[vaka.Event] = []
+    async with runtime(**options) as rt:
+        session = await rt.open(agent, id="s")
+        try:
+            async for event in session.stream(prompt):
+                events.append(event)
+                if event.type == "text.delta" and b"I am count" in event.to_json():
+                    await session.interrupt("enough")
+        except TurnError:
+            pass
+    return events
+
+
+async def record_tools() -> list[vaka.Event]:
+    """Reasoning, text, and four calls at once: one succeeds, one fails, one is denied, one is unknown."""
+    four = calls(call("weather", city="Hilo"), call("weather", city="Atlantis"), call("tide"), call("fly"))
+    model = ScriptedModel(say("Let me see.", reasoning="hm", **four) | USAGE, say("Grüße, 世界.", **USAGE))
+    return await record(vaka.Agent("guide", model=model, tools=[weather, tide]), deny=("tide",))
+
+
+async def record_output() -> list[vaka.Event]:
+    """A tool that prints while it runs and changes the state of the session."""
+    model = ScriptedModel(call("count", to=2), say("Counted."))
+    return await record(vaka.Agent("counter", model=model, tools=[count]))
+
+
+async def record_child() -> list[vaka.Event]:
+    """A child agent that calls a tool."""
+    model = ScriptedModel(
+        call("scout", prompt="Look."),
+        say("Sunny."),
+        agents={"scout": [call("weather", city="Hilo"), say("It shines.")]},
+    )
+    scout = vaka.Agent("scout", model=model, tools=[weather])
+    return await record(vaka.Agent("guide", model=model, tools=[scout]))
+
+
+async def record_interrupt() -> list[vaka.Event]:
+    """A turn that a person stops in the middle of its answer."""
+    return await record(vaka.Agent("counter", model=Hanging()))
+
+
+async def record_retry() -> list[vaka.Event]:
+    """An answer that is cut and asked for again."""
+    model = ScriptedModel({"chunks": ["Hel", "lo"], "cut_after": 1}, say("Hello."))
+    return await record(vaka.Agent("greeter", model=RetryingModel(model, base=0.0, clock=FakeClock(auto=True))))
+
+
+async def record_failure() -> list[vaka.Event]:
+    """A turn whose model refuses the request."""
+    return await record(vaka.Agent("greeter", model=ScriptedModel(fail(400, "no such model"))))
+
+
+async def record_resumed() -> list[vaka.Event]:
+    """A turn that waits for an approval, which another runtime gets, and goes on there."""
+    store, ids = MemoryStore(), FakeIds()
+    agent = vaka.Agent("guide", model=ScriptedModel(call("weather", city="Hilo"), say("Sunny.")), tools=[weather])
+    events: list[vaka.Event] = []
+    options: dict[str, Any] = {"ids": ids, "ask_for": ("weather",), "ask": "suspend"}
+    async with runtime(store, **options) as rt:
+        session = await rt.open(agent, id="s")
+        turn = session.stream("Go.")
+        while not events or events[-1].type != "approval.requested":
+            events.append(await anext(turn))
+        with pytest.raises(vaka.Suspended):
+            await turn.wait()
+    async with runtime(store, **options) as rt:
+        (pending,) = await rt.decisions()
+        await rt.resolve(pending.id, "approve")
+        session = await rt.open(agent, id="s")
+        events += [event async for event in session.resume()]
+    return events
