@@ -42,7 +42,8 @@ class HttpSession:
             "look", endpoint=path if "://" in path or path.startswith("$") else self.server.url(path), **options
         )
         store, model = MemoryStore(), ScriptedModel(call("look", **(arguments or {})), say("done"))
-        async with runtime(store, network=self.network, permission_mode="bypassPermissions") as rt:
+        env = {"ALLOWED": "from-the-runtime"}
+        async with runtime(store, network=self.network, permission_mode="bypassPermissions", script_env=env) as rt:
             await (await rt.open(agent(model, tool), id="s")).run("Go.")
         log = await read_log(store, "s")
         self.events = b"\n".join(event.stored for event in log).decode()
@@ -71,7 +72,10 @@ async def test_arguments_fill_path_and_query_without_changing_the_path() -> None
         assert "'a' is part of the path" in (await it.call("/{a}{b}/x", {"a": ".", "b": "."})).text
         assert (await it.call("/cost?$$top={n}&s", {"n": 3})).value["target"] == "/cost?$top=3&s"
         assert "the variable $KEY in endpoint is not set" in (await it.call("/x?key=$KEY")).text
-    assert len(it.server.requests) == 2
+        query = {"q": "{q}", "both": "{q}-$LANG", "n": "{n}", "none": "{none}"}
+        asked = await it.call("/x", {"q": "a b", "n": [1, 2]}, query=query, variables={"LANG": "de"})
+        assert asked.value["target"] == "/x?q=a%20b&both=a%20b-de&n=1&n=2"
+    assert len(it.server.requests) == 3
 
 
 async def test_bodies_are_json_arguments_or_the_result_of_jq() -> None:
@@ -114,6 +118,16 @@ async def test_credentials_are_sent_and_appear_in_no_event() -> None:
         assert (
             it.server.requests[-1].header("authorization")
             == "Basic " + base64.b64encode(f"ada:{TOKEN}".encode()).decode()
+        )
+
+
+async def test_without_variables_of_its_own_a_tool_has_those_of_the_runtime() -> None:
+    async with server() as it:
+        await it.call("/", headers={"X-Who": "$ALLOWED"})
+        assert it.server.requests[-1].header("x-who") == "from-the-runtime"
+        assert (
+            "$HOME in the header 'X-Who' is not set or not allowed"
+            in (await it.call("/", headers={"X-Who": "$HOME"})).text
         )
 
 

@@ -1,6 +1,7 @@
 """HTTP tools of definitions: a request whose URL and body are made from the arguments, and whose answer is JSON."""
 
 import base64
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
@@ -8,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.net import NetRequest, NetResponse
 from vaka.core.ports.tool import ToolContext
 from vaka.core.session.redaction import MIN_SECRET_LENGTH, Secrets
@@ -38,9 +40,10 @@ class HttpTool:
     """A tool that sends one HTTP request; implements ``Tool``.
 
     ``{name}`` in the path or query of ``endpoint`` is replaced by that argument, percent-encoded: an argument changes
-    neither the host nor the number of path segments. ``$NAME`` and ``${NAME}`` in ``endpoint``, in header values and
-    in ``auth`` are replaced by ``variables``, and ``$$`` is a dollar sign. The values of variables and of ``auth`` are
-    redacted in results and errors.
+    neither the host nor the number of path segments. ``query`` has more query parameters; one whose argument is missing
+    is left out. ``$NAME`` and ``${NAME}`` in ``endpoint``, ``query``, header values and ``auth`` are replaced by
+    ``variables``, by default those that scripts of the runtime may read, and ``$$`` is a dollar sign. The values of
+    variables and of ``auth`` are redacted in results and errors.
 
     The body is the first result of ``req_body_jq`` for the arguments. Without it the body is the arguments as JSON;
     GET and DELETE requests then have no body, and arguments that ``endpoint`` does not name become query parameters.
@@ -55,8 +58,9 @@ class HttpTool:
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self, name: str, *, endpoint: str, description: str = "", method: str = "GET",
-        params: dict[str, Any] | None = None, headers: Mapping[str, str] | None = None,
-        auth: Mapping[str, str] | None = None, req_body_jq: str = "", resp_body_jq: str = "",
+        params: dict[str, Any] | None = None, query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, auth: Mapping[str, str] | None = None,
+        req_body_jq: str = "", resp_body_jq: str = "",
         max_response_size_mb: float = 1.0, timeout: float = DEFAULT_TIMEOUT, effect: Effect | None = None,
         layer: str = "code", variables: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
@@ -71,7 +75,7 @@ class HttpTool:
         self._endpoint, self._method, self._timeout = endpoint, method or "GET", timeout
         self._headers, self._auth = dict(headers or {}), _check_auth(name, auth)
         self._max_bytes = int(max_response_size_mb * _MIB)
-        self._variables = variables or {}
+        self._query, self.variables = dict(query or {}), variables
         self._body_program = JqProgram(req_body_jq) if req_body_jq else None
         self._result_program = JqProgram(resp_body_jq) if resp_body_jq else None
         self.spec = ToolSpec(
@@ -80,6 +84,14 @@ class HttpTool:
             timeout=timeout + 3 * MAX_SECONDS, layer=layer,
         )  # fmt: skip
         self._reader = ArgumentReader(self.spec.parameters)
+
+    def bind(self, services: AgentServices) -> "HttpTool":
+        """Return the tool with the variables that scripts of a runtime may read, unless it has its own."""
+        if self.variables is not None:
+            return self
+        bound = copy.copy(self)
+        bound.variables = services.env
+        return bound
 
     def __repr__(self) -> str:
         return f"HttpTool({self.name!r})"
@@ -106,7 +118,7 @@ class HttpTool:
         return normalize_output(secrets.redact_data(value))
 
     async def _build_request(self, context: ToolContext, arguments: dict[str, Any], secrets: Secrets) -> NetRequest:
-        expand = _Variables(self._variables, self.name, secrets)
+        expand = _Variables(self.variables or {}, self.name, secrets)
         headers = {key: expand.text(value, f"the header {key!r}") for key, value in self._headers.items()}
         carries_variables = any(_VARIABLE.search(value) for value in self._headers.values())
         names = {key.lower() for key in headers}
@@ -115,6 +127,8 @@ class HttpTool:
         if self.spec.effect == "idempotent" and "idempotency-key" not in names:
             headers["Idempotency-Key"] = context.key
         url, used = expand_endpoint(self._endpoint, arguments, expand)
+        query, in_query = _expand_query(self._query, arguments, expand)
+        url, used = _add_query(url, query), used | in_query
         body = b""
         if self._body_program is not None:
             body = format_output(await self._body_program.first(arguments)).encode()
@@ -206,6 +220,25 @@ def expand_endpoint(endpoint: str, arguments: Mapping[str, Any], variables: _Var
     kept = [pair for pair in query.split("&") if all(arguments.get(name) is not None for name in _argument_names(pair))]
     pairs = "&".join(_TEMPLATE.sub(replace, pair) for pair in kept)
     return (f"{url}?{pairs}" if pairs else url), used
+
+
+def _expand_query(
+    query: Mapping[str, str], arguments: Mapping[str, Any], variables: _Variables
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the query parameters of a call, and the arguments they contain; ``{name}`` alone may be a list."""
+    values: dict[str, Any] = {}
+    for key, template in query.items():
+        names = _argument_names(template)
+        if any(arguments.get(name) is None for name in names):
+            continue
+        if template == f"{{{''.join(names)}}}":
+            values[key] = arguments[names[0]]
+            continue
+        values[key] = _TEMPLATE.sub(
+            lambda found: format_output(arguments[found[3]]) if found[3] else variables.text(found[0], "query"),
+            template,
+        )
+    return values, {name for template in query.values() for name in _argument_names(template)}
 
 
 def _argument_names(template: str) -> list[str]:
