@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from vaka.config.definitions.fields import DefinitionFields
 from vaka.config.definitions.references import Slot
 
 
@@ -19,7 +20,6 @@ class GeneratorDefinition(msgspec.Struct, frozen=True, kw_only=True):
     top_k: Annotated[int | None, Meta(description="The number of tokens that are sampled from.")] = None
     frequency_penalty: Annotated[float | None, Meta(description="How much frequent tokens are avoided.")] = None
     presence_penalty: Annotated[float | None, Meta(description="How much repeated tokens are avoided.")] = None
-    n: Annotated[int | None, Meta(description="The number of answers; only 1 is supported.")] = None
     seed: Annotated[int | None, Meta(description="The seed of sampling, for models that have one.")] = None
     stop: Annotated[tuple[str, ...], Meta(description="Texts that end an answer.")] = ()
 
@@ -31,7 +31,6 @@ class GeneratorDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return options | ({"stop": list(self.stop)} if self.stop else {})
 
 
-INTEGER_PARAMETERS = ("max_tokens", "top_k", "seed", "n")
 NUMBER_PARAMETERS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
 PARAMETERS = ("max_tokens", "top_k", "seed", *NUMBER_PARAMETERS)
 """The parameters that go to the model with each request."""
@@ -44,3 +43,30 @@ class ContextDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="The name of the definition.")] = ""
     prompt: Annotated[str, Meta(description="The text.")] = ""
+
+
+def parse_context(fields: DefinitionFields) -> ContextDefinition:
+    context = ContextDefinition(name=fields.text("name"), prompt=fields.text("prompt"))
+    if fields.values.get("prompt") is None:
+        fields.fail(f"context {context.name}: prompt is required")
+    fields.report_unknown_keys()
+    return context
+
+
+def parse_generator(fields: DefinitionFields) -> GeneratorDefinition:
+    stop = (fields.text("stop"),) if isinstance(fields.get("stop"), str) else fields.texts("stop")
+    numbers: dict[str, Any] = {name: fields.number(name) for name in NUMBER_PARAMETERS}
+    generator = GeneratorDefinition(
+        name=fields.text("name"), model=fields.text("model"), **numbers, stop=stop, seed=fields.integer("seed"),
+        max_tokens=fields.integer("max_tokens", least=0) or None, top_k=fields.integer("top_k", least=0) or None,
+    )  # fmt: skip
+    if fields.integer("n", least=0) not in (None, 0, 1):
+        fields.fail("n: only one answer is supported; leave it out", "n")
+    fields.report_unknown_keys()
+    return generator
+
+
+def parse_named_generator(fields: DefinitionFields) -> GeneratorDefinition:
+    name = fields.text("name")
+    fields.required_text("model", f"generator {name}: model is required")
+    return parse_generator(fields)

@@ -1,8 +1,11 @@
 """References between definitions, and the slots that hold either a reference or an inline definition."""
 
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
+
+from vaka.config.definitions.fields import DefinitionFields, join_words, with_article
 
 DefinitionKind: TypeAlias = Literal["agent", "tool", "rule", "context", "generator"]
 """What a file can define."""
@@ -69,6 +72,42 @@ class Slot(msgspec.Struct, Generic[T], frozen=True):
         """The name of the referenced or inline definition, empty if there is none."""
         if self.reference is not None:
             return self.reference.name
-        definition: Any = self.definition
-        name = definition.get("name") if isinstance(definition, dict) else getattr(definition, "name", "")
-        return name if isinstance(name, str) else ""
+        inline: object = self.definition
+        if isinstance(inline, dict):
+            return str(cast("dict[str, Any]", inline).get("name", ""))
+        return str(getattr(inline, "name", ""))
+
+
+def parse_slot(
+    fields: DefinitionFields,
+    value: object,
+    kind: DefinitionKind,
+    parse: Callable[[DefinitionFields], T | None],
+    *keys: str | int,
+    required: str = "",
+) -> Slot[T]:
+    """Return a reference or an inline definition; ``required`` is the message when there is neither."""
+    if value is None:
+        if required:
+            fields.fail(required, *keys)
+        return Slot()
+    if not isinstance(value, dict):
+        fields.fail_type(f"a table with $ref or the definition of {with_article(kind)}", value, *keys)
+        return Slot()
+    inner = fields.fields_at(cast("dict[str, Any]", value), *keys)
+    if not inner.get("$ref"):
+        return Slot(definition=parse(inner))
+    reference = parse_reference(inner, kind)
+    inner.report_unknown_keys(("quit",) if kind == "tool" else ())
+    return Slot(reference=reference)
+
+
+def parse_reference(fields: DefinitionFields, kind: DefinitionKind) -> Reference | None:
+    text = fields.text("$ref")
+    prefix, name = split_reference(text)
+    if prefix and PREFIXES[prefix] != kind:
+        wanted = join_words([f"{word}:{name}" for word, target in PREFIXES.items() if target == kind])
+        fields.fail(f"$ref {text!r} is a reference to {with_article(prefix)}; expected {wanted}", "$ref")
+    elif text and not name.strip():
+        fields.fail(f"$ref {text!r} has no name after the colon", "$ref")
+    return Reference(kind, name, prefix)
