@@ -1,0 +1,364 @@
+"""A matcher without a model: the patterns as templates with captures, and the similarity of texts."""
+
+import math
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from operator import mul
+
+import msgspec
+
+from vaka.agents.match.lines import MatchResult, convert_value, split_args
+from vaka.agents.match.rules import Pattern, MatchRule, RuleVar, Scalar
+from vaka.agents.match.utterance import (
+    Utterance,
+    is_dense,
+    is_negated,
+    read_utterance,
+    split_clauses,
+    split_sentences,
+    strip_fillers,
+    typed_number,
+    words_of,
+)
+from vaka.core.ports.model import Embedder
+from vaka.core.types.errors import ConfigError, InvalidInput
+
+DEFAULT_THRESHOLD = 0.5
+MAX_TEXT = 4_000
+"""Characters that are compared; the rest of a longer text is not."""
+MAX_CLAUSES = 12
+_BRACKETS = re.compile(r"\[([^\[\]]+)\]")
+_NGRAM = 3
+_UNKNOWN_WEIGHT = 0.3
+"""How much a word that no rule knows counts, relative to one that a single rule has."""
+_UNCOVERED_WEIGHT = 0.6
+_EMBEDDING_FLOOR = 0.3
+"""Similarity of unrelated texts in common embeddings."""
+
+
+class _Template(msgspec.Struct, frozen=True):
+    """A pattern: the texts between its placeholders, and the value of each argument (text, or a placeholder)."""
+
+    rule: MatchRule
+    plain: str
+    literals: tuple[str, ...]
+    slots: tuple[str, ...]
+    glued: tuple[tuple[bool, bool], ...]
+    """Of each literal, whether it touches the placeholder before and after it."""
+    args: tuple[tuple[str, str], ...]
+    size: int
+    """Characters of the literals without spaces."""
+    negated: bool
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """A template that fits a clause."""
+
+    template: _Template
+    score: float
+    captures: dict[str, str] = {}
+
+
+class OfflineMatcher:
+    """Finds the rules that a text expresses, without a model.
+
+    A clause matches the pattern whose words it has, or else the most similar pattern or example of all rules, if the
+    score of it, between 0 and 1, is at least ``threshold``. With an ``embedder`` the similarity is also that of
+    vectors; use ``match_async`` then.
+    """
+
+    def __init__(
+        self, rules: Sequence[MatchRule], *, threshold: float = DEFAULT_THRESHOLD, embedder: Embedder | None = None
+    ) -> None:
+        if not rules:
+            raise ConfigError("a matcher needs at least one rule")
+        if not 0 < threshold <= 1:
+            raise ConfigError(f"the threshold of a matcher is above 0 and at most 1, not {threshold!r}")
+        self._threshold, self._embedder = threshold, embedder
+        self._rules = {rule.name: rule for rule in reversed(rules)}
+        self._templates = [template for rule in rules for template in _templates_of(rule, self._rules)]
+        self._index = _SimilarityIndex(self._templates)
+        self._vectors: list[list[float]] | None = None
+
+    def match(self, text: str) -> list[MatchResult]:
+        """Return the rules that ``text`` expresses, in its order; ``[]`` when there are none."""
+        if self._embedder is not None:
+            raise InvalidInput("a matcher with an embedder is asynchronous: use match_async")
+        return self._match(text, {})
+
+    async def match_async(self, text: str) -> list[MatchResult]:
+        """Like ``match``, with the vectors of the embedder if there is one."""
+        if self._embedder is None:
+            return self._match(text, {})
+        if self._vectors is None:
+            self._vectors = await self._embedder.embed([template.plain for template in self._templates])
+        clauses = list(dict.fromkeys(clause for parts in _clauses_of(text) for clause in _runs_of_clauses(*parts)))
+        vectors = await self._embedder.embed(clauses) if clauses else []
+        return self._match(text, dict(zip(clauses, vectors, strict=True)))
+
+    def _match(self, text: str, vectors: dict[str, list[float]]) -> list[MatchResult]:
+        results: list[MatchResult] = []
+        for sentence, spans in _clauses_of(text):
+            for found, clause in self._match_sentence(sentence, spans, vectors):
+                result = self._result_of(found, clause)
+                if result not in results:
+                    results.append(result)
+        return results
+
+    def _match_sentence(
+        self, sentence: str, spans: Sequence[tuple[int, int]], vectors: dict[str, list[float]]
+    ) -> Iterator[tuple[_Found, str]]:
+        """Yield what matches. A clause is part of the one before it unless both match by themselves."""
+        start, end = spans[0]
+        current = self._best(sentence[start:end], vectors)
+        for next_start, next_end in spans[1:]:
+            alone = self._best(sentence[next_start:next_end], vectors)
+            if current is not None and alone is not None:
+                yield current, sentence[start:end]
+                start, current = next_start, alone
+            else:
+                current = self._best(sentence[start:next_end], vectors) or current or alone
+            end = next_end
+        if current is not None:
+            yield current, sentence[start:end]
+
+    def _best(self, clause: str, vectors: dict[str, list[float]]) -> _Found | None:
+        utterance = read_utterance(clause)
+        if not utterance.plain:
+            return None
+        fitting = (_fit(template, utterance) for template in self._templates)
+        fit = self._choose(utterance, (found for found in fitting if found is not None))
+        first, last = strip_fillers(utterance.plain)
+        scores = self._index.scores(utterance.plain[first:last])
+        vector = vectors.get(clause)
+        if vector is not None and self._vectors is not None:
+            scores = [
+                max(score, _similarity(vector, other)) for score, other in zip(scores, self._vectors, strict=True)
+            ]
+        similar = self._choose(utterance, map(_Found, self._templates, scores))
+        if fit is None or similar is None:
+            return fit or similar
+        return fit if fit.score >= similar.score or fit.template.rule is similar.template.rule else similar
+
+    def _choose(self, utterance: Utterance, candidates: Iterable[_Found]) -> _Found | None:
+        """Return the best candidate above the threshold; a text with *not* needs a pattern with it."""
+        negated = is_negated(utterance.plain)
+        return max(
+            (found for found in candidates if found.score >= self._threshold and found.template.negated >= negated),
+            key=lambda found: (found.score, found.template.size), default=None,
+        )  # fmt: skip
+
+    def _result_of(self, found: _Found, clause: str) -> MatchResult:
+        rule = found.template.rule
+        args: dict[str, Scalar | None] = dict.fromkeys(rule.vars)
+        for name, value in found.template.args:
+            var = rule.vars.get(name, RuleVar())
+            slot = _BRACKETS.fullmatch(value)
+            if slot is None:
+                args[name] = convert_value(value, var.type)
+            elif slot[1] in found.captures:
+                args[name] = _convert_capture(found.captures[slot[1]], var.type)
+        missing = [name for name, var in rule.vars.items() if args[name] is None and var.type in ("int", "float")]
+        if len(missing) == 1:
+            args[missing[0]] = typed_number(clause, rule.vars[missing[0]].type)
+        return MatchResult(rule.name, args, clause.strip(), round(found.score, 3))
+
+
+class _SimilarityIndex:
+    """Cosine similarity of texts by their words and parts of words; those that few rules have weigh more."""
+
+    def __init__(self, templates: Sequence[_Template]) -> None:
+        rules_of: dict[str, set[str]] = defaultdict(set)
+        features = [_features_of(template.plain) for template in templates]
+        for template, counts in zip(templates, features, strict=True):
+            for feature in counts:
+                rules_of[feature].add(template.rule.name)
+        total = len({template.rule.name for template in templates}) + 1
+        self._weights = {feature: math.log(total / len(names)) + 0.05 for feature, names in rules_of.items()}
+        self._unknown = math.log(total) * _UNKNOWN_WEIGHT
+        self._postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        self._count = len(templates)
+        for number, counts in enumerate(features):
+            vector = {feature: count * self._weights[feature] for feature, count in counts.items()}
+            length = math.sqrt(sum(weight * weight for weight in vector.values())) or 1.0
+            for feature, weight in vector.items():
+                self._postings[feature].append((number, weight / length))
+
+    def scores(self, plain: str) -> list[float]:
+        """Return the similarity of a text with each template."""
+        scores = [0.0] * self._count
+        squares = 0.0
+        for feature, count in _features_of(plain).items():
+            weight = count * self._weights.get(feature, self._unknown)
+            squares += weight * weight
+            for number, other in self._postings.get(feature, ()):
+                scores[number] += weight * other
+        length = math.sqrt(squares) or 1.0
+        return [score / length for score in scores]
+
+
+def _features_of(plain: str) -> dict[str, float]:
+    """Return the words, pairs of words and n-grams of a text with their weights."""
+    counts: Counter[str] = Counter()
+    words = list(words_of(plain))
+    for word, dense in words:
+        if dense:
+            counts.update(word)
+            counts.update(first + second for first, second in pairwise(word))
+        else:
+            counts[f"={word}"] += 1
+            marked = f"<{word}>"
+            counts.update(marked[at : at + _NGRAM] for at in range(len(marked) - _NGRAM + 1))
+    counts.update(f"{first} {second}" for (first, _), (second, _) in pairwise(words))
+    return {feature: math.sqrt(count) * (0.5 if _is_small(feature) else 1.0) for feature, count in counts.items()}
+
+
+def _is_small(feature: str) -> bool:
+    return len(feature) == 1 or (len(feature) == _NGRAM and feature[0] != "=" and " " not in feature)
+
+
+def _similarity(first: Sequence[float], second: Sequence[float]) -> float:
+    cosine: float = sum(map(mul, first, second))
+    return max(0.0, (cosine - _EMBEDDING_FLOOR) / (1 - _EMBEDDING_FLOOR))
+
+
+def _clauses_of(text: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    for sentence in split_sentences(unicodedata.normalize("NFC", text[:MAX_TEXT])):
+        spans = split_clauses(sentence)
+        yield sentence, spans if len(spans) <= MAX_CLAUSES else [(0, len(sentence))]
+
+
+def _runs_of_clauses(sentence: str, spans: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield each clause and each run of adjacent clauses that a sentence may be compared by."""
+    for first, (start, _) in enumerate(spans):
+        for _, end in spans[first:]:
+            yield sentence[start:end]
+
+
+def _convert_capture(text: str, kind: str) -> Scalar:
+    value = convert_value(text, kind)
+    if kind in ("int", "float") and isinstance(value, str):
+        number = typed_number(text, kind)
+        return text if number is None else number
+    return value
+
+
+# --------------------------------------------------------------------------------------------------------- templates
+
+
+def _templates_of(rule: MatchRule, rules: dict[str, MatchRule]) -> Iterator[_Template]:
+    for pattern in rule.patterns:
+        if template := _template_of(rule, pattern):
+            yield template
+    for example in rule.examples:
+        lines = [line for line in example.output.splitlines() if line.strip()]
+        if len(lines) == 1 and example.user_text:
+            name = lines[0].partition(":")[0].strip()
+            args = tuple(split_args(lines[0].partition(":")[2]))
+            plain = read_utterance(example.user_text).plain
+            owner = rules.get(name)
+            if owner is not None and plain:
+                yield _Template(owner, plain, (plain,), (), ((False, False),), args, _size(plain), is_negated(plain))
+
+
+def _template_of(rule: MatchRule, pattern: Pattern) -> _Template | None:
+    if pattern.output:
+        args = tuple(split_args(pattern.output.partition(":")[2] if ":" in pattern.output else pattern.output))
+        slots = {value[1:-1] for _, value in args if _BRACKETS.fullmatch(value)}
+    else:
+        slots = set(rule.vars)
+        args = tuple((name, f"[{name}]") for name in slots)
+    literals, names = [""], list[str]()
+    for number, part in enumerate(_BRACKETS.split(pattern.input)):
+        if number % 2 and part in slots:
+            names.append(part)
+            literals.append("")
+        else:
+            literals[-1] += part
+    plain = [read_utterance(literal).plain for literal in literals]
+    size = _size("".join(plain))
+    if not size:
+        return None
+    middle = [text or " " for text in plain[1:-1]]
+    glued = tuple(
+        (number > 0 and text[:1].strip() != "", number < len(names) and text[-1:].strip() != "")
+        for number, text in enumerate(literals)
+    )
+    shown = read_utterance(" ".join(plain)).plain
+    texts = (plain[0], *middle, *plain[-1:]) if names else (plain[0],)
+    return _Template(rule, shown, texts, tuple(names), glued, args, size, is_negated(shown))
+
+
+def _size(plain: str) -> int:
+    return len(plain) - plain.count(" ")
+
+
+def _fit(template: _Template, utterance: Utterance) -> _Found | None:
+    """Return how a template fits a clause: its literals in order, with text for each placeholder between them."""
+    text, captures, at, begin = utterance.plain, dict[str, str](), 0, 0
+    if any(literal not in text for literal in template.literals):
+        return None
+    last = len(template.literals) - 1
+    for number, literal in enumerate(template.literals):
+        if number == last and not literal:
+            place, end = len(text), len(text)
+        else:
+            place = _find(text, literal, at + (number > 0), template.glued[number], from_end=0 < number == last - 1)
+            end = place + len(literal)
+        if place < 0:
+            return None
+        if number == 0:
+            begin = place
+        elif not (value := _read_capture(utterance, at, place, at_start=not template.literals[0] and number == 1)):
+            return None
+        else:
+            captures[template.slots[number - 1]] = value
+        at = end
+    begin = 0 if not template.literals[0] else begin
+    uncovered = _size_without_fillers(text[:begin]) + _size_without_fillers(text[at:])
+    captured = sum(_size(read_utterance(value).plain) for value in captures.values())
+    covered = template.size + 0.3 * captured
+    score = covered / (covered + _UNCOVERED_WEIGHT * uncovered) * template.size / (template.size + 0.4)
+    return _Found(template, score, captures)
+
+
+def _find(text: str, literal: str, start: int, glued: tuple[bool, bool], *, from_end: bool) -> int:
+    """Return where a literal is whole words in a text, ``-1`` if nowhere."""
+    places = _places(text, literal, start)
+    fitting = [place for place in places if _is_whole(text, place, place + len(literal), glued)]
+    return -1 if not fitting else fitting[-1 if from_end else 0]
+
+
+def _places(text: str, literal: str, start: int) -> Iterator[int]:
+    place = text.find(literal, start) if literal else start
+    while place >= 0:
+        yield place
+        place = text.find(literal, place + 1) if literal else -1
+
+
+def _is_whole(text: str, start: int, end: int, glued: tuple[bool, bool]) -> bool:
+    before = text[start - 1 : start] + text[start : start + 1]
+    after = text[end - 1 : end] + text[end : end + 1]
+    return (glued[0] or _is_break(before)) and (glued[1] or _is_break(after) or "\uac00" <= after[0] <= "\ud7a3")
+
+
+def _is_break(pair: str) -> bool:
+    """Return whether two characters are not of the same word; a text has an end there if it is one character."""
+    return len(pair) < 2 or " " in pair or is_dense(pair[0]) or is_dense(pair[1])
+
+
+def _read_capture(utterance: Utterance, start: int, end: int, *, at_start: bool) -> str:
+    text = utterance.plain[start:end]
+    first, last = strip_fillers(text)
+    first = first if at_start else 0
+    last = last if end == len(utterance.plain) else len(text)
+    first += len(text[first:last]) - len(text[first:last].lstrip())
+    return utterance.original(start + first, start + max(first, last))
+
+
+def _size_without_fillers(plain: str) -> int:
+    start, end = strip_fillers(plain + " ") if plain else (0, 0)
+    return _size(plain[start:end])

@@ -1,0 +1,116 @@
+"""The matcher without a model: patterns in many languages, arguments, several intents, negation, similarity."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.agents.match.offline import OfflineMatcher
+from vaka.agents.match.rules import parse_rule
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.models.embedders import HashingEmbedder
+
+RULES = [
+    parse_rule(document)
+    for document in (
+        {
+            "name": "play",
+            "vars": {"title": {"label": "song"}, "artist": {}},
+            "patterns": [
+                "play [title]", "play [title] by [artist]", "播放[artist]的[title]", "播放[title]",
+                "[artist]の[title]をかけて", "[artist]의 [title] 틀어줘", "pon [title]", "spiel [title]",
+                "شغل [title]", "เปิดเพลง[title]", "mở bài [title]", ["唱一首[歌]", "title=[歌]"],
+            ],
+            "examples": [["no title", "I am in the mood for music", "play"], ["two", "a and b", "play\nplay"]],
+        },
+        {
+            "name": "volume",
+            "vars": {"level": {"type": "int"}},
+            "patterns": [
+                "set the volume to [level]", "音量调到[level]", "音量を[level]に", "[level]",
+                ["mute", "volume: level=0"],
+            ],
+        },
+        {"name": "do_not_disturb", "patterns": ["do not disturb me", "别打扰我"]},
+        {
+            "name": "pay",
+            "vars": {"sum": {"type": "float"}, "to": {}},
+            "patterns": ["send [to] [sum]", "pay [sum] to [to]"],
+        },
+    )
+]  # fmt: skip
+MATCHER = OfflineMatcher(RULES)
+
+
+TEXTS: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
+    ("play Yesterday", [("play", {"title": "Yesterday"})]),
+    ("Could you PLAY Hey Jude by The Beatles, please?", [("play", {"title": "Hey Jude", "artist": "The Beatles"})]),
+    ("play Stand by Me by Ben E. King", [("play", {"title": "Stand by Me", "artist": "Ben E. King"})]),
+    ("ｐｌａｙ Ｙｅｓｔｅｒｄａｙ", [("play", {"title": "Ｙｅｓｔｅｒｄａｙ"})]),
+    ("请播放 周杰伦 的《晴天》吧。", [("play", {"artist": "周杰伦", "title": "晴天"})]),
+    ("唱一首小星星", [("play", {"title": "小星星"})]),
+    ("米津玄師のLemonをかけて", [("play", {"artist": "米津玄師", "title": "Lemon"})]),
+    ("아이유의 좋은 날 틀어줘요", [("play", {"artist": "아이유", "title": "좋은 날"})]),
+    ("Pon Despacito, por favor", [("play", {"title": "Despacito"})]),
+    ("Spiel bitte Für Elise", [("play", {"title": "bitte Für Elise"})]),
+    ("شغّل نسم علينا", [("play", {"title": "نسم علينا"})]),
+    ("เปิดเพลงลอยกระทงหน่อยครับ", [("play", {"title": "ลอยกระทง"})]),
+    ("mo bai Diễm xưa đi", [("play", {"title": "Diễm xưa"})]),
+    ("音量调到三十五", [("volume", {"level": 35})]),
+    ("音量を１２にお願いします", [("volume", {"level": 12})]),
+    ("set the volume to twenty", [("volume", {"level": 20})]),
+    ("set the volume to loud", [("volume", {"level": "loud"})]),
+    ("volume 7 please", [("volume", {"level": 7})]),
+    ("mute it", [("volume", {"level": 0})]),
+    ("pay 12.50 to Anna", [("pay", {"sum": 12.5, "to": "Anna"})]),
+    ("send Anna 5", [("pay", {"sum": 5.0, "to": "Anna"})]),
+    ("I'm in the mood for some music", [("play", {})]),
+    ("play Yesterday and then set the volume to 4", [("play", {"title": "Yesterday"}), ("volume", {"level": 4})]),
+    ("播放晴天，然后音量调到9", [("play", {"title": "晴天"}), ("volume", {"level": 9})]),
+    ("Play Salt and Pepper", [("play", {"title": "Salt and Pepper"})]),
+    ("Good morning! Mute. Mute.", [("volume", {"level": 0})]),
+    ("don't play Yesterday", []),
+    ("不要播放晴天", []),
+    ("别打扰我", [("do_not_disturb", {})]),
+    ("do not disturb me now", [("do_not_disturb", {})]),
+    ("what is the capital of France?", []),
+    ("今天星期几", []),
+    ("display Yesterday", []),
+    ("", []),
+    ("?!", []),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS)
+def test_texts_match_rules_with_their_arguments(text: str, expected: list[tuple[str, dict[str, Any]]]) -> None:
+    assert [(result.rule, result.given) for result in MATCHER.match(text)] == expected
+
+
+def test_results_have_all_variables_the_clause_and_a_confidence() -> None:
+    (result,) = MATCHER.match("Hi. Play Yesterday please! Bye.")
+    assert result.args == {"title": "Yesterday", "artist": None}
+    assert result.raw_text == "Play Yesterday please"
+    assert 0.5 <= result.confidence < 1
+    assert OfflineMatcher(RULES, threshold=1).match("play Yesterday") == []
+
+
+async def test_an_embedder_adds_the_similarity_of_its_vectors() -> None:
+    matcher = OfflineMatcher(RULES, embedder=HashingEmbedder())
+    assert [result.rule for result in await matcher.match_async("play Yesterday, then mute")] == ["play", "volume"]
+    assert await matcher.match_async("") == []
+    assert await MATCHER.match_async("mute") == MATCHER.match("mute")
+    with pytest.raises(InvalidInput, match="match_async"):
+        matcher.match("mute")
+
+
+def test_a_matcher_needs_rules_and_a_threshold_between_0_and_1() -> None:
+    with pytest.raises(ConfigError, match="at least one rule"):
+        OfflineMatcher([])
+    with pytest.raises(ConfigError, match="above 0 and at most 1, not 0"):
+        OfflineMatcher(RULES, threshold=0)
+
+
+@given(st.text(alphabet=st.sampled_from("play 播放的by,and.。の를 12３٣三万点") | st.characters()))
+def test_any_text_is_matched_without_an_error(text: str) -> None:
+    MATCHER.match(text)
