@@ -7,8 +7,8 @@ import pytest
 from vaka.agents.match.matcher import compile_rules
 from vaka.agents.match.rules import (
     Example,
-    Pattern,
     MatchRule,
+    Pattern,
     RuleTest,
     RuleVar,
     check_rule,

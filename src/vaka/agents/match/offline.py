@@ -11,7 +11,7 @@ from operator import mul
 import msgspec
 
 from vaka.agents.match.lines import MatchResult, convert_value, split_args
-from vaka.agents.match.rules import Pattern, MatchRule, RuleVar, Scalar
+from vaka.agents.match.rules import MatchRule, Pattern, RuleVar, Scalar
 from vaka.agents.match.utterance import (
     Utterance,
     is_dense,
