@@ -1,11 +1,12 @@
 """References between definitions, and the slots that hold either a reference or an inline definition."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from vaka.config.definitions.fields import DefinitionFields, join_words, with_article
+from vaka.config.documents import JsonPath
 
 DefinitionKind: TypeAlias = Literal["agent", "tool", "rule", "context", "generator"]
 """What a file can define."""
@@ -111,3 +112,18 @@ def parse_reference(fields: DefinitionFields, kind: DefinitionKind) -> Reference
     elif text and not name.strip():
         fields.fail(f"$ref {text!r} has no name after the colon", "$ref")
     return Reference(kind, name, prefix)
+
+
+def iter_references(value: object, path: JsonPath = ()) -> Iterator[tuple[Reference, JsonPath]]:
+    """Yield each reference of a definition, also of inline ones, with its path in the document."""
+    if isinstance(value, Reference):
+        yield value, path
+    elif isinstance(value, Slot):
+        slot = cast("Slot[object]", value)
+        yield from iter_references(slot.reference or slot.definition, path)
+    elif isinstance(value, tuple):
+        for index, item in enumerate(cast("tuple[object, ...]", value)):
+            yield from iter_references(item, (*path, index))
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from iter_references(getattr(value, name), (*path, name))
