@@ -15,11 +15,12 @@ from tests.runtime.runtime_fixtures import (
     last_body,
     log_writer,
     read_log,
+    results_by_call,
     runtime,
 )
 from vaka import QuitTools
 from vaka.core.types.errors import InvalidInput, TurnError
-from vaka.core.types.message import UserMessage, text_of
+from vaka.core.types.message import AssistantMessage, UserMessage, text_of
 from vaka.core.types.progress import TurnCompleted, TurnFailed
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
@@ -190,3 +191,60 @@ async def test_the_call_of_an_agent_can_be_a_quit_tool() -> None:
 def test_a_quit_tool_without_a_name_is_an_error() -> None:
     with pytest.raises(InvalidInput, match="a quit tool needs a name, not 'tool:'"):
         QuitTools("tool:")
+
+
+async def test_a_task_cannot_be_resumed_with_a_finished_child() -> None:
+    model = ScriptedModel(
+        call("Task", prompt="Go.", subagent_type="runner"), say("one"),
+        call("Task", prompt="More.", resume="agent-1"), say("two"),
+        agents={"runner": [call("goodbye"), say("Gone."), say("never")]},
+    )  # fmt: skip
+    runner = vaka.SubAgent(name="runner", tools=[goodbye], middleware=[QuitTools("goodbye")])
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, middleware=[vaka.SubAgents(runner)]), id="s")
+        await session.run("Start.")
+        assert (await session.run("Again.")).text == "two"
+    results = results_by_call(await read_log(store, "s"))
+    assert results["call_1"].text.startswith("Gone.")
+    assert results["call_2"].failed
+    assert "agent: closed; the agent 'runner' has finished" in results["call_2"].text
+
+
+TALK = """ function run(ctx)
+    local helper = ctx.create_agent("helper")
+    while true do
+        local input = ctx.recv()
+        if not input then return end
+        helper:send(input.text)
+        local ok, answer = pcall(function() return helper:collect() end)
+        ctx.emit({ text = answer, eof = true })
+    end
+end"""
+
+
+async def test_a_conversation_with_a_finished_child_raises_its_error_in_a_script_after_any_crash() -> None:
+    def script() -> vaka.LuauAgent:
+        model = ScriptedModel(agents={"helper": [say("Hello."), call("goodbye"), say("Farewell."), say("never")]})
+        helper = vaka.Agent("helper", model=model, tools=[goodbye], middleware=[QuitTools("goodbye")])
+        return vaka.LuauAgent("chat", TALK, model=model, tools=[helper])
+
+    store = MemoryStore()
+    counter = count_commits(store)
+    async with runtime(store) as rt:
+        session = await rt.open(script(), id="s")
+        assert (await session.run("Hi.")).text == "Hello."
+        assert (await session.run("Bye.")).text == "Farewell."
+        assert "agent: closed" in (await session.run("Hello?")).text
+        assert not await session.is_finished()
+    log = await read_log(store, "s")
+    for length in list(accumulate(map(len, counter.commits)))[:-1]:
+        dead = MemoryStore()
+        await log_writer(dead, "s", log[:length])()
+        async with runtime(dead) as rt:
+            session = await rt.open(script(), id="s")
+            await session.resume().wait()
+            answers = [text_of(m.content) for m in await session.messages() if isinstance(m, AssistantMessage)]
+            answers += [(await session.run(text)).text for text in ("Hi.", "Bye.", "Hello?")[len(answers) :]]
+            assert (length, answers[:2]) == (length, ["Hello.", "Farewell."])
+            assert "agent: closed" in answers[2]

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.model import Prompt
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.state import SessionState, agent_key
 from vaka.core.session.values import conversation_key
@@ -45,13 +46,15 @@ class QuitTools(Middleware):
         self.names = frozenset(_tool_name(name) for name in names)
 
     async def before_agent(self, turn: Turn, content: Content) -> Content | Reject:
-        if not is_finished(turn.log, turn.path):
+        if turn.path or not is_finished(turn.log):
             return content
-        reason = (
-            f"agent: closed; the agent {turn.agent!r} has finished and accepts no more input; "
-            f"start a new session, or rewind this one"
-        )
-        return Reject(reason, code=Closed.code)
+        return Reject(_closed_text(turn), code=Closed.code)
+
+    async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
+        # Only now the log says which conversation a child agent continues.
+        if turn.path and turn.scope.step == 1 and is_finished(turn.log, turn.path):
+            raise Closed(_closed_text(turn))
+        return prompt
 
     async def after_step(self, turn: Turn) -> str:
         self._record_quit(turn)
@@ -76,6 +79,11 @@ class QuitTools(Middleware):
             ):
                 value = {"turn": turn.id, "path": agent_key(turn.path), "tool": body.call.name}
                 turn.log.defer(turn.scope, StateChanged(key=key, value=value))
+
+
+def _closed_text(turn: Turn) -> str:
+    what = "start a new conversation" if turn.path else "start a new session, or rewind this one"
+    return f"agent: closed; the agent {turn.agent!r} has finished and accepts no more input; {what}"
 
 
 def is_finished(log: FoldedLog, path: AgentPath = ()) -> bool:
