@@ -189,7 +189,10 @@ class AgentBuilder:
         def find_model(name: str) -> Model:
             return model if name in ("default", model.name) else self._models.find(name)
 
-        return lazy.hosted_services()(self._services(), find_model, find_agent)
+        def build_tool(tool_like: ToolLike) -> Tool:
+            return self._build_tool(tool_like, agent, model, allowed)
+
+        return lazy.hosted_services()(self._services(), find_model, find_agent, build_tool)
 
     def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model, allowed: frozenset[str] | None) -> Tool:
         if isinstance(tool_like, str):

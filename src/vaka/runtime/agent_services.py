@@ -62,9 +62,11 @@ class HostedServices:
     """The services of one agent; implements ``AgentServices``."""
 
     def __init__(
-        self, host: ServiceHost, find_model: Callable[[str], Model], find_agent: Callable[[str, JSON], Tool | None]
-    ) -> None:
+        self, host: ServiceHost, find_model: Callable[[str], Model], find_agent: Callable[[str, JSON], Tool | None],
+        build_tool: Callable[[Any], Tool],
+    ) -> None:  # fmt: skip
         self._host, self._find_model, self._find_agent = host, find_model, find_agent
+        self._build_tool = build_tool
 
     @property
     def network(self) -> Network:
@@ -95,6 +97,9 @@ class HostedServices:
 
     def find_agent(self, name: str, config: JSON = None) -> Tool | None:
         return self._find_agent(name, config)
+
+    def build_tool(self, tool: Any) -> Tool:
+        return self._build_tool(tool)
 
     def argument_parser(self, schema: dict[str, Any]) -> ToolArgumentParser:
         return ArgumentReader(schema).read

@@ -1,12 +1,17 @@
 """jq programs: results, errors, limits, and what a program cannot reach."""
 
+import asyncio
+import io
+import json
 import os
 import sys
+from importlib import import_module
 
 import pytest
 
 from vaka.core.types.errors import ConfigError, InvalidInput, ScriptError
 from vaka.tools.kinds.jq import JqProgram, format_output
+from vaka.tools.kinds.jq_worker import IDLE_SECONDS, MAX_PROGRAMS, answer_requests
 
 
 async def first(expression: str, value: object = None) -> object:
@@ -60,6 +65,29 @@ async def test_a_program_that_does_not_end_is_stopped_and_the_next_one_runs() ->
     with pytest.raises(ScriptError, match="more than 16777216 bytes"):
         await first('"x" * 20000000')
     assert await first(".") is None
+
+
+async def test_programs_run_at_the_same_time_in_workers_of_their_own() -> None:
+    assert await asyncio.gather(*(first(f"{number} + .", 1) for number in range(4))) == [1, 2, 3, 4]
+
+
+def test_a_worker_answers_requests_until_the_end_of_its_input() -> None:
+    requests = [
+        ("tojson", "1"),
+        ("empty", "1"),
+        (".a|tojson", "[]"),
+        *((f"{n}|tojson", "1") for n in range(MAX_PROGRAMS)),
+    ]
+    source, sink, alarms = io.BytesIO(), io.BytesIO(), list[int]()
+    for program, text in requests:
+        source.write(json.dumps({"program": program, "size": len(text)}).encode() + b"\n" + text.encode())
+    source.seek(0)
+    answer_requests(import_module("jq"), source, sink, alarms.append)
+    answers = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert answers[:2] == [{"result": "1"}, {}]
+    assert "Cannot index array" in answers[2]["error"]
+    assert answers[3:] == [{"result": str(n)} for n in range(MAX_PROGRAMS)]
+    assert alarms[-2:] == [IDLE_SECONDS, 0]
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from vaka.runtime.agent_services import HostedServices, ServiceHost
 from vaka.runtime.lazy import open_store
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import ModeContext, Options
+from vaka.tools.function import as_tool
 
 _EXAMPLES = options.format_examples(
     "vaka luau hello.luau",
@@ -148,7 +149,7 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
         models = ModelRegistry(Options(**model_options(settings)).build_model_config())
         stack.push_async_callback(models.close)
         find_model = _model_finder(models, settings["model"], trusted=trusted)
-        services = make_script_services(HostedServices(host, find_model, lambda name, config: None))
+        services = make_script_services(HostedServices(host, find_model, lambda name, config: None, as_tool))
         output = _ScriptOutput(flags["mode"], verbose=flags["verbose"])
         script = StandaloneScript(
             program=program, services=replace(services, runner=runner), name=file.stem, model=settings["model"] or "",

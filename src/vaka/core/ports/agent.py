@@ -95,6 +95,13 @@ class AgentServices(Protocol):
         """Return an agent as a tool that takes a ``prompt``: one of the agent's tools, or a new one from ``config``."""
         ...
 
+    def build_tool(self, tool: Any, /) -> Tool:
+        """Return what an agent may have as a tool, such as a function, another agent or a name, as a tool to call.
+
+        Raises ``InvalidInput`` for an unknown name.
+        """
+        ...
+
     def argument_parser(self, schema: dict[str, Any], /) -> ToolArgumentParser:
         """Return a parser of tool arguments for a JSON Schema."""
         ...

@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 IDLE_SECONDS = 60
@@ -18,18 +19,18 @@ MAX_PROGRAMS = 64
 """Compiled programs that a worker holds; compiling takes about 1 ms."""
 
 
-def answer_requests(jq: Any, source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer requests until the end of ``source``."""
+def answer_requests(jq: Any, source: BinaryIO, sink: BinaryIO, set_alarm: Callable[[int], object]) -> None:
+    """Answer requests until the end of ``source``; ``set_alarm`` ends the process after that many seconds, 0: never."""
     programs: OrderedDict[str, Any] = OrderedDict()
     while True:
-        signal.alarm(IDLE_SECONDS)  # the default action of the signal ends the process
+        set_alarm(IDLE_SECONDS)
         header = source.readline()
         if not header:
-            signal.alarm(0)
+            set_alarm(0)
             return
         request = json.loads(header)
         text = source.read(request["size"]).decode()
-        signal.alarm(0)
+        set_alarm(0)
         sink.write(json.dumps(_first_result(jq, programs, request["program"], text)).encode() + b"\n")
         sink.flush()
 
@@ -56,7 +57,8 @@ def main() -> None:
     sys.path.insert(0, folder)
     import jq  # noqa: PLC0415  # its folder is an argument
 
-    answer_requests(jq, sys.stdin.buffer, sys.stdout.buffer)
+    # The default action of the signal ends the process, also inside libjq.
+    answer_requests(jq, sys.stdin.buffer, sys.stdout.buffer, signal.alarm)
 
 
 if __name__ == "__main__":
