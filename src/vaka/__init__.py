@@ -8,6 +8,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaka.agents.match.router import MatchAgent as MatchAgent
+    from vaka.agents.match.router import Route as Route
     from vaka.agents.quit_tools import QuitTools as QuitTools
     from vaka.agents.react import Agent as Agent
     from vaka.agents.subagents import SubAgent as SubAgent
@@ -63,6 +65,7 @@ _NAMES = {
     "Limits": "vaka.core.types.limits",
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
+    "MatchAgent": "vaka.agents.match.router",
     "Middleware": "vaka.core.loop.middleware",
     "ModeContext": "vaka.runtime.options",
     "Options": "vaka.runtime.options",
@@ -73,6 +76,7 @@ _NAMES = {
     "Reject": "vaka.core.types.ending",
     "Request": "vaka.runtime.options",
     "Response": "vaka.runtime.options",
+    "Route": "vaka.agents.match.router",
     "Runtime": "vaka.runtime.runtime",
     "ScriptError": "vaka.core.types.errors",
     "ScriptLimits": "vaka.luau.program",
@@ -108,6 +112,7 @@ __all__ = [
     "Limits",
     "LuauAgent",
     "LuauTool",
+    "MatchAgent",
     "Middleware",
     "ModeContext",
     "Options",
@@ -118,6 +123,7 @@ __all__ = [
     "Reject",
     "Request",
     "Response",
+    "Route",
     "Runtime",
     "ScriptError",
     "ScriptLimits",

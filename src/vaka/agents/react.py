@@ -1,17 +1,21 @@
 """``Agent``: a model, instructions, tools and limits. Plain data; it runs only inside a runtime."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.messages.prompt import build_messages
 from vaka.core.ports.agent import BindableTool
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool
+from vaka.core.types.event import Event
+from vaka.core.types.ids import AgentPath
 from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.limits import Limits
+from vaka.core.types.message import Message
 from vaka.core.types.tool import ToolChoice
 
 if TYPE_CHECKING:
@@ -101,6 +105,10 @@ class Agent(Generic[Deps]):
     def use(self, *middleware: Middleware) -> None:
         """Add middleware. Turns that have begun keep what they had."""
         self.middleware = (*self.middleware, *middleware)
+
+    def build_messages(self, events: Iterable[Event], path: AgentPath) -> tuple[Message, ...]:
+        """Return the conversation of the agent; ``events`` are those of its path in a log."""
+        return build_messages(events, path)
 
     def as_tool(self, *, name: str = "", description: str = "") -> "AgentTool":
         """Return this agent as a tool for another one."""

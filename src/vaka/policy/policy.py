@@ -431,6 +431,9 @@ class LayeredPolicy:
     # ------------------------------------------------------------------------------------------------ without a rule
 
     def _allow_code_tool(self, spec: ToolSpec) -> PermissionDecision | None:
+        if spec.layer == "agent":  # the policy judges what the agent does
+            reason = f"{spec.name} is the agent of a route"
+            return PermissionDecision(decision="allow", rule=spec.name, layer="agent", reason=reason)
         if spec.layer != "code" or (self.mode == "plan" and spec.effect != "read"):
             return None
         reason = f"{spec.name} was handed over in code"

@@ -16,14 +16,15 @@ from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
 from vaka.core.loop.dmail import DMailDelivery
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.prompt_parts import ModelSettings
-from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool
+from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, RunnableAgent
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.control import InputAdded
+from vaka.core.types.ending import Ending
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Content, ToolResult, as_content
-from vaka.core.types.tool import InvalidArguments, ToolSpec
+from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
@@ -31,6 +32,7 @@ from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableM
 if TYPE_CHECKING:
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.structured_output import OutputSchema
+    from vaka.tools.function import ToolReturn
 
 TOOL_WHITELIST = "tool_whitelist"
 """The input option with the names of the tools its turn may use; it is not sent to the model."""
@@ -173,9 +175,9 @@ class AgentBuilder:
         known: dict[str, Agent | AgentTool] = {
             tool_like.name: tool_like for tool_like in agent.tools if isinstance(tool_like, Agent | AgentTool)
         }
-        built: dict[str, Tool] = {}
+        built: dict[str, RunnableAgent] = {}
 
-        def find_agent(name: str, config: JSON) -> Tool | None:
+        def find_agent(name: str, config: JSON) -> RunnableAgent | None:
             key = msgspec.json.encode([name, config]).decode()
             if key not in built:
                 child = known.get(name) if not config else _agent_from_config(name, config)
@@ -183,7 +185,8 @@ class AgentBuilder:
                     return None
                 if len(built) >= MAX_RECIPES:
                     built.clear()
-                built[key] = self._build_tool(child, agent, model, allowed)
+                as_tool = child.as_tool() if isinstance(child, Agent) else child
+                built[key] = self._build_agent_tool(as_tool, model, allowed)
             return built[key]
 
         def find_model(name: str) -> Model:
@@ -209,22 +212,44 @@ class AgentBuilder:
             return _SpecOnlyTool(bindable.spec)
         return bindable.bind(self._make_services(agent, model, allowed))
 
-    def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> Tool:
+    def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> "_ChildTool":
         def build_recipe() -> Recipe:
             if allowed is None:
                 return self.build_recipe(agent_tool.agent, model)
             return self._make_recipe(agent_tool.agent, model, allowed)
 
-        async def run(context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]) -> ToolResult:
-            if not prompt.strip():
-                raise InvalidInput(f"the prompt of the agent {agent_tool.name} is empty")
-            ending = await run_subagent(context, build_recipe(), as_content(prompt))
-            return child_result(context.call, agent_tool.name, ending)
+        return _ChildTool(agent_tool, build_recipe)
 
+
+class _ChildTool:
+    """An agent as a tool of another one; implements ``RunnableAgent``."""
+
+    def __init__(self, agent_tool: AgentTool, build_recipe: Callable[[], Recipe]) -> None:
+        self._name, self._build_recipe = agent_tool.name, build_recipe
         description = (
-            agent_tool.description or agent_tool.agent.description or f"Hand a task to the agent {agent_tool.name}."
+            agent_tool.description or agent_tool.agent.description or f"Hand a task to the agent {self._name}."
         )
-        return vaka.tools.tool(run, name=agent_tool.name, description=description, effect="resume")
+        self._function = vaka.tools.tool(self._answer, name=self._name, description=description, effect="resume")
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._function.spec
+
+    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
+        return self._function.parse(raw)
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> "ToolReturn":
+        return await self._function.call(context, arguments)
+
+    async def run(self, context: ToolContext, content: Content) -> Ending:
+        return await run_subagent(context, self._build_recipe(), content)
+
+    async def _answer(
+        self, context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]
+    ) -> ToolResult:
+        if not prompt.strip():
+            raise InvalidInput(f"the prompt of the agent {self._name} is empty")
+        return child_result(context.call, self._name, await self.run(context, as_content(prompt)))
 
 
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
-from vaka.core.ports.agent import SharedService, ToolArgumentParser
+from vaka.core.ports.agent import RunnableAgent, SharedService, ToolArgumentParser
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import KeyValueStore, Store
@@ -62,7 +62,8 @@ class HostedServices:
     """The services of one agent; implements ``AgentServices``."""
 
     def __init__(
-        self, host: ServiceHost, find_model: Callable[[str], Model], find_agent: Callable[[str, JSON], Tool | None],
+        self, host: ServiceHost, find_model: Callable[[str], Model],
+        find_agent: Callable[[str, JSON], RunnableAgent | None],
         build_tool: Callable[[Any], Tool],
     ) -> None:  # fmt: skip
         self._host, self._find_model, self._find_agent = host, find_model, find_agent
@@ -95,7 +96,7 @@ class HostedServices:
     def find_model(self, name: str) -> Model:
         return self._find_model(name)
 
-    def find_agent(self, name: str, config: JSON = None) -> Tool | None:
+    def find_agent(self, name: str, config: JSON = None) -> RunnableAgent | None:
         return self._find_agent(name, config)
 
     def build_tool(self, tool: Any) -> Tool:

@@ -9,7 +9,6 @@ import msgspec
 from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent, Deps
 from vaka.core.messages.blobs import restore_messages
-from vaka.core.messages.prompt import build_messages
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.fanout import Follower
 from vaka.core.session.snapshot import reopen
@@ -186,7 +185,9 @@ class Session(Generic[Deps]):
     async def messages(self) -> tuple[Message, ...]:
         """Return the conversation as the model sees it."""
         opened = await reopen(self._runtime.store, self.id)
-        return await restore_messages(self._runtime.store.blobs, build_messages(opened.window.events_at(()), ()))
+        return await restore_messages(
+            self._runtime.store.blobs, self.agent.build_messages(opened.window.events_at(()), ())
+        )
 
     async def is_finished(self) -> bool:
         """Return whether the agent has called one of its ``QuitTools``; it then rejects input with code ``closed``."""

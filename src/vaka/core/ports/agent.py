@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_che
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import KeyValueStore
-from vaka.core.ports.tool import Tool
+from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.ending import Ending
 from vaka.core.types.ids import JSON
+from vaka.core.types.message import Content
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 
 if TYPE_CHECKING:
@@ -52,6 +53,17 @@ class SharedService(Protocol):
 
 S = TypeVar("S", bound=SharedService)
 T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class RunnableAgent(Tool, Protocol):
+    """An agent as a tool: a model calls it with a ``prompt``, a body may run it with any content."""
+
+    async def run(self, context: ToolContext, content: Content) -> Ending:
+        """Run the agent as a child of the tool call of ``context``, and return how it ended.
+
+        When the call runs again after a crash, the child resumes from the log; a completed one does not run again.
+        """
+        ...
 
 
 class AgentServices(Protocol):
@@ -91,7 +103,7 @@ class AgentServices(Protocol):
         """Return a model by name; ``default`` is the agent's own. Raises a ``VakaError`` when there is none."""
         ...
 
-    def find_agent(self, name: str, config: JSON = None, /) -> Tool | None:
+    def find_agent(self, name: str, config: JSON = None, /) -> "RunnableAgent | None":
         """Return an agent as a tool that takes a ``prompt``: one of the agent's tools, or a new one from ``config``."""
         ...
 
