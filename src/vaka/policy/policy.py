@@ -431,13 +431,10 @@ class LayeredPolicy:
     # ------------------------------------------------------------------------------------------------ without a rule
 
     def _allow_code_tool(self, spec: ToolSpec) -> PermissionDecision | None:
-        if spec.layer == "agent":  # the policy judges what the agent does
-            reason = f"{spec.name} is the agent of a route"
-            return PermissionDecision(decision="allow", rule=spec.name, layer="agent", reason=reason)
-        if spec.layer != "code" or (self.mode == "plan" and spec.effect != "read"):
-            return None
+        if spec.layer != "agent" and (spec.layer != "code" or (self.mode == "plan" and spec.effect != "read")):
+            return None  # the agent of a route is judged by what it does
         reason = f"{spec.name} was handed over in code"
-        return PermissionDecision(decision="allow", rule=spec.name, layer="code", reason=reason)
+        return PermissionDecision(decision="allow", rule=spec.name, layer=spec.layer, reason=reason)
 
     def _decide_by_mode(self, access: AccessKind, what: str, subject: str) -> PermissionDecision:
         decision = MODE_DECISIONS[self.mode][access]

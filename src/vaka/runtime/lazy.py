@@ -16,6 +16,7 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vaka.agents.quit_tools import FoldedLog
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
@@ -374,6 +375,12 @@ def world_factory() -> "type[WorldFactory]":
     from vaka.runtime.tool_world import WorldFactory
 
     return WorldFactory
+
+
+def is_finished(log: "FoldedLog") -> bool:
+    from vaka.agents.quit_tools import is_finished
+
+    return is_finished(log)
 
 
 def service_host() -> "type[ServiceHost]":

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent, Deps
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
@@ -26,6 +25,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
 from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.message import Content, Message, Text, as_content
+from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
 from vaka.runtime.session_edits import read_last_turn
@@ -191,7 +191,7 @@ class Session(Generic[Deps]):
 
     async def is_finished(self) -> bool:
         """Return whether the agent has called one of its ``QuitTools``; it then rejects input with code ``closed``."""
-        return is_finished(await reopen(self._runtime.store, self.id))
+        return lazy.is_finished(await reopen(self._runtime.store, self.id))
 
     async def last_turn(self) -> tuple[Event, ...]:
         """Return the events of the last turn; an empty tuple before the first one."""

@@ -1,0 +1,78 @@
+"""What the log has of a router: its state between turns, and its history."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vaka.agents.quit_tools import FoldedLog
+from vaka.core.session.state import agent_key
+from vaka.core.types.control import InputAdded
+from vaka.core.types.event import Event
+from vaka.core.types.ids import JSON, AgentPath, MessageId
+from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage
+from vaka.core.types.progress import SubagentStarted, ToolCompleted, ToolFailed, TurnStarted
+
+ROUTER_KEY = "$router"
+"""The key of the session value with the ``RouterState`` of the root agent; ``router_key`` returns that of a child."""
+
+
+class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A matched rule, and the agent that its route names; ``rule_name`` is empty for the default agent."""
+
+    rule_name: str
+    agent_name: str
+    args: dict[str, JSON] = {}
+    turn: str = ""
+    """The turn whose input has matched, and the path that the router had then."""
+    path: str = ""
+
+
+class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a router knows between turns: the intents in order, and the active agent."""
+
+    matches: tuple[Intent, ...]
+    current_index: int = 0
+    child: str = ""
+    """The path of the active agent's last run, its parts joined by ``/``; ``""`` before its first run."""
+
+    @property
+    def current(self) -> Intent:
+        return self.matches[self.current_index]
+
+    def advance(self) -> "RouterState | None":
+        """Return the state after the active agent has finished; ``None`` after the last intent."""
+        following = self.matches[self.current_index + 1 :]
+        return RouterState(following) if following else None
+
+
+def router_key(log: FoldedLog, path: AgentPath) -> str:
+    """Return the key of the value with the state of the router at ``path``."""
+    return f"$agent/{agent_key(log.window.conversation_start(path))}/:{ROUTER_KEY}" if path else ROUTER_KEY
+
+
+def read_router_state(log: FoldedLog, path: AgentPath = ()) -> RouterState | None:
+    """Return the state of the router at ``path``; ``None`` when no agent is active."""
+    value = log.state.values.get(router_key(log, path))
+    return None if value is None else msgspec.convert(value, RouterState)
+
+
+def build_history(events: Iterable[Event], path: AgentPath) -> tuple[Message, ...]:
+    """Return the inputs of a router and the answers of its agents; ``events`` are those of its path."""
+    inputs: dict[str, Content] = {}
+    messages: list[Message] = []
+    for event in events:
+        body = event.data
+        match body:
+            case InputAdded():
+                inputs[body.key] = body.content
+            case TurnStarted():
+                given = tuple(part for key in body.inputs for part in inputs.get(key, ()))
+                messages.append(UserMessage(content=given if body.content is None else body.content))
+            case SubagentStarted() if (*event.path, body.child) == path:
+                messages.append(UserMessage(content=body.content))
+            case ToolCompleted() | ToolFailed() if body.result.content:
+                id = MessageId(f"msg_{body.result.call}")
+                messages.append(AssistantMessage(id=id, content=body.result.content))
+            case _:
+                continue
+    return tuple(messages)
