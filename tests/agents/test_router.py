@@ -1,9 +1,13 @@
 """Routers: each conversation is compared by its whole sequence of events."""
 
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
+
+import msgspec
 
 import vaka
 from tests.runtime.runtime_fixtures import check_log, read_log, runtime
+from vaka.agents.match.router_state import RouterState
 from vaka.core.types import progress
 from vaka.core.types.control import StateChanged
 from vaka.core.types.event import Event
@@ -12,6 +16,8 @@ from vaka.core.types.monitor import ScriptAnswered
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
+AGENTS = ("booking", "player", "chat", "desk", "counter")
+"""The agents of routes; a router calls them, which the start of the agent shows as well."""
 RULES = [
     {"name": "book", "vars": {"city": {"label": "city"}}, "patterns": ["book a room in [city]"]},
     {"name": "music", "patterns": ["play music"]},
@@ -34,38 +40,43 @@ def router(*, default: vaka.Agent | None = None, name: str = "front", **more: An
     return vaka.MatchAgent(name, rules=RULES, routes=routes, default=default, **more)
 
 
-def outline(events: list[Event]) -> list[str]:
-    """Return the events of a log that a router or its agents write, each as one line with its path."""
-    lines = [(event, _line_of(event)) for event in events]
-    return [f"{'/'.join(event.path) or '-'} {line}" for event, line in lines if line]
+def _active_agent(body: StateChanged) -> str:
+    if not body.key.endswith("$router"):
+        return ""
+    state = body.value and msgspec.convert(body.value, RouterState)
+    return f"active {state.current.agent_name}" if state else "idle"
 
 
-def _line_of(event: Event) -> str:
-    match event.data:
-        case progress.TurnStarted():
-            return "turn"
-        case ScriptAnswered(name="match", answer=found):
-            return f"match {[rule for rule, _ in found]}"
-        case progress.SubagentStarted(agent=agent, child=child, after=after, content=content):
-            return f"{agent} {child} {f'after {after} ' if after else ''}<- {text_of(content)!r}"
-        case progress.MessageCompleted(content=content) if text_of(content):
-            return f"says {text_of(content)}"
-        case progress.ToolStarted(call=made) if event.path:
-            return f"calls {made.name}"
-        case progress.SubagentCompleted(child=child, reason=reason):
-            return f"end of {child}{f' ({reason})' if reason else ''}"
-        case StateChanged(key="$router", value=value):
-            return (
-                "idle" if value is None else f"active {value['matches'][value.get('current_index', 0)]['agent_name']}"
-            )
-        case progress.TurnCompleted(text=text):
-            return f"completed {text!r}"
-        case progress.TurnFailed(code=code, message=message):
-            return f"failed {code}: {message}"
-        case progress.TurnInterrupted(text=text):
-            return f"interrupted {text!r}"
-        case _:
-            return ""
+def _after(earlier: str) -> str:
+    return f"after {earlier} " if earlier else ""
+
+
+_LINES: dict[type, Callable[[Any], str]] = {
+    progress.TurnStarted: lambda body: "turn",
+    progress.TurnResumed: lambda body: "resumed",
+    ScriptAnswered: lambda body: f"match {[rule for rule, _ in body.answer]}" if body.name == "match" else "",
+    progress.SubagentStarted: lambda body: (
+        f"{body.agent} {body.child} {_after(body.after)}<- {text_of(body.content)!r}"
+    ),
+    progress.MessageCompleted: lambda body: text_of(body.content) and f"says {text_of(body.content)}",
+    progress.ToolStarted: lambda body: f"calls {body.call.name}",
+    progress.SubagentCompleted: lambda body: f"end of {body.child}{body.reason and f' ({body.reason})'}",
+    StateChanged: _active_agent,
+    progress.TurnCompleted: lambda body: f"completed {body.text!r}{body.limit and f' at {body.limit}'}",
+    progress.TurnFailed: lambda body: f"failed {body.code}: {body.message}",
+    progress.TurnInterrupted: lambda body: f"interrupted {body.text!r}",
+}
+
+
+def outline(events: Iterable[Event], agents: Collection[str] = AGENTS) -> list[str]:
+    """Return what a router and its agents write to a log, each event as one line with its path."""
+    lines: list[str] = []
+    for event in events:
+        body = event.data
+        line = _LINES.get(type(body), lambda body: "")(body)
+        if line and not (isinstance(body, progress.ToolStarted) and body.call.name in agents):
+            lines.append(f"{'/'.join(event.path) or '-'} {line}")
+    return lines
 
 
 async def run_conversation(who: vaka.Agent, model: ScriptedModel | None, *inputs: str) -> list[str]:
