@@ -1,5 +1,7 @@
 """Reopening from the last valid snapshot: the state is the same, and only the tail is read."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from tests.core.session.log_harness import (
@@ -21,7 +23,7 @@ from tests.core.session.log_harness import (
     turn_started,
     write_simple_turn,
 )
-from vaka.core.messages.prompt import build_messages
+from vaka.core.messages.prompt import Conversation, build_messages
 from vaka.core.session.hash_chain import seal, seal_chain
 from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, reopen
 from vaka.core.session.state import FOLD_VERSION, SessionState, encode_state
@@ -176,6 +178,37 @@ class TestContextWindow:
         await force_snapshot(harness, log)
         await log.append(T1, turn_completed())
         await assert_same_after_reopening(harness, log)
+
+    async def test_children_that_continue_one_conversation_share_its_view_and_their_number_has_no_limit(self) -> None:
+        harness = LogHarness()
+        log = await harness.open()
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        count, made = 1_200, 0
+
+        def make(events: Iterable[Event]) -> Conversation:
+            nonlocal made
+            made += 1
+            return Conversation(("agent-1",), events)
+
+        for number in range(1, count + 1):
+            call, child = CallId(f"call_{number}"), f"agent-{number}"
+            after = f"agent-{number - 1}" if number > 1 else ""
+            started = SubagentStarted(
+                call=call, child=child, agent="child", content=(Text(text=f"do {number}"),), after=after
+            )
+            completed = SubagentCompleted(call=call, agent="child", child=child, text="done", kept=True)
+            await log.append(T1, tool_called(call), started)
+            log.window.view((child,), make)
+            await log.append(T1, completed, tool_completed(call))
+        path = (f"agent-{count}",)
+        expected = tuple(UserMessage(content=(Text(text=f"do {number}"),)) for number in range(1, count + 1))
+        assert (log.window.view(path, make).messages(), made) == (expected, 1)
+        assert log.window.conversation_start(path) == ("agent-1",)
+        assert len(log.window.conversation_paths(path)) == count
+        assert build_messages(log.window.events_at(path), path) == expected
+        opened = await reopen(harness.store, S)
+        assert build_messages(opened.window.events_at(path), path) == expected
+        assert opened.window.conversation_start(path) == ("agent-1",)
 
     async def test_an_input_queued_before_a_compaction_is_in_the_prompt_after_a_restart(self) -> None:
         harness = LogHarness()

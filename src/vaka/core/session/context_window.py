@@ -1,10 +1,11 @@
 """The events from which prompts are built, from the last compaction on, and views that follow them."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from itertools import accumulate, islice
 from operator import attrgetter, sub
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -26,7 +27,7 @@ _VISIBLE_BODIES = _SCRIPT_BODIES | {
 }  # fmt: skip
 
 
-_STORED_BYTES = attrgetter("stored")
+_STORED_BYTES, _SEQ = attrgetter("stored"), attrgetter("seq")
 _SPECIAL_BODIES = frozenset(
     {progress.SubagentCompleted, monitor.ScriptAnswered, control.CheckpointSaved, progress.StepStarted}
 )
@@ -34,6 +35,9 @@ _SPECIAL_BODIES = frozenset(
 
 class WindowView(Protocol):
     """Something that is made from the events of one agent, and extended by each new one."""
+
+    path: AgentPath
+    """The path of the agent; it changes when another child continues the conversation."""
 
     def add(self, event: Event) -> None:
         """Take the next event of the window."""
@@ -69,6 +73,16 @@ class WindowIndex(msgspec.Struct):
         return list(accumulate(self.steps))
 
 
+class _ChildStart(NamedTuple):
+    """Where a child agent started."""
+
+    seq: int
+    earlier: AgentPath
+    """The child whose conversation it continues; empty for none."""
+    origin: AgentPath
+    """The child that began its conversation."""
+
+
 class ContextWindow:
     def __init__(self, events: Iterable[Event], state: SessionState, *, visible: Iterable[Event] = ()) -> None:
         """Begin with the ``visible`` events of an index, and add the ``events`` after them."""
@@ -82,6 +96,7 @@ class ContextWindow:
         """The steps of the events that an index was made of."""
         self._digests = [(0, sha256())]
         """The digest of the first events, for each index that was made."""
+        self._note_starts()
         self.add(events, state)
         if self.events:
             self._trim(state)
@@ -116,8 +131,8 @@ class ContextWindow:
                 self._trim(state)
             elif event.path in self._views:
                 self._views[event.path].add(event)
-            if kind is progress.SubagentStarted and self._views:
-                self._extend_child(event)
+            if kind is progress.SubagentStarted:
+                self._begin_child(event, event.data)
 
     def view(self, path: AgentPath, make: Callable[[Iterable[Event]], V]) -> V:
         """Return the view of the agent at ``path``; ``make`` makes it from the events so far, later ones are added."""
@@ -131,11 +146,27 @@ class ContextWindow:
         for view in self._views.values():
             view.forget_loaded()
 
-    def _extend_child(self, event: Event) -> None:
-        assert isinstance(event.data, progress.SubagentStarted)  # noqa: S101  # ``add`` has checked it
-        child = self._views.get((*event.path, event.data.child))
-        if child is not None:
-            child.add(event)
+    def _begin_child(self, event: Event, body: Any) -> None:
+        """Note the start of a child. The view of the conversation that it continues becomes its own."""
+        path, earlier = self._note_start(event, body)
+        view = (self._views.pop(earlier, None) if earlier else None) or self._views.get(path)
+        if view is not None:
+            self._views[path], view.path = view, path
+            view.add(event)
+
+    def _note_start(self, event: Event, body: progress.SubagentStarted) -> tuple[AgentPath, AgentPath]:
+        path, after = (*event.path, body.child), body.after
+        earlier = () if not after else tuple(after.split("/")) if "/" in after else (*event.path, after)
+        origin = self.conversation_start(earlier) if earlier else path
+        self._children[path] = _ChildStart(event.seq, earlier, origin)
+        return path, earlier
+
+    def _note_starts(self) -> None:
+        self._children: dict[AgentPath, _ChildStart] = {}
+        """The children that the events of this window have started."""
+        for event in self.events:
+            if type(event.data) is progress.SubagentStarted:
+                self._note_start(event, event.data)
 
     def _add_special(self, event: Event) -> bool:
         """Apply what an event ends; return whether the event itself is visible."""
@@ -163,14 +194,18 @@ class ContextWindow:
         return self._events_below(path) if path else [event for event in self.events if not event.path]
 
     def _events_below(self, path: AgentPath) -> Iterator[Event]:
-        if path in self._restored:
-            yield from self._restored[path]
-        elif earlier := self._continued_path(path):
-            yield from [_moved_to(path, earlier, event) for event in self.events_at(earlier)]
-        for event in islice(self.events, self._start_of(path), None):
-            body = event.data
-            if event.path == path or (isinstance(body, progress.SubagentStarted) and (*event.path, body.child) == path):
-                yield event
+        paths = [path]
+        while paths[-1] not in self._restored and (earlier := self._continued_path(paths[-1])):
+            paths.append(earlier)
+        first, members = paths[-1], frozenset(paths)
+        for event in self._restored.get(first, ()):
+            yield event if first == path else _moved_to(path, first, event)
+        for event in islice(self.events, self._start_of(first), None):
+            body, owner = event.data, event.path
+            if type(body) is progress.SubagentStarted and (child := (*owner, body.child)) in members:
+                owner = child
+            if owner in members:
+                yield event if owner == path else _moved_to(path, owner, event)
 
     def restore(self, path: AgentPath, earlier: AgentPath, events: Iterable[Event]) -> None:
         """Make the agent at ``path`` continue the conversation of ``earlier``, a child whose events were dropped here.
@@ -182,7 +217,8 @@ class ContextWindow:
 
     def conversation_start(self, path: AgentPath) -> AgentPath:
         """Return the path of the child that began the conversation of the agent at ``path``; mostly its own."""
-        return self.conversation_paths(path)[-1]
+        start = self._children.get(path)
+        return path if start is None else start.origin
 
     def conversation_paths(self, path: AgentPath) -> list[AgentPath]:
         """Return ``path`` and the paths of the children whose conversations it continues, the first one last."""
@@ -193,29 +229,18 @@ class ContextWindow:
 
     def conversation_seq(self, path: AgentPath) -> int:
         """Return the seq of the event that began the conversation of a child, 0 if this window does not have it."""
-        start = self.conversation_start(path)
-        event = self.events[self._start_of(start)] if self.events else None
-        body = event.data if event is not None else None
-        if event is None or not isinstance(body, progress.SubagentStarted) or (*event.path, body.child) != start:
-            return 0
-        return event.seq
+        start = self._children.get(self.conversation_start(path))
+        return 0 if start is None else start.seq
 
-    def _continued_path(self, path: AgentPath) -> AgentPath | None:
-        """Return the path of the child whose conversation the agent at ``path`` continues."""
-        if not path or not self.events:
-            return None
-        body = self.events[self._start_of(path)].data
-        if isinstance(body, progress.SubagentStarted) and body.child == path[-1] and body.after:
-            return tuple(body.after.split("/")) if "/" in body.after else (*path[:-1], body.after)
-        return None
+    def _continued_path(self, path: AgentPath) -> AgentPath:
+        """Return the path of the child whose conversation the agent at ``path`` continues, an empty one for none."""
+        start = self._children.get(path)
+        return () if start is None else start.earlier
 
     def _start_of(self, path: AgentPath) -> int:
-        """Return the position of the event that starts the agent at ``path``, found from the end."""
-        for position in range(len(self.events) - 1, -1, -1):
-            event = self.events[position]
-            if type(event.data) is progress.SubagentStarted and (*event.path, event.data.child) == path:
-                return position
-        return 0
+        """Return the position of the event that starts the agent at ``path``; 0 if this window does not have it."""
+        start = self._children.get(path)
+        return 0 if start is None else bisect_left(self.events, start.seq, key=_SEQ)
 
     def last_text(self, turn: TurnId, path: AgentPath) -> str:
         """Return the last text of the agent in a turn, ``""`` when there is none."""
@@ -234,6 +259,9 @@ class ContextWindow:
         self.size -= sum(map(len, map(_STORED_BYTES, dropped)))
         if dropped:
             self._forget_index(start)
+        for event in dropped:
+            if type(event.data) is progress.SubagentStarted:
+                self._children.pop((*event.path, event.data.child), None)
         events[start:] = [event for event in islice(events, start, None) if event.path[: len(child)] != child]
         self._views = {path: view for path, view in self._views.items() if path[: len(child)] != child}
 
@@ -264,3 +292,4 @@ class ContextWindow:
         pairs = enumerate(zip(self.events, events, strict=False))
         self._forget_index(next((at for at, (old, new) in pairs if old is not new), min(len(self.events), len(events))))
         self.events, self.size = events, sum(map(len, map(_STORED_BYTES, events)))
+        self._note_starts()
