@@ -12,9 +12,9 @@ import vaka
 NAMES = [
     "Agent", "Allow", "Answer", "Ask", "Busy", "Cursor", "Deny", "Event", "Image", "Limits", "LuauAgent", "LuauTool",
     "MatchAgent", "Middleware", "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt", "QuitTools",
-    "Reject", "Request", "Response", "Route", "Runtime", "ScriptError", "ScriptLimits", "Session", "SubAgent",
-    "SubAgents", "Suspended", "Text", "TokenStats", "ToolCall", "ToolContext", "ToolResult", "Turn", "TurnError",
-    "TurnStream", "VakaError", "__version__", "run", "run_sync", "tool",
+    "Reject", "Request", "Response", "Route", "Runtime", "ScriptError", "ScriptLimits", "Session", "StreamingAgent",
+    "SubAgent", "SubAgents", "Suspended", "Text", "TokenStats", "ToolCall", "ToolContext", "ToolResult", "Turn",
+    "TurnError", "TurnStream", "VakaError", "__version__", "run", "run_sync", "tool",
 ]  # fmt: skip
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Deny as Deny
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
+    from vaka.runtime.lumos import StreamingAgent as StreamingAgent
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
     from vaka.runtime.options import ModeContext as ModeContext
@@ -81,6 +82,7 @@ _NAMES = {
     "ScriptError": "vaka.core.types.errors",
     "ScriptLimits": "vaka.luau.program",
     "Session": "vaka.runtime.session",
+    "StreamingAgent": "vaka.runtime.lumos",
     "SubAgent": "vaka.agents.subagents",
     "SubAgents": "vaka.agents.subagents",
     "Suspended": "vaka.core.types.errors",
@@ -128,6 +130,7 @@ __all__ = [
     "ScriptError",
     "ScriptLimits",
     "Session",
+    "StreamingAgent",
     "SubAgent",
     "SubAgents",
     "Suspended",
