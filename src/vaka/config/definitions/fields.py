@@ -261,7 +261,10 @@ def _iter_values(value: object) -> Iterator[object]:
         raise ConfigError("the document has a number that is not finite")
     elif isinstance(value, str):
         _check_text(value)
-    elif not isinstance(value, bool | int | float | None):
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise ConfigError("the document has a whole number that does not fit into 64 bits")
+    elif not isinstance(value, float | None):
         raise ConfigError(f"the document has a value that JSON does not have: a {type(value).__name__}")
 
 

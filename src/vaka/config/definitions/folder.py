@@ -173,7 +173,8 @@ class _FolderLoader:
                     continue
                 known = [name for kind, name in self.found if kind == reference.kind]
                 near = get_close_matches(reference.name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                home = next(name for name, kind in FOLDERS.items() if kind == reference.kind)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; define it in {home}/"
                 owner = f"{found.definition.kind} {found.definition.name}"
                 message = f"{owner}: {reference.kind} {reference.name!r} not found{hint}"
                 self.problems.append(f"{found.place_of(path)}: {message}")

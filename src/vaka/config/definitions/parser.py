@@ -101,7 +101,7 @@ def _agent_fields(fields: DefinitionFields, kind: str) -> tuple[DefinitionFields
     """Return the fields with the agent's name before messages, and what every kind of agent has."""
     fields.get("type")
     name = fields.required_text("name", f"{kind} agent: name is required")
-    fields = fields.with_prefix(f"agent {name}: ")
+    fields = fields.with_prefix(f"agent {name}: " if name else "")
     generator = parse_slot(fields, fields.get("generator"), "generator", parse_generator, "generator")
     return fields, {
         "name": name,
@@ -204,7 +204,7 @@ def _parse_tool(fields: DefinitionFields) -> ToolDefinition | None:
         fields.note(f"the tool type {kind!r} is deprecated; `vaka config convert` makes a Luau tool of it", "type")
     fields.get("type")
     name = fields.required_text("name", f"{kind} tool: name is required")
-    fields = fields.with_prefix(f"tool {name}: ")
+    fields = fields.with_prefix(f"tool {name}: " if name else "")
     tool = _TOOL_PARSERS[kind](fields, {"name": name, "description": fields.text("description")})
     fields.report_unknown_keys()
     return tool
@@ -244,9 +244,9 @@ def _parse_auth(fields: DefinitionFields) -> HttpAuth | None:
     )  # fmt: skip
     if not auth.text("type"):
         auth.fail("invalid HTTP auth type ''; expected bearer or basic", "type")
-    elif found.type == "bearer" and not found.token:
+    elif auth.values["type"] == "bearer" and not found.token:
         auth.fail("token is required for bearer authentication", "token")
-    elif found.type == "basic" and not found.token and not found.username:
+    elif auth.values["type"] == "basic" and not found.token and not found.username:
         auth.fail("username and password, or token as user:password, are required for basic authentication", "username")
     auth.report_unknown_keys()
     return found

@@ -51,7 +51,8 @@ def write_yaml(document: object) -> str:
             return True
 
     def represent_text(dumper: Any, text: str) -> Any:
-        style = "|" if "\n" in text else None if _is_plain_text(text) else '"'
+        is_printable = text.replace("\n", "").replace("\t", "").isprintable()
+        style = '"' if not is_printable else "|" if "\n" in text else None if _is_plain_text(text) else '"'
         return dumper.represent_scalar(f"{_TAG}str", text, style=style)
 
     Dumper.add_representer(str, represent_text)
