@@ -1,7 +1,7 @@
 """``Agent``: a model, instructions, tools and limits. Plain data; it runs only inside a runtime."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,18 @@ InstructionsLike: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
 _DEFAULT_LIMITS = Limits()
 
 
+class AgentOrigin(Protocol):
+    """Where an agent comes from that was not made in code, such as a file with its definition."""
+
+    def current_agent(self, agent: "Agent[Any]", /) -> "Agent[Any]":
+        """Return ``agent`` as its origin defines it now, with what was changed in this copy of it."""
+        ...
+
+    def find_agent(self, name: str, /) -> "Agent[Any] | None":
+        """Return another agent of the same origin."""
+        ...
+
+
 class Agent(Generic[Deps]):
     """The definition of an agent. Cheap to make, safe to share between sessions."""
 
@@ -48,6 +60,7 @@ class Agent(Generic[Deps]):
         "model",
         "name",
         "options",
+        "origin",
         "output",
         "tool_choice",
         "tools",
@@ -101,6 +114,7 @@ class Agent(Generic[Deps]):
         self.tool_choice: ToolChoice = _require(tool_choice, str, "tool_choice", "a str")
         self.options: Mapping[str, Any] = {} if options is None else _require(options, Mapping, "options", "a mapping")
         self.output = output
+        self.origin: AgentOrigin | None = None
 
     def use(self, *middleware: Middleware) -> None:
         """Add middleware. Turns that have begun keep what they had."""

@@ -51,6 +51,7 @@ _ALL_KEYS = (
     SettingKey(name="confirm", kind="list", default=()),
     SettingKey(name="deny", kind="list", default=()),
     SettingKey(name="builtin_tools", kind="list", default=()),
+    SettingKey(name="definitions", default=""),
     SettingKey(name="add_dir", kind="list", default=()),
     SettingKey(name="snapshots", default="on", choices=("on", "off")),
     SettingKey(name="redact_patterns", default="on", choices=("on", "off")),

@@ -307,6 +307,8 @@ def _resolve_relative(path: Path, name: str, value: Any) -> Any:
     """Return a value with its relative paths resolved against the folder of the file."""
     if name in ("add_dir", "model_files"):
         return tuple(str(path.parent / Path(file).expanduser()) for file in value)
+    if name == "definitions" and value:
+        return str(path.parent / Path(value).expanduser())
     return absolute_store_url(path.parent, str(value)) if name == "store" else value
 
 

@@ -40,7 +40,8 @@ RECV = "recv"
 class ScriptBody:
     """The body of a turn of a Luau agent."""
 
-    def __init__(self, source: ScriptSource, services: ScriptServices) -> None:
+    def __init__(self, source: ScriptSource, services: ScriptServices, layer: str = "code") -> None:
+        self._layer = layer
         self._source, self._services = source, services if source.trusted else services.for_untrusted()
 
     async def __call__(self, turn: Turn) -> Ending:
@@ -92,7 +93,7 @@ class ScriptBody:
                 )  # fmt: skip
                 storage = self._source.storage_prefix(turn.session)
                 host = surface_functions(
-                    build_host_services(self._services, journal, turn.path, exit_stack, io, storage)
+                    build_host_services(self._services, journal, turn.path, exit_stack, io, storage, self._layer)
                 )
                 script = self._services.runner.open(program, log_line)
                 with turn.stop.cancellable():

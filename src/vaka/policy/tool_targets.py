@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from vaka.core.types.tool import ToolSpec
+from vaka.core.types.tool import UNTRUSTED_LAYER, ToolSpec
 from vaka.policy.decision import AccessKind
 
 TargetKind: TypeAlias = Literal["command", "read", "search", "edit", "url", "words", "none"]
@@ -158,10 +158,11 @@ def is_command_tool(spec: ToolSpec) -> bool:
 
 
 def access_of(spec: ToolSpec, tool: ToolTargets) -> AccessKind:
-    """Return what a call of the tool does; the effect that an MCP server declares is not trusted."""
+    """Return what a call of the tool does; what MCP servers and untrusted folders declare does not count."""
     if spec.layer == "builtin" and builtin_name_of(spec.name) in BUILTIN_TOOLS:
         return tool.access
-    return "read" if spec.effect == "read" and not (spec.layer == "mcp" or spec.name.startswith("mcp__")) else "change"
+    claimed = spec.layer in ("mcp", UNTRUSTED_LAYER) or spec.name.startswith("mcp__")
+    return "read" if spec.effect == "read" and not claimed else "change"
 
 
 def raise_missing_target(tool: ToolTargets) -> str:

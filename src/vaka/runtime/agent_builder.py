@@ -68,6 +68,8 @@ class AgentBuilder:
         """
         if self.before_turn is not None:
             self.before_turn()
+        if agent.origin is not None:
+            agent = agent.origin.current_agent(agent)
         if input_added is None or not (input_added.model or input_added.options or self.model_of_prompt):
             return self.build_recipe(agent)
         model = self._model_of_input(input_added)
@@ -180,7 +182,9 @@ class AgentBuilder:
         def find_agent(name: str, config: JSON) -> RunnableAgent | None:
             key = msgspec.json.encode([name, config]).decode()
             if key not in built:
-                child = known.get(name) if not config else _agent_from_config(name, config)
+                child = _agent_from_config(name, config) if config else known.get(name)
+                if child is None and agent.origin is not None and not config:
+                    child = agent.origin.find_agent(name)
                 if child is None:
                     return None
                 if len(built) >= MAX_RECIPES:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
     from vaka.hooks.engine import HookEngine
+    from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer
     from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
     from vaka.models.given_calls import GivenCalls
@@ -47,9 +48,11 @@ if TYPE_CHECKING:
     from vaka.runtime.model_registry import ModelRegistry
     from vaka.runtime.options import ApprovalAnswer, Options
     from vaka.runtime.project_tools import ProjectTools
+    from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
+    from vaka.tools.kinds.http import HttpTool
 
 Durability: TypeAlias = Literal["power", "process"]
 
@@ -406,6 +409,24 @@ def builtin_transformers() -> "Mapping[str, TransformerFactory]":
     from vaka.transformers import builtin_transformers
 
     return builtin_transformers()
+
+
+def luau_tool() -> "type[LuauTool]":
+    from vaka.luau.tool import LuauTool
+
+    return LuauTool
+
+
+def luau_agent() -> "type[LuauAgent]":
+    from vaka.runtime.scripts import LuauAgent
+
+    return LuauAgent
+
+
+def http_tool() -> "type[HttpTool]":
+    from vaka.tools.kinds.http import HttpTool
+
+    return HttpTool
 
 
 def output_schema(output: Any) -> "OutputSchema":

@@ -136,6 +136,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(line.strip() for line in self.rule.splitlines() if line.strip())
 
 
+UNTRUSTED_LAYER = "untrusted"
+"""The layer of tools of definitions in a folder that is not trusted: the effect that they declare does not count."""
+
 PROTECTED_LAYER = "protected"
 """The layer of questions about protected paths: also arguments that a person edited are asked about."""
 

@@ -1,0 +1,198 @@
+"""The agents of a folder with definitions, by name; a change of a file counts from the next turn on."""
+
+import copy
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.config.definitions.definition_set import DefinitionSet
+from vaka.config.definitions.folder import DEFINITION_FOLDERS, FORMATS, load_definitions
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.message import Content
+from vaka.core.types.monitor import Logged
+from vaka.runtime.definitions import DefinitionBuilder, DefinitionSources, unknown_name_message
+from vaka.runtime.live_settings import FileStates, states_of
+
+MAX_COPIES = 512
+"""The changed copies of agents that are remembered for one agent."""
+
+
+def load_agents(
+    folder: "str | Path", *, trusted: bool = True, tools: Sequence[ToolLike] = (),
+    variables: Mapping[str, str] | None = None,
+) -> "AgentCatalog":  # fmt: skip
+    """Return the agents that the files in ``agents/`` of a folder define, by name; each is built on first use.
+
+    Args:
+        folder: The folder with ``agents``, ``tools``, ``rules``, ``contexts`` and ``models``.
+        trusted: Whether its scripts run in this process, and its definitions may read ``variables``; otherwise scripts
+            run in a worker process, and a definition that reads a variable is an error.
+        tools: Tools of your program that definitions name as built-in tools.
+        variables: The environment variables that definitions may read; default: none.
+
+    Raises ``ConfigError`` if the folder does not exist.
+    """
+    root = Path(folder).expanduser().absolute()
+    if not root.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder")
+    named = {tool_name_of(tool): tool for tool in tools}
+    return AgentCatalog(root, DefinitionSources(trusted=trusted, tools=named, variables=dict(variables or {})))
+
+
+class AgentCatalog(Mapping[str, Agent]):
+    """The agents of a folder. Their files are read on first use, and again when they have changed.
+
+    An agent that was taken from here before is still valid: its next turn uses the new definition. A change that cannot
+    be read, or an agent that is gone, changes nothing; a warning in the log of the session says so.
+    """
+
+    def __init__(self, folder: Path, sources: DefinitionSources) -> None:
+        self.folder = folder
+        self._sources = sources
+        self._places: tuple[Path, ...] | None = None
+        self._states: FileStates = {}
+        self._definitions = DefinitionSet()
+        self._agents: dict[str, Agent] = {}
+        self._warnings: list[str] = []
+        self._reports = (_ReloadReports(self._warnings),)
+        self._builder = DefinitionBuilder(self._definitions, sources, self._reports)
+
+    @property
+    def definitions(self) -> DefinitionSet:
+        """The definitions as they were read last."""
+        self.refresh()
+        return self._definitions
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is wrong with files, and what has no effect, each with its file and line."""
+        return (*self._definitions.problems, *self._definitions.notes, *self._builder.notes)
+
+    def __getitem__(self, name: str) -> Agent:
+        """Return an agent. Raises ``KeyError`` with names that are near, and ``ConfigError`` for a wrong definition."""
+        agent = self.find(name)
+        if agent is None:
+            raise KeyError(unknown_name_message("agent", name, self._definitions.table("agent")))
+        return agent
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self.definitions.table("agent")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.definitions.table("agent"))
+
+    def __len__(self) -> int:
+        return len(self.definitions.table("agent"))
+
+    def find(self, name: str) -> Agent | None:
+        """Return an agent as its files are now, ``None`` if there is none. Raises ``ConfigError``."""
+        self.refresh()
+        return self._find(name) if self._definitions.find("agent", name) is not None else None
+
+    def current(self, name: str) -> Agent | None:
+        """Return an agent that was built before as its files are now."""
+        self.refresh()
+        return self._agents.get(name)
+
+    def refresh(self) -> None:
+        """Read the files if they have changed; what was built before stays if they cannot be read."""
+        if self._places is not None and states_of(self._places) == self._states:
+            return
+        is_first, before = self._places is None, self._definitions
+        self._places = tuple(_find_places(self.folder))
+        self._states = states_of(self._places)
+        found = load_definitions(self.folder)
+        problems = [] if is_first else [text for text in found.problems if text not in before.problems]
+        builder = DefinitionBuilder(found, self._sources, self._reports)
+        agents: dict[str, Agent] = {}
+        if not problems:
+            try:
+                agents = {name: self._build(builder, name) for name in self._agents}
+            except ConfigError as error:
+                problems = [str(error)]
+        if problems:
+            reason = "the agents stay as they were, since a change of their files cannot be used"
+            self._warnings += [f"{reason}: {text}" for text in problems]
+            return
+        self._definitions, self._builder, self._agents = found, builder, agents
+
+    def _find(self, name: str) -> Agent:
+        if name not in self._agents:
+            self._agents[name] = self._build(self._builder, name)
+        return self._agents[name]
+
+    def _build(self, builder: DefinitionBuilder, name: str) -> Agent:
+        agent = copy.copy(builder.build_agent(name))
+        agent.origin = CatalogOrigin(self, agent)
+        return agent
+
+
+def _find_places(folder: Path) -> Iterator[Path]:
+    """Yield the folders of definitions and what is in them: definitions, and the scripts that they name."""
+    for name in (*DEFINITION_FOLDERS, SCRIPTS_FOLDER):
+        for parent, _, files in os.walk(folder / name):
+            yield Path(parent)
+            yield from (Path(parent, file) for file in files if Path(file).suffix.lower() in WATCHED_SUFFIXES)
+
+
+class CatalogOrigin:
+    """Where an agent of a catalog comes from; implements ``AgentOrigin``."""
+
+    def __init__(self, catalog: AgentCatalog, base: Agent) -> None:
+        self._catalog, self._base = catalog, base
+        self._copies: dict[Agent, tuple[Agent, Agent]] = {}
+
+    def current_agent(self, agent: Agent) -> Agent:
+        """Return ``agent`` as the files define it now, with what was changed in this copy."""
+        fresh = self._catalog.current(self._base.name)
+        if fresh is None or fresh is self._base:
+            return agent
+        known = self._copies.get(agent)
+        if known is None or known[0] is not fresh:
+            if len(self._copies) >= MAX_COPIES:
+                self._copies.clear()
+            known = self._copies[agent] = fresh, apply_changes(agent, self._base, fresh)
+        return known[1]
+
+    def find_agent(self, name: str) -> Agent | None:
+        """Return another agent of the catalog."""
+        return self._catalog.find(name)
+
+
+def apply_changes(agent: Agent, base: Agent, fresh: Agent) -> Agent:
+    """Return a copy of ``fresh`` with what ``agent`` has other than ``base``."""
+    changed = copy.copy(fresh)
+    for name in ("model", "instructions", "limits", "tool_choice", "output"):
+        value: Any = getattr(agent, name)
+        if value != getattr(base, name):
+            setattr(changed, name, value)
+    names = {tool_name_of(tool) for tool in fresh.tools}
+    added = [tool for tool in agent.tools if tool not in base.tools and tool_name_of(tool) not in names]
+    changed.tools = (*fresh.tools, *added)
+    changed.middleware = (*fresh.middleware, *(each for each in agent.middleware if each not in base.middleware))
+    own = {name: value for name, value in agent.options.items() if base.options.get(name) != value}
+    changed.options = {**fresh.options, **own}
+    return changed
+
+
+class _ReloadReports(Middleware):
+    """Writes what is wrong with a change of the files to the log of the next turn."""
+
+    inherited: tuple[str, ...] = ()
+    admits_steering = True
+
+    def __init__(self, warnings: list[str]) -> None:
+        self._warnings = warnings
+
+    @property
+    def name(self) -> str:
+        return "definitions"
+
+    async def before_agent(self, turn: Turn, content: Content) -> Content:
+        while self._warnings and not turn.path:
+            turn.log.defer(turn.scope, Logged(level="warning", message=self._warnings.pop(0)))
+        return content

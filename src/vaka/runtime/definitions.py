@@ -1,0 +1,292 @@
+"""Build agents and tools from definitions: resolve their references, and decide what an untrusted folder may do."""
+
+import re
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from vaka.agents.context_layers import ConversationMemory, EnvironmentText, TextLayer, build_instructions
+from vaka.agents.quit_tools import QuitTools
+from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.config.definitions.agents import (
+    AgentDefinition,
+    AgentToolDefinition,
+    LuaAgentDefinition,
+    ReactDefinition,
+)
+from vaka.config.definitions.context_layers import (
+    ContextLayer,
+    ContextLayerReference,
+    EnvironmentLayer,
+    FieldLayer,
+    InlineLayer,
+    MemoryLayer,
+)
+from vaka.config.definitions.definition_set import Definition, DefinitionSet
+from vaka.config.definitions.generators import ContextDefinition, GeneratorDefinition
+from vaka.config.definitions.references import Reference, Slot
+from vaka.config.definitions.tools import (
+    BuiltinToolDefinition,
+    HttpToolDefinition,
+    LuaToolDefinition,
+    ScriptDefinition,
+    ToolDefinition,
+    ToolSlot,
+)
+from vaka.core.loop.middleware import Middleware
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
+from vaka.core.types.tool import UNTRUSTED_LAYER
+from vaka.runtime import lazy
+
+DEFINITION_LAYER = "definition"
+"""The layer of tools of a trusted folder: the permission mode decides on calls that no rule matches."""
+
+_VARIABLE = re.compile(r"\$\$|\$\{(\w+)\}|\$([A-Za-z_]\w*)")
+
+
+class DefinitionError(ConfigError):
+    """A definition that cannot be used, with its file and line."""
+
+
+class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
+    """What definitions may use besides each other."""
+
+    trusted: bool = False
+    """Whether scripts may run in this process, and variables be read."""
+    tools: Mapping[str, ToolLike] = {}
+    """Tools of the program by name, for definitions of built-in tools."""
+    variables: Mapping[str, str] = {}
+    """The environment variables that definitions of a trusted folder may read."""
+
+
+class DefinitionBuilder:
+    """Builds the agents of one set of definitions, each once. Raises ``DefinitionError``."""
+
+    def __init__(
+        self, definitions: DefinitionSet, sources: DefinitionSources, middleware: Sequence[Middleware] = ()
+    ) -> None:
+        """``middleware`` is added to each agent."""
+        self._definitions, self._sources, self._middleware = definitions, sources, tuple(middleware)
+        self._layer = DEFINITION_LAYER if sources.trusted else UNTRUSTED_LAYER
+        self._agents: dict[str, Agent] = {}
+        self._tools: dict[str, ToolLike] = {}
+        self._open: list[str] = []
+        """The agents and tools that are being built, from the outermost on."""
+        self.notes: list[str] = []
+        """What has no effect, each with its file and line."""
+
+    def build_agent(self, name: str) -> Agent:
+        """Return the agent with a name."""
+        if name not in self._agents:
+            found = self._definitions.find("agent", name)
+            if found is None:
+                raise DefinitionError(unknown_name_message("agent", name, self._definitions.table("agent")))
+            with self._enter(f"agent {name}", found.origin):
+                self._agents[name] = self._make_agent(found.value)
+        return self._agents[name]
+
+    @contextmanager
+    def _enter(self, what: str, origin: str) -> Generator[None]:
+        """Build one definition: refuse one that needs itself, and add the file and line to its errors."""
+        place = origin or what
+        if what in self._open:
+            chain = " → ".join([*self._open[self._open.index(what) :], what])
+            raise DefinitionError(f"{place}: {what} refers to itself: {chain}")
+        self._open.append(what)
+        try:
+            yield
+        except DefinitionError:
+            raise
+        except (ConfigError, InvalidInput, NotFound, ScriptError) as error:
+            raise DefinitionError(f"{place}: {error}") from error
+        finally:
+            self._open.pop()
+
+    # ------------------------------------------------------------------------------------------------------- agents
+
+    def _agent_of(self, slot: Slot[AgentDefinition]) -> Agent:
+        if slot.reference is not None:
+            return self.build_agent(self._find(slot.reference).name)
+        if slot.definition is None:
+            raise ConfigError("an agent is missing; write its definition, or $ref: agent:NAME")
+        return self._make_agent(slot.definition)
+
+    def _find(self, reference: Reference) -> Definition:
+        found = self._definitions.resolve(reference)
+        if found is None:
+            known = self._definitions.table(reference.kind)
+            raise ConfigError(unknown_name_message(reference.kind, reference.name, known))
+        return found
+
+    def _make_agent(self, definition: AgentDefinition) -> Agent:
+        generator = self._generator_of(definition.generator)
+        layers, memory = self._layers_of(definition, definition.context_layers)
+        common: dict[str, Any] = {
+            "model": generator.model or None, "options": generator.options, "description": definition.description,
+            "instructions": build_instructions(
+                layers if definition.context_layers else [definition.prompt], self._sources.variables
+            ),
+        }  # fmt: skip
+        match definition:
+            case ReactDefinition():
+                tools, memory = self._tools_of(definition.tools), memory or MemoryLayer()
+                quitting = [tool_name_of(tool) for slot, tool in zip(definition.tools, tools, strict=True) if slot.quit]
+                middleware = [
+                    *self._middleware, *([QuitTools(*quitting)] if quitting else []),
+                    ConversationMemory(recent=memory.recent, summary=memory.summary, query=memory.query),
+                ]  # fmt: skip
+                return Agent(definition.name, tools=tools, middleware=middleware, **common)
+            case LuaAgentDefinition():
+                script, libs = _script_of(definition.script)
+                return lazy.luau_agent()(
+                    definition.name, script, libs=libs, trusted=self._sources.trusted,
+                    layer="code" if self._sources.trusted else UNTRUSTED_LAYER,
+                    tools=self._tools_of(definition.tools), middleware=self._middleware, **common,
+                )  # fmt: skip
+            case _:
+                raise ConfigError(f"agents of the type {definition.type!r} cannot be run here")
+
+    def _generator_of(self, slot: Slot[GeneratorDefinition]) -> GeneratorDefinition:
+        if slot.reference is None:
+            return slot.definition or GeneratorDefinition()
+        found: GeneratorDefinition = self._find(slot.reference).value
+        return found
+
+    # ----------------------------------------------------------------------------------------------- context layers
+
+    def _layers_of(
+        self, owner: msgspec.Struct, layers: Iterable[ContextLayer]
+    ) -> tuple[list[TextLayer], MemoryLayer | None]:
+        """Return the layers that have a text, and the first ``$mem`` layer."""
+        texts: list[TextLayer] = []
+        memory: MemoryLayer | None = None
+        for layer in layers:
+            match layer:
+                case InlineLayer():
+                    texts.append(layer.text)
+                case FieldLayer():
+                    texts.append(str(getattr(owner, layer.field, "")) if layer.field in _THIS_FIELDS else "")
+                case ContextLayerReference():
+                    context: ContextDefinition = self._find(layer.reference).value
+                    texts.append(context.prompt)
+                case EnvironmentLayer():
+                    self._require_variable(layer.variable, "$env")
+                    texts.append(EnvironmentText(layer.variable))
+                case MemoryLayer():
+                    memory = memory or layer
+        return texts, memory
+
+    def _require_variable(self, name: str, where: str) -> None:
+        """Raise ``ConfigError`` if definitions may read no variables; note a variable that they may not read."""
+        if not self._sources.trusted:
+            raise ConfigError(
+                f"{where} reads the variable {name} of the environment, which only a trusted folder may do; "
+                f"`vaka trust` trusts it"
+            )
+        if name not in self._sources.variables:
+            self.notes.append(
+                f"{where} reads the variable {name}, which is not set, or not one that definitions may read; "
+                f"name it with --env {name} or in the setting script_env"
+            )
+
+    # -------------------------------------------------------------------------------------------------------- tools
+
+    def _tools_of(self, slots: Iterable[ToolSlot]) -> list[ToolLike]:
+        tools: dict[str, ToolLike] = {}
+        for slot in slots:
+            tool = self._tool_of(slot)
+            name = tool_name_of(tool)
+            if name in tools:
+                raise ConfigError(f"two tools are named {name!r}")
+            tools[name] = tool
+        return [*tools.values()]
+
+    def _tool_of(self, slot: ToolSlot) -> ToolLike:
+        reference, definition = slot.reference, slot.definition
+        if definition is not None:
+            return self._make_tool(definition)
+        if reference is None:
+            raise ConfigError("a tool is missing; write its definition, or $ref: tool:NAME")
+        found = self._definitions.resolve(reference)
+        if found is None:
+            return self._find_known_tool(reference.name)
+        if found.name not in self._tools:
+            with self._enter(f"tool {found.name}", found.origin):
+                self._tools[found.name] = self._make_tool(found.value)
+        return self._tools[found.name]
+
+    def _find_known_tool(self, name: str) -> ToolLike:
+        """Return a tool of the program, or the name of a built-in one."""
+        if name in self._sources.tools:
+            return self._sources.tools[name]
+        with suppress(InvalidInput):
+            return lazy.select_builtin_tools([name])[0]
+        known = [*self._definitions.table("tool"), *self._sources.tools, *lazy.select_builtin_tools(None)]
+        raise ConfigError(unknown_name_message("tool", name, known))
+
+    def _make_tool(self, definition: ToolDefinition) -> ToolLike:
+        match definition:
+            case BuiltinToolDefinition():
+                return self._find_known_tool(definition.name)
+            case LuaToolDefinition():
+                script, libs = _script_of(definition.script)
+                return lazy.luau_tool()(
+                    script, name=definition.name, description=definition.description, params=definition.params,
+                    libs=libs, trusted=self._sources.trusted, layer=self._layer,
+                )  # fmt: skip
+            case AgentToolDefinition():
+                agent = self._agent_of(definition.agent)
+                return agent.as_tool(name=definition.name, description=definition.description)
+            case HttpToolDefinition():
+                return self._make_http_tool(definition)
+            case _:
+                raise ConfigError(f"tools of the type {definition.type!r} cannot be used here")
+
+    def _make_http_tool(self, definition: HttpToolDefinition) -> ToolLike:
+        auth = definition.auth
+        fields = {name: value for name, value in msgspec.structs.asdict(auth).items() if value} if auth else None
+        query = "&".join(f"{quote(key)}={quote(value, safe='{}$')}" for key, value in definition.query.items())
+        endpoint = definition.endpoint
+        endpoint += f"{'&' if '?' in endpoint else '?'}{query}" if query else ""
+        texts = [endpoint, *definition.headers.values(), *(fields or {}).values()]
+        for found in (found for text in texts for found in _VARIABLE.finditer(text)):
+            if name := found[1] or found[2]:
+                self._require_variable(name, "a request")
+        return lazy.http_tool()(
+            definition.name, endpoint=endpoint, description=definition.description, method=definition.method,
+            params=definition.params, headers=definition.headers, auth=fields, req_body_jq=definition.req_body_jq,
+            resp_body_jq=definition.resp_body_jq, max_response_size_mb=definition.max_response_size_mb,
+            layer=self._layer, variables=self._sources.variables,
+            **({"timeout": definition.timeout} if definition.timeout is not None else {}),
+        )  # fmt: skip
+
+
+_THIS_FIELDS = frozenset(("prompt", "name", "description", "model", "mode"))
+"""The fields that a ``$this`` layer may name."""
+
+
+def _script_of(script: ScriptDefinition) -> tuple[str | Path, tuple[Path, ...]]:
+    """Return the file or the text of a script, and the folder of its library: ``../libs``, if it exists."""
+    if script.path is None:
+        return f"{script.text}\n", ()  # a text without white space would be a path
+    libs = script.path.resolve().parent.parent / "libs"
+    return script.path, (libs,) if libs.is_dir() else ()
+
+
+def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return that there is no such definition, and which names are near, or which there are."""
+    lower = {one.lower(): one for one in sorted(known)}
+    near = [lower[one] for one in get_close_matches(name.lower(), lower, n=3)]
+    if near:
+        return f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?"
+    some = ", ".join([*lower.values()][:MAX_NAMES]) + (" and others" if len(lower) > MAX_NAMES else "")
+    return f"there is no {kind} {name!r}; there {f'are {some}' if lower else 'is none'}"
+
+
+MAX_NAMES = 8
+"""The names that an error shows at most."""
