@@ -86,13 +86,19 @@ def load_agent(
 ) -> Agent:  # fmt: skip
     """Return the agent of a name, ``FILE.py[:OBJECT]`` or ``FILE.luau``, with the tools and limits of the flags."""
     text = text if text != DEFAULT_AGENT else None
-    agent = copy.copy(_resolve_agent(text, settings, _trust_of_scripts(settings, untrusted=untrusted)))
+    agent = copy.copy(_resolve_agent(text, tools, settings, _trust_of_scripts(settings, untrusted=untrusted)))
     limits = {LIMIT_SETTINGS[name]: settings[name] for name in LIMIT_SETTINGS if settings[name] is not None}
     flag = settings.values["model"]
     agent.model = flag.value if flag.layer == "flag" else agent.model
     agent.instructions = agent.instructions if instructions is None else instructions
-    added = (*_select_builtin_tools(text, tools, agent, settings), *tools)
-    agent.tools = (*added[: len(added) - len(tools)], *agent.tools, *tools)
+    own = {tool_name_of(tool) for tool in agent.tools}
+    builtin, tools = (
+        _select_builtin_tools(text, tools, agent, settings),
+        [t for t in tools if tool_name_of(t) not in own],
+    )
+    added, agent.tools = (*builtin, *tools), (*builtin, *agent.tools, *tools)
+    if agent.origin is None and any(hasattr(each, "bind") for each in (agent, *agent.tools)):
+        agent.origin = lazy.project_origin(settings, tools)
     if (limit_tools := getattr(agent, "limit_tools", None)) is not None:
         limit_tools(added)
     agent.limits = msgspec.structs.replace(agent.limits, **limits)
@@ -205,12 +211,12 @@ def load_module(name: str) -> ModuleType:
     return module
 
 
-def _resolve_agent(text: str | None, settings: Settings, trust: TrustOfScript) -> Agent:
+def _resolve_agent(text: str | None, tools: Sequence[ToolLike], settings: Settings, trust: TrustOfScript) -> Agent:
     if text is None:
         return Agent(DEFAULT_AGENT)
     if text.endswith(SCRIPT_SUFFIX):
         return _load_script(text, lambda path, libs: lazy.luau_agent()(path.stem, path, libs=libs, trusted=trust(path)))
-    return _load_agent_file(text) if ".py" in text else lazy.find_project_agent(settings, text)
+    return _load_agent_file(text) if ".py" in text else lazy.find_project_agent(settings, text, tools)
 
 
 def _load_tool_file(file: str, trust: TrustOfScript) -> "Sequence[Tool | BindableTool]":

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.output import Output
 
-    from vaka.agents.react import Agent
+    from vaka.agents.react import Agent, AgentOrigin, ToolLike
     from vaka.cli.chat.conversation import Chat, ChatSettings
     from vaka.cli.chat.status_line import StatusCommand
     from vaka.cli.display.rich_markdown import TerminalMarkdown
@@ -180,11 +180,18 @@ def status_command(files: "Sequence[SettingsFile]") -> "StatusCommand | None":
     return StatusCommand.of_setting(setting.value) if setting is not None else None
 
 
-def find_project_agent(settings: "Settings", name: str) -> "Agent":
+def find_project_agent(settings: "Settings", name: str, tools: "Sequence[ToolLike]") -> "Agent":
     """Return the agent of the project or of the user with a name. Raises ``ConfigError`` with names that are near."""
     from vaka.cli.project_agents import find_project_agent as find
 
-    return find(settings, name)
+    return find(settings, name, tools)
+
+
+def project_origin(settings: "Settings", tools: "Sequence[ToolLike]") -> "AgentOrigin":
+    """Return the origin of an agent of a file, by which its scripts find agents of definitions."""
+    from vaka.cli.project_agents import ProjectOrigin
+
+    return ProjectOrigin(settings, tools)
 
 
 def project_source() -> "type[ProjectSource]":

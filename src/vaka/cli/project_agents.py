@@ -1,44 +1,105 @@
-"""Agents that ``--agent`` names: those of the project, of the user and of plugins."""
+"""Agents that ``--agent`` names: those that definitions describe, and those of ``.claude/agents``."""
 
-from difflib import get_close_matches
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
-from vaka.agents.react import Agent
-from vaka.cli.bootstrap import claude_files_of, config_context, model_options
+from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.cli.bootstrap import claude_files_of, config_context, model_options, print_notes
 from vaka.config.components import Components, components_in_force
-from vaka.config.settings import Settings
+from vaka.config.settings import Settings, repository_root_of, trust_root_of
 from vaka.core.types.errors import ConfigError
+from vaka.runtime.agent_catalog import AgentCatalog
+from vaka.runtime.definitions import DefinitionSources, unknown_name_message
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.project_agents import FileAgent
 
+AGENTS_FOLDER = "agents"
+"""The folder by which a project with definitions is known."""
+_AGENT_HELP = "`vaka agents list` shows what there is; --agent also takes FILE.py[:OBJECT] or FILE.luau"
+_PERSONAL_LAYERS = ("user", "environment", "flag", "managed")
 
-def find_project_agent(settings: Settings, name: str) -> Agent:
-    """Return the agent with a name. Raises ``ConfigError`` with names that are near."""
-    components = _components_of(settings)
+
+def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] = ()) -> Agent:
+    """Return the agent with a name; definitions come before files. Raises ``ConfigError`` with names that are near."""
+    catalog = find_catalog(settings, tools)
+    agent = catalog.find(name) if catalog is not None else None
+    if agent is not None and catalog is not None:
+        print_notes(catalog.notes)
+        return agent
+    components = components_of(settings)
     file = components.find_agent(name)
     if file is None:
-        raise ConfigError(unknown_agent_message(name, [agent.name for agent in components.agents]))
+        names = [agent.name for agent in components.agents]
+        explain = catalog.explain_missing if catalog is not None else partial(unknown_name_message, "agent")
+        raise ConfigError(f"{explain(name, names)}\n{_AGENT_HELP}")
     models = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
     return FileAgent(file, components, models)
 
 
 def project_agent_names(settings: Settings) -> list[str]:
     """Return the names of the agents that ``--agent`` takes, sorted."""
-    return sorted({agent.name for agent in _components_of(settings).agents})
+    catalog = find_catalog(settings)
+    return sorted({*(catalog or ()), *(agent.name for agent in components_of(settings).agents)})
 
 
-def _components_of(settings: Settings) -> Components:
+def components_of(settings: Settings) -> Components:
+    """Return the components in force."""
     files = claude_files_of(settings)
     return components_in_force(config_context(), settings.plugin_dirs, files, trusted=settings.trusted)
 
 
-def unknown_agent_message(name: str, known: list[str]) -> str:
-    """Return what is wrong with a name, which names are near, and what else ``--agent`` takes."""
-    lower = {one.lower(): one for one in known}
-    near = [lower[one] for one in get_close_matches(name.lower(), lower, n=3)]
-    if near:
-        return f"there is no agent {name!r}; did you mean {' or '.join(near)}?"
-    names = ", ".join(sorted({*known})[:8]) + (" and others" if len({*known}) > 8 else "")
-    listed = f"there are {names}" if known else "the project has none"
-    files = "FILE.py[:OBJECT] or FILE.luau"
-    return f"there is no agent {name!r}; {listed} (`vaka agents list`), and --agent also takes {files}"
+def find_catalog(settings: Settings, tools: Sequence[ToolLike] = ()) -> AgentCatalog | None:
+    """Return the agents of definitions, ``None`` where no folder has any. ``tools`` are those of the command."""
+    folder = find_definitions_folder(settings)
+    if folder is None:
+        return None
+    sources = DefinitionSources(
+        trusted=_is_trusted(settings, folder), tools={tool_name_of(tool): tool for tool in tools},
+        variables={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
+        models=frozenset((*settings["models"], *settings["tiers"])),
+    )  # fmt: skip
+    return AgentCatalog(folder, sources)
+
+
+def find_definitions_folder(settings: Settings) -> Path | None:
+    """Return the folder that the setting ``definitions`` names, else the project's if it has a folder ``agents``.
+
+    Raises ``ConfigError`` for a setting that names no folder.
+    """
+    setting = settings.values["definitions"]
+    if setting.value:
+        folder = Path(setting.value).expanduser().absolute()
+        if not folder.is_dir():
+            raise ConfigError(f"{setting.origin}: definitions: there is no folder {setting.value!r}")
+        return folder
+    context = config_context()
+    project = context.project_file
+    folders = [context.cwd, *([project.parent] if project is not None else []), repository_root_of(context.cwd)]
+    return next((folder for folder in folders if (folder / AGENTS_FOLDER).is_dir()), None)
+
+
+def _is_trusted(settings: Settings, folder: Path) -> bool:
+    """Return whether scripts of a folder may run in this process: the project is trusted, or the user names it."""
+    if settings.values["definitions"].layer in _PERSONAL_LAYERS:
+        return True
+    return settings.trusted and folder.resolve().is_relative_to(trust_root_of(Path.cwd()))
+
+
+class ProjectOrigin:
+    """Lets scripts of a command name agents of definitions; implements ``AgentOrigin``."""
+
+    def __init__(self, settings: Settings, tools: Sequence[ToolLike]) -> None:
+        self._settings, self._tools = settings, tools
+        self._catalog: AgentCatalog | None = None
+
+    def current_agent(self, agent: Agent) -> Agent:
+        """Return the agent itself: its file was read when the command started."""
+        return agent
+
+    def find_agent(self, name: str) -> Agent | None:
+        """Return an agent of the definitions."""
+        self._catalog = self._catalog or find_catalog(self._settings, self._tools)
+        return self._catalog.find(name) if self._catalog is not None else None

@@ -1,14 +1,16 @@
 """The agents of a folder with definitions, by name; a change of a file counts from the next turn on."""
 
 import copy
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.config.definitions.definition_set import DefinitionSet
-from vaka.config.definitions.folder import DEFINITION_FOLDERS, FORMATS, load_definitions
+from vaka.config.definitions.folder import FOLDERS, list_files, load_definitions
+from vaka.config.definitions.tools import ScriptDefinition
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError
@@ -17,6 +19,8 @@ from vaka.core.types.monitor import Logged
 from vaka.runtime.definitions import DefinitionBuilder, DefinitionSources, unknown_name_message
 from vaka.runtime.live_settings import FileStates, states_of
 
+MAX_PROBLEMS = 8
+"""The problems of files that an error shows at most."""
 MAX_COPIES = 512
 """The changed copies of agents that are remembered for one agent."""
 
@@ -76,8 +80,15 @@ class AgentCatalog(Mapping[str, Agent]):
         """Return an agent. Raises ``KeyError`` with names that are near, and ``ConfigError`` for a wrong definition."""
         agent = self.find(name)
         if agent is None:
-            raise KeyError(unknown_name_message("agent", name, self._definitions.table("agent")))
+            raise KeyError(self.explain_missing(name))
         return agent
+
+    def explain_missing(self, name: str, others: Iterable[str] = ()) -> str:
+        """Return that there is no such agent, the names that are near, and which files cannot be used."""
+        message = unknown_name_message("agent", name, [*self._definitions.table("agent"), *others])
+        problems = self._definitions.problems
+        listed = "".join(f"\n  {text}" for text in problems[:MAX_PROBLEMS])
+        return f"{message}\nThese definitions cannot be used:{listed}" if problems else message
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self.definitions.table("agent")
@@ -103,9 +114,11 @@ class AgentCatalog(Mapping[str, Agent]):
         if self._places is not None and states_of(self._places) == self._states:
             return
         is_first, before = self._places is None, self._definitions
-        self._places = tuple(_find_places(self.folder))
-        self._states = states_of(self._places)
-        found = load_definitions(self.folder)
+        files = tuple(_find_files(self.folder))
+        states = states_of(files)
+        found = load_definitions(self.folder, is_known=self._sources.knows)
+        scripts = tuple(path for definition in found for path in _script_paths(definition.value))
+        self._places, self._states = (*files, *scripts), states | states_of(scripts)
         problems = [] if is_first else [text for text in found.problems if text not in before.problems]
         builder = DefinitionBuilder(found, self._sources, self._reports)
         agents: dict[str, Agent] = {}
@@ -131,12 +144,23 @@ class AgentCatalog(Mapping[str, Agent]):
         return agent
 
 
-def _find_places(folder: Path) -> Iterator[Path]:
-    """Yield the folders of definitions and what is in them: definitions, and the scripts that they name."""
-    for name in (*DEFINITION_FOLDERS, SCRIPTS_FOLDER):
-        for parent, _, files in os.walk(folder / name):
-            yield Path(parent)
-            yield from (Path(parent, file) for file in files if Path(file).suffix.lower() in WATCHED_SUFFIXES)
+def _find_files(folder: Path) -> Iterator[Path]:
+    """Yield the folders of definitions, also those that do not exist, and the files in them."""
+    for name in FOLDERS:
+        yield folder / name
+        yield from list_files(folder / name)
+
+
+def _script_paths(value: object) -> Iterator[Path]:
+    """Yield the files of the scripts that a definition and those inside it name."""
+    if isinstance(value, ScriptDefinition):
+        yield from (value.path,) if value.path is not None else ()
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _script_paths(getattr(value, name))
+    elif isinstance(value, tuple):
+        for item in cast("tuple[object, ...]", value):
+            yield from _script_paths(item)
 
 
 class CatalogOrigin:

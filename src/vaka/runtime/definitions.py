@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from vaka.agents.context_layers import ConversationMemory, EnvironmentText, TextLayer, build_instructions
+from vaka.agents.context_layers import ConversationMemory, EnvironmentText, TextLayer, build_instructions, join_layers
 from vaka.agents.quit_tools import QuitTools
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.config.definitions.agents import (
@@ -29,12 +29,14 @@ from vaka.config.definitions.context_layers import (
 )
 from vaka.config.definitions.definition_set import Definition, DefinitionSet
 from vaka.config.definitions.generators import ContextDefinition, GeneratorDefinition
-from vaka.config.definitions.references import Reference, Slot
+from vaka.config.definitions.references import DefinitionKind, Reference, Slot
 from vaka.config.definitions.tools import (
     BuiltinToolDefinition,
+    GeneratorToolDefinition,
     HttpToolDefinition,
     LuaToolDefinition,
     ScriptDefinition,
+    TextProcessorDefinition,
     ToolDefinition,
     ToolSlot,
 )
@@ -62,6 +64,22 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
     """Tools of the program by name, for definitions of built-in tools."""
     variables: Mapping[str, str] = {}
     """The environment variables that definitions of a trusted folder may read."""
+    models: frozenset[str] = frozenset()
+    """Names of models that references may have beside those of generators."""
+
+    def knows(self, kind: DefinitionKind, name: str) -> bool:
+        """Return whether a reference can name something that is not defined in the folder."""
+        if kind == "generator":
+            return name in self.models
+        return kind == "tool" and self.find_tool(name) is not None
+
+    def find_tool(self, name: str) -> ToolLike | None:
+        """Return a tool of the program, or the name of a built-in one."""
+        if name in self.tools:
+            return self.tools[name]
+        with suppress(InvalidInput):
+            return lazy.select_builtin_tools([name])[0]
+        return None
 
 
 class DefinitionBuilder:
@@ -152,10 +170,16 @@ class DefinitionBuilder:
                 raise ConfigError(f"agents of the type {definition.type!r} cannot be run here")
 
     def _generator_of(self, slot: Slot[GeneratorDefinition]) -> GeneratorDefinition:
-        if slot.reference is None:
-            return slot.definition or GeneratorDefinition()
-        found: GeneratorDefinition = self._find(slot.reference).value
-        return found
+        """Return the model and options of an agent; a model may have the name of a generator."""
+        named, inline = slot.reference, slot.definition or GeneratorDefinition()
+        if named is not None and self._definitions.resolve(named) is None and named.name in self._sources.models:
+            return GeneratorDefinition(model=named.name)
+        found: GeneratorDefinition = self._find(named).value if named is not None else inline
+        below = self._definitions.generator(found.model)
+        if below is None or below is found:
+            return found
+        own = {name: getattr(found, name) for name in found.options}
+        return msgspec.structs.replace(below, **own)
 
     # ----------------------------------------------------------------------------------------------- context layers
 
@@ -221,11 +245,9 @@ class DefinitionBuilder:
         return self._tools[found.name]
 
     def _find_known_tool(self, name: str) -> ToolLike:
-        """Return a tool of the program, or the name of a built-in one."""
-        if name in self._sources.tools:
-            return self._sources.tools[name]
-        with suppress(InvalidInput):
-            return lazy.select_builtin_tools([name])[0]
+        found = self._sources.find_tool(name)
+        if found is not None:
+            return found
         known = [*self._definitions.table("tool"), *self._sources.tools, *lazy.select_builtin_tools(None)]
         raise ConfigError(unknown_name_message("tool", name, known))
 
@@ -244,6 +266,8 @@ class DefinitionBuilder:
                 return agent.as_tool(name=definition.name, description=definition.description)
             case HttpToolDefinition():
                 return self._make_http_tool(definition)
+            case GeneratorToolDefinition() | TextProcessorDefinition():
+                return self._make_model_tool(definition)
             case _:
                 raise ConfigError(f"tools of the type {definition.type!r} cannot be used here")
 
@@ -257,13 +281,26 @@ class DefinitionBuilder:
         for found in (found for text in texts for found in _VARIABLE.finditer(text)):
             if name := found[1] or found[2]:
                 self._require_variable(name, "a request")
+        timeout: dict[str, Any] = {"timeout": definition.timeout} if definition.timeout is not None else {}
         return lazy.http_tool()(
             definition.name, endpoint=endpoint, description=definition.description, method=definition.method,
             params=definition.params, headers=definition.headers, auth=fields, req_body_jq=definition.req_body_jq,
             resp_body_jq=definition.resp_body_jq, max_response_size_mb=definition.max_response_size_mb,
             layer=self._layer, variables=self._sources.variables,
-            **({"timeout": definition.timeout} if definition.timeout is not None else {}),
+            **timeout,
         )  # fmt: skip
+
+    def _make_model_tool(self, definition: GeneratorToolDefinition | TextProcessorDefinition) -> ToolLike:
+        generator = self._generator_of(Slot(definition=GeneratorDefinition(model=definition.model)))
+        common: dict[str, Any] = {
+            "model": generator.model, "options": generator.options, "description": definition.description,
+            "output_schema": definition.output_schema, "prompt": definition.prompt, "layer": self._layer,
+        }  # fmt: skip
+        if isinstance(definition, TextProcessorDefinition):
+            return lazy.text_processor_tool()(definition.name, output_mode=definition.output_mode, **common)
+        layers, _ = self._layers_of(definition, definition.context_layers)
+        context = join_layers(layers, self._sources.variables)
+        return lazy.generator_tool()(definition.name, mode=definition.mode, context=[context], **common)
 
 
 _THIS_FIELDS = frozenset(("prompt", "name", "description", "model", "mode"))

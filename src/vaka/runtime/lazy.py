@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
+    from vaka.tools.kinds.generator import GeneratorTool, TextProcessorTool
     from vaka.tools.kinds.http import HttpTool
 
 Durability: TypeAlias = Literal["power", "process"]
@@ -421,6 +422,18 @@ def luau_agent() -> "type[LuauAgent]":
     from vaka.runtime.scripts import LuauAgent
 
     return LuauAgent
+
+
+def generator_tool() -> "type[GeneratorTool]":
+    from vaka.tools.kinds.generator import GeneratorTool
+
+    return GeneratorTool
+
+
+def text_processor_tool() -> "type[TextProcessorTool]":
+    from vaka.tools.kinds.generator import TextProcessorTool
+
+    return TextProcessorTool
 
 
 def http_tool() -> "type[HttpTool]":
