@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Deny as Deny
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
+    from vaka.runtime.agent_catalog import load_agents as load_agents
     from vaka.runtime.lumos import StreamingAgent as StreamingAgent
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
@@ -95,6 +96,7 @@ _NAMES = {
     "TurnError": "vaka.core.types.errors",
     "TurnStream": "vaka.runtime.turn_stream",
     "VakaError": "vaka.core.types.errors",
+    "load_agents": "vaka.runtime.agent_catalog",
     "run": "vaka.runtime.one_shot",
     "run_sync": "vaka.runtime.one_shot",
     "tool": "vaka.tools.function",
@@ -144,6 +146,7 @@ __all__ = [
     "TurnStream",
     "VakaError",
     "__version__",
+    "load_agents",
     "run",
     "run_sync",
     "tool",

@@ -8,7 +8,8 @@ from pathlib import Path
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.cli.bootstrap import claude_files_of, config_context, model_options, print_notes
 from vaka.config.components import Components, components_in_force
-from vaka.config.settings import Settings, repository_root_of, trust_root_of
+from vaka.config.setting_keys import SETTING_KEYS
+from vaka.config.settings import Settings, SettingValue, repository_root_of, trust_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.runtime.agent_catalog import AgentCatalog
 from vaka.runtime.definitions import DefinitionSources, unknown_name_message
@@ -27,7 +28,7 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
     catalog = find_catalog(settings, tools)
     agent = catalog.find(name) if catalog is not None else None
     if agent is not None and catalog is not None:
-        print_notes(catalog.notes)
+        print_notes(catalog.notes, _add_model_files(settings, catalog))
         return agent
     components = components_of(settings)
     file = components.find_agent(name)
@@ -37,6 +38,15 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
         raise ConfigError(f"{explain(name, names)}\n{_AGENT_HELP}")
     models = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
     return FileAgent(file, components, models)
+
+
+def _add_model_files(settings: Settings, catalog: AgentCatalog) -> list[str]:
+    """Let the models of files in ``models/`` count, which decide where keys are sent: only ``--trust`` does that."""
+    files = tuple(str(path) for path in catalog.definitions.model_files)
+    if files and settings.flags.get("trust"):
+        settings.add(SETTING_KEYS["model_files"], SettingValue(files, files[0], "project"))
+        return []
+    return [f"{file}: its models do not count; --trust counts them" for file in files]
 
 
 def project_agent_names(settings: Settings) -> list[str]:

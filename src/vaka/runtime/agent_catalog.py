@@ -60,10 +60,13 @@ class AgentCatalog(Mapping[str, Agent]):
         self._places: tuple[Path, ...] | None = None
         self._states: FileStates = {}
         self._definitions = DefinitionSet()
+        self._bases: dict[str, Agent] = {}
+        """The agents as the files define them."""
         self._agents: dict[str, Agent] = {}
+        """The agents as programs get them, and may change them."""
         self._warnings: list[str] = []
         self._reports = (_ReloadReports(self._warnings),)
-        self._builder = DefinitionBuilder(self._definitions, sources, self._reports)
+        self._builder = DefinitionBuilder(self._definitions, sources, self, self._reports)
 
     @property
     def definitions(self) -> DefinitionSet:
@@ -73,8 +76,8 @@ class AgentCatalog(Mapping[str, Agent]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is wrong with files, and what has no effect, each with its file and line."""
-        return (*self._definitions.problems, *self._definitions.notes, *self._builder.notes)
+        """What is wrong with files, and which variables are not set."""
+        return (*self._definitions.problems, *self._builder.notes)
 
     def __getitem__(self, name: str) -> Agent:
         """Return an agent. Raises ``KeyError`` with names that are near, and ``ConfigError`` for a wrong definition."""
@@ -102,12 +105,26 @@ class AgentCatalog(Mapping[str, Agent]):
     def find(self, name: str) -> Agent | None:
         """Return an agent as its files are now, ``None`` if there is none. Raises ``ConfigError``."""
         self.refresh()
-        return self._find(name) if self._definitions.find("agent", name) is not None else None
+        if self._definitions.find("agent", name) is None:
+            return None
+        if name not in self._agents:
+            base = self._bases[name] = self._builder.build_agent(name)
+            agent = self._agents[name] = copy.copy(base)
+            agent.origin = DefinedOrigin(self, base)
+        return self._agents[name]
 
-    def current(self, name: str) -> Agent | None:
-        """Return an agent that was built before as its files are now."""
+    def find_base(self, name: str) -> Agent | None:
+        """Return an agent that was built before as the files define it now."""
         self.refresh()
-        return self._agents.get(name)
+        return self._bases.get(name)
+
+    def find_agent(self, name: str) -> Agent | None:
+        """Return another agent, for an agent of this catalog."""
+        return self.find(name)
+
+    def current_agent(self, agent: Agent) -> Agent:
+        """Return a child agent, which belongs to its parent, unchanged."""
+        return agent
 
     def refresh(self) -> None:
         """Read the files if they have changed; what was built before stays if they cannot be read."""
@@ -120,28 +137,21 @@ class AgentCatalog(Mapping[str, Agent]):
         scripts = tuple(path for definition in found for path in _script_paths(definition.value))
         self._places, self._states = (*files, *scripts), states | states_of(scripts)
         problems = [] if is_first else [text for text in found.problems if text not in before.problems]
-        builder = DefinitionBuilder(found, self._sources, self._reports)
-        agents: dict[str, Agent] = {}
+        builder = DefinitionBuilder(found, self._sources, self, self._reports)
+        bases: dict[str, Agent] = {}
         if not problems:
             try:
-                agents = {name: self._build(builder, name) for name in self._agents}
+                bases = {name: builder.build_agent(name) for name in self._bases}
             except ConfigError as error:
                 problems = [str(error)]
         if problems:
             reason = "the agents stay as they were, since a change of their files cannot be used"
             self._warnings += [f"{reason}: {text}" for text in problems]
             return
-        self._definitions, self._builder, self._agents = found, builder, agents
-
-    def _find(self, name: str) -> Agent:
-        if name not in self._agents:
-            self._agents[name] = self._build(self._builder, name)
-        return self._agents[name]
-
-    def _build(self, builder: DefinitionBuilder, name: str) -> Agent:
-        agent = copy.copy(builder.build_agent(name))
-        agent.origin = CatalogOrigin(self, agent)
-        return agent
+        for name, base in bases.items():
+            agent = self._agents[name] = apply_changes(self._agents[name], self._bases[name], base)
+            agent.origin = DefinedOrigin(self, base)
+        self._definitions, self._builder, self._bases = found, builder, bases
 
 
 def _find_files(folder: Path) -> Iterator[Path]:
@@ -163,7 +173,7 @@ def _script_paths(value: object) -> Iterator[Path]:
             yield from _script_paths(item)
 
 
-class CatalogOrigin:
+class DefinedOrigin:
     """Where an agent of a catalog comes from; implements ``AgentOrigin``."""
 
     def __init__(self, catalog: AgentCatalog, base: Agent) -> None:
@@ -172,14 +182,14 @@ class CatalogOrigin:
 
     def current_agent(self, agent: Agent) -> Agent:
         """Return ``agent`` as the files define it now, with what was changed in this copy."""
-        fresh = self._catalog.current(self._base.name)
-        if fresh is None or fresh is self._base:
+        base = self._catalog.find_base(self._base.name)
+        if base is None or base is self._base:
             return agent
         known = self._copies.get(agent)
-        if known is None or known[0] is not fresh:
+        if known is None or known[0] is not base:
             if len(self._copies) >= MAX_COPIES:
                 self._copies.clear()
-            known = self._copies[agent] = fresh, apply_changes(agent, self._base, fresh)
+            known = self._copies[agent] = base, apply_changes(agent, self._base, base)
         return known[1]
 
     def find_agent(self, name: str) -> Agent | None:

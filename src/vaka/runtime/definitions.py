@@ -12,7 +12,7 @@ import msgspec
 
 from vaka.agents.context_layers import ConversationMemory, EnvironmentText, TextLayer, build_instructions, join_layers
 from vaka.agents.quit_tools import QuitTools
-from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.agents.react import Agent, AgentOrigin, ToolLike, tool_name_of
 from vaka.config.definitions.agents import (
     AgentDefinition,
     AgentToolDefinition,
@@ -60,7 +60,7 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
 
     trusted: bool = False
     """Whether scripts may run in this process, and variables be read."""
-    tools: Mapping[str, ToolLike] = {}
+    tools: "Mapping[str, ToolLike]" = {}
     """Tools of the program by name, for definitions of built-in tools."""
     variables: Mapping[str, str] = {}
     """The environment variables that definitions of a trusted folder may read."""
@@ -73,7 +73,7 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
             return name in self.models
         return kind == "tool" and self.find_tool(name) is not None
 
-    def find_tool(self, name: str) -> ToolLike | None:
+    def find_tool(self, name: str) -> "ToolLike | None":
         """Return a tool of the program, or the name of a built-in one."""
         if name in self.tools:
             return self.tools[name]
@@ -86,10 +86,12 @@ class DefinitionBuilder:
     """Builds the agents of one set of definitions, each once. Raises ``DefinitionError``."""
 
     def __init__(
-        self, definitions: DefinitionSet, sources: DefinitionSources, middleware: Sequence[Middleware] = ()
-    ) -> None:
-        """``middleware`` is added to each agent."""
+        self, definitions: DefinitionSet, sources: DefinitionSources, origin: AgentOrigin | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:  # fmt: skip
+        """``origin`` and ``middleware`` are those of each agent."""
         self._definitions, self._sources, self._middleware = definitions, sources, tuple(middleware)
+        self._origin = origin
         self._layer = DEFINITION_LAYER if sources.trusted else UNTRUSTED_LAYER
         self._agents: dict[str, Agent] = {}
         self._tools: dict[str, ToolLike] = {}
@@ -142,6 +144,11 @@ class DefinitionBuilder:
         return found
 
     def _make_agent(self, definition: AgentDefinition) -> Agent:
+        agent = self._make_agent_of_kind(definition)
+        agent.origin = self._origin
+        return agent
+
+    def _make_agent_of_kind(self, definition: AgentDefinition) -> Agent:
         generator = self._generator_of(definition.generator)
         layers, memory = self._layers_of(definition, definition.context_layers)
         common: dict[str, Any] = {

@@ -1,0 +1,140 @@
+"""Agents that files define: built by name, with tools of every kind, and read again when a file changes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.runtime.runtime_fixtures import (
+    check_log,
+    collect_turn,
+    event_types,
+    read_log,
+    results_by_call,
+    runtime,
+    write,
+)
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.message import text_of
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import ScriptedModel, call, say
+
+WEATHER = """
+tool = { description = "Tells the weather.", params = { city = { type = "string" } }, effect = "read" }
+function invoke(ctx, args) return "sunny in " .. args.city end
+"""
+
+
+@vaka.tool(effect="read")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def write_project(folder: Path) -> None:
+    """Write a project with a react agent, tools of several kinds, a context and a model."""
+    write(folder / "agents/guide.yaml", """
+        type: react
+        description: Guides visitors.
+        prompt: You are a guide.
+        context_layers: [{$this: .prompt}, {$ref: "context:house"}, Be brief., {$env: CITY}]
+        generator: {$ref: "generator:small"}
+        tools:
+          - $ref: tool:weather
+          - $ref: tool:add
+          - {$ref: "tool:goodbye", quit: true}
+          - {name: ask_poet, type: agent, description: Asks the poet., agent: {$ref: "agent:poet"}}
+          - name: Read
+    """)  # fmt: skip
+    write(folder / "agents/poet.json", '{"name": "poet", "prompt": "You rhyme.", "generator": {"model": "tiny"}}')
+    write(folder / "tools/weather.yaml", "name: weather\nlua_file: scripts/weather.luau\n")
+    write(folder / "tools/goodbye.yaml", "name: goodbye\nlua: function invoke(ctx, args) return 'bye' end\n")
+    write(folder / "scripts/weather.luau", WEATHER)
+    write(folder / "contexts/house.yaml", "prompt: The house is old.\n")
+    write(folder / "models/small.yaml", "model: tiny\ntemperature: 0.5\n")
+
+
+def use_model(model: Any, agents: Any, name: str) -> vaka.Agent:
+    """Return an agent that asks a scripted model, as a program would give it one."""
+    agent: vaka.Agent = agents[name]
+    agent.model = model
+    return agent
+
+
+async def test_an_agent_has_the_prompt_model_options_and_tools_of_its_definition(folder: Path) -> None:
+    write_project(folder)
+    agents = vaka.load_agents(folder, tools=[add], variables={"CITY": "Lisbon"})
+    assert (sorted(agents), len(agents), "poet" in agents) == (["guide", "poet"], 2, True)
+    assert (agents["guide"].model, agents["guide"].options) == ("tiny", {"temperature": 0.5})
+    model = ScriptedModel(call("weather", city="Lisbon"), call("add", a=1, b=2), call("goodbye"), say("Farewell."))
+    store = MemoryStore()
+    async with runtime(store, permission_mode="bypassPermissions", cwd=str(folder)) as rt:
+        session = await rt.open(use_model(model, agents, "guide"), id="s")
+        assert (await session.run("Hello.")).text == "Farewell."
+        with pytest.raises(vaka.TurnError, match="agent: closed"):
+            await session.run("Again.")
+    prompt = model.prompts[0]
+    assert prompt.system == "You are a guide.\n\nThe house is old.\n\nBe brief.\n\nLisbon"
+    assert [spec.name for spec in prompt.tools] == ["weather", "add", "goodbye", "ask_poet", "Read"]
+    assert {spec.name: spec.layer for spec in prompt.tools} == {
+        "weather": "definition", "add": "code", "goodbye": "definition", "ask_poet": "code", "Read": "builtin",
+    }  # fmt: skip
+    log = await read_log(store, "s")
+    check_log(log)
+    assert [text_of(result.content) for result in results_by_call(log).values()] == ["sunny in Lisbon", "3", "bye"]
+
+
+async def test_a_changed_file_counts_from_the_next_turn_on_and_a_broken_one_does_not(folder: Path) -> None:
+    write_project(folder)
+    agents = vaka.load_agents(folder, tools=[add])
+    model = ScriptedModel(say("1"), say("2"), say("3"), call("weather", city="Rome"), say("4"))
+    store = MemoryStore()
+    async with runtime(store, permission_mode="bypassPermissions", cwd=str(folder)) as rt:
+        session = await rt.open(use_model(model, agents, "guide"), id="s")
+        await session.run("One.")
+        write(folder / "contexts/house.yaml", "prompt: The house is new, and large.\n")
+        await session.run("Two.")
+        write(folder / "agents/guide.yaml", "type: react\ntools: [{$ref: 'tool:wether'}]\n")
+        broken = await collect_turn(session, "Three.")
+        write_project(folder)
+        write(folder / "scripts/weather.luau", WEATHER.replace("sunny", "rain"))
+        await session.run("Four.")
+    assert [prompt.system.split("\n\n")[1] for prompt in model.prompts] == [
+        "The house is old.", "The house is new, and large.", "The house is new, and large.", "The house is old.",
+        "The house is old.",
+    ]  # fmt: skip
+    (warning,) = [event.data.message for event in broken if event.type == "log"]
+    assert "the agents stay as they were" in warning
+    assert "agents/guide.yaml:2: agent guide: tool 'wether' not found; did you mean 'weather'?" in warning
+    (result,) = results_by_call(await read_log(store, "s")).values()
+    assert text_of(result.content) == "rain in Rome"
+
+
+async def test_an_untrusted_folder_runs_scripts_in_the_worker_and_the_mode_asks(folder: Path) -> None:
+    write_project(folder)
+    write(folder / "agents/guide.yaml", "tools: [{$ref: 'tool:weather'}]\n")
+    agents = vaka.load_agents(folder, trusted=False)
+    assert [tool.source.trusted for tool in agents["guide"].tools] == [False]
+    model = ScriptedModel(call("weather", city="Rome"), say("Asked."))
+    async with runtime(ask="deny", cwd=str(folder)) as rt:
+        denied = await (await rt.open(use_model(model, agents, "guide"))).run("Go.")
+    assert "no rule matches" in str(denied.permission_denials) if hasattr(denied, "permission_denials") else denied
+
+
+@pytest.mark.parametrize(
+    ("tool", "agent"),
+    [
+        ("name: call\ntype: http\nendpoint: https://example.com/{id}?key=${TOKEN}\n", ""),
+        ("name: call\ntype: http\nendpoint: https://example.com/\nheaders: {X-Key: $TOKEN}\n", ""),
+        ("name: call\ntype: http\nendpoint: https://example.com/\nauth: {type: bearer, token: '${TOKEN}'}\n", ""),
+        ("name: call\n", "context_layers: [{$env: TOKEN}]\n"),
+    ],
+    ids=["endpoint", "header", "auth", "layer"],
+)
+def test_definitions_of_an_untrusted_folder_cannot_read_variables(folder: Path, tool: str, agent: str) -> None:
+    write(folder / "agents/caller.yaml", f"name: caller\ntools: [{{$ref: 'tool:call'}}]\n{agent}")
+    write(folder / "tools/call.yaml", tool)
+    agents = vaka.load_agents(folder, trusted=False, tools=[add], variables={"TOKEN": "secret-value"})
+    with pytest.raises(ConfigError, match=r"the variable TOKEN of the environment, which only a trusted folder may do"):
+        agents["caller"]
