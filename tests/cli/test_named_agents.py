@@ -1,5 +1,7 @@
 """``--agent NAME``: agents of the project and of the user run on their own, and other names are errors."""
 
+import os
+
 from tests.cli.shell import Shell, call_line, say_line
 from tests.cli.test_system_prompt import system_prompt
 
@@ -17,13 +19,13 @@ You review."""
 def test_an_unknown_name_is_an_error_with_the_names_that_are_near(shell: Shell) -> None:
     none = shell.vaka("run", "Hi.", "--agent", "reviewer", "--model", "scripted:x")
     assert none.code == 3
-    assert "there is no agent 'reviewer'; the project has none (`vaka agents list`)" in none.err
+    assert "there is no agent 'reviewer'; no agent is defined; `vaka agents list` shows all" in none.err
     shell.write_file(".claude/agents/reviewer.md", REVIEWER)
     near = shell.vaka("run", "Hi.", "--agent", "Reviewr", "--model", "scripted:x", "--output", "json")
     assert (near.code, near.json["error"]["code"]) == (3, "config")
     assert "there is no agent 'Reviewr'; did you mean reviewer?" in near.err
     for words in (("tools", "list"), ("mcp-server",)):
-        assert "there is no agent 'painter'; there are reviewer (`vaka agents list`)" in shell.vaka(
+        assert "there is no agent 'painter'; there are reviewer; `vaka agents list` shows all" in shell.vaka(
             *words, "--agent", "painter"
         ).err  # fmt: skip
 
@@ -53,3 +55,52 @@ def test_an_agent_of_a_file_runs_with_its_prompt_tools_and_model(shell: Shell) -
 
 def test_the_default_agent_has_a_name_that_is_taken_too(shell: Shell) -> None:
     assert system_prompt(shell, "--agent", "assistant").startswith("You are vaka, a coding agent.")
+
+
+def test_definitions_come_before_files_and_are_listed_with_their_source(shell: Shell) -> None:
+    shell.write_file("agents/__init__.py", "")
+    shell.write_file("agents/settings.yaml", "colour: blue\n")
+    shell.write_file(".claude/agents/reviewer.md", REVIEWER)
+    assert shell.vaka("run", "Go.", "--agent", "reviewer", "--model", shell.write_script(say_line("ok"))).out == "ok\n"
+    shell.write_file("agents/reviewer.yaml", "description: Reviews too.\nprompt: You are defined.\n")
+    shell.write_file("agents/broken.yaml", "type: nothing\nname: broken\n")
+    assert system_prompt(shell, "--agent", "reviewer") == "You are defined."
+    table = shell.vaka("agents", "list")
+    assert [line.split() for line in table.out.splitlines()[1:]] == [
+        ["reviewer", "definition", "Reviews", "too."], ["reviewer", "project", "Reviews."],
+    ]  # fmt: skip
+    assert "agents/broken.yaml:1: parse agent type: invalid agent type" in table.err
+    first, second = shell.vaka("agents", "list", "--json").json
+    assert (first["type"], first["path"], first["active"]) == ("react", f"{shell.folder}/agents/reviewer.yaml", True)
+    assert (second["source"], second["active"]) == ("project", False)
+    wrong = shell.vaka("run", "Go.", "--agent", "broken", "--model", "scripted:x")
+    assert (wrong.code, "agents/broken.yaml:1: parse agent type" in wrong.err) == (3, True)
+
+
+def test_a_definition_agent_has_tools_of_flags_a_folder_of_settings_and_variables(shell: Shell) -> None:
+    shell.write_file("bot/agents/clerk.yaml", "tools: [{name: add}]\ncontext_layers: [{$env: CITY}, Be kind.]\n")
+    shell.write_file("vaka.toml", 'definitions = "bot"\n')
+    untrusted = shell.vaka("run", "Add.", "--agent", "clerk", "--tools", "agent.py", "--model", "scripted:x")
+    assert untrusted.code == 3
+    assert "clerk.yaml:1: $env reads the variable CITY of the environment, which only a trusted folder" in untrusted.err
+    flags = ("--agent", "clerk", "--tools", "agent.py", "--trust", "--env", "CITY")
+    shell.env["CITY"] = "Lisbon"
+    assert system_prompt(shell, *flags) == "Lisbon\n\nBe kind."
+    assert "variable CITY" in shell.vaka("run", "Hi.", *flags[:-2], "--model", shell.write_script(say_line("x"))).err
+    shell.write_file("vaka.toml", 'definitions = "nowhere"\n')
+    missing = shell.vaka("run", "Hi.", *flags)
+    assert (missing.code, "vaka.toml:1: definitions: there is no folder" in missing.err) == (3, True)
+
+
+def test_an_agent_of_a_definition_goes_on_after_a_kill(shell: Shell) -> None:
+    shell.write_file("agents/clerk.yaml", "prompt: You pay.\ntools: [{$ref: 'tool:pay'}, {$ref: 'tool:gate'}]\n")
+    shell.write_script(call_line("pay", amount=5), call_line("gate", path="pipe"), say_line("Paid."))
+    os.mkfifo(shell.folder / "pipe")
+    first = shell.start_run("Pay.", "--tools", "agent.py", "--session", "s", agent="clerk")
+    with (shell.folder / "pipe").open("w"):  # opens when the second tool waits for it
+        first.process.kill()
+        first.wait_result()
+    second = shell.vaka("run", "--resume", "--session", "s", "--deny", "gate")
+    assert (second.code, second.out) == (5, "Paid.\n"), "the denied call is the only one that fails"
+    assert (shell.folder / "ledger").read_text() == "5\n"
+    assert {event["data"]["agent"] for event in shell.events("s") if event["type"] == "turn.started"} == {"clerk"}

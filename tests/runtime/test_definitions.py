@@ -8,8 +8,6 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import (
     check_log,
-    collect_turn,
-    event_types,
     read_log,
     results_by_call,
     runtime,
@@ -17,6 +15,8 @@ from tests.runtime.runtime_fixtures import (
 )
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import text_of
+from vaka.core.types.monitor import Logged
+from vaka.core.types.progress import ToolCompleted
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -96,7 +96,7 @@ async def test_a_changed_file_counts_from_the_next_turn_on_and_a_broken_one_does
         write(folder / "contexts/house.yaml", "prompt: The house is new, and large.\n")
         await session.run("Two.")
         write(folder / "agents/guide.yaml", "type: react\ntools: [{$ref: 'tool:wether'}]\n")
-        broken = await collect_turn(session, "Three.")
+        await session.run("Three.")
         write_project(folder)
         write(folder / "scripts/weather.luau", WEATHER.replace("sunny", "rain"))
         await session.run("Four.")
@@ -104,10 +104,11 @@ async def test_a_changed_file_counts_from_the_next_turn_on_and_a_broken_one_does
         "The house is old.", "The house is new, and large.", "The house is new, and large.", "The house is old.",
         "The house is old.",
     ]  # fmt: skip
-    (warning,) = [event.data.message for event in broken if event.type == "log"]
+    log = await read_log(store, "s")
+    (warning,) = [event.data.message for event in log if isinstance(event.data, Logged)]
     assert "the agents stay as they were" in warning
     assert "agents/guide.yaml:2: agent guide: tool 'wether' not found; did you mean 'weather'?" in warning
-    (result,) = results_by_call(await read_log(store, "s")).values()
+    (result,) = results_by_call(log).values()
     assert text_of(result.content) == "rain in Rome"
 
 
@@ -115,11 +116,21 @@ async def test_an_untrusted_folder_runs_scripts_in_the_worker_and_the_mode_asks(
     write_project(folder)
     write(folder / "agents/guide.yaml", "tools: [{$ref: 'tool:weather'}]\n")
     agents = vaka.load_agents(folder, trusted=False)
-    assert [tool.source.trusted for tool in agents["guide"].tools] == [False]
+    (weather,) = agents["guide"].tools
+    assert isinstance(weather, vaka.LuauTool)
+    assert not weather.source.trusted
     model = ScriptedModel(call("weather", city="Rome"), say("Asked."))
-    async with runtime(ask="deny", cwd=str(folder)) as rt:
-        denied = await (await rt.open(use_model(model, agents, "guide"))).run("Go.")
-    assert "no rule matches" in str(denied.permission_denials) if hasattr(denied, "permission_denials") else denied
+    store = MemoryStore()
+    async with runtime(store, ask="deny", cwd=str(folder)) as rt:
+        response = await (await rt.open(use_model(model, agents, "guide"), id="s")).run("Go.")
+    assert response.denied == ("call_1",)
+    (result,) = results_by_call(await read_log(store, "s")).values()
+    assert "weather: no rule matches; it may change something, and the mode default asks" in text_of(result.content)
+    model = ScriptedModel(call("weather", city="Rome"), say("Allowed."))
+    async with runtime(store, ask="deny", allow=("weather",), cwd=str(folder)) as rt:
+        await (await rt.open(use_model(model, agents, "guide"), id="t")).run("Go.")
+    (result,) = results_by_call(await read_log(store, "t")).values()
+    assert text_of(result.content) == "sunny in Rome"
 
 
 @pytest.mark.parametrize(
@@ -138,3 +149,54 @@ def test_definitions_of_an_untrusted_folder_cannot_read_variables(folder: Path, 
     agents = vaka.load_agents(folder, trusted=False, tools=[add], variables={"TOKEN": "secret-value"})
     with pytest.raises(ConfigError, match=r"the variable TOKEN of the environment, which only a trusted folder may do"):
         agents["caller"]
+
+
+async def test_tools_of_every_kind_run_on_one_path_and_agents_call_each_other(folder: Path) -> None:
+    write(folder / "agents/chief.yaml", """
+        tools:
+          - {name: digest, type: text_processor, prompt: Shorten., model: default}
+          - {name: idea, type: generator, prompt: Be bold., context_layers: [{$this: .name}], model: default}
+          - name: twice
+            type: composite
+            steps:
+              - {id: one, tool: {$ref: "tool:add"}}
+              - {id: two, tool: {name: add}, input_jq: "{a: .steps.one, b: 5}"}
+          - {name: poem, type: agent, agent: {$ref: "agent:poet"}}
+          - name: plan
+            lua: function invoke(ctx) local a = ctx.create_agent("poet") a:send("Sea.") return a:collect() end
+    """)  # fmt: skip
+    write(folder / "agents/poet.yaml", "prompt: You rhyme.\n")
+    model = ScriptedModel(
+        call("digest", content="A long text."), call("idea", input="Think."), call("twice", a=1, b=2),
+        call("poem", prompt="On trees."), call("plan"), say("Done."),
+        agents={"digest": [say("Short.")], "idea": [say("Fly.")], "poet": [say("Trees, breeze."), say("Sea, free.")]},
+    )  # fmt: skip
+    store = MemoryStore()
+    agents = vaka.load_agents(folder, tools=[add])
+    async with runtime(store, permission_mode="bypassPermissions", cwd=str(folder)) as rt:
+        assert (await (await rt.open(use_model(model, agents, "chief"), id="s")).run("Go.")).text == "Done."
+    log = await read_log(store, "s")
+    check_log(log)
+    own = [event.data.result for event in log if isinstance(event.data, ToolCompleted) and not event.path]
+    assert [text_of(result.content) for result in own] == ["Short.", "Fly.", "8", "Trees, breeze.", "Sea, free."]
+    systems = {prompt.agent: prompt.system for prompt in model.prompts}
+    assert systems == {"chief": "", "digest": "Shorten.", "idea": "Be bold.\n\nidea", "poet": "You rhyme."}
+
+
+def test_names_that_do_not_exist_and_cycles_are_errors_with_file_and_line(folder: Path) -> None:
+    write(folder / "agents/guide.yaml", "name: guide\n\ntools:\n  - $ref: tool:wether\n")
+    write(folder / "agents/one.yaml", "tools: [{name: two, type: agent, agent: {$ref: 'agent:two'}}]\n")
+    write(folder / "agents/two.yaml", "tools: [{name: one, type: agent, agent: {$ref: 'agent:one'}}]\n")
+    write(folder / "agents/notes.yaml", "shopping: [milk]\n")
+    write(folder / "agents/__init__.py", "")
+    write(folder / "tools/weather.yaml", "name: weather\nlua: function invoke() end\n")
+    agents = vaka.load_agents(folder)
+    assert "notes" not in agents
+    with pytest.raises(ConfigError, match=r"agents/guide.yaml:1: there is no tool 'wether'; did you mean weather\?"):
+        agents["guide"]
+    with pytest.raises(ConfigError, match=r"agent one refers to itself: agent one → agent two → agent one"):
+        agents["one"]
+    with pytest.raises(KeyError, match=r"there is no agent 'giude'; did you mean guide\?"):
+        agents["giude"]
+    with pytest.raises(ConfigError, match="there is no such folder"):
+        vaka.load_agents(folder / "missing")

@@ -187,6 +187,13 @@ def find_project_agent(settings: "Settings", name: str, tools: "Sequence[ToolLik
     return find(settings, name, tools)
 
 
+def describe_defined_agents(notes: list[str]) -> list[dict[str, Any]]:
+    """Return the agents of definitions as ``vaka agents list`` shows them; add what is wrong to ``notes``."""
+    from vaka.cli.project_agents import describe_defined_agents as describe
+
+    return describe(notes)
+
+
 def project_origin(settings: "Settings", tools: "Sequence[ToolLike]") -> "AgentOrigin":
     """Return the origin of an agent of a file, by which its scripts find agents of definitions."""
     from vaka.cli.project_agents import ProjectOrigin

@@ -4,9 +4,10 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.cli.bootstrap import claude_files_of, config_context, model_options, print_notes
+from vaka.cli.bootstrap import claude_files_of, config_context, load_flag_settings, model_options, print_notes
 from vaka.config.components import Components, components_in_force
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, SettingValue, repository_root_of, trust_root_of
@@ -19,7 +20,7 @@ from vaka.runtime.project_agents import FileAgent
 
 AGENTS_FOLDER = "agents"
 """The folder by which a project with definitions is known."""
-_AGENT_HELP = "`vaka agents list` shows what there is; --agent also takes FILE.py[:OBJECT] or FILE.luau"
+_AGENT_HELP = "`vaka agents list` shows all, and --agent also takes FILE.py[:OBJECT] or FILE.luau"
 _PERSONAL_LAYERS = ("user", "environment", "flag", "managed")
 
 
@@ -35,7 +36,7 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
     if file is None:
         names = [agent.name for agent in components.agents]
         explain = catalog.explain_missing if catalog is not None else partial(unknown_name_message, "agent")
-        raise ConfigError(f"{explain(name, names)}\n{_AGENT_HELP}")
+        raise ConfigError(f"{explain(name, names)}; {_AGENT_HELP}")
     models = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
     return FileAgent(file, components, models)
 
@@ -53,6 +54,28 @@ def project_agent_names(settings: Settings) -> list[str]:
     """Return the names of the agents that ``--agent`` takes, sorted."""
     catalog = find_catalog(settings)
     return sorted({*(catalog or ()), *(agent.name for agent in components_of(settings).agents)})
+
+
+def describe_defined_agents(notes: list[str]) -> list[dict[str, Any]]:
+    """Return the agents of definitions as ``vaka agents list`` shows them; add what is wrong to ``notes``."""
+    try:
+        catalog = find_catalog(load_flag_settings({}))
+    except ConfigError as error:
+        notes.append(str(error))
+        return []
+    if catalog is None:
+        return []
+    definitions = catalog.definitions
+    notes += [*definitions.problems, *definitions.notes]
+    return [
+        {
+            "name": name, "description": found.value.description, "source": "definition", "plugin": "",
+            "path": str(found.path), "line": found.line, "type": found.value.type,
+            "model": found.value.generator.definition.model if found.value.generator.definition else "",
+            "active": True, "problems": (),
+        }
+        for name, found in definitions.table("agent").items()
+    ]  # fmt: skip
 
 
 def components_of(settings: Settings) -> Components:

@@ -90,8 +90,8 @@ class AgentCatalog(Mapping[str, Agent]):
         """Return that there is no such agent, the names that are near, and which files cannot be used."""
         message = unknown_name_message("agent", name, [*self._definitions.table("agent"), *others])
         problems = self._definitions.problems
-        listed = "".join(f"\n  {text}" for text in problems[:MAX_PROBLEMS])
-        return f"{message}\nThese definitions cannot be used:{listed}" if problems else message
+        listed = "; ".join(problems[:MAX_PROBLEMS])
+        return f"{message} (some definitions cannot be used: {listed})" if problems else message
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self.definitions.table("agent")

@@ -32,6 +32,7 @@ from vaka.config.definitions.generators import ContextDefinition, GeneratorDefin
 from vaka.config.definitions.references import DefinitionKind, Reference, Slot
 from vaka.config.definitions.tools import (
     BuiltinToolDefinition,
+    CompositeToolDefinition,
     GeneratorToolDefinition,
     HttpToolDefinition,
     LuaToolDefinition,
@@ -275,6 +276,11 @@ class DefinitionBuilder:
                 return self._make_http_tool(definition)
             case GeneratorToolDefinition() | TextProcessorDefinition():
                 return self._make_model_tool(definition)
+            case CompositeToolDefinition():
+                steps = [(step.id, self._tool_of(step.tool), step.input_jq) for step in definition.steps]
+                return lazy.composite_tool(
+                    definition.name, steps, description=definition.description, mode=definition.mode, layer=self._layer
+                )
             case _:
                 raise ConfigError(f"tools of the type {definition.type!r} cannot be used here")
 
@@ -329,7 +335,7 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     if near:
         return f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?"
     some = ", ".join([*lower.values()][:MAX_NAMES]) + (" and others" if len(lower) > MAX_NAMES else "")
-    return f"there is no {kind} {name!r}; there {f'are {some}' if lower else 'is none'}"
+    return f"there is no {kind} {name!r}; {f'there are {some}' if lower else f'no {kind} is defined'}"
 
 
 MAX_NAMES = 8

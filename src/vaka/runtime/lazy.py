@@ -17,6 +17,7 @@ from vaka.core.types.errors import ConfigError
 
 if TYPE_CHECKING:
     from vaka.agents.quit_tools import FoldedLog
+    from vaka.agents.react import ToolLike
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
+    from vaka.tools.kinds.composite import CompositeTool
     from vaka.tools.kinds.generator import GeneratorTool, TextProcessorTool
     from vaka.tools.kinds.http import HttpTool
 
@@ -434,6 +436,13 @@ def text_processor_tool() -> "type[TextProcessorTool]":
     from vaka.tools.kinds.generator import TextProcessorTool
 
     return TextProcessorTool
+
+
+def composite_tool(name: str, steps: "Sequence[tuple[str, ToolLike, str]]", **options: Any) -> "CompositeTool":
+    """Return a composite tool of the ids, tools and jq expressions of its steps."""
+    from vaka.tools.kinds.composite import CompositeTool, ToolStep
+
+    return CompositeTool(name, steps=[ToolStep(*step) for step in steps], **options)
 
 
 def http_tool() -> "type[HttpTool]":

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from vaka.cli import options
+from vaka.cli import lazy, options
 from vaka.cli.bootstrap import config_context, print_notes
 from vaka.cli.render import print_json, print_table
 from vaka.config.claude_settings import load_settings_files
@@ -15,8 +15,14 @@ from vaka.core.types.errors import ConfigError
 from vaka.policy.tool_targets import BUILTIN_TOOLS, FOREIGN_TOOLS, builtin_name_of
 
 
-def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Component]]) -> click.Group:
-    """Return a group of commands about one kind of component."""
+def _make_group(
+    name: str, noun: str, select: Callable[[Components], Sequence[Component]],
+    find_defined: "Callable[[list[str]], list[dict[str, Any]]]" = lambda notes: [],
+) -> click.Group:  # fmt: skip
+    """Return a group of commands about one kind of component.
+
+    ``find_defined`` returns what definitions describe, which comes first, and adds what is wrong with them.
+    """
 
     @click.group(name, help=f"List the {noun} of the project, of your home folder and of plugins.")
     def group() -> None:
@@ -37,11 +43,14 @@ def _make_group(name: str, noun: str, select: Callable[[Components], Sequence[Co
             unreadable.append(str(error))
         found = components_in_force(context, [Path(folder) for folder in plugin_dir], files)
         items = select(found)
-        first = {component.name: component for component in reversed(items)}
+        defined = find_defined(unreadable)
+        first: dict[str, Component | None] = {component.name: component for component in reversed(items)}
+        first |= dict.fromkeys(item["name"] for item in defined)
         if as_json:
-            print_json([_describe(item, active=first[item.name] is item) for item in items])
+            print_json([*defined, *(_describe(item, active=first[item.name] is item) for item in items)])
         else:
-            rows = [(item.name, _origin_of(item), item.description) for item in items]
+            rows = [(item["name"], item["source"], item["description"]) for item in defined]
+            rows += [(item.name, _origin_of(item), item.description) for item in items]
             print_table(("NAME", "SOURCE", "DESCRIPTION"), rows)
         print_notes(unreadable, found.problems, (problem for item in items for problem in _problems_of(item)))
 
@@ -89,4 +98,4 @@ def _describe(item: Component, *, active: bool) -> dict[str, Any]:
 
 skills = _make_group("skills", "skills", lambda found: found.skills)
 commands = _make_group("commands", "slash commands", lambda found: found.commands)
-agents = _make_group("agents", "agents", lambda found: found.agents)
+agents = _make_group("agents", "agents", lambda found: found.agents, lazy.describe_defined_agents)
