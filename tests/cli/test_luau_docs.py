@@ -1,4 +1,4 @@
-"""The commands of the pages about Luau print what the pages show."""
+"""The commands of the pages about Luau and about definitions print what the pages show."""
 
 import re
 import threading
@@ -52,7 +52,9 @@ def console_commands(text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if _BLOCKS.search(page.read_text("utf-8"))], ids=lambda p: p.stem
+    "page",
+    [page for page in (*PAGES, DOCS / "guides" / "definitions.md") if _BLOCKS.search(page.read_text("utf-8"))],
+    ids=lambda p: p.stem,
 )
 def test_every_command_of_a_page_prints_what_it_shows(page: Path, shell: Shell, port: str) -> None:
     text = page.read_text("utf-8").replace(PORT, port)

@@ -200,3 +200,26 @@ def test_names_that_do_not_exist_and_cycles_are_errors_with_file_and_line(folder
         agents["giude"]
     with pytest.raises(ConfigError, match="there is no such folder"):
         vaka.load_agents(folder / "missing")
+
+
+async def test_a_router_of_definitions_hands_inputs_to_the_agents_of_its_rules(folder: Path) -> None:
+    write(folder / "agents/front.yaml", """
+        type: match
+        rules: [{$ref: "rule:book"}, {name: chat, patterns: [how are you]}]
+        route:
+          - {rules: [book], agent: {$ref: "agent:booking"}}
+          - {rules: [chat], agent: {name: chatty, prompt: Be kind.}}
+        default: {$ref: "agent:counter"}
+    """)  # fmt: skip
+    write(folder / "agents/booking.yaml", "prompt: You book.\n")
+    write(folder / "agents/counter.yaml", "lua: function run(ctx) ctx.emit({text = 'Which?', eof = true}) end\n")
+    write(folder / "rules/book.yaml", "name: book\nvars: {city: {label: city}}\npatterns: ['book a room in [city]']\n")
+    model = ScriptedModel(
+        agents={"front": [say("nothing"), say("book: city=Rome")], "booking": [say("Booked.")]}
+    )  # fmt: skip
+    agents = vaka.load_agents(folder)
+    async with runtime(cwd=str(folder)) as rt:
+        session = await rt.open(use_model(model, agents, "front"), id="s")
+        assert (await session.run("Hm.")).text == "Which?"
+        assert (await session.run("Book a room in Rome.")).text == "Booked."
+    assert isinstance(agents["front"], vaka.MatchAgent)

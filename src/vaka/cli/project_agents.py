@@ -116,6 +116,8 @@ def find_definitions_folder(settings: Settings) -> Path | None:
 
 def _is_trusted(settings: Settings, folder: Path) -> bool:
     """Return whether scripts of a folder may run in this process: the project is trusted, or the user names it."""
+    if settings.flags.get("untrusted"):
+        return False
     if settings.values["definitions"].layer in _PERSONAL_LAYERS:
         return True
     return settings.trusted and folder.resolve().is_relative_to(trust_root_of(Path.cwd()))

@@ -17,7 +17,10 @@ from vaka.config.definitions.agents import (
     AgentDefinition,
     AgentToolDefinition,
     LuaAgentDefinition,
+    MatchDefinition,
     ReactDefinition,
+    RuleDocument,
+    RuleSlot,
 )
 from vaka.config.definitions.context_layers import (
     ContextLayer,
@@ -174,8 +177,20 @@ class DefinitionBuilder:
                     layer="code" if self._sources.trusted else UNTRUSTED_LAYER,
                     tools=self._tools_of(definition.tools), middleware=self._middleware, **common,
                 )  # fmt: skip
+            case MatchDefinition():
+                del common["instructions"]
+                return lazy.match_agent(
+                    definition.name, [self._rule_of(slot) for slot in definition.rules],
+                    [(route.rules, self._agent_of(route.agent)) for route in definition.route],
+                    default=None if definition.default.is_empty else self._agent_of(definition.default),
+                    middleware=self._middleware, **common,
+                )  # fmt: skip
             case _:
                 raise ConfigError(f"agents of the type {definition.type!r} cannot be run here")
+
+    def _rule_of(self, slot: RuleSlot) -> RuleDocument:
+        found: RuleDocument = self._find(slot.reference).value if slot.reference is not None else slot.definition or {}
+        return found
 
     def _generator_of(self, slot: Slot[GeneratorDefinition]) -> GeneratorDefinition:
         """Return the model and options of an agent; a model may have the name of a generator."""

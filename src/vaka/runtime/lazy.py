@@ -16,8 +16,9 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vaka.agents.match.router import MatchAgent
     from vaka.agents.quit_tools import FoldedLog
-    from vaka.agents.react import ToolLike
+    from vaka.agents.react import Agent, ToolLike
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
@@ -436,6 +437,15 @@ def text_processor_tool() -> "type[TextProcessorTool]":
     from vaka.tools.kinds.generator import TextProcessorTool
 
     return TextProcessorTool
+
+
+def match_agent(
+    name: str, rules: "Sequence[Mapping[str, Any]]", routes: "Sequence[tuple[Sequence[str], Agent]]", **more: Any
+) -> "MatchAgent":
+    """Return a router of the documents of its rules, and of routes: names of rules and an agent."""
+    from vaka.agents.match.router import MatchAgent, Route
+
+    return MatchAgent(name, rules=rules, routes=[Route(*route) for route in routes], **more)
 
 
 def composite_tool(name: str, steps: "Sequence[tuple[str, ToolLike, str]]", **options: Any) -> "CompositeTool":
