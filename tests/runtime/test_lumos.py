@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import vaka
+from tests.views.recorded_runs import make_router
 from vaka.content import AssistantMessage, ToolMessage
 from vaka.core.types.ids import MessageId
 from vaka.errors import InvalidInput, TurnError
@@ -115,6 +116,13 @@ async def test_an_answer_that_was_not_streamed_is_cut_into_pieces_with_pauses_be
     pieces = [event.data for event in events if event.type == "TextDelta"]
     assert [(piece["delta"], piece["simulated"]) for piece in pieces] == [("Grüß", True), ("e, 世", True), ("界", True)]
     assert waited == 0.5
+
+
+async def test_the_text_of_a_router_is_streamed_as_its_agents_write_it() -> None:
+    async with vaka.Runtime() as runtime:
+        events = await execute(runtime, make_router(), "Book a room and play music.", {"thread_id": "t"})
+    texts = [event.data["delta"] for event in events if event.type == "TextDelta"]
+    assert (texts, events[-2].data["result"]["response"]) == (["Booked.", "Playing."], "Booked.\n\nPlaying.")
 
 
 async def test_callbacks_get_each_step_and_the_result() -> None:

@@ -129,3 +129,32 @@ async def record_resumed() -> list[vaka.Event]:
         session = await rt.open(agent, id="s")
         events += [event async for event in session.resume()]
     return events
+
+
+ROUTERS = ("front", "desk")
+
+
+def make_router() -> vaka.Agent[Any]:
+    """Return a router whose first agent is a router, too."""
+    rules = [{"name": "book", "patterns": ["book a room"]}, {"name": "music", "patterns": ["play music"]}]
+    model = ScriptedModel(
+        agents={
+            "front": [say("book\nmusic")], "desk": [say("book")], "player": [say("Playing.")],
+            "booking": [call("weather", city="Hilo"), call("leave"), say("Booked.")],
+        }
+    )  # fmt: skip
+    booking = vaka.Agent("booking", tools=[weather, leave], middleware=[vaka.QuitTools("leave")])
+    desk = vaka.MatchAgent("desk", rules=rules[:1], routes=[vaka.Route(["book"], booking)])
+    routes = [vaka.Route(["book"], desk), vaka.Route(["music"], vaka.Agent("player"))]
+    return vaka.MatchAgent("front", rules=rules, routes=routes, model=model)
+
+
+@vaka.tool
+async def leave() -> str:
+    """End the conversation."""
+    return "ok"
+
+
+async def record_router() -> list[vaka.Event]:
+    """An input with two intents: the agent of another router answers the first, an agent of the router the second."""
+    return await record(make_router(), "Book a room and play music.")

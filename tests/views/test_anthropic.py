@@ -19,8 +19,10 @@ from vaka.testing import ScriptedModel, call, say
 from vaka.views.anthropic import PING, StreamEncoder, StreamEvent
 
 
-def encode(events: Iterable[vaka.Event], path: tuple[str, ...] = ()) -> list[StreamEvent]:
-    encoder = StreamEncoder(path)
+def encode(
+    events: Iterable[vaka.Event], path: tuple[str, ...] = (), routers: tuple[str, ...] = ()
+) -> list[StreamEvent]:
+    encoder = StreamEncoder(path, routers=routers)
     return [stream_event for event in events for stream_event in encoder.encode(event)]
 
 
@@ -203,6 +205,72 @@ async def test_a_child_agent_is_a_tool_call_and_has_a_stream_of_its_own() -> Non
         ]
     )
     assert encode(events, ("agent-2",)) == []
+
+
+async def test_the_agents_of_a_router_answer_in_its_place() -> None:
+    events = await runs.record_router()
+    assert outline(encode(events, routers=runs.ROUTERS)) == snapshot(
+        [
+            "agent_start",
+            "iteration_start",
+            "message_start",
+            "content_block_start 0",
+            "content_block_delta 0 {'type': 'input_json_delta', 'partial_json': '{\"city\":\"Hilo\"}'}",
+            "content_block_stop 0",
+            "message_delta {'stop_reason': 'tool_use', 'stop_sequence': None}",
+            "message_stop",
+            "tool_execution_start weather",
+            "tool_execution_output weather sunny in Hilo",
+            "tool_execution_result weather {'output': 'sunny in Hilo', 'metadata': {}}",
+            "iteration_stop",
+            "iteration_start",
+            "message_start",
+            "content_block_start 0",
+            "content_block_delta 0 {'type': 'input_json_delta', 'partial_json': '{}'}",
+            "content_block_stop 0",
+            "message_delta {'stop_reason': 'tool_use', 'stop_sequence': None}",
+            "message_stop",
+            "tool_execution_start leave",
+            "tool_execution_output leave ok",
+            "tool_execution_result leave {'output': 'ok', 'metadata': {}}",
+            "iteration_stop",
+            "iteration_start",
+            "message_start",
+            "content_block_start 0",
+            "content_block_delta 0 {'type': 'text_delta', 'text': 'Booked.'}",
+            "content_block_stop 0",
+            "message_delta {'stop_reason': 'end_turn', 'stop_sequence': None}",
+            "message_stop",
+            "iteration_stop",
+            "iteration_start",
+            "message_start",
+            "content_block_start 0",
+            "content_block_delta 0 {'type': 'text_delta', 'text': 'Playing.'}",
+            "content_block_stop 0",
+            "message_delta {'stop_reason': 'end_turn', 'stop_sequence': None}",
+            "message_stop",
+            "iteration_stop",
+            "agent_stop",
+        ]
+    )
+    assert outline(encode(events)) == snapshot(
+        [
+            "agent_start",
+            "tool_execution_start desk",
+            "tool_execution_output desk Booked.",
+            "tool_execution_result desk {'output': 'Booked.', 'metadata': {}}",
+            "tool_execution_start player",
+            "tool_execution_output player Playing.",
+            "tool_execution_result player {'output': 'Playing.', 'metadata': {}}",
+            "message_start",
+            "content_block_start 0",
+            "content_block_delta 0 {'type': 'text_delta', 'text': 'Booked.\\n\\nPlaying.'}",
+            "content_block_stop 0",
+            "message_delta {'stop_reason': 'end_turn', 'stop_sequence': None}",
+            "message_stop",
+            "agent_stop",
+        ]
+    )
 
 
 async def test_a_discarded_message_ends_and_another_one_begins() -> None:

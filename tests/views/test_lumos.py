@@ -18,12 +18,14 @@ from vaka.views.lumos import LumosEncoder, LumosEvent, StreamingConfig, from_lum
 
 RUNS = [
     runs.record_tools, runs.record_output, runs.record_child, runs.record_interrupt, runs.record_retry,
-    runs.record_failure, runs.record_resumed,
+    runs.record_failure, runs.record_resumed, runs.record_router,
 ]  # fmt: skip
 
 
-def encode(events: Iterable[vaka.Event], path: tuple[str, ...] = (), **config: Any) -> list[LumosEvent]:
-    encoder = LumosEncoder(StreamingConfig(**config), path=path)
+def encode(
+    events: Iterable[vaka.Event], path: tuple[str, ...] = (), routers: tuple[str, ...] = (), **config: Any
+) -> list[LumosEvent]:
+    encoder = LumosEncoder(StreamingConfig(**config), path=path, routers=routers)
     return [lumos_event for event in events for lumos_event in encoder.encode(event)]
 
 
@@ -117,6 +119,47 @@ async def test_a_child_agent_is_a_collaboration_and_has_a_stream_of_its_own() ->
             'StepComplete {"step":{"id":"trn_1.agent-1.2","step_type":"final","input":[{"role":"tool","content":"sunny in Hilo","name":"weather"}],"output":{"role":"assistant","content":"It shines."},"tool_calls":[],"tool_results":[],"metadata":{"model":"scripted","usage":{"prompt_tokens":17,"completion_tokens":3,"total_tokens":20}}},"step_id":"trn_1.agent-1.2"}',
             'GenerationComplete {"result":{"response":"It shines.","steps":["trn_1.agent-1.1","trn_1.agent-1.2"],"usage":{"prompt_tokens":25,"completion_tokens":9,"total_tokens":34},"metadata":{"run_id":"trn_1","session_id":"s","stop":"end"}}}',
             'AgentStopped {"agent_id":"scout"}',
+        ]
+    )
+
+
+async def test_the_agents_of_a_router_answer_in_its_place() -> None:
+    events = await runs.record_router()
+    shown = encode(events, routers=runs.ROUTERS)
+    assert [line[:100] for line in outline(shown)] == snapshot(
+        [
+            'AgentStarted {"agent_id":"front"}',
+            'CollaborationStarted {"task_description":"Book a room and play music.","session_id":"agent-1","parti',
+            'CollaborationStarted {"task_description":"Book a room and play music.","session_id":"agent-1/agent-1',
+            'ToolCallStart {"call":{"id":"call_1.1.1","name":"weather","arguments":{"city":"Hilo"}},"step_id":"tr',
+            'ToolCallComplete {"call_id":"call_1.1.1","result":{"call_id":"call_1.1.1","name":"weather","result":',
+            'StepComplete {"step":{"id":"trn_1.agent-1.agent-1.1","step_type":"initial","input":[{"role":"user","',
+            'ToolCallStart {"call":{"id":"call_1.1.2","name":"leave","arguments":{}},"step_id":"trn_1.agent-1.age',
+            'ToolCallComplete {"call_id":"call_1.1.2","result":{"call_id":"call_1.1.2","name":"leave","result":"o',
+            'StepComplete {"step":{"id":"trn_1.agent-1.agent-1.2","step_type":"tool","input":[{"role":"tool","con',
+            'TextDelta {"delta":"Booked.","step_id":"trn_1.agent-1.agent-1.3"}',
+            'StepComplete {"step":{"id":"trn_1.agent-1.agent-1.3","step_type":"final","input":[{"role":"tool","co',
+            'CollaborationCompleted {"results":{"booking":"Booked."},"session_id":"agent-1/agent-1","participants',
+            'CollaborationCompleted {"results":{"desk":"Booked."},"session_id":"agent-1","participants":["desk"]}',
+            'CollaborationStarted {"task_description":"Book a room and play music.","session_id":"agent-2","parti',
+            'TextDelta {"delta":"Playing.","step_id":"trn_1.agent-2.1"}',
+            'StepComplete {"step":{"id":"trn_1.agent-2.1","step_type":"final","input":[],"output":{"role":"assist',
+            'CollaborationCompleted {"results":{"player":"Playing."},"session_id":"agent-2","participants":["play',
+            'GenerationComplete {"result":{"response":"Booked.\\n\\nPlaying.","steps":["trn_1.agent-1.agent-1.1","t',
+            'AgentStopped {"agent_id":"front"}',
+        ]
+    )
+    unknown = encode(events, text_buffer_size=100)
+    assert [event.data for event in unknown if event.type == "TextDelta"] == snapshot(
+        [
+            {
+                "delta": """\
+Booked.
+
+Playing.\
+""",
+                "simulated": True,
+            }
         ]
     )
 

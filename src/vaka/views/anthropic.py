@@ -12,15 +12,17 @@ after another, ``message_delta``, ``message_stop``, the events of the tool runs,
 ``agent_stop``, or ``error`` for a turn without an answer.
 """
 
+from collections.abc import Collection
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from vaka.core.types import progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import JSON, AgentPath, CallId
-from vaka.core.types.message import CallRef, Part, Reasoning, Stored, Text, ToolCall, ToolResult, Usage
+from vaka.core.types.ids import JSON, AgentPath, CallId, MessageId
+from vaka.core.types.message import CallRef, Part, Reasoning, Stored, Text, ToolCall, ToolResult, Usage, as_content
 from vaka.core.types.monitor import UsageRecorded
+from vaka.views.routed_agents import RoutedAgents
 
 StreamEventType: TypeAlias = Literal[
     "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
@@ -40,6 +42,8 @@ _DELTAS = {
     "call": ("input_json_delta", "partial_json"),
 }  # fmt: skip
 """The type of the deltas of a block, and the field with its text."""
+
+_ToolBody: TypeAlias = progress.ToolStarted | progress.ToolCompleted | progress.ToolFailed
 
 _DELTA_KINDS: dict[str, str] = {
     progress.TextDelta.type: "text", progress.ReasoningDelta.type: "reasoning", progress.ToolArgsDelta.type: "call",
@@ -210,7 +214,8 @@ class StreamEncoder:
     """Turns the events of one agent of a session into stream events.
 
     ``path`` names the agent: the root agent by default, or a child agent by the path of its events. Child agents of
-    the agent are shown by their tool call alone; give each an encoder of its own. Feed the events of one turn after
+    the agent are shown by their tool call alone; give each an encoder of its own. ``routers`` are the names of the
+    agents that are routers: what the agents of their routes write is shown as theirs. Feed the events of one turn after
     another, live or from the log: without live deltas each block is one delta. Approvals, questions and changes of
     state have no stream event.
 
@@ -219,11 +224,11 @@ class StreamEncoder:
     exist yet when the block begins.
     """
 
-    def __init__(self, path: AgentPath = ()) -> None:
-        self._path = path
+    def __init__(self, path: AgentPath = (), *, routers: Collection[str] = ()) -> None:
+        self._path, self._routed = path, RoutedAgents(path, routers)
         self._session = ""
         self._message: _Message | None = None
-        self._is_open = False
+        self._is_open = self._has_message = False
         self._iteration = 0
         self._tools: dict[CallId, tuple[str, str]] = {}
         """The ``tool_use_id`` and the name of each call of the step."""
@@ -233,8 +238,10 @@ class StreamEncoder:
         """Return the stream events of an event, often none."""
         self._session, body = event.session, event.data
         if self._path and event.path == self._path[:-1]:
-            return self._encode_start_or_end_of_child(body)
-        if event.path != self._path:
+            return self._encode_start_or_end_of_child(event, body)
+        if not self._routed.answers(event) or (
+            self._routed.is_router(event.path) and isinstance(body, progress.ToolCalled | _ToolBody)
+        ):
             return []
         if isinstance(body, progress.Delta | progress.MessageSnapshot):
             return self._encode_delta(body)
@@ -243,13 +250,13 @@ class StreamEncoder:
         before = self._finish_message() if event.channel == "progress" else []
         if isinstance(body, progress.MessageStarted | progress.MessageCompleted | progress.MessageDiscarded):
             return before + self._encode_message(body)
-        if isinstance(body, progress.ToolStarted | progress.ToolCompleted | progress.ToolFailed):
+        if isinstance(body, _ToolBody):
             return before + self._encode_tool(body)
-        return before + self._encode_course(body)
+        return before + self._encode_course(event, body)
 
     # ------------------------------------------------------------------------------------------- the run and its steps
 
-    def _encode_course(self, body: Body) -> list[StreamEvent]:
+    def _encode_course(self, event: Event, body: Body) -> list[StreamEvent]:
         match body:
             case progress.TurnStarted() | progress.TurnResumed():
                 return self._start_agent()
@@ -260,8 +267,9 @@ class StreamEncoder:
                 return [self._event("iteration_start", iteration=number)]
             case progress.StepCompleted(number=number):
                 return [self._event("iteration_stop", iteration=number)]
-            case progress.TurnCompleted(stop=stop, limit=limit):
-                return self._stop_agent({"stop": stop, "limit": limit} if stop == "limit" else None)
+            case progress.TurnCompleted(text=text, stop=stop, limit=limit):
+                answer = self._write_answer(event.turn, text) if text and not self._has_message else []
+                return answer + self._stop_agent({"stop": stop, "limit": limit} if stop == "limit" else None)
             case progress.TurnFailed(message=message):
                 return self._fail(message)
             case progress.TurnCancelled(note=note):
@@ -271,7 +279,7 @@ class StreamEncoder:
             case _:
                 return []
 
-    def _encode_start_or_end_of_child(self, body: Body) -> list[StreamEvent]:
+    def _encode_start_or_end_of_child(self, event: Event, body: Body) -> list[StreamEvent]:
         """Return the events for an event of the parent: it starts and ends this agent."""
         match body:
             case progress.SubagentStarted(child=child) if child == self._path[-1]:
@@ -279,14 +287,14 @@ class StreamEncoder:
             case progress.SubagentCompleted(child=child, failed=failed) if child == self._path[-1]:
                 return self._finish_message() + (self._fail(body.stop) if failed else self._stop_agent(None))
             case progress.TurnFailed() | progress.TurnCancelled() | progress.TurnInterrupted() if self._is_open:
-                return self._finish_message() + self._encode_course(body)
+                return self._finish_message() + self._encode_course(event, body)
             case _:
                 return []
 
     def _start_agent(self) -> list[StreamEvent]:
         if self._is_open:  # the turn goes on after a decision
             return []
-        self._is_open = True
+        self._is_open, self._has_message = True, False
         return [self._event("agent_start")]
 
     def _stop_agent(self, output: JSON) -> list[StreamEvent]:
@@ -308,6 +316,7 @@ class StreamEncoder:
         opened: list[StreamEvent] = []
         if message is None or message.id != body.message_id:
             opened = self._discard_message()
+            self._has_message = True
             message = self._message = _Message(body.message_id, self._session)
             shape: dict[str, Any] = {
                 "id": body.message_id, "type": "message", "role": "assistant", "model": body.model, "content": [],
@@ -317,6 +326,11 @@ class StreamEncoder:
         if isinstance(body, progress.MessageCompleted):
             message.completed = body
         return opened
+
+    def _write_answer(self, turn: str, text: str) -> list[StreamEvent]:
+        """Return the message of an answer that no event of the run has shown, such as that of a router."""
+        message = progress.MessageCompleted(message_id=MessageId(turn), content=as_content(text), stop="end")
+        return self._encode_message(message) + self._finish_message()
 
     def _encode_delta(self, body: progress.Delta | progress.MessageSnapshot) -> list[StreamEvent]:
         if isinstance(body, progress.ToolOutputDelta) or (
@@ -370,9 +384,7 @@ class StreamEncoder:
 
     # ---------------------------------------------------------------------------------------------------------- tools
 
-    def _encode_tool(
-        self, body: progress.ToolStarted | progress.ToolCompleted | progress.ToolFailed
-    ) -> list[StreamEvent]:
+    def _encode_tool(self, body: _ToolBody) -> list[StreamEvent]:
         if not isinstance(body, progress.ToolStarted):
             return self._encode_result(body.result)
         call = body.call

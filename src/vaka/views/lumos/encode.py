@@ -1,6 +1,6 @@
 """Events of a log as Lumosai events."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -11,6 +11,7 @@ from vaka.core.types.ids import JSON, AgentPath, CallId
 from vaka.core.types.message import Stored, Text, ToolCall, ToolResult, Usage, text_of
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.lumos.event import CARRIED, CUSTOM_PREFIX, DISCARDED, LumosEvent, StreamingConfig
+from vaka.views.routed_agents import RoutedAgents
 
 _DECISIONS = (
     control.ApprovalRequested, control.ApprovalResolved, control.ApprovalExpired, control.QuestionAsked,
@@ -89,16 +90,20 @@ class LumosEncoder:
     """Turns the events of one agent of a session into Lumosai events.
 
     ``path`` names the agent, the root agent by default; child agents are shown by their tool call and by
-    ``CollaborationStarted`` and ``CollaborationCompleted``. Approvals and questions are ``Custom`` events. ``steps`` of
-    ``GenerationComplete`` are those whose events were encoded: feed the events of a turn from its beginning.
+    ``CollaborationStarted`` and ``CollaborationCompleted``. ``routers`` are the names of the agents that are routers:
+    what the agents of their routes write is shown as theirs. Approvals and questions are ``Custom`` events.
+
+    ``steps`` of ``GenerationComplete`` are those whose events were encoded: feed the events of a turn from its
+    beginning.
     """
 
     def __init__(
-        self, config: StreamingConfig | None = None, *, path: AgentPath = (), streaming_mode: str = "direct",
-        lossless: bool = False,
+        self, config: StreamingConfig | None = None, *, path: AgentPath = (), routers: Collection[str] = (),
+        streaming_mode: str = "direct", lossless: bool = False,
     ) -> None:  # fmt: skip
         self._config = config or StreamingConfig()
         self._path, self._mode, self._lossless = path, streaming_mode, lossless
+        self._routed = RoutedAgents(path, routers)
         self._agent = self._run = self._session = self._time = ""
         self._inputs: dict[str, str] = {}
         self._next_input: list[dict[str, Any]] = []
@@ -107,12 +112,14 @@ class LumosEncoder:
         """The usage of the steps that have ended."""
         self._step: _Step | None = None
         self._text = _AnswerText()
+        self._has_text = False
+        """Whether the run has shown a text."""
         self._names: dict[CallId, str] = {}
 
     def encode(self, event: Event) -> list[LumosEvent]:
         """Return the Lumosai events of an event, often none."""
         self._session, self._time, body = event.session, event.ts, event.data
-        if event.path == self._path:
+        if self._routed.answers(event):
             shown = self._encode(event, body)
         else:
             shown = self._encode_of_parent(event, body) if self._path and event.path == self._path[:-1] else []
@@ -128,12 +135,14 @@ class LumosEncoder:
             case progress.MessageCompleted() | progress.MessageDiscarded():
                 return self._encode_message(body)
             case progress.ToolCalled() | progress.ToolStarted() | progress.ToolCompleted() | progress.ToolFailed():
-                return self._encode_tool(body)
+                return [] if self._routed.is_router(event.path) else self._encode_tool(body)
             case progress.SubagentStarted() | progress.SubagentCompleted():
-                return self._encode_child(body)
+                return self._encode_child(event.path, body)
             case progress.StepStarted() | progress.StepCompleted() | UsageRecorded():
                 return self._encode_step(event, body)
-            case control.StateChanged(key=key, value=value) if self._config.emit_memory_updates:
+            case control.StateChanged(key=key, value=value):
+                if not self._config.emit_memory_updates or key.startswith("$"):  # a value of vaka's own
+                    return []
                 operation = "Delete" if value is None else {"Set": {"value": value}}
                 return [self._event("MemoryUpdate", key=key, operation=operation)]
             case Custom(name=name, value=value):
@@ -178,14 +187,16 @@ class LumosEncoder:
 
     def _start(self, event: Event, agent: str, inputs: list[str]) -> list[LumosEvent]:
         self._agent, self._run, self._steps, self._step, self._usage = agent, event.turn, [], None, Usage()
+        self._has_text = False
         self._next_input = [_message("user", text) for text in inputs]
         run, mode = self._metadata("run_id", event.turn), self._metadata("streaming_mode", self._mode)
         return [*run, *mode, self._event("AgentStarted", agent_id=agent, timestamp=self._time)]
 
     def _complete(self, text: str, usage: Usage, metadata: dict[str, Any]) -> list[LumosEvent]:
+        sent = [] if self._has_text else self._simulate(text)
         about = {"run_id": self._run, "session_id": self._session, **metadata}
         result = {"response": text, "steps": self._steps, "usage": _count_tokens(usage), "metadata": about}
-        return [self._event("GenerationComplete", result=result), self._end_run()]
+        return [*sent, self._event("GenerationComplete", result=result), self._end_run()]
 
     def _fail(self, message: str, code: str) -> list[LumosEvent]:
         rest = self._send_text()
@@ -203,7 +214,7 @@ class LumosEncoder:
         match body:
             case progress.StepStarted(number=number, inputs=inputs):
                 joined = [_message("user", self._inputs.pop(key, "")) for key in inputs]
-                id = ".".join([event.turn, *self._path, str(number)])
+                id = ".".join([event.turn, *event.path, str(number)])
                 self._step = _Step(id, number, self._next_input + joined)
                 self._next_input = []
             case UsageRecorded(usage=usage, model=model) if step is not None and body.call is None:
@@ -237,6 +248,7 @@ class LumosEncoder:
 
     def _send_text(self) -> list[LumosEvent]:
         text = self._text.take()
+        self._has_text = self._has_text or bool(text)
         return [self._event("TextDelta", delta=text, **self._step_id())] if text else []
 
     def _encode_message(self, body: progress.MessageCompleted | progress.MessageDiscarded) -> list[LumosEvent]:
@@ -262,7 +274,7 @@ class LumosEncoder:
 
     def _simulate(self, text: str) -> list[LumosEvent]:
         """Return an answer that was not streamed in pieces that say so."""
-        size = self._config.text_buffer_size
+        size, self._has_text = self._config.text_buffer_size, self._has_text or bool(text)
         pieces = [text[start : start + size] for start in range(0, len(text), size)]
         return [self._event("TextDelta", delta=piece, simulated=True, **self._step_id()) for piece in pieces]
 
@@ -295,8 +307,10 @@ class LumosEncoder:
         reason = {"reason": result.reason} if result.reason else {}
         return [self._event("ToolCallComplete", call_id=result.call, result=shape, **reason, **self._step_id())]
 
-    def _encode_child(self, body: progress.SubagentStarted | progress.SubagentCompleted) -> list[LumosEvent]:
-        about = {"session_id": body.child, "participants": [body.agent], "timestamp": self._time}
+    def _encode_child(
+        self, path: AgentPath, body: progress.SubagentStarted | progress.SubagentCompleted
+    ) -> list[LumosEvent]:
+        about = {"session_id": "/".join((*path, body.child)), "participants": [body.agent], "timestamp": self._time}
         if isinstance(body, progress.SubagentStarted):
             return [self._event("CollaborationStarted", task_description=text_of(body.content), **about)]
         results = {body.agent: body.text or body.stop} if body.failed else {body.agent: body.text}
