@@ -141,10 +141,7 @@ class LumosEncoder:
             case progress.StepStarted() | progress.StepCompleted() | UsageRecorded():
                 return self._encode_step(event, body)
             case control.StateChanged(key=key, value=value):
-                if not self._config.emit_memory_updates or key.startswith("$"):  # a value of vaka's own
-                    return []
-                operation = "Delete" if value is None else {"Set": {"value": value}}
-                return [self._event("MemoryUpdate", key=key, operation=operation)]
+                return self._encode_memory(key, value)
             case Custom(name=name, value=value):
                 return self._encode_custom(name, value)
             case _:
@@ -317,6 +314,12 @@ class LumosEncoder:
         return [self._event("CollaborationCompleted", results=results, **about)]
 
     # ---------------------------------------------------------------------------------------------------- other events
+
+    def _encode_memory(self, key: str, value: JSON) -> list[LumosEvent]:
+        if not self._config.emit_memory_updates or key.startswith("$"):  # a value of vaka's own
+            return []
+        operation = "Delete" if value is None else {"Set": {"value": value}}
+        return [self._event("MemoryUpdate", key=key, operation=operation)]
 
     def _encode_custom(self, name: str, value: JSON) -> list[LumosEvent]:
         if name.startswith(CUSTOM_PREFIX) and isinstance(value, dict):  # an event of another Lumosai server
