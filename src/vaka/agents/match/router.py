@@ -58,7 +58,7 @@ from vaka.core.types.message import (
     text_of,
 )
 from vaka.core.types.monitor import ScriptAnswered
-from vaka.core.types.progress import SubagentStarted, TurnStarted
+from vaka.core.types.progress import MessageCompleted, SubagentStarted, TurnStarted
 from vaka.core.types.tool import InvalidArguments, ParsedArguments
 
 ROUTE_LAYER = "agent"
@@ -316,6 +316,8 @@ class _RoutedTurn:
             elif not state.child:
                 self._state = None  # no agent has started
         ending = _ending_of_result(result)
+        if result.failed and not ending.text:
+            ending = msgspec.structs.replace(ending, text=_partial_text(turn, (*turn.path, child)))
         if ending.text:
             self._texts.append(ending.text)
         turn.stop.check()  # the agent was stopped together with this turn
@@ -421,6 +423,13 @@ def _latest_events(turn: Turn, path: AgentPath) -> Iterable[Event]:
 def _has_started(turn: Turn, child: str) -> bool:
     bodies = (event.data for event in _latest_events(turn, turn.path))
     return any(isinstance(body, SubagentStarted) and body.child == child for body in bodies)
+
+
+def _partial_text(turn: Turn, path: AgentPath) -> str:
+    """Return the last text of an agent that was stopped, ``""`` when it has none in this turn."""
+    bodies = (event.data for event in _latest_events(turn, path))
+    texts = (text_of(body.content) for body in bodies if isinstance(body, MessageCompleted))
+    return next(filter(None, texts), "")
 
 
 def _has_script_ended(turn: Turn, path: AgentPath) -> bool:

@@ -9,7 +9,7 @@ from vaka.core.session.state import agent_key
 from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, MessageId
-from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage
+from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, as_content
 from vaka.core.types.progress import SubagentStarted, ToolCompleted, ToolFailed, TurnStarted
 
 ROUTER_KEY = "$router"
@@ -70,9 +70,16 @@ def build_history(events: Iterable[Event], path: AgentPath) -> tuple[Message, ..
                 messages.append(UserMessage(content=given if body.content is None else body.content))
             case SubagentStarted() if (*event.path, body.child) == path:
                 messages.append(UserMessage(content=body.content))
-            case ToolCompleted() | ToolFailed() if body.result.content:
-                id = MessageId(f"msg_{body.result.call}")
-                messages.append(AssistantMessage(id=id, content=body.result.content))
+            case ToolCompleted() | ToolFailed() if content := _answer_of(body):
+                messages.append(AssistantMessage(id=MessageId(f"msg_{body.result.call}"), content=content))
             case _:
                 continue
     return tuple(messages)
+
+
+def _answer_of(body: ToolCompleted | ToolFailed) -> Content:
+    """Return what an agent answered: of one that failed, its last text, which the value of its result has."""
+    if isinstance(body, ToolCompleted):
+        return body.result.content
+    text = body.result.value.get("text") if isinstance(body.result.value, dict) else ""
+    return as_content(text) if text else ()
