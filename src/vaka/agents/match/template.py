@@ -45,7 +45,7 @@ def render_template(source: str, data: Mapping[str, Any]) -> str:
         return "".join(_limit_total(template.generate(data)))
     except TemplateSyntaxError as error:
         raise ConfigError(f"template, line {error.lineno}: {error.message}") from None
-    except RecursionError:
+    except (RecursionError, SyntaxError, MemoryError):  # of Python's own compiler
         raise ConfigError("template: nested too deep") from None
     except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
         raise ConfigError(f"template: {error}") from None
@@ -53,7 +53,11 @@ def render_template(source: str, data: Mapping[str, Any]) -> str:
 
 def _environment() -> SandboxedEnvironment:
     environment = SandboxedEnvironment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        optimized=False,  # which evaluates nested constants once for each level
     )
     environment.globals = {}
     environment.filters = {name: _limit_result(FILTERS[name]) for name in _BUILTIN_FILTERS}
