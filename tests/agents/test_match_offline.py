@@ -1,5 +1,6 @@
 """The matcher without a model: patterns in many languages, arguments, several intents, negation, similarity."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from vaka.agents.match.offline import OfflineMatcher
 from vaka.agents.match.rules import parse_rule
-from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.errors import ConfigError
 from vaka.models.embedders import HashingEmbedder
 
 RULES = [
@@ -95,13 +96,27 @@ def test_results_have_all_variables_the_clause_and_a_confidence() -> None:
     assert OfflineMatcher(RULES, threshold=1).match("play Yesterday") == []
 
 
-async def test_an_embedder_adds_the_similarity_of_its_vectors() -> None:
-    matcher = OfflineMatcher(RULES, embedder=HashingEmbedder())
-    assert [result.rule for result in await matcher.match_async("play Yesterday, then mute")] == ["play", "volume"]
+class Directions:
+    """An embedder that knows the words for music and for silence, in the direction of each."""
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        music, silence = ("play", "melody", "tune"), ("mute", "hush", "quieter")
+        return [[self._knows(text, music), self._knows(text, silence), 0.1] for text in texts]
+
+    def _knows(self, text: str, words: Sequence[str]) -> float:
+        return float(any(word in text for word in words))
+
+
+async def test_an_embedder_compares_sentences_in_which_nothing_matches() -> None:
+    matcher = OfflineMatcher(RULES, embedder=Directions())
+    assert [result.rule for result in await matcher.match_async("A melody would be nice. Hush!")] == ["play", "volume"]
+    assert await matcher.match_async("A melody, but hush") == []  # as near to one as to the other
+    assert await matcher.match_async("No melody today") == []
+    assert await matcher.match_async("play Yesterday") == MATCHER.match("play Yesterday")
     assert await matcher.match_async("") == []
-    assert await MATCHER.match_async("mute") == MATCHER.match("mute")
-    with pytest.raises(InvalidInput, match="match_async"):
-        matcher.match("mute")
+    assert matcher.match("Hush!") == await MATCHER.match_async("Hush!") == []
+    sparse = OfflineMatcher(RULES, embedder=HashingEmbedder())
+    assert await sparse.match_async("an unrelated remark") == []
 
 
 def test_a_matcher_needs_rules_and_a_threshold_between_0_and_1() -> None:

@@ -65,6 +65,12 @@ def luau_command() -> click.Command:
     return luau
 
 
+def match_command() -> click.Command:
+    from vaka.cli.commands.match import match
+
+    return match
+
+
 def models_command() -> click.Command:
     from vaka.cli.commands.models import models
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "sessions": (lazy.sessions_command, "List, show, export, fork, rewind, check and remove sessions."),
     "approvals": (lazy.approvals_command, "List, decide and answer what waits for a person."),
     "luau": (lazy.luau_command, "Run a Luau script as a program, a tool or an agent."),
+    "match": (lazy.match_command, "Check rule files, and test rules with models or offline."),
     "models": (lazy.models_command, "List models and keys, test a model, or serve the local one."),
     "login": (lazy.login_command, "Store the key of a model provider, or list the stored ones."),
     "logout": (lazy.logout_command, "Remove the stored key of a provider."),

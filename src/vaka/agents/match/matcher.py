@@ -31,15 +31,20 @@ class CompiledRules:
         return LineParser(self.by_name)
 
     async def match(
-        self, model: Model, messages: str | Sequence[Message], *, options: Mapping[str, Any] | None = None
+        self,
+        model: Model,
+        messages: str | Sequence[Message],
+        *,
+        options: Mapping[str, Any] | None = None,
+        number: int = 1,
     ) -> AsyncGenerator[MatchResult]:
-        """Ask ``model`` and yield each result as soon as its line is complete.
+        """Ask ``model`` and yield each result as soon as its line is complete; this is its n-th call, by ``number``.
 
         Raises ``ModelError`` after the results of the lines that were complete; the rest of the answer is dropped.
         """
         prompt = Prompt(
             messages=(UserMessage(content=as_content(messages)),) if isinstance(messages, str) else tuple(messages),
-            system=self.prompt, options=dict(options or {}),
+            system=self.prompt, options=dict(options or {}), number=number,
         )  # fmt: skip
         answer = _Answer(self.parser())
         stream = model.stream(prompt)

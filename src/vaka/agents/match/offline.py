@@ -15,6 +15,7 @@ from vaka.agents.match.rules import MatchRule, Pattern, RuleVar, Scalar
 from vaka.agents.match.utterance import (
     Utterance,
     is_dense,
+    is_hangul,
     is_negated,
     read_utterance,
     split_clauses,
@@ -24,7 +25,7 @@ from vaka.agents.match.utterance import (
     words_of,
 )
 from vaka.core.ports.model import Embedder
-from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.errors import ConfigError
 
 DEFAULT_THRESHOLD = 0.5
 MAX_TEXT = 4_000
@@ -37,6 +38,8 @@ _UNKNOWN_WEIGHT = 0.3
 _UNCOVERED_WEIGHT = 0.6
 _EMBEDDING_FLOOR = 0.3
 """Similarity of unrelated texts in common embeddings."""
+_EMBEDDING_MARGIN = 0.1
+"""How much nearer the best rule must be than others: texts that an embedder does not know are all near each other."""
 
 
 class _Template(msgspec.Struct, frozen=True):
@@ -49,6 +52,8 @@ class _Template(msgspec.Struct, frozen=True):
     glued: tuple[tuple[bool, bool], ...]
     """Of each literal, whether it touches the placeholder before and after it."""
     args: tuple[tuple[str, str], ...]
+    joint: int
+    """The literal before a placeholder at the end, of which the last occurrence counts: *by* in *stand by me by X*."""
     size: int
     """Characters of the literals without spaces."""
     negated: bool
@@ -66,8 +71,8 @@ class OfflineMatcher:
     """Finds the rules that a text expresses, without a model.
 
     A clause matches the pattern whose words it has, or else the most similar pattern or example of all rules, if the
-    score of it, between 0 and 1, is at least ``threshold``. With an ``embedder`` the similarity is also that of
-    vectors; use ``match_async`` then.
+    score of it, between 0 and 1, is at least ``threshold``. With an ``embedder``, sentences of a text in which nothing
+    matches are compared by their vectors.
     """
 
     def __init__(
@@ -80,65 +85,66 @@ class OfflineMatcher:
         self._threshold, self._embedder = threshold, embedder
         self._rules = {rule.name: rule for rule in reversed(rules)}
         self._templates = [template for rule in rules for template in _templates_of(rule, self._rules)]
+        self._anchors = [(max(template.literals, key=len), template) for template in self._templates]
         self._index = _SimilarityIndex(self._templates)
-        self._vectors: list[list[float]] | None = None
+        self._vectors: _VectorIndex | None = None
 
     def match(self, text: str) -> list[MatchResult]:
-        """Return the rules that ``text`` expresses, in its order; ``[]`` when there are none."""
-        if self._embedder is not None:
-            raise InvalidInput("a matcher with an embedder is asynchronous: use match_async")
-        return self._match(text, {})
-
-    async def match_async(self, text: str) -> list[MatchResult]:
-        """Like ``match``, with the vectors of the embedder if there is one."""
-        if self._embedder is None:
-            return self._match(text, {})
-        if self._vectors is None:
-            self._vectors = await self._embedder.embed([template.plain for template in self._templates])
-        clauses = list(dict.fromkeys(clause for parts in _clauses_of(text) for clause in _runs_of_clauses(*parts)))
-        vectors = await self._embedder.embed(clauses) if clauses else []
-        return self._match(text, dict(zip(clauses, vectors, strict=True)))
-
-    def _match(self, text: str, vectors: dict[str, list[float]]) -> list[MatchResult]:
+        """Return the rules that ``text`` expresses, in its order; ``[]`` when there are none. Uses no embedder."""
         results: list[MatchResult] = []
-        for sentence, spans in _clauses_of(text):
-            for found, clause in self._match_sentence(sentence, spans, vectors):
+        for sentence in _split(text):
+            for found, clause in self._match_sentence(sentence):
                 result = self._result_of(found, clause)
                 if result not in results:
                     results.append(result)
         return results
 
-    def _match_sentence(
-        self, sentence: str, spans: Sequence[tuple[int, int]], vectors: dict[str, list[float]]
-    ) -> Iterator[tuple[_Found, str]]:
+    async def match_async(self, text: str) -> list[MatchResult]:
+        """Like ``match``; when nothing matches, the vectors of the embedder are compared, if there is one."""
+        results = self.match(text)
+        sentences = _split(text)
+        if results or self._embedder is None or not sentences or not self._templates:
+            return results
+        if self._vectors is None:
+            self._vectors = _VectorIndex(await self._embedder.embed([template.plain for template in self._templates]))
+        vectors = await self._embedder.embed([read_utterance(sentence).plain for sentence in sentences])
+        found = [self._nearest(*pair) for pair in zip(sentences, map(self._vectors.scores, vectors), strict=True)]
+        return [self._result_of(one, clause) for one, clause in zip(found, sentences, strict=True) if one is not None]
+
+    def _nearest(self, sentence: str, scores: Sequence[float]) -> _Found | None:
+        """Return the template with the nearest vector, if it is clearly nearer than those of other rules."""
+        utterance = read_utterance(sentence)
+        candidates = list(map(_Found, self._templates, scores))
+        best = self._choose(utterance, candidates)
+        others = [found.score for found in candidates if best is None or found.template.rule is not best.template.rule]
+        return best if best is not None and best.score >= max(others, default=0.0) + _EMBEDDING_MARGIN else None
+
+    def _match_sentence(self, sentence: str) -> Iterator[tuple[_Found, str]]:
         """Yield what matches. A clause is part of the one before it unless both match by themselves."""
+        spans = split_clauses(sentence)
+        spans = spans if len(spans) <= MAX_CLAUSES else [(0, len(sentence))]
         start, end = spans[0]
-        current = self._best(sentence[start:end], vectors)
+        current = self._best(sentence[start:end])
         for next_start, next_end in spans[1:]:
-            alone = self._best(sentence[next_start:next_end], vectors)
+            alone = self._best(sentence[next_start:next_end])
             if current is not None and alone is not None:
                 yield current, sentence[start:end]
                 start, current = next_start, alone
             else:
-                current = self._best(sentence[start:next_end], vectors) or current or alone
+                current = self._best(sentence[start:next_end]) or current or alone
             end = next_end
         if current is not None:
             yield current, sentence[start:end]
 
-    def _best(self, clause: str, vectors: dict[str, list[float]]) -> _Found | None:
+    def _best(self, clause: str) -> _Found | None:
         utterance = read_utterance(clause)
-        if not utterance.plain:
+        text = utterance.plain
+        if not text:
             return None
-        fitting = (_fit(template, utterance) for template in self._templates)
-        fit = self._choose(utterance, (found for found in fitting if found is not None))
-        first, last = strip_fillers(utterance.plain)
-        scores = self._index.scores(utterance.plain[first:last])
-        vector = vectors.get(clause)
-        if vector is not None and self._vectors is not None:
-            scores = [
-                max(score, _similarity(vector, other)) for score, other in zip(scores, self._vectors, strict=True)
-            ]
-        similar = self._choose(utterance, map(_Found, self._templates, scores))
+        possible = [template for anchor, template in self._anchors if anchor in text]
+        fit = self._choose(utterance, filter(None, (_fit(template, utterance) for template in possible)))
+        first, last = strip_fillers(text)
+        similar = self._choose(utterance, map(_Found, self._templates, self._index.scores(text[first:last])))
         if fit is None or similar is None:
             return fit or similar
         return fit if fit.score >= similar.score or fit.template.rule is similar.template.rule else similar
@@ -210,8 +216,8 @@ def _features_of(plain: str) -> dict[str, float]:
             counts.update(first + second for first, second in pairwise(word))
         else:
             counts[f"={word}"] += 1
-            marked = f"<{word}>"
-            counts.update(marked[at : at + _NGRAM] for at in range(len(marked) - _NGRAM + 1))
+            marked, length = f"<{word}>", 2 if is_hangul(word[0]) else _NGRAM
+            counts.update(marked[at : at + length] for at in range(len(marked) - length + 1))
     counts.update(f"{first} {second}" for (first, _), (second, _) in pairwise(words))
     return {feature: math.sqrt(count) * (0.5 if _is_small(feature) else 1.0) for feature, count in counts.items()}
 
@@ -220,22 +226,32 @@ def _is_small(feature: str) -> bool:
     return len(feature) == 1 or (len(feature) == _NGRAM and feature[0] != "=" and " " not in feature)
 
 
-def _similarity(first: Sequence[float], second: Sequence[float]) -> float:
-    cosine: float = sum(map(mul, first, second))
-    return max(0.0, (cosine - _EMBEDDING_FLOOR) / (1 - _EMBEDDING_FLOOR))
+class _VectorIndex:
+    """Cosine similarity with vectors of length 1, scaled so that unrelated texts have 0."""
+
+    def __init__(self, vectors: list[list[float]]) -> None:
+        self._vectors = vectors
+        self._postings: list[list[tuple[int, float]]] = [[] for _ in vectors[0]]
+        for number, vector in enumerate(vectors):
+            for dimension, weight in enumerate(vector):
+                if weight:
+                    self._postings[dimension].append((number, weight))
+
+    def scores(self, vector: Sequence[float]) -> list[float]:
+        """Return the similarity of a vector with each of the index; one with few numbers other than 0 is cheap."""
+        used = [(dimension, weight) for dimension, weight in enumerate(vector) if weight]
+        if len(used) * 4 > len(vector):
+            cosines: list[float] = [sum(map(mul, vector, other)) for other in self._vectors]
+        else:
+            cosines = [0.0] * len(self._vectors)
+            for dimension, weight in used:
+                for number, other in self._postings[dimension]:
+                    cosines[number] += weight * other
+        return [max(0.0, (cosine - _EMBEDDING_FLOOR) / (1 - _EMBEDDING_FLOOR)) for cosine in cosines]
 
 
-def _clauses_of(text: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    for sentence in split_sentences(unicodedata.normalize("NFC", text[:MAX_TEXT])):
-        spans = split_clauses(sentence)
-        yield sentence, spans if len(spans) <= MAX_CLAUSES else [(0, len(sentence))]
-
-
-def _runs_of_clauses(sentence: str, spans: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield each clause and each run of adjacent clauses that a sentence may be compared by."""
-    for first, (start, _) in enumerate(spans):
-        for _, end in spans[first:]:
-            yield sentence[start:end]
+def _split(text: str) -> list[str]:
+    return split_sentences(unicodedata.normalize("NFC", text[:MAX_TEXT]))
 
 
 def _convert_capture(text: str, kind: str) -> Scalar:
@@ -261,7 +277,7 @@ def _templates_of(rule: MatchRule, rules: dict[str, MatchRule]) -> Iterator[_Tem
             plain = read_utterance(example.user_text).plain
             owner = rules.get(name)
             if owner is not None and plain:
-                yield _Template(owner, plain, (plain,), (), ((False, False),), args, _size(plain), is_negated(plain))
+                yield _Template(owner, plain, (plain,), (), ((False, False),), args, 0, _size(plain), is_negated(plain))
 
 
 def _template_of(rule: MatchRule, pattern: Pattern) -> _Template | None:
@@ -289,7 +305,8 @@ def _template_of(rule: MatchRule, pattern: Pattern) -> _Template | None:
     )
     shown = read_utterance(" ".join(plain)).plain
     texts = (plain[0], *middle, *plain[-1:]) if names else (plain[0],)
-    return _Template(rule, shown, texts, tuple(names), glued, args, size, is_negated(shown))
+    joint = len(names) - 1 if len(names) > 1 and not plain[-1] and plain[-2] and not is_dense(plain[-2][0]) else 0
+    return _Template(rule, shown, texts, tuple(names), glued, args, joint, size, is_negated(shown))
 
 
 def _size(plain: str) -> int:
@@ -306,7 +323,7 @@ def _fit(template: _Template, utterance: Utterance) -> _Found | None:
         if number == last and not literal:
             place, end = len(text), len(text)
         else:
-            place = _find(text, literal, at + (number > 0), template.glued[number], from_end=0 < number == last - 1)
+            place = _find(text, literal, at + (number > 0), template.glued[number], from_end=number == template.joint)
             end = place + len(literal)
         if place < 0:
             return None
@@ -342,7 +359,7 @@ def _places(text: str, literal: str, start: int) -> Iterator[int]:
 def _is_whole(text: str, start: int, end: int, glued: tuple[bool, bool]) -> bool:
     before = text[start - 1 : start] + text[start : start + 1]
     after = text[end - 1 : end] + text[end : end + 1]
-    return (glued[0] or _is_break(before)) and (glued[1] or _is_break(after) or "\uac00" <= after[0] <= "\ud7a3")
+    return (glued[0] or _is_break(before)) and (glued[1] or _is_break(after) or is_hangul(after[0]))
 
 
 def _is_break(pair: str) -> bool:

@@ -20,11 +20,13 @@ _SPECIAL = {"đ": "d", "ı": "i", "أ": "ا", "إ": "ا", "آ": "ا", "ى": "ي"
 _ARABIC_MARKS = ("\u064b", "\u065f")
 
 _SENTENCE_END = re.compile(r"[!?;。！？；؟؛\n]+|(?<!\b\w)\.+(?=\s|$)")
-_COMMA = re.compile(r"[,，、،]\s*")
+_COMMA = re.compile(r"(?:(?<!\d),|,(?!\d)|[，、،])\s*")
 _CJK_DIGITS = {char: number for number, char in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "兩": 2}
+_MAX_DIGITS = 18
 _CJK_UNITS = {"十": 10, "百": 100, "千": 1000}
 _CJK_NUMBER = re.compile(r"[零〇一二两兩三四五六七八九十百千万]+")
-_DIGITS = re.compile(r"[+-]?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)*")
+_THOUSANDS = re.compile(r",(?=\d{3}(?!\d))")
 
 
 class Utterance(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ def read_utterance(text: str) -> Utterance:
     chars: list[str] = []
     places: list[int] = []
     for place, char in enumerate(source):
-        for plain in _plain_form(char):
+        for plain in char if _is_decimal_mark(source, place) else _plain_form(char):
             if plain == " " and (not chars or chars[-1] == " " or is_dense(chars[-1])):
                 continue
             if chars and chars[-1] == " " and is_dense(plain):
@@ -64,6 +66,10 @@ def read_utterance(text: str) -> Utterance:
         chars.pop()
         places.pop()
     return Utterance(source, "".join(chars), places)
+
+
+def _is_decimal_mark(text: str, place: int) -> bool:
+    return text[place] in ".," and text[place - 1 : place].isdigit() and text[place + 1 : place + 2].isdigit()
 
 
 @lru_cache(maxsize=8192)
@@ -100,12 +106,10 @@ def split_clauses(sentence: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = 0
     for first, last in sorted(breaks):
-        if first >= start and utterance.source[start:first].strip():
+        if utterance.source[start:first].strip() and utterance.source[last:].strip():
             spans.append((start, first))
-        start = max(start, last)
-    if utterance.source[start:].strip():
-        spans.append((start, len(utterance.source)))
-    return spans
+            start = last
+    return [*spans, (start, len(utterance.source))]
 
 
 def strip_fillers(plain: str) -> tuple[int, int]:
@@ -161,11 +165,12 @@ def _words() -> _Words:
 def _word_expression(word: str) -> str:
     """Return an expression for a word; of scripts with spaces only whole words count."""
     left = "" if is_dense(word[0]) else r"\b"
-    right = "" if is_dense(word[-1]) or _is_hangul(word[-1]) else r"\b"
+    right = "" if is_dense(word[-1]) or is_hangul(word[-1]) else r"\b"
     return left + re.escape(word) + right
 
 
-def _is_hangul(char: str) -> bool:
+def is_hangul(char: str) -> bool:
+    """Return whether a character is of the Korean script, whose words have endings."""
     return "\uac00" <= char <= "\ud7a3"
 
 
@@ -173,14 +178,23 @@ def find_number(text: str) -> int | float | None:
     """Return the first number of a text, in digits of any script or as a common word."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     digits = "".join(str(unicodedata.decimal(char, char)) for char in plain)
-    if found := _DIGITS.search(digits):
-        return float(found[0]) if "." in found[0] else int(found[0][:18])
+    if found := _NUMBER.search(digits):
+        return _read_number(found[0][:_MAX_DIGITS])
     for word in read_utterance(text).plain.split():
         if word in _words().numbers:
             return _words().numbers[word]
     if found := _CJK_NUMBER.search(plain):
         return _cjk_number(found[0])
     return None
+
+
+def _read_number(digits: str) -> int | float | None:
+    """Return the number of digits with a point or a comma in them; a comma before three digits groups them."""
+    plain = _THOUSANDS.sub("", digits).replace(",", ".")
+    try:
+        return float(plain) if "." in plain else int(plain)
+    except ValueError:  # a date, a version
+        return None
 
 
 def typed_number(text: str, kind: str) -> Scalar | None:
@@ -193,7 +207,7 @@ def typed_number(text: str, kind: str) -> Scalar | None:
 
 def _cjk_number(text: str) -> int:
     if not any(char in "十百千万" for char in text):
-        return int("".join(str(_CJK_DIGITS[char]) for char in text[:18]))
+        return int("".join(str(_CJK_DIGITS[char]) for char in text[:_MAX_DIGITS]))
     total = section = digit = 0
     for char in text:
         if char in _CJK_DIGITS:

@@ -1,0 +1,320 @@
+"""``vaka match``: check rule files, and test rules with models or offline."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import msgspec
+
+from vaka.agents.match.lines import MatchResult, format_line
+from vaka.agents.match.matcher import CompiledRules, collect, compile_rules
+from vaka.agents.match.offline import DEFAULT_THRESHOLD, OfflineMatcher
+from vaka.agents.match.report import (
+    CaseReport,
+    Matcher,
+    MatchReport,
+    ModelReport,
+    collect_tests,
+    make_report,
+    run_tests,
+)
+from vaka.agents.match.rules import MatchRule, check_rule, parse_rule
+from vaka.cli import options
+from vaka.cli.bootstrap import model_options, run_loop, settings_from_flags
+from vaka.cli.errors import Quit, UsageError
+from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
+from vaka.config.definitions.codecs import FORMATS, LocatedDocument, read_document
+from vaka.config.documents import JsonPath, read_errors
+from vaka.config.settings import Settings
+from vaka.core.types.errors import ConfigError, ModelError, VakaError
+from vaka.runtime.model_registry import ModelRegistry
+from vaka.runtime.options import Options
+
+OFFLINE = "offline"
+"""The name of the offline matcher in reports."""
+FAILED_TESTS = 1
+MAX_FAILURES_SHOWN = 20
+_REPORT_FORMATS = ("text", "json")
+
+
+class RuleFinding(msgspec.Struct, frozen=True):
+    """An error or a warning in a rule file; ``place`` is FILE:LINE."""
+
+    place: str
+    message: str
+    is_error: bool = True
+
+
+class RuleFiles(msgspec.Struct, frozen=True):
+    """The rules of files that have no errors, and every finding."""
+
+    rules: list[MatchRule]
+    findings: list[RuleFinding]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a finding is an error."""
+        return any(finding.is_error for finding in self.findings)
+
+
+@click.group()
+def match() -> None:
+    """Check rule files, and test rules with models or with the matcher that needs none."""
+
+
+_files_argument = click.argument("files", nargs=-1, required=True, metavar="FILE|DIR…")
+
+
+@match.command(epilog=options.format_examples("vaka match check rules/play.yaml", "vaka match check rules --json"))
+@_files_argument
+@options.json_option
+def check(files: tuple[str, ...], as_json: bool) -> None:
+    """Check rule files (YAML, JSON). Prints every problem with FILE:LINE; exit code 3 if one is an error."""
+    found = read_rule_files(files)
+    if as_json:
+        rows = [
+            {"place": one.place, "kind": "error" if one.is_error else "warning", "message": one.message}
+            for one in found.findings
+        ]
+        print_json({"rules": len(found.rules), "findings": rows, "ok": not found.failed})
+    else:
+        _print_findings(found.findings)
+        if not found.failed:
+            tests = sum(len(rule.tests) for rule in found.rules)
+            click.echo(f"ok: {_count(len(found.rules), 'rule')}, {_count(tests, 'test')}", err=True)
+    if found.failed:
+        raise Quit(ConfigError.exit_code)
+
+
+@match.command(epilog=options.format_examples(
+    "vaka match test rules --model openai/gpt-5-nano",
+    "vaka match test rules --model small --model large --report json --output report.json",
+    "vaka match test rules --offline",
+    "vaka match test rules --prompt",
+))  # fmt: skip
+@_files_argument
+@click.option("--model", "-m", "model_names", multiple=True, metavar="NAME", help="A model to test; may be repeated.")
+@click.option("--offline", is_flag=True, help="Test the matcher that needs no model.")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=DEFAULT_THRESHOLD,
+    show_default=True,
+    help="The least confidence of an offline match.",
+)
+@click.option("--embedder", metavar="NAME", help="Vectors for the offline matcher: hashing, minilm or provider/model.")
+@click.option("--template", type=click.Path(dir_okay=False), metavar="FILE", help="A Jinja template of the prompt.")
+@click.option("--prompt", "show_prompt", is_flag=True, help="Print the prompt that models get, and test nothing.")
+@click.option("--report", "report_format", type=click.Choice(_REPORT_FORMATS), default="text", help="The form of it.")
+@click.option(
+    "--output", "-o", "report_file", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report to a file."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Do not print progress.")
+@options.store_options
+def test(files: tuple[str, ...], **flags: Any) -> None:
+    """Run the tests of rule files and report what passed, for each rule and with latencies.
+
+    Exit codes: 0 every test passed, 1 some failed, 3 a file or a name is wrong, 6 every answer of a model failed.
+    """
+    found = read_rule_files(files)
+    _print_findings(found.findings)
+    if found.failed:
+        raise Quit(ConfigError.exit_code)
+    if flags["show_prompt"]:
+        click.echo(_compile(found.rules, flags["template"]).prompt)
+        return
+    if not collect_tests(found.rules):
+        raise ConfigError('the rule files have no tests; add them, such as tests: [{input: "play Yesterday"}]')
+    settings = settings_from_flags(flags)
+    if not (flags["model_names"] or flags["offline"] or settings["model"]):
+        raise UsageError("name a model with --model, or test without one with --offline")
+    report = run_loop(_run(found.rules, settings, flags))
+    _write_report(report, flags["report_format"], flags["report_file"])
+    if any(model.passed < model.total_cases for model in report.models):
+        broken = any(model.errors == model.total_cases for model in report.models)
+        raise Quit(ModelError.exit_code if broken else FAILED_TESTS)
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def read_rule_files(names: Sequence[str]) -> RuleFiles:
+    """Return the rules of files and folders. A document is a rule, a list of rules, or a mapping with ``rules``."""
+    rules: list[MatchRule] = []
+    findings: list[RuleFinding] = []
+    places: dict[str, str] = {}
+    for path in (path for name in names for path in _paths_of(options.expand_path(name))):
+        try:
+            document = read_document(path)
+        except ConfigError as error:
+            findings.append(_finding_of(error, path))
+            continue
+        for prefix, value in _rule_values(document.value):
+            found = list(_check(path, document, prefix, value))
+            findings += found
+            if any(finding.is_error for finding in found):
+                continue
+            rule = parse_rule(value)
+            rules.append(rule)
+            place = f"{path}:{document.line_of((*prefix, 'name'))}"
+            if (first := places.setdefault(rule.name, place)) != place:
+                text = f"rule {rule.name!r} is also in {first}, which parses answers; the prompt has both"
+                findings.append(RuleFinding(place, text, is_error=False))
+    if not rules and not findings:
+        raise ConfigError(f"no rules in {', '.join(names)}: expected files that end in {', '.join(FORMATS)}")
+    return RuleFiles(rules, findings)
+
+
+def _paths_of(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.suffix.lower() in FORMATS and file.is_file())
+
+
+def _rule_values(document: object) -> Iterator[tuple[JsonPath, object]]:
+    prefix: JsonPath = ()
+    if isinstance(document, dict) and "rules" in document and "name" not in document:
+        prefix, document = ("rules",), cast("dict[str, object]", document)["rules"]
+    if isinstance(document, list):
+        for index, value in enumerate(cast("list[object]", document)):
+            yield (*prefix, index), value
+    else:
+        yield prefix, document
+
+
+def _check(path: Path, document: LocatedDocument, prefix: JsonPath, value: object) -> Iterator[RuleFinding]:
+    for problem in check_rule(value):
+        line = document.line_of((*prefix, *problem.path))
+        yield RuleFinding(f"{path}:{line}", problem.message, is_error=not problem.is_warning)
+
+
+def _finding_of(error: ConfigError, path: Path) -> RuleFinding:
+    """Return the finding of an error whose message begins with its file and, if it is known, its line."""
+    rest = str(error).removeprefix(f"{path}:")
+    line, colon, message = rest.partition(":")
+    if colon and line.isdigit():
+        return RuleFinding(f"{path}:{line}", message.strip())
+    return RuleFinding(str(path), rest.strip())
+
+
+def _print_findings(findings: Sequence[RuleFinding]) -> None:
+    for finding in findings:
+        kind = "error" if finding.is_error else "warning"
+        click.echo(f"{kind}: {as_printable(f'{finding.place}: {finding.message}')}", err=True)
+
+
+def _compile(rules: Sequence[MatchRule], template: str | None) -> CompiledRules:
+    if template is None:
+        return compile_rules(rules)
+    path = options.expand_path(template)
+    with read_errors(path):
+        source = path.read_text(encoding="utf-8")
+    try:
+        return compile_rules(rules, template=source)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+# --------------------------------------------------------------------------------------------------------------- tests
+
+
+async def _run(rules: Sequence[MatchRule], settings: Settings, flags: dict[str, Any]) -> MatchReport:
+    tests = collect_tests(rules)
+    registry = ModelRegistry(Options(**model_options(settings)).build_model_config())
+    try:
+        matchers: dict[str, Matcher] = {}
+        if flags["offline"]:
+            matchers[OFFLINE] = _offline_matcher(rules, registry, flags)
+        names = flags["model_names"] or (() if flags["offline"] else (settings["model"],))
+        compiled = _compile(rules, flags["template"])
+        matchers |= {name: _model_matcher(compiled, registry, name) for name in names}
+        cases: dict[str, list[CaseReport]] = {}
+        for name, matcher in matchers.items():
+            progress = _Progress(name, len(tests), quiet=flags["quiet"])
+            cases[name] = []
+            async for case in run_tests(tests, matcher):
+                cases[name].append(case)
+                progress.add(case)
+        return make_report(rules, cases)
+    finally:
+        await registry.close()
+
+
+def _offline_matcher(rules: Sequence[MatchRule], registry: ModelRegistry, flags: dict[str, Any]) -> Matcher:
+    embedder = registry.embedder(flags["embedder"]) if flags["embedder"] else None
+    offline = OfflineMatcher(rules, threshold=flags["threshold"], embedder=embedder)
+
+    async def match_text(text: str, number: int) -> tuple[Sequence[MatchResult], VakaError | None]:
+        return await offline.match_async(text), None
+
+    return match_text
+
+
+def _model_matcher(compiled: CompiledRules, registry: ModelRegistry, name: str) -> Matcher:
+    model = registry.find(name)
+
+    async def match_text(text: str, number: int) -> tuple[Sequence[MatchResult], VakaError | None]:
+        return await collect(compiled.match(model, text, number=number))
+
+    return match_text
+
+
+class _Progress:
+    """Prints how far the tests of one model are."""
+
+    def __init__(self, name: str, total: int, *, quiet: bool) -> None:
+        self._name, self._total, self._done, self._passed = name, total, 0, 0
+        self._status = None if quiet else StatusLine()
+
+    def add(self, case: CaseReport) -> None:
+        self._done += 1
+        self._passed += case.status == "pass"
+        if self._status is not None:
+            ended = self._done == self._total
+            text = f"{'tested' if ended else 'testing'} {self._name}"
+            self._status(text if self._done == 1 and not ended else f"{text}: {self._passed} of {self._done} passed")
+
+
+# ------------------------------------------------------------------------------------------------------------- reports
+
+
+def _write_report(report: MatchReport, form: str, output: str | None) -> None:
+    if form == "json" and output is None:
+        print_json(report)
+        return
+    if output is not None:
+        path = options.expand_path(output)
+        with read_errors(path):
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+        click.echo(f"{path}: written", err=True)
+    if form == "text":
+        for model in report.models:
+            _print_model(model)
+
+
+def _print_model(model: ModelReport) -> None:
+    rows = [(one.rule or "(none)", str(one.passed), str(one.total), f"{one.pass_rate:.1f}%") for one in model.rules]
+    total = ("all rules", str(model.passed), str(model.total_cases), f"{model.pass_rate:.1f}%")
+    click.echo(as_printable(f"{model.model}"))
+    print_table(("RULE", "PASSED", "TESTS", "ACCURACY"), [*rows, total])
+    latency = f"latency: p50 {model.p50_ms:g} ms, p95 {model.p95_ms:g} ms, p99 {model.p99_ms:g} ms"
+    click.echo(latency + (f"; {_count(model.errors, 'error')}" if model.errors else ""))
+    wrong = [case for case in model.cases if case.status != "pass"]
+    for case in wrong[:MAX_FAILURES_SHOWN]:
+        click.echo(as_printable(_failure_text(case), lines=False))
+    if len(wrong) > MAX_FAILURES_SHOWN:
+        click.echo(f"… and {len(wrong) - MAX_FAILURES_SHOWN} more; --report json has all of them")
+
+
+def _failure_text(case: CaseReport) -> str:
+    expected = format_line(case.expected.rule, case.expected.args) or "no rule"
+    if case.error is not msgspec.UNSET:
+        return f"error: {shorten(case.input)}: {case.error}"
+    actual = format_line(case.actual.rule, case.actual.args) or "no rule"
+    said = "" if case.actual.raw_text is msgspec.UNSET else f" ({shorten(case.actual.raw_text)})"
+    return f"fail: {shorten(case.input)}: expected {expected}, got {actual}{said}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
