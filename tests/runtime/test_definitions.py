@@ -187,6 +187,9 @@ def test_names_that_do_not_exist_and_cycles_are_errors_with_file_and_line(folder
     write(folder / "agents/guide.yaml", "name: guide\n\ntools:\n  - $ref: tool:wether\n")
     write(folder / "agents/one.yaml", "tools: [{name: two, type: agent, agent: {$ref: 'agent:two'}}]\n")
     write(folder / "agents/two.yaml", "tools: [{name: one, type: agent, agent: {$ref: 'agent:one'}}]\n")
+    for number in range(100):
+        inner = f"tools: [{{name: next, type: agent, agent: {{$ref: 'agent:deep{number + 1}'}}}}]"
+        write(folder / f"agents/deep{number}.yaml", f"prompt: Deep.\n{inner if number < 99 else ''}\n")
     write(folder / "agents/notes.yaml", "shopping: [milk]\n")
     write(folder / "agents/__init__.py", "")
     write(folder / "tools/weather.yaml", "name: weather\nlua: function invoke() end\n")
@@ -196,6 +199,9 @@ def test_names_that_do_not_exist_and_cycles_are_errors_with_file_and_line(folder
         agents["guide"]
     with pytest.raises(ConfigError, match=r"agent one refers to itself: agent one → agent two → agent one"):
         agents["one"]
+    with pytest.raises(ConfigError, match=r"deep64.yaml:1: agent deep0 refers to definitions more than 64 deep"):
+        agents["deep0"]
+    assert agents["deep40"].name == "deep40"
     with pytest.raises(KeyError, match=r"there is no agent 'giude'; did you mean guide\?"):
         agents["giude"]
     with pytest.raises(ConfigError, match="there is no such folder"):

@@ -121,6 +121,8 @@ class DefinitionBuilder:
         if what in self._open:
             chain = " → ".join([*self._open[self._open.index(what) :], what])
             raise DefinitionError(f"{place}: {what} refers to itself: {chain}")
+        if len(self._open) >= MAX_NESTING:
+            raise DefinitionError(f"{place}: {self._open[0]} refers to definitions more than {MAX_NESTING} deep")
         self._open.append(what)
         try:
             yield
@@ -353,5 +355,7 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     return f"there is no {kind} {name!r}; {f'there are {some}' if lower else f'no {kind} is defined'}"
 
 
+MAX_NESTING = 64
+"""The definitions that may need each other in a row."""
 MAX_NAMES = 8
 """The names that an error shows at most."""
