@@ -1,5 +1,6 @@
 """Agents that files define: built by name, with tools of every kind, and read again when a file changes."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from tests.runtime.runtime_fixtures import (
     runtime,
     write,
 )
+from vaka.agents.context_layers import ConversationMemory
+from vaka.core.ports.net import NetRequest, NetResponse
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import text_of
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolCompleted
+from vaka.runtime.agent_catalog import AgentCatalog
+from vaka.runtime.definitions import DefinitionSources
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -38,7 +43,7 @@ def write_project(folder: Path) -> None:
         type: react
         description: Guides visitors.
         prompt: You are a guide.
-        context_layers: [{$this: .prompt}, {$ref: "context:house"}, Be brief., {$env: CITY}]
+        context_layers: [{$this: .prompt}, {$ref: "context:house"}, Be brief., {$env: CITY}, {$mem: {recent: 4}}]
         generator: {$ref: "generator:small"}
         tools:
           - $ref: tool:weather
@@ -67,6 +72,8 @@ async def test_an_agent_has_the_prompt_model_options_and_tools_of_its_definition
     agents = vaka.load_agents(folder, tools=[add], variables={"CITY": "Lisbon"})
     assert (sorted(agents), len(agents), "poet" in agents) == (["guide", "poet"], 2, True)
     assert (agents["guide"].model, agents["guide"].options) == ("tiny", {"temperature": 0.5})
+    (memory,) = [one for one in agents["guide"].middleware if isinstance(one, ConversationMemory)]
+    assert memory.recent == 4
     model = ScriptedModel(call("weather", city="Lisbon"), call("add", a=1, b=2), call("goodbye"), say("Farewell."))
     store = MemoryStore()
     async with runtime(store, permission_mode="bypassPermissions", cwd=str(folder)) as rt:
@@ -195,9 +202,9 @@ def test_names_that_do_not_exist_and_cycles_are_errors_with_file_and_line(folder
     write(folder / "tools/weather.yaml", "name: weather\nlua: function invoke() end\n")
     agents = vaka.load_agents(folder)
     assert "notes" not in agents
-    with pytest.raises(ConfigError, match=r"agents/guide.yaml:1: there is no tool 'wether'; did you mean weather\?"):
+    with pytest.raises(ConfigError, match=r"agents/guide.yaml:4: agent guide: tool 'wether' not found; did you"):
         agents["guide"]
-    with pytest.raises(ConfigError, match=r"agent one refers to itself: agent one → agent two → agent one"):
+    with pytest.raises(ConfigError, match=r"agents/one.yaml:1: the references form a cycle: agent 'one' → agent 'two'"):
         agents["one"]
     with pytest.raises(ConfigError, match=r"deep64.yaml:1: agent deep0 refers to definitions more than 64 deep"):
         agents["deep0"]
@@ -229,3 +236,76 @@ async def test_a_router_of_definitions_hands_inputs_to_the_agents_of_its_rules(f
         assert (await session.run("Hm.")).text == "Which?"
         assert (await session.run("Book a room in Rome.")).text == "Booked."
     assert isinstance(agents["front"], vaka.MatchAgent)
+
+
+def test_models_are_named_by_generators_by_other_generators_and_by_the_settings(folder: Path) -> None:
+    write(folder / "models/small.yaml", "model: openai/mini\ntemperature: 0.5\nmax_tokens: 9\n")
+    write(folder / "agents/inline.yaml", "prompt: P\ngenerator: {model: small, temperature: 1.0}\n")
+    write(folder / "agents/named.yaml", "prompt: P\ngenerator: {$ref: 'generator:fast'}\n")
+    write(folder / "agents/unset.yaml", "prompt: P\n")
+    catalog = AgentCatalog(folder, DefinitionSources(models=frozenset({"fast"})))
+    found = {name: (agent.model, agent.options) for name, agent in catalog.items()}
+    assert found == {
+        "inline": ("openai/mini", {"max_tokens": 9, "temperature": 1.0}), "named": ("fast", {}), "unset": (None, {}),
+    }  # fmt: skip
+
+
+async def test_http_tools_read_named_variables_and_the_mode_judges_them(folder: Path) -> None:
+    write(folder / "agents/caller.yaml", "tools: [{$ref: 'tool:look'}, {$ref: 'tool:send'}]\n")
+    write(folder / "tools/look.yaml", """
+        type: http
+        endpoint: https://example.com/{id}?all=1
+        query: {key: "${TOKEN}", q: "{text} $$"}
+        timeout: 3
+        params: {id: {type: string}, text: {type: string}}
+    """)  # fmt: skip
+    write(folder / "tools/send.yaml", "type: http\nmethod: POST\nendpoint: https://example.com/\nquery: {a: b c}\n")
+    sent: list[str] = []
+
+    class Echo:
+        async def send(self, request: NetRequest) -> NetResponse:
+            sent.append(request.url)
+            return NetResponse(url=request.url, status=200, headers=(), body=b'{"ok": true}')
+
+    network: Any = Echo()
+    model = ScriptedModel(call("look", id="7", text="a b"), call("send"), say("Done."))
+    agents = vaka.load_agents(folder, variables={"TOKEN": "t"})
+    assert agents.notes == ()
+    async with runtime(ask="deny", network=network, cwd=str(folder)) as rt:
+        response = await (await rt.open(use_model(model, agents, "caller"))).run("Go.")
+    assert sent == ["https://example.com/7?all=1&key=t&q=a%20b%20$"]
+    assert response.denied == ("call_2",), "a request that sends something is not allowed by the mode"
+    write(folder / "tools/look.yaml", "type: http\nendpoint: https://example.com/${OTHER}\n")
+    fresh = vaka.load_agents(folder)
+    assert fresh["caller"].name == "caller"
+    assert "the variable OTHER, which is not set" in fresh.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ("type: lua\nlua: function run( end", "agents/a.yaml:1: a.luau:"),
+        ("tools: [{name: add}, {$ref: 'tool:add'}]", "two tools are named 'add'"),
+        ("tools: [{name: nothing_like_it}]", "there is no tool 'nothing_like_it'; there are "),
+        ("type: match\nrules: [{name: x, patterns: [y]}]\nroute: [{rules: [x], agent: {name: b, tools: [{name: q}]}}]",
+         "there is no tool 'q'"),
+    ],
+)  # fmt: skip
+def test_definitions_that_cannot_be_used_are_errors_that_name_the_file(folder: Path, agent: str, expected: str) -> None:
+    write(folder / "agents/a.yaml", f"{agent}\n")
+    with pytest.raises(ConfigError, match=re.escape(expected)) as raised:
+        vaka.load_agents(folder, tools=[add])["a"]
+    assert str(raised.value).startswith(f"{folder}/agents/a.yaml:1: ")
+
+
+async def test_an_agent_that_is_gone_stays_for_open_sessions(folder: Path) -> None:
+    write(folder / "agents/one.yaml", "prompt: One.\n")
+    agents = vaka.load_agents(folder)
+    model, store = ScriptedModel(say("1"), say("2")), MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(use_model(model, agents, "one"), id="s")
+        await session.run("Go.")
+        (folder / "agents/one.yaml").unlink()
+        assert (await session.run("Go.")).text == "2"
+    (warning,) = [event.data.message for event in await read_log(store, "s") if isinstance(event.data, Logged)]
+    assert warning.endswith("there is no agent 'one'; no agent is defined")

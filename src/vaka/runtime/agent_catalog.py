@@ -16,7 +16,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Content
 from vaka.core.types.monitor import Logged
-from vaka.runtime.definitions import DefinitionBuilder, DefinitionSources, unknown_name_message
+from vaka.runtime.definitions import DefinitionBuilder, DefinitionError, DefinitionSources, unknown_name_message
 from vaka.runtime.live_settings import FileStates, states_of
 
 MAX_PROBLEMS = 8
@@ -108,10 +108,19 @@ class AgentCatalog(Mapping[str, Agent]):
         if self._definitions.find("agent", name) is None:
             return None
         if name not in self._agents:
-            base = self._bases[name] = self._builder.build_agent(name)
+            base = self._bases[name] = self._build(name)
             agent = self._agents[name] = copy.copy(base)
             agent.origin = DefinedOrigin(self, base)
         return self._agents[name]
+
+    def _build(self, name: str) -> Agent:
+        """Build an agent; a problem that the check of the files has found says more than that of building."""
+        try:
+            return self._builder.build_agent(name)
+        except DefinitionError as error:
+            file = error.place.rpartition(":")[0]
+            known = [text for text in self._definitions.problems if file and text.startswith(f"{file}:")]
+            raise DefinitionError("; ".join(known)) if known else error from error
 
     def find_base(self, name: str) -> Agent | None:
         """Return an agent that was built before as the files define it now."""
@@ -127,23 +136,22 @@ class AgentCatalog(Mapping[str, Agent]):
         return agent
 
     def refresh(self) -> None:
-        """Read the files if they have changed; what was built before stays if they cannot be read."""
-        if self._places is not None and states_of(self._places) == self._states:
-            return
-        is_first, before = self._places is None, self._definitions
-        files = tuple(_find_files(self.folder))
-        states = states_of(files)
-        found = load_definitions(self.folder, is_known=self._sources.knows)
-        scripts = tuple(path for definition in found for path in _script_paths(definition.value))
-        self._places, self._states = (*files, *scripts), states | states_of(scripts)
-        problems = [] if is_first else [text for text in found.problems if text not in before.problems]
-        builder = DefinitionBuilder(found, self._sources, self, self._reports)
-        bases: dict[str, Agent] = {}
-        if not problems:
-            try:
-                bases = {name: builder.build_agent(name) for name in self._bases}
-            except ConfigError as error:
-                problems = [str(error)]
+        """Read the files if they have changed; what was built before stays if they cannot be used."""
+        before = self._definitions if self._places is not None else None
+        if self._places is not None:
+            states = states_of(self._places)
+            if states == self._states:
+                return
+            self._states = states
+        try:
+            found = self._load()
+            problems = [text for text in found.problems if before is not None and text not in before.problems]
+            builder = DefinitionBuilder(found, self._sources, self, self._reports)
+            bases = {} if problems else {name: builder.build_agent(name) for name in self._bases}
+        except ConfigError as error:
+            if before is None:
+                raise
+            problems, found, builder, bases = [str(error)], before, self._builder, self._bases
         if problems:
             reason = "the agents stay as they were, since a change of their files cannot be used"
             self._warnings += [f"{reason}: {text}" for text in problems]
@@ -152,6 +160,15 @@ class AgentCatalog(Mapping[str, Agent]):
             agent = self._agents[name] = apply_changes(self._agents[name], self._bases[name], base)
             agent.origin = DefinedOrigin(self, base)
         self._definitions, self._builder, self._bases = found, builder, bases
+
+    def _load(self) -> DefinitionSet:
+        """Read the files, and remember what tells whether they have changed since."""
+        files = tuple(_find_files(self.folder))
+        self._places, self._states = files, states_of(files)
+        found = load_definitions(self.folder, is_known=self._sources.knows)
+        scripts = tuple(path for definition in found for path in _script_paths(definition.value))
+        self._places, self._states = (*files, *scripts), self._states | states_of(scripts)
+        return found
 
 
 def _find_files(folder: Path) -> Iterator[Path]:

@@ -56,7 +56,11 @@ _VARIABLE = re.compile(r"\$\$|\$\{(\w+)\}|\$([A-Za-z_]\w*)")
 
 
 class DefinitionError(ConfigError):
-    """A definition that cannot be used, with its file and line."""
+    """A definition that cannot be used; ``place`` is its file and line."""
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(f"{place}: {message}" if place else message)
+        self.place = place
 
 
 class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,16 +124,16 @@ class DefinitionBuilder:
         place = origin or what
         if what in self._open:
             chain = " → ".join([*self._open[self._open.index(what) :], what])
-            raise DefinitionError(f"{place}: {what} refers to itself: {chain}")
+            raise DefinitionError(f"{what} refers to itself: {chain}", place)
         if len(self._open) >= MAX_NESTING:
-            raise DefinitionError(f"{place}: {self._open[0]} refers to definitions more than {MAX_NESTING} deep")
+            raise DefinitionError(f"{self._open[0]} refers to definitions more than {MAX_NESTING} deep", place)
         self._open.append(what)
         try:
             yield
         except DefinitionError:
             raise
         except (ConfigError, InvalidInput, NotFound, ScriptError) as error:
-            raise DefinitionError(f"{place}: {error}") from error
+            raise DefinitionError(str(error), place) from error
         finally:
             self._open.pop()
 
