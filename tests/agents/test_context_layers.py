@@ -146,7 +146,7 @@ def test_a_search_is_bounded_and_knows_languages_without_spaces() -> None:
         [*many, AssistantMessage(id=MessageId("m"), content=(Text(text="hay"),), calls=())], "needle 5"
     )
     assert len(found) == 5
-    assert all(len(line) <= 1000 for line in found)
+    assert all(len(line) <= 510 for line in found)
     assert found[0].startswith("[user]: needle 995")
 
 

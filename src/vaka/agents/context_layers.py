@@ -11,7 +11,7 @@ import msgspec
 from vaka.agents.react import InstructionsLike
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.history import history_lines
+from vaka.core.messages.history import history_line
 from vaka.core.ports.model import Prompt
 from vaka.core.session.values import conversation_key
 from vaka.core.types.errors import InvalidInput
@@ -21,7 +21,7 @@ RECENT_MESSAGES = 100
 """The number of messages that a model sees unless the definition of its agent says otherwise."""
 SUMMARY_KEY = "$summary"
 """The key of the session value that has the summary of the conversation."""
-SEARCHED_MESSAGES, SEARCHED_CHARS = 300, 1_000
+SEARCHED_MESSAGES, SEARCHED_CHARS = 200, 500
 """A search looks at the beginnings of so many messages, the latest ones."""
 FOUND_MESSAGES = 5
 _WORD = re.compile(r"\w+")
@@ -128,9 +128,12 @@ def find_related(messages: Sequence[Message], query: str) -> list[str]:
     wanted = _words_of(query)
     found: list[tuple[int, str, set[str]]] = []
     for position, message in enumerate(messages[-SEARCHED_MESSAGES:]) if wanted else ():
-        line = "" if isinstance(message, ToolMessage) else history_lines(message)[0][:SEARCHED_CHARS]
-        if shared := wanted & _words_of(line):
-            found.append((position, line, shared))
+        if isinstance(message, ToolMessage):
+            continue
+        text = text_of(message.content)[:SEARCHED_CHARS]
+        if shared := wanted & _words_of(text):
+            role = "user" if isinstance(message, UserMessage) else "model"
+            found.append((position, history_line(role, text), shared))
     counts = Counter(word for *_, shared in found for word in shared)
     total = len(found)
     scored = [(sum(math.log(1 + total / counts[word]) for word in shared), at, line) for at, line, shared in found]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage, text_of
+from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
 
 
 def format_history(messages: Iterable[Message]) -> str:
@@ -12,21 +12,19 @@ def format_history(messages: Iterable[Message]) -> str:
 
     Calls follow the text of their message as ``name({"argument": …})``. Line breaks become spaces.
     """
-    return "\n".join(line for message in messages for line in history_lines(message))
+    return "\n".join(line for message in messages for line in _history_lines(message))
 
 
-def history_lines(message: Message) -> list[str]:
-    """Return the lines of one message; only results of several calls are more than one."""
+def _history_lines(message: Message) -> list[str]:
     if isinstance(message, ToolMessage):
-        return [f"[tool]: {_on_one_line(result.text)}" for result in message.results]
+        return [history_line("tool", result.text) for result in message.results]
+    text = text_of(message.content)
     if isinstance(message, UserMessage):
-        return [f"[user]: {_on_one_line(text_of(message.content))}"]
-    return [f"[model]: {_on_one_line(' '.join([text_of(message.content), *_call_texts(message)]).strip())}"]
+        return [history_line("user", text)]
+    calls = [f"{call.name}({call.raw or msgspec.json.encode(call.arguments).decode()})" for call in message.calls]
+    return [history_line("model", " ".join([text, *calls] if text else calls))]
 
 
-def _call_texts(message: AssistantMessage) -> list[str]:
-    return [f"{call.name}({call.raw or msgspec.json.encode(call.arguments).decode()})" for call in message.calls]
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+def history_line(role: str, text: str) -> str:
+    """Return the line of one message."""
+    return f"[{role}]: {' '.join(text.splitlines())}"
