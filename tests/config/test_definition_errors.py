@@ -7,6 +7,7 @@ import pytest
 from vaka.config.definitions.fields import MAX_VALUES, DefinitionChecks, ParseSettings
 from vaka.config.definitions.parser import parse_definition
 from vaka.config.definitions.references import DefinitionKind
+from vaka.config.documents import JsonPath
 from vaka.core.types.errors import ConfigError
 
 AGENT = {"name": "a"}
@@ -238,12 +239,17 @@ ERRORS: list[tuple[DefinitionKind, object, str]] = [
 ]
 
 
+def check_patterns(rule: dict[str, Any]) -> list[tuple[JsonPath, str, bool]]:
+    message = f"rule {rule['name']}: patterns must be a list"
+    return [] if isinstance(rule["patterns"], list) else [(("patterns",), message, False)]
+
+
 @pytest.mark.parametrize(("kind", "document", "message"), ERRORS, ids=[message[-60:] for _, _, message in ERRORS])
 def test_an_error_says_what_is_wrong(kind: DefinitionKind, document: object, message: str) -> None:
     checks = DefinitionChecks(
-        jq=lambda text: "no\n end" if text == ".[" else "",
+        jq=lambda text: 'invalid jq expression ".[":\n no end' if text == ".[" else "",
         luau=lambda text, name: f"{name}:1: if what" if text == "if" else "",
-        rule=lambda rule: "" if isinstance(rule["patterns"], list) else f"rule {rule['name']}: patterns must be a list",
+        rule=check_patterns,
     )
     with pytest.raises(ConfigError) as raised:
         parse_definition(kind, document, ParseSettings(checks=checks))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vaka.cli.turn.stream_input import StreamedRun
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
+    from vaka.config.definitions.definition_set import DefinitionSet
     from vaka.config.project_content import ProjectSource
     from vaka.config.settings import ConfigContext, Settings
     from vaka.core.ports.store import PendingDecision, SessionInfo
@@ -57,6 +58,18 @@ def approvals_command() -> click.Command:
     from vaka.cli.commands.approvals import approvals
 
     return approvals
+
+
+def is_definition(path: "Path") -> bool:
+    from vaka.cli.definition_checks import is_definition
+
+    return is_definition(path)
+
+
+def check_definitions(path: "Path", *, strict: bool) -> "DefinitionSet":
+    from vaka.cli.definition_checks import check_definitions
+
+    return check_definitions(path, strict=strict)
 
 
 def luau_command() -> click.Command:

@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
+from vaka.cli import lazy
 from vaka.config.claude_keys import check_document, keys_without_effect
 from vaka.config.claude_settings import PROJECT_SERVERS, SettingsFile, is_fatal, permission_layer_of, read_settings
+from vaka.config.definitions.codecs import FORMATS
+from vaka.config.definitions.folder import FOLDERS
 from vaka.config.project_content import load_project_content
 from vaka.config.setting_keys import FileSetting, read_settings_file
 from vaka.config.settings import ConfigContext
@@ -21,6 +24,8 @@ from vaka.policy.rules import KINDS, read_rules, resolve_mode
 from vaka.runtime.mcp_files import read_server_file
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 
+SETTINGS_NAMES = ("settings.json", "settings.local.json", ".mcp.json", "managed-settings.json")
+"""JSON files that are never definitions."""
 FOLDER_FILES = ("vaka.toml", ".claude/settings.json", ".claude/settings.local.json")
 """The settings files that are looked for in a folder."""
 
@@ -32,13 +37,21 @@ class FileProblem(msgspec.Struct, frozen=True):
     is_error: bool = True
 
 
-def validate_path(path: Path) -> Iterator[FileProblem]:
-    """Yield what is wrong with a settings file, or with the files of a folder."""
+def validate_path(path: Path, *, strict: bool = False) -> Iterator[FileProblem]:
+    """Yield what is wrong with a settings file, a definition, or the files of a folder.
+
+    ``strict`` makes an unknown key of a definition an error.
+    """
     if path.is_dir():
-        yield from _validate_folder(path)
+        if path.absolute().name not in FOLDERS:
+            yield from _validate_folder(path)
+        yield from _check_definitions(path, strict=strict)
         return
     check = CHECKS_BY_NAME.get(path.name) or (_check_claude_settings if path.suffix == ".json" else _check_toml)
     try:
+        if path.suffix.lower() in FORMATS and path.name not in SETTINGS_NAMES and lazy.is_definition(path):
+            yield from _check_definitions(path, strict=strict)
+            return
         yield from check(path)
     except (ConfigError, InvalidInput) as error:
         yield from _split(error)
@@ -58,6 +71,12 @@ def _validate_folder(folder: Path) -> Iterator[FileProblem]:
     items = (*components.skills, *components.commands, *components.agents)
     yield from _notes(content.problems)
     yield from _notes(problem for item in items for problem in item.problems)
+
+
+def _check_definitions(path: Path, *, strict: bool) -> Iterator[FileProblem]:
+    found = lazy.check_definitions(path, strict=strict)
+    yield from map(FileProblem, found.problems)
+    yield from _notes(found.notes)
 
 
 def _check_toml(path: Path) -> Iterator[FileProblem]:

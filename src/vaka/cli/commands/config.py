@@ -287,17 +287,18 @@ def path(as_json: bool, settings: str | None) -> None:
 
 
 @config.command(epilog=options.format_examples(
-    "vaka config validate vaka.toml", "vaka config validate .claude/settings.json", "vaka config validate ."
+    "vaka config validate vaka.toml", "vaka config validate agents/helper.yaml", "vaka config validate . --strict"
 ))  # fmt: skip
 @click.argument("files", nargs=-1, required=True, metavar="FILE|DIR…")
 @options.json_option
-def validate(files: tuple[str, ...], as_json: bool) -> None:
-    """Check vaka.toml files, .claude settings, and folders with both. Prints all problems; exit code 3 if any.
+@click.option("--strict", is_flag=True, help="Unknown keys of definitions are errors, not notes.")
+def validate(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
+    """Check vaka.toml files, .claude settings, definitions, and folders. Prints all problems; exit code 3 if any.
 
-    Of a folder also its skills, commands, agents, memory files and hooks are checked; what is only sloppy there is
-    printed as a note.
+    Of a folder also its skills, commands, agents, memory files and hooks are checked, and the definitions in agents/,
+    tools/, rules/, contexts/ and models/; what is only sloppy is printed as a note.
     """
-    found = {name: list(validate_path(options.expand_path(name))) for name in files}
+    found = {name: list(validate_path(options.expand_path(name), strict=strict)) for name in files}
     failed = any(finding.is_error for findings in found.values() for finding in findings)
     if as_json:
         rows = {

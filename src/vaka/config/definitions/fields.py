@@ -27,14 +27,14 @@ L = TypeVar("L", bound=str)
 
 
 class DefinitionChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """Checks of what other parts understand; each returns what is wrong, ``""`` when nothing is."""
+    """Checks of what other parts understand; they return what is wrong."""
 
     jq: Callable[[str], str] | None = None
-    """Check an expression."""
+    """Return ``invalid jq expression …``, or ``""``."""
     luau: Callable[[str, str], str] | None = None
-    """Check the text of a script; the second argument is the name of its file or tool."""
-    rule: Callable[[dict[str, Any]], str] | None = None
-    """Check the document of a rule."""
+    """Return what is wrong with the text of a script, or ``""``; the second argument is the name of its file."""
+    rule: Callable[[dict[str, Any]], Iterable[tuple[JsonPath, str, bool]]] | None = None
+    """Yield what is wrong with the document of a rule: the path in it, the message, and whether it is only a note."""
 
 
 class ParseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,11 +217,11 @@ class DefinitionFields:
             if key in known:
                 continue
             near = get_close_matches(key, known, n=1)
-            message = f"{key!r} is not a known key" + (f"; did you mean {near[0]!r}?" if near else "")
+            hint = f"; did you mean {near[0]!r}?" if near else ""
             if self.settings.strict:
-                self.fail(message, key)
+                self.fail(f"{key!r} is not a known key{hint}", key)
             else:
-                self.note(f"{message}; it has no effect", key)
+                self.note(f"{key!r} is not a known key and has no effect{hint}", key)
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -92,7 +92,7 @@ def list_files(folder: Path) -> list[Path]:
 
 def guess_kind(path: Path, document: object) -> DefinitionKind | None:
     """Return what a file defines: its folder tells, else the keys that only one kind has; ``None`` for another file."""
-    kind = FOLDERS.get(path.resolve().parent.name)
+    kind = FOLDERS.get(path.absolute().parent.name)
     if kind is not None:
         return kind
     items = cast("list[object]", document) if isinstance(document, list) else [document]
@@ -118,6 +118,8 @@ class _FolderLoader:
         self.folder = folder
         self.settings = settings
         self.found: dict[tuple[DefinitionKind, str], _FoundDefinition] = {}
+        self.invalid: set[tuple[DefinitionKind, str]] = set()
+        """Definitions with problems: a reference to one is not a second problem."""
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.model_files: list[Path] = []
@@ -131,6 +133,7 @@ class _FolderLoader:
             document = read_document(path)
         except ConfigError as error:
             self.problems.append(str(error))
+            self.invalid.add((kind, path.stem))
             return
         value = document.value
         if kind == "generator" and isinstance(value, dict) and "models" in value:
@@ -158,6 +161,8 @@ class _FolderLoader:
         for messages, findings in ((self.problems, parsed.problems), (self.notes, parsed.notes)):
             messages += (f"{path}:{document.line_of((*at, *place))}: {message}" for place, message in findings)
         if parsed.problems:
+            given: object = cast("dict[str, Any]", value).get("name") if isinstance(value, dict) else None
+            self.invalid.add((kind, given if isinstance(given, str) else path.stem))
             return
         name: str = parsed.value["name"] if kind == "rule" else parsed.value.name
         definition = Definition(kind=kind, name=name, value=parsed.value, path=path, line=line)
@@ -169,9 +174,10 @@ class _FolderLoader:
         """Report each reference to a definition that does not exist, with the near name."""
         for found in self.found.values():
             for reference, path in iter_references(found.definition.value):
-                if self.resolve(reference) is not None or is_known(reference.kind, reference.name):
+                key = (reference.kind, reference.name)
+                if self.resolve(reference) is not None or key in self.invalid or is_known(*key):
                     continue
-                known = [name for kind, name in self.found if kind == reference.kind]
+                known = [name for kind, name in (*self.found, *self.invalid) if kind == reference.kind]
                 near = get_close_matches(reference.name, known, n=1)
                 home = next(name for name, kind in FOLDERS.items() if kind == reference.kind)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; define it in {home}/"

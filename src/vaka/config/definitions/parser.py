@@ -180,9 +180,8 @@ def _parse_rule(fields: DefinitionFields) -> RuleDocument | None:
     name = fields.required_text("name", "rule: name is required")
     document = {key: value for key, value in fields.values.items() if key not in ("$schema", "$ref")}
     check = fields.settings.checks.rule
-    problem = check(document) if check is not None and name else ""
-    for line in problem.splitlines():
-        fields.fail(line)
+    for path, message, is_note in check(document) if check is not None and name else ():
+        (fields.note if is_note else fields.fail)(message, *path)
     return document
 
 
@@ -264,8 +263,7 @@ def _parse_jq(fields: DefinitionFields, key: str) -> str:
     check = fields.settings.checks.jq
     problem = check(expression) if expression and check is not None else ""
     if problem:
-        quoted = msgspec.json.encode(expression).decode()
-        fields.fail(f"{key}: invalid jq expression {quoted}: {' '.join(problem.split())}", key)
+        fields.fail(f"{key}: {' '.join(problem.split())}", key)
     return expression
 
 

@@ -1,0 +1,126 @@
+"""Checks of definitions, also by the parts that run them: jq, Luau, the match engine, model files."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vaka.agents.match.rules import check_rule
+from vaka.config.definitions.codecs import FORMATS, read_document
+from vaka.config.definitions.definition_set import DefinitionSet
+from vaka.config.definitions.fields import DefinitionChecks, ParseSettings
+from vaka.config.definitions.folder import FOLDERS, guess_kind, list_files, load_definition_file, load_definitions
+from vaka.config.definitions.references import DefinitionKind
+from vaka.config.documents import JsonPath
+from vaka.config.model_files import read_model_file
+from vaka.config.setting_keys import read_settings_file
+from vaka.core.types.errors import ConfigError, InvalidInput, ScriptError
+from vaka.luau.program import BytecodeCache
+from vaka.tools.builtin import TOOLS
+from vaka.tools.kinds.jq import JqProgram
+
+
+def is_definition(path: Path) -> bool:
+    """Return whether a file is to be read as a definition: a JSON file only if its folder or its keys say so."""
+    suffix = path.suffix.lower()
+    if FORMATS.get(suffix) != "json":
+        return suffix in FORMATS
+    try:
+        return guess_kind(path, read_document(path).value) is not None
+    except ConfigError:
+        return path.absolute().parent.name in FOLDERS
+
+
+def check_definitions(path: Path, *, strict: bool = False) -> DefinitionSet:
+    """Return the definitions of a file or folder with their problems; those of its project are read for references."""
+    checks = _SyntaxChecks()
+    settings = ParseSettings(
+        strict=strict, checks=DefinitionChecks(jq=checks.check_jq, luau=checks.check_luau, rule=checks.check_rule)
+    )
+    found = _load(path, settings)
+    problems, notes = list(found.problems), [*found.notes, *checks.missing_parts]
+    for file in found.model_files:
+        try:
+            notes += read_model_file(file, os.environ).notes
+        except ConfigError as error:
+            problems.append(str(error))
+    return DefinitionSet(found, problems=problems, notes=notes, model_files=found.model_files)
+
+
+def _load(path: Path, settings: ParseSettings) -> DefinitionSet:
+    named = path if (path.name if path.is_dir() else path.parent.name) else path.absolute()
+    folder = named if path.is_dir() else named.parent
+    if folder.name in FOLDERS:
+        found = _load_project(folder.parent, settings)
+        return _select(found, named)
+    if path.is_dir():
+        return _load_project(path, settings)
+    kind = guess_kind(path, read_document(path).value)
+    if kind is None:
+        expected = "an agent, a tool, a rule, a context or a generator"
+        return DefinitionSet(problems=[f"{path}:1: does not define {expected}; put it into agents/, tools/, …"])
+    return load_definition_file(path, kind, settings)
+
+
+def _load_project(folder: Path, settings: ParseSettings) -> DefinitionSet:
+    if not any(list_files(folder / name) for name in FOLDERS):
+        return DefinitionSet()
+    models = set(_iter_models(folder))
+
+    def is_known(kind: DefinitionKind, name: str) -> bool:
+        if kind == "tool":
+            return name in TOOLS or name.startswith("mcp__")
+        return kind == "generator" and ("/" in name or name in models)
+
+    return load_definitions(folder, settings, is_known=is_known)
+
+
+def _iter_models(folder: Path) -> Iterator[str]:
+    """Yield the names of models that the settings and the model files of a project define."""
+    with suppress(ConfigError):
+        models = read_settings_file(folder / "vaka.toml").get("models")
+        yield from models.value if models is not None else ()
+    for path in list_files(folder / "models"):
+        with suppress(ConfigError):
+            yield from (definition.name for definition in read_model_file(path, os.environ).models)
+
+
+def _select(found: DefinitionSet, path: Path) -> DefinitionSet:
+    """Return the definitions, problems and notes of one file or folder."""
+    start = f"{path}{os.sep}" if path.is_dir() else f"{path}:"
+    return DefinitionSet(
+        [one for one in found if one.origin.startswith(start)],
+        problems=[problem for problem in found.problems if problem.startswith(start)],
+        notes=[note for note in found.notes if note.startswith(start)],
+        model_files=[file for file in found.model_files if f"{file}:".startswith(start)],
+    )
+
+
+class _SyntaxChecks:
+    """Compiles expressions and scripts; what cannot be checked because a package is missing is noted once."""
+
+    def __init__(self) -> None:
+        self.missing_parts: dict[str, None] = {}
+        self._bytecode = BytecodeCache()
+
+    def check_jq(self, expression: str) -> str:
+        try:
+            JqProgram(expression)
+        except InvalidInput as error:
+            return str(error)
+        except ConfigError as error:
+            self.missing_parts[f"jq expressions are not checked: {error}"] = None
+        return ""
+
+    def check_luau(self, source: str, name: str) -> str:
+        try:
+            self._bytecode.compile(source, name or "script")
+        except ScriptError as error:
+            return str(error)
+        except ConfigError as error:
+            self.missing_parts[f"scripts are not checked: {error}"] = None
+        return ""
+
+    def check_rule(self, document: dict[str, Any]) -> Iterator[tuple[JsonPath, str, bool]]:
+        return ((problem.path, problem.message, problem.is_warning) for problem in check_rule(document))
