@@ -168,7 +168,8 @@ class Demultiplexer(Generic[T]):
         self.last_end: RoundEnd | None = None
         self.errors: deque[tuple[StreamKey, BaseException]] = deque(maxlen=MAX_ERRORS)
         """The last exceptions of ``on_new_stream``, each with the key of its stream."""
-        self._source, self._route, self._limit, self._policy = source, route, limit, policy
+        self._source, self._route, self._limit = source, route, limit
+        self._policy: OverflowPolicy = policy
         self._on_new_stream = on_new_stream
         self._new: deque[AgentStream] = deque(maxlen=MAX_UNCLAIMED)
         self._arrived = asyncio.Event()
