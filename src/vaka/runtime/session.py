@@ -1,7 +1,7 @@
 """``Session``: the handle of one conversation. Run and stream turns, steer, interrupt, fork, rewind, close."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
@@ -10,7 +10,7 @@ from vaka.agents.react import Agent, Deps
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.fanout import Follower
-from vaka.core.session.snapshot import reopen
+from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import (
     CheckpointSaved,
     InputAdded,
@@ -28,7 +28,7 @@ from vaka.core.types.message import Content, Message, Text, as_content
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
-from vaka.runtime.session_edits import read_last_turn
+from vaka.runtime.session_edits import TimedEntry, append_entries, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
 
 if TYPE_CHECKING:
@@ -130,23 +130,29 @@ class Session(Generic[Deps]):
 
         Without either, the stream is empty and its ``response`` is that of the last turn.
         """
+        return TurnStream(self.open_unfinished_turn, self._with_output)
 
-        async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
-            while True:
-                follower = Follower()
-                after, collector = await self._drivers.wake(self, follower)
-                if collector is not None:
-                    return TurnReader(self._drivers.hub, collector, after, follower), collector
-                last = TurnCollector(self.id)
-                for event in await self.last_turn():
-                    last.record(event)
-                await last.restore_text(self._runtime.store.blobs)
-                info = None if last.ended else await self._runtime.store.sessions.find(self.id)
-                if info is None or not info.turn:  # otherwise a turn has begun since
-                    return None, last
-                await asyncio.sleep(0)
+    async def open_unfinished_turn(self) -> tuple[TurnReader | None, TurnCollector]:
+        """Continue unfinished work and return the reader of its turn, or without such work the last turn alone."""
+        while True:
+            follower = Follower()
+            after, collector = await self._drivers.wake(self, follower)
+            if collector is not None:
+                return TurnReader(self._drivers.hub, collector, after, follower), collector
+            last = TurnCollector(self.id)
+            for event in await self.last_turn():
+                last.record(event)
+            await last.restore_text(self._runtime.store.blobs)
+            info = None if last.ended else await self._runtime.store.sessions.find(self.id)
+            if info is None or not info.turn:  # otherwise a turn has begun since
+                return None, last
+            await asyncio.sleep(0)
 
-        return TurnStream(open_reader, self._with_output)
+    async def open_turn(self, prompt: UserInput, on_busy: OnBusy = "queue") -> tuple[TurnReader, TurnCollector]:
+        """Store an input and return the reader of the turn that answers it."""
+        collector = TurnCollector(self.id)
+        added = self._make_input(prompt, on_busy, "", "", None)
+        return await self._submit_input(added, collector, on_busy, caller_key=False), collector
 
     @suggest_keywords
     async def send(
@@ -231,6 +237,19 @@ class Session(Generic[Deps]):
         await self._drivers.write(self.id, SessionClosed(reason=reason))
         await self._drivers.leave_session(self.id, reason or "other")
         await self._runtime.env.end_commands(self.id)
+
+    async def append_entries(self, compose: Callable[[OpenedSession], Sequence[TimedEntry]]) -> list[Event]:
+        """Append the events that ``compose`` returns for the current state; the session exists afterwards.
+
+        Raises ``Busy`` while a turn runs.
+        """
+        await self._drivers.require_idle(self.id)
+        redact = self._drivers.secrets.redact_struct
+
+        def compose_redacted(now: OpenedSession) -> list[TimedEntry]:
+            return [(time, scope, redact(body)) for time, scope, body in compose(now)]
+
+        return await append_entries(self._runtime.store, self.id, compose_redacted, self._drivers.timestamp())
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any] | None" = None) -> None:
         """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.

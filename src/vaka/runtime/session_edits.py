@@ -2,6 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeAlias
 
 from vaka.core.ports.store import Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
@@ -13,6 +16,9 @@ from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Cursor, EventScope, SessionId
 from vaka.core.types.progress import TurnStarted
+
+TimedEntry: TypeAlias = tuple[str, EventScope, Body]
+"""The time of an event (``""``: now), its scope and its body."""
 
 _READ_SPAN = 256
 
@@ -80,18 +86,45 @@ async def write_event_if(
     return bool(await _append_composed(store, session, compose, timestamp))
 
 
+async def append_entries(
+    store: Store, session: SessionId, compose: Callable[[OpenedSession], Sequence[TimedEntry]], timestamp: str
+) -> list[Event]:
+    """Append the entries that ``compose`` returns for the current state, each at its time or at ``timestamp``.
+
+    A session that does not exist begins with them.
+    """
+
+    async def seal(now: OpenedSession) -> list[Event]:
+        events: list[Event] = []
+        for time, group in groupby(compose(now), key=itemgetter(0)):
+            entries = [(scope, body) for _, scope, body in group]
+            events += seal_chain(session, events[-1] if events else now.last, entries, time or timestamp)
+        return events
+
+    return await _append_sealed(store, session, seal)
+
+
 async def _append_composed(
     store: Store,
     session: SessionId,
     compose: Callable[[OpenedSession], Awaitable[list[tuple[EventScope, Body]]]],
     timestamp: str,
 ) -> list[Event]:
-    """Append the events that ``compose`` returns for the current state; retry when the head has moved."""
+    async def seal(now: OpenedSession) -> list[Event]:
+        return seal_chain(session, now.last, await compose(now), timestamp)
+
+    return await _append_sealed(store, session, seal)
+
+
+async def _append_sealed(
+    store: Store, session: SessionId, seal: Callable[[OpenedSession], Awaitable[list[Event]]]
+) -> list[Event]:
+    """Append the events that ``seal`` returns for the current state; retry when the head has moved."""
     term = await store.events.claim(session)
     try:
         while True:
             now = await reopen(store, session)
-            events = seal_chain(session, now.last, await compose(now), timestamp)
+            events = await seal(now)
             try:
                 await store.events.append(session, events, head=_head_of(now), term=term, release=True)
             except HeadMoved:

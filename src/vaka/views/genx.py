@@ -23,6 +23,8 @@ from vaka.core.types.message import Audio, Content, Document, Image, ToolCall, T
 INVALID_TOOL_CALL = "agent: invalid tool call"
 FINISHED_KEY = "$finished"
 """The end of the key of the state value of an agent that has called a quit tool."""
+ROUTER_KEY = "$router"
+"""The key of the state value of a root agent that is a router: set while one of its agents waits for input."""
 
 
 class AgentEventType(StrEnum):
@@ -235,6 +237,8 @@ class AgentEventProjection:
         self._starts: dict[AgentPath, AgentPath] = {}
         self._finished: dict[str, int] = {}
         """The seq at which each agent that has called a quit tool did so, by its state id."""
+        self._router_waits: bool | None = None
+        """Whether an agent of the root router waits for input; ``None`` when no event has said so."""
         self._agents: dict[AgentPath, _Agent] = {(): _Agent(agent, session, agent in self._routers)}
         self._calls: dict[CallId, ToolCall] = {}
         self._child_calls: set[CallId] = set()
@@ -325,6 +329,8 @@ class AgentEventProjection:
         return events
 
     def value_changed(self, event: Event, body: StateChanged) -> Projected:
+        if body.key == ROUTER_KEY:
+            self._router_waits = body.value is not None
         key, _, name = body.key.rpartition(":")
         if name != FINISHED_KEY:
             return []
@@ -338,6 +344,7 @@ class AgentEventProjection:
 
     def session_reverted(self, event: Event, body: SessionReverted) -> Projected:
         self._finished = {agent: seq for agent, seq in self._finished.items() if seq <= body.to}
+        self._router_waits = None
         return []
 
     def session_closed(self, event: Event, body: SessionClosed) -> Projected:
@@ -367,7 +374,11 @@ class AgentEventProjection:
 
     def _has_active_child(self, router: _Agent) -> bool:
         """Return whether the agent that a router has run last waits for the next input."""
-        if not router.is_router or router.ran_child is None:
+        if not router.is_router:
+            return False
+        if self._router_waits is not None:
+            return self._router_waits
+        if router.ran_child is None:
             return False
         return self._state_id(router.ran_child) not in self._finished
 

@@ -1,0 +1,326 @@
+"""The GenX face of an agent: ``input`` and ``next`` on top of a session."""
+
+import asyncio
+import base64
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from vaka.agents.quit_tools import is_finished
+from vaka.agents.react import Agent, AgentTool
+from vaka.core.messages.blobs import restore_content, restore_result
+from vaka.core.messages.history import format_history
+from vaka.core.ports.store import BlobStore
+from vaka.core.session.snapshot import reopen
+from vaka.core.types.errors import Closed, InvalidInput, TurnError, VakaError
+from vaka.core.types.event import Event
+from vaka.core.types.message import Audio, Content, Document, Image, Part, Text
+from vaka.core.types.progress import MessageCompleted, ToolCompleted, ToolFailed
+from vaka.runtime.genx_state import AgentState, revert_round
+from vaka.runtime.session import Session
+from vaka.runtime.turn_stream import TurnCollector, TurnReader
+from vaka.views.genx import AgentEvent, AgentEventProjection, AgentEventType, Blob, RoundFailure
+
+if TYPE_CHECKING:
+    from vaka.runtime.genx import GenxRuntime
+
+CLOSED_MESSAGE = "agent: closed"
+Contents: TypeAlias = "str | Blob | Part | Sequence[str | Blob | Part]"
+"""The parts of an input: text, bytes of a media type, or parts of ``vaka.content``."""
+
+
+def to_content(contents: Contents) -> Content:
+    """Return the parts of an input as content. Raises ``InvalidInput`` for something that is not a part."""
+    items = [contents] if isinstance(contents, str | Blob | Part) else list(contents)
+    return tuple([_to_part(item) for item in items])
+
+
+def _to_part(item: "str | Blob | Part") -> Part:
+    if isinstance(item, str):
+        return Text(text=item)
+    if not isinstance(item, Blob):
+        if isinstance(item, Part):
+            return item
+        raise InvalidInput(f"an input is made of texts, blobs and parts of vaka.content, not {type(item).__name__}")
+    kinds: dict[str, type[Image | Audio]] = {"image": Image, "audio": Audio}
+    kind = kinds.get(item.mime_type.partition("/")[0], Document)
+    return kind(media_type=item.mime_type, data=base64.b64encode(item.data).decode())
+
+
+def find_agent_names(agent: Agent[Any]) -> tuple[set[str], set[str]]:
+    """Return the names of the routers among an agent and the agents below it, and the names of tools that are agents."""
+    routers: set[str] = set()
+    tools = {"Task", "create_agent"}
+    seen: set[int] = set()
+    waiting = [agent]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if hasattr(one, "routes"):
+            routers.add(one.name)
+        for tool in one.tools:
+            below = tool.agent if isinstance(tool, AgentTool) else tool
+            if isinstance(below, Agent):
+                tools.add(tool.name if isinstance(tool, AgentTool) else below.name)
+                waiting.append(below)
+    return routers, tools
+
+
+class GenxAgent:
+    """An agent as GenX programs use it: give it an ``input``, and ask for the ``next`` event until ``eof``.
+
+    ``next`` blocks until something happens; after ``eof`` until the next ``input``. After ``closed`` each ``next``
+    returns that same event, and after ``interrupted`` until a new ``input``. It holds no conversation: that is in the
+    log of the session, whose id is the ``state_id``.
+    """
+
+    def __init__(self, runtime: "GenxRuntime", session: Session[Any], definition: Any, state: AgentState) -> None:
+        """Use ``GenxRuntime.new_agent`` or ``restore_agent``, which read what the log has."""
+        self._genx, self._runtime, self._session = runtime, runtime.runtime, session
+        self._definition, self._state = definition, state
+        self._names = find_agent_names(session.agent)
+        self._projection = self._make_projection()
+        self._events: deque[AgentEvent | RoundFailure] = deque()
+        self._round: tuple[TurnReader, TurnCollector] | None = None
+        self._has_unfinished_turn = False
+        self._reading: asyncio.Task[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._last: AgentEvent | None = None
+        """The terminal event that every ``next`` returns."""
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self._input_lock = asyncio.Lock()
+
+    @property
+    def definition(self) -> Any:
+        """The definition of the agent, or the ``vaka.Agent`` that was passed in place of one."""
+        return self._definition
+
+    @property
+    def def_(self) -> Any:
+        """The same as ``definition``."""
+        return self._definition
+
+    @property
+    def state(self) -> AgentState:
+        """The state of the agent: its conversation and values."""
+        return self._state
+
+    @property
+    def state_id(self) -> str:
+        """The id under which ``GenxRuntime.restore_agent`` finds it again: that of its session."""
+        return self._session.id
+
+    async def restore(self) -> None:
+        """Read from the log whether the agent is finished and has an unfinished turn, which ``next`` continues."""
+        info = await self._runtime.store.sessions.find(self._session.id)
+        if info is None:
+            return
+        opened = await reopen(self._runtime.store, self._session.id)
+        self._projection = self._make_projection(opened.window.conversation_start)
+        if is_finished(opened):
+            self._finish(self._projection.event_of_root(AgentEventType.CLOSED, "finished"))
+        elif info.turn or info.inputs:
+            self._has_unfinished_turn = True
+            for event in await self._session.last_turn():
+                self._projection.feed(event)
+
+    async def input(self, contents: Contents) -> None:
+        """Give the agent an input; the round begins at once. A round that runs is interrupted first.
+
+        Raises ``Closed`` for an agent that is closed or has finished, and ``InvalidInput`` for an empty input.
+        """
+        content = to_content(contents)
+        async with self._input_lock:
+            self._require_open()
+            if self._round is not None:
+                await self._end_round("a new input", keep=False)
+                self._require_open()
+            self._has_unfinished_turn = False
+            self._round = await self._session.open_turn(content, "interrupt")
+            await self._round[0].__aenter__()
+            self._last = None
+            self._wake()
+
+    async def interrupt(self) -> None:
+        """Stop the running round; ``next`` then returns ``interrupted``. Without a round nothing happens."""
+        if self._round is not None or self._has_unfinished_turn:
+            await self._session.interrupt()
+
+    async def next(self) -> AgentEvent:
+        """Return the next event. Raises ``TurnError`` for a round without an answer; a new input may follow it.
+
+        Raises ``Suspended`` when only the decision of a person can continue the round; the ``next`` after the decision
+        continues it.
+        """
+        while True:
+            if self._events:
+                return self._deliver(self._events.popleft())
+            if self._error is not None:
+                raise self._error
+            if self._last is not None:
+                return self._last
+            if self._round is None and not self._has_unfinished_turn:
+                await asyncio.wait([self._next_change()])
+            else:
+                await self._advance()
+
+    async def __aiter__(self) -> AsyncGenerator[AgentEvent]:
+        """Yield events up to a terminal one, which is the last."""
+        while True:
+            event = await self.next()
+            yield event
+            if event.is_terminal:
+                return
+
+    async def run_until_eof(self, contents: Contents | None = None) -> list[AgentEvent]:
+        """Return the events of a round, up to ``eof`` or a terminal event; ``contents`` is its input, if given."""
+        if contents is not None:
+            await self.input(contents)
+        events = [await self.next()]
+        while events[-1].type != AgentEventType.EOF and not events[-1].is_terminal:
+            events.append(await self.next())
+        return events
+
+    async def revert(self) -> None:
+        """Take back the last round. One that runs is interrupted. Without one nothing happens."""
+        async with self._input_lock:
+            self._require_open()
+            if self._round is not None:
+                await self._end_round("reverted", keep=True)
+            await revert_round(self._runtime, self._session.id)
+            self._projection, self._has_unfinished_turn = self._make_projection(), False
+
+    async def format_history(self) -> str:
+        """Return the conversation as text, ``[role]: content``, one line for each message."""
+        return format_history(await self._session.messages())
+
+    async def close(self, *, archive: bool = True) -> None:
+        """Close the agent; a second call does nothing. A round that runs is interrupted.
+
+        Its state stays and ``GenxRuntime.restore_agent`` restores it, unless ``archive`` is false: then it is deleted.
+        """
+        await self._close(None, archive=archive)
+
+    async def close_with_error(self, error: BaseException) -> None:
+        """Close the agent; every ``next`` raises ``error``."""
+        await self._close(error, archive=True)
+
+    async def _close(self, error: BaseException | None, *, archive: bool) -> None:
+        if self._is_closed:
+            return
+        self._is_closed, self._error = True, error
+        self._events.clear()
+        self._last = self._projection.event_of_root(AgentEventType.CLOSED, "finished")
+        self._wake()
+        async with self._input_lock:
+            if self._round is not None:
+                await self._end_round("closed", keep=False)
+        info = await self._runtime.store.sessions.find(self._session.id)
+        if info is None:
+            return
+        if not archive:
+            await self._genx.destroy_state(self._session.id, archive=False)
+        elif not info.turn and not info.inputs:  # an unfinished turn stays as it is, to be continued
+            await self._session.close(str(error or ""))
+
+    def _require_open(self) -> None:
+        if self._is_closed or (self._last is not None and self._last.type == AgentEventType.CLOSED):
+            raise Closed(CLOSED_MESSAGE)
+
+    def _make_projection(self, conversation_start: Any = None) -> AgentEventProjection:
+        start = {} if conversation_start is None else {"conversation_start": conversation_start}
+        routers, tools = self._names
+        return AgentEventProjection(
+            self._session.id, self._session.agent.name, routers=routers, agent_tools=tools, **start
+        )
+
+    def _deliver(self, event: "AgentEvent | RoundFailure") -> AgentEvent:
+        if isinstance(event, RoundFailure):
+            raise TurnError(event.message, code=event.code)
+        if event.is_terminal:
+            self._last = event
+        return event
+
+    def _finish(self, event: AgentEvent) -> None:
+        self._last = event
+
+    async def _advance(self) -> None:
+        """Read the next events of the round; several callers may wait for the same read."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        reading = self._reading
+        await asyncio.wait([reading, self._next_change()], return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            self._reading = None if self._reading is reading else self._reading
+            reading.result()
+
+    async def _read(self) -> None:
+        """Read a batch of events, and end the round with its last one or with an error."""
+        current = self._round or await self._open_unfinished_turn()
+        if current is None:
+            return
+        reader, collector = current
+        try:
+            for event in await reader.next_batch():
+                self._events += self._projection.feed(await _restore_blobs(self._runtime.store.blobs, event))
+        except BaseException as error:
+            self._has_unfinished_turn = isinstance(error, VakaError)
+            await self._leave(current)
+            raise
+        if collector.ended:
+            await self._leave(current)
+
+    async def _open_unfinished_turn(self) -> tuple[TurnReader, TurnCollector] | None:
+        self._has_unfinished_turn = False
+        reader, collector = await self._session.open_unfinished_turn()
+        if reader is None:
+            return None
+        await reader.__aenter__()
+        self._round = (reader, collector)
+        return self._round
+
+    async def _leave(self, current: tuple[TurnReader, TurnCollector]) -> None:
+        if self._round is current:
+            self._round = None
+        await current[0].__aexit__()
+
+    async def _end_round(self, note: str, *, keep: bool) -> None:
+        """Interrupt the running round and read it to its end; its ``interrupted`` is delivered only with ``keep``."""
+        await self._session.interrupt(note)
+        with suppress(VakaError):
+            while self._round is not None:
+                await self._advance()
+        if not keep and self._events:
+            last = self._events[-1]
+            if isinstance(last, AgentEvent) and last.type == AgentEventType.INTERRUPTED:
+                self._events.pop()
+
+    def _next_change(self) -> "asyncio.Future[None]":
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        return self._changed
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+
+async def _restore_blobs(blobs: BlobStore, event: Event) -> Event:
+    """Return an event with the content of its blobs, if it has content that a projection shows."""
+    body = event.data
+    if isinstance(body, MessageCompleted):
+        content = await restore_content(blobs, body.content)
+        if content is not body.content:
+            return msgspec.structs.replace(event, data=msgspec.structs.replace(body, content=content))
+    elif isinstance(body, ToolCompleted | ToolFailed):
+        result = await restore_result(blobs, body.result)
+        if result is not body.result:
+            return msgspec.structs.replace(event, data=msgspec.structs.replace(body, result=result))
+    return event

@@ -1,0 +1,347 @@
+"""The state of a GenX agent: a session, or the conversation of a child agent in one. Everything is read from the log."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from vaka.agents.context_layers import SUMMARY_KEY, find_related
+from vaka.agents.quit_tools import FINISHED_KEY, finished_key, is_finished
+from vaka.core.messages.blobs import offload_parts, restore_messages
+from vaka.core.messages.prompt import build_messages
+from vaka.core.ports.env import format_timestamp
+from vaka.core.session.branches import live_events_of
+from vaka.core.session.context_window import ContextWindow
+from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.session.state import SessionState, agent_key
+from vaka.core.session.values import conversation_key
+from vaka.core.types import progress
+from vaka.core.types.control import InputAdded, StateChanged
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import JSON, AgentPath, Cursor, EventScope, SessionId
+from vaka.core.types.message import Message
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.session import Session
+from vaka.runtime.session_edits import TimedEntry
+from vaka.views.genx import state_id_of
+from vaka.views.genx_state import (
+    GenxMessage,
+    ImportedTurns,
+    LogEntry,
+    MemoryOptions,
+    MemoryQuery,
+    MemorySegment,
+    StateDocument,
+    StateType,
+    merge_messages,
+    message_times,
+    messages_of,
+)
+
+PENDING_KEY = "$genx.pending"
+"""The key of the session value with stored calls that have no result yet."""
+
+
+class PromptText(msgspec.Struct, frozen=True):
+    """A part of a system prompt under its name."""
+
+    name: str
+    text: str
+
+
+class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is to know: parts of the system prompt, and messages."""
+
+    prompts: tuple[PromptText, ...] = ()
+    messages: tuple[GenxMessage, ...] = ()
+
+
+class ConversationView(msgspec.Struct, frozen=True):
+    """What the log has of one agent."""
+
+    opened: OpenedSession
+    window: ContextWindow
+    path: AgentPath
+    """The path of the last run of the agent: the root, or the child that continued its conversation last."""
+    agent: str
+
+
+class AgentState:
+    """The state of one agent. The methods that write raise ``Busy`` while a turn of the session runs."""
+
+    state_type: StateType = "react"
+
+    def __init__(
+        self, runtime: Runtime, session: Session[Any], path: AgentPath, agent_def: str, parent_state_id: str
+    ) -> None:
+        self._runtime, self._session, self._path = runtime, session, path
+        self.agent_def, self.parent_state_id = agent_def, parent_state_id
+
+    @property
+    def id(self) -> str:
+        return state_id_of(self._session.id, self._path)
+
+    async def load_recent(self, limit: int | None = None) -> list[GenxMessage]:
+        """Return the messages of the conversation, or the last ones; those that are parts of one are merged."""
+        merged = await self._read_messages()
+        return merged if limit is None else merged[max(len(merged) - limit, 0) :]
+
+    async def store_message(self, message: GenxMessage) -> None:
+        """Add a message to the conversation without a round; a call is added to it with its result.
+
+        Raises ``InvalidInput`` for a message whose fields do not fit its role, and for a result without a call.
+        """
+        message.check()
+        self._require_root("store messages")
+
+        def compose(now: OpenedSession) -> list[LogEntry]:
+            pending = msgspec.convert(now.state.values.get(PENDING_KEY) or [], list[GenxMessage])
+            turns = ImportedTurns(self.agent_def, self._runtime.env.ids.new_id, now.state.calls)
+            kept = _add_stored(turns, pending, message)
+            value = msgspec.to_builtins(kept) if kept else None
+            change = [(0, EventScope(), StateChanged(key=PENDING_KEY, value=value))] if kept or pending else []
+            return [*turns.entries, *change]
+
+        await write_imported(self._runtime, self._session, compose)
+
+    async def revert(self) -> None:
+        """Take back the last user messages in a row and everything after them. Without one nothing happens."""
+        self._require_root("revert")
+        await revert_round(self._runtime, self._session.id)
+
+    async def summary(self) -> str:
+        """Return the summary of the conversation, which ``$mem`` layers with ``summary`` show to the model."""
+        view = await self._view()
+        return str(view.opened.state.values.get(conversation_key(view.window, view.path, SUMMARY_KEY)) or "")
+
+    async def set_summary(self, text: str) -> None:
+        view = await self._view()
+        await self._set_value(conversation_key(view.window, view.path, SUMMARY_KEY), text or None)
+
+    async def properties(self) -> dict[str, JSON]:
+        """Return the values that were set with ``set_property``, or by a script."""
+        view = await self._view()
+        values, prefix = view.opened.state.values, self._property_prefix(view)
+        found = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+        return {key: value for key, value in found.items() if not key.startswith("$") and value is not None}
+
+    async def get_property(self, key: str) -> JSON:
+        """Return a value, ``None`` if there is none."""
+        return (await self.properties()).get(key)
+
+    async def set_property(self, key: str, value: JSON) -> None:
+        """Store a value; ``None`` deletes it. Raises ``InvalidInput`` for a key that is empty or begins with ``$``."""
+        if not key or key.startswith("$"):
+            raise InvalidInput(f"the key {key!r} of a property must not be empty or begin with $")
+        await self._set_value(self._property_prefix(await self._view()) + key, value)
+
+    async def delete_property(self, key: str) -> None:
+        await self.set_property(key, None)
+
+    async def query(self, query: MemoryQuery) -> list[MemorySegment]:
+        """Return the messages of the conversation that fit a time and share words with a text, oldest first.
+
+        Raises ``InvalidInput`` for a time that is not one of the calendar.
+        """
+        query.check()
+        view = await self._view()
+        messages = self._messages_of(view)
+        times = message_times(view.window.events, messages)
+        fitting = [at for at, time in enumerate(times) if _is_in_time(query, time)]
+        texts = await restore_messages(self._runtime.store.blobs, tuple(messages[at] for at in fitting))
+        segments: list[MemorySegment] = []
+        for at, message in zip(fitting, texts, strict=True):
+            text = "\n".join(part.content for part in messages_of([message]) if part.content)
+            if text and (not query.text or find_related([message], query.text)):
+                segments.append(MemorySegment(id=f"{self.id}#{at}", summary=text, unix_epoch=times[at]))
+        return segments
+
+    async def build_memory_context(self, options: MemoryOptions | None = None) -> ModelContext:
+        """Return what a ``$mem`` layer shows a model: the summary, related messages, and the last messages."""
+        options = options or MemoryOptions()
+        messages = await self.load_recent()
+        first = max(len(messages) - options.recent, 0)
+        prompts: list[PromptText] = []
+        if options.summary and (summary := await self.summary()):
+            prompts.append(PromptText("summary", summary))
+        question = next((message.content for message in reversed(messages) if message.role == "user"), "")
+        if options.query and question:
+            view = await self._view()
+            older = await restore_messages(self._runtime.store.blobs, self._messages_of(view)[:first])
+            prompts += [PromptText("query", "\n".join(found)) for found in [find_related(older, question)] if found]
+        return ModelContext(prompts=tuple(prompts), messages=tuple(messages[first:]))
+
+    async def finished(self) -> bool:
+        """Return whether the agent has called a quit tool and accepts no more input."""
+        view = await self._view()
+        return is_finished(view.opened, view.path)
+
+    async def set_finished(self, finished: bool) -> None:
+        """Finish the agent, or let it accept input again."""
+        view = await self._view()
+        value = {"turn": "", "path": agent_key(view.path), "tool": ""} if finished else None
+        await self._set_value(finished_key(view.opened, view.path), value)
+
+    async def phase(self) -> str:
+        """Return what the agent does now: ``thinking``, ``tool``, ``agent``, ``finished`` or ``""``."""
+        view = await self._view()
+        state = view.opened.state
+        if is_finished(view.opened, view.path):
+            return "finished"
+        if state.turn is None or (view.path and agent_key(view.path) not in state.lanes):
+            return ""
+        if not (calls := state.open_calls_of(view.path)):
+            return "thinking"
+        has_child = any(len(key.split("/")) == len(view.path) + 1 for key in state.lanes if key)
+        return "agent" if has_child and all(call.effect == "resume" for call in calls) else "tool"
+
+    async def to_document(self) -> StateDocument:
+        """Return the state as a document, which ``GenxRuntime.import_state`` reads."""
+        return StateDocument(
+            state_type=self.state_type, id=self.id, agent_def=self.agent_def, parent_state_id=self.parent_state_id,
+            messages=tuple(await self.load_recent()), summary=await self.summary(), properties=await self.properties(),
+            phase=await self.phase(), finished=await self.finished(),
+        )  # fmt: skip
+
+    async def _view(self) -> ConversationView:
+        view = await read_conversation(self._runtime, self._session.id, self._path)
+        if view is None:
+            raise InvalidInput(f'state "{self.id}" not found')
+        return view
+
+    async def _read_messages(self) -> list[GenxMessage]:
+        view = await self._view()
+        messages = self._messages_of(view)
+        times = message_times(view.window.events, messages)
+        stored = messages_of(await restore_messages(self._runtime.store.blobs, messages), times)
+        pending = view.opened.state.values.get(PENDING_KEY) if not self._path else None
+        return merge_messages([*stored, *msgspec.convert(pending or [], list[GenxMessage])])
+
+    def _messages_of(self, view: ConversationView) -> tuple[Message, ...]:
+        return build_messages(view.window.events_at(view.path), view.path)
+
+    def _property_prefix(self, view: ConversationView) -> str:
+        return conversation_key(view.window, view.path, "")
+
+    def _require_root(self, what: str) -> None:
+        if self._path:
+            raise InvalidInput(f"{self.id} is the state of a child agent; {what} in the state of {self._session.id}")
+
+    async def _set_value(self, key: str, value: JSON) -> None:
+        change = StateChanged(key=key, value=value)
+        await self._session.append_entries(lambda _: [("", EventScope(), change)])
+
+
+class ReActState(AgentState):
+    """The state of an agent that calls tools in a loop."""
+
+
+class LuaState(AgentState):
+    """The state of an agent that is a script."""
+
+    state_type: StateType = "lua"
+
+
+def _add_stored(turns: ImportedTurns, pending: list[GenxMessage], message: GenxMessage) -> list[GenxMessage]:
+    """Add a stored message to the turns, with the pending calls before it; return the calls that wait for results."""
+    waiting = merge_messages([*pending, message]) if message.tool_call_id or message.tool_result_id else pending
+    open_calls = {one.tool_call_id for one in waiting if one.tool_call_id}
+    results = {one.tool_result_id for one in waiting if one.tool_result_id}
+    is_part = waiting is not pending
+    if is_part and results <= open_calls and open_calls - results:
+        return waiting
+    for one in [*waiting, *([] if is_part else [message])]:
+        turns.add(one)
+    turns.end_turn()
+    return []
+
+
+def _is_in_time(query: MemoryQuery, time: int) -> bool:
+    when = datetime.fromtimestamp(time, UTC)
+    wanted = ((query.year, when.year), (query.month, when.month), (query.day, when.day), (query.hour, when.hour + 1))
+    return all(not expected or expected == actual for expected, actual in wanted)
+
+
+async def write_imported(runtime: Runtime, session: Session[Any], compose: Any) -> None:
+    """Append entries with Unix times; large texts become blobs first."""
+    blobs, secrets = runtime.store.blobs, runtime.secrets
+    opened = await reopen(runtime.store, session.id)
+    timed: list[TimedEntry] = []
+    for time, scope, body in compose(opened):
+        timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
+    await session.append_entries(lambda _: timed)
+
+
+async def _offload(blobs: Any, secrets: Any, body: Body) -> Body:
+    if isinstance(body, InputAdded | progress.MessageCompleted):
+        return msgspec.structs.replace(body, content=await offload_parts(blobs, secrets, body.content))
+    if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+        content = await offload_parts(blobs, secrets, body.result.content)
+        return msgspec.structs.replace(body, result=msgspec.structs.replace(body.result, content=content))
+    return body
+
+
+async def read_conversation(runtime: Runtime, session: SessionId, path: AgentPath) -> ConversationView | None:
+    """Return what the log has of an agent; ``path`` is that of the child that began the conversation."""
+    if await runtime.store.sessions.find(session) is None:
+        return None
+    opened = await reopen(runtime.store, session)
+    if not path:
+        return ConversationView(opened, opened.window, (), opened.state.agent)
+    window = opened.window
+    found = _last_run_of(window, path)
+    if found is None:  # the window drops a child that has ended and whose conversation cannot be continued
+        async with aclosing(runtime.store.events.read(session)) as events:
+            live = live_events_of([event async for event in events])
+        window = ContextWindow((), SessionState(), visible=live)
+        found = _last_run_of(window, path)
+    return None if found is None else ConversationView(opened, window, *found)
+
+
+def _last_run_of(window: ContextWindow, path: AgentPath) -> tuple[AgentPath, str] | None:
+    """Return the last child that continued the conversation that ``path`` began, and the name of its agent."""
+    for event in reversed(window.events):
+        body = event.data
+        if isinstance(body, progress.SubagentStarted):
+            child = (*event.path, body.child)
+            if len(child) == len(path) and window.conversation_start(child) == path:
+                return child, body.agent
+    return None
+
+
+async def revert_round(runtime: Runtime, session: SessionId) -> None:
+    """Rewind a session to before the last inputs in a row that no answer divides; a running turn is interrupted."""
+    if await runtime.store.sessions.find(session) is None:
+        return
+    opened = await reopen(runtime.store, session)
+    seq = _last_round(opened)
+    if seq:
+        await runtime.rewind(session, Cursor(0, seq - 1), interrupt=True)
+
+
+_ANSWERS = (progress.MessageCompleted, progress.ToolCompleted, progress.ToolFailed)
+
+
+def _last_round(opened: OpenedSession) -> int:
+    """Return the seq of the first event of the last round, 0 if there is none."""
+    first: Event | None = None
+    for event in reversed(list(opened.window.events_at(()))):
+        body = event.data
+        if isinstance(body, _ANSWERS) and first is not None:
+            break
+        if isinstance(body, progress.TurnStarted) and body.inputs:
+            first = event
+    if first is None:
+        return 0
+    inputs = [seq for seq, taker in opened.state.taken.items() if taker == first.seq]
+    return _first_of_run(opened.window.events, first.seq, inputs)
+
+
+def _first_of_run(events: Sequence[Event], turn: int, inputs: Iterable[int]) -> int:
+    """Return the seq of the first input of a turn, if no other event of a turn is between it and the turn."""
+    first = min(inputs, default=turn)
+    between = [event for event in events if first < event.seq < turn and not isinstance(event.data, InputAdded)]
+    return turn if between else first
