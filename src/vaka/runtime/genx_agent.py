@@ -3,14 +3,15 @@
 import asyncio
 import base64
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from vaka.agents.match.router import MatchAgent
 from vaka.agents.quit_tools import is_finished
-from vaka.agents.react import Agent, AgentTool
+from vaka.agents.react import Agent, AgentTool, ToolLike, tool_name_of
 from vaka.core.messages.blobs import restore_content, restore_result
 from vaka.core.messages.history import format_history
 from vaka.core.ports.store import BlobStore
@@ -19,7 +20,7 @@ from vaka.core.types.errors import Closed, InvalidInput, TurnError, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Text
 from vaka.core.types.progress import MessageCompleted, ToolCompleted, ToolFailed
-from vaka.runtime.genx_state import AgentState, revert_round
+from vaka.runtime.genx_state import AgentState, find_agents, revert_round
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector, TurnReader
 from vaka.views.genx import AgentEvent, AgentEventProjection, AgentEventType, Blob, RoundFailure
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from vaka.runtime.genx import GenxRuntime
 
 CLOSED_MESSAGE = "agent: closed"
-Contents: TypeAlias = "str | Blob | Part | Sequence[str | Blob | Part]"
+Contents: TypeAlias = str | Blob | Part | Sequence[str | Blob | Part]
 """The parts of an input: text, bytes of a media type, or parts of ``vaka.content``."""
 
 
@@ -38,37 +39,25 @@ def to_content(contents: Contents) -> Content:
     return tuple([_to_part(item) for item in items])
 
 
-def _to_part(item: "str | Blob | Part") -> Part:
+def _to_part(item: object) -> Part:
     if isinstance(item, str):
         return Text(text=item)
+    if isinstance(item, Part):
+        return item
     if not isinstance(item, Blob):
-        if isinstance(item, Part):
-            return item
         raise InvalidInput(f"an input is made of texts, blobs and parts of vaka.content, not {type(item).__name__}")
     kinds: dict[str, type[Image | Audio]] = {"image": Image, "audio": Audio}
     kind = kinds.get(item.mime_type.partition("/")[0], Document)
     return kind(media_type=item.mime_type, data=base64.b64encode(item.data).decode())
 
 
-def find_agent_names(agent: Agent[Any]) -> tuple[set[str], set[str]]:
-    """Return the names of the routers among an agent and the agents below it, and the names of tools that are agents."""
-    routers: set[str] = set()
-    tools = {"Task", "create_agent"}
-    seen: set[int] = set()
-    waiting = [agent]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if hasattr(one, "routes"):
-            routers.add(one.name)
-        for tool in one.tools:
-            below = tool.agent if isinstance(tool, AgentTool) else tool
-            if isinstance(below, Agent):
-                tools.add(tool.name if isinstance(tool, AgentTool) else below.name)
-                waiting.append(below)
-    return routers, tools
+def _tools_that_are_agents(agents: Iterable[Agent[Any]]) -> set[str]:
+    """Return the names of tools that are agents: those of the agents, and those that find an agent by its name."""
+    names = {"Task", "create_agent"}
+    for agent in agents:
+        agent_tools: list[ToolLike] = [tool for tool in agent.tools if isinstance(tool, Agent | AgentTool)]
+        names.update(map(tool_name_of, agent_tools))
+    return names
 
 
 class GenxAgent:
@@ -83,7 +72,9 @@ class GenxAgent:
         """Use ``GenxRuntime.new_agent`` or ``restore_agent``, which read what the log has."""
         self._genx, self._runtime, self._session = runtime, runtime.runtime, session
         self._definition, self._state = definition, state
-        self._names = find_agent_names(session.agent)
+        agents = find_agents(session.agent).values()
+        self._routers = {agent.name for agent in agents if isinstance(agent, MatchAgent)}
+        self._agent_tools = _tools_that_are_agents(agents)
         self._projection = self._make_projection()
         self._events: deque[AgentEvent | RoundFailure] = deque()
         self._round: tuple[TurnReader, TurnCollector] | None = None
@@ -142,10 +133,12 @@ class GenxAgent:
                 await self._end_round("a new input", keep=False)
                 self._require_open()
             self._has_unfinished_turn = False
-            self._round = await self._session.open_turn(content, "interrupt")
-            await self._round[0].__aenter__()
+            reader, collector = self._round = await self._session.open_turn(content, "interrupt")
+            await reader.__aenter__()
             self._last = None
             self._wake()
+            while not collector.turn and not collector.ended:  # an interrupt of a turn that has not begun does nothing
+                await self._advance()
 
     async def interrupt(self) -> None:
         """Stop the running round; ``next`` then returns ``interrupted``. Without a round nothing happens."""
@@ -235,9 +228,8 @@ class GenxAgent:
 
     def _make_projection(self, conversation_start: Any = None) -> AgentEventProjection:
         start = {} if conversation_start is None else {"conversation_start": conversation_start}
-        routers, tools = self._names
         return AgentEventProjection(
-            self._session.id, self._session.agent.name, routers=routers, agent_tools=tools, **start
+            self._session.id, self._session.agent.name, routers=self._routers, agent_tools=self._agent_tools, **start
         )
 
     def _deliver(self, event: "AgentEvent | RoundFailure") -> AgentEvent:

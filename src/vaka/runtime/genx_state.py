@@ -1,4 +1,4 @@
-"""The state of a GenX agent: a session, or the conversation of a child agent in one. Everything is read from the log."""
+"""The state of a GenX agent: a session, or the conversation of a child agent in one, read from the log."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from vaka.agents.context_layers import SUMMARY_KEY, find_related
-from vaka.agents.quit_tools import FINISHED_KEY, finished_key, is_finished
-from vaka.core.messages.blobs import offload_parts, restore_messages
-from vaka.core.messages.prompt import build_messages
-from vaka.core.ports.env import format_timestamp
+from vaka.agents.match.router import MatchAgent
+from vaka.agents.match.router_state import RouterState, read_router_state
+from vaka.agents.quit_tools import FINISHED_KEY, is_finished
+from vaka.agents.react import Agent, AgentTool
+from vaka.core.messages.blobs import restore_messages
+from vaka.core.ports.agent import AgentKind
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.snapshot import OpenedSession, reopen
@@ -20,17 +22,17 @@ from vaka.core.session.values import conversation_key
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.event import Body, Event
+from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, Cursor, EventScope, SessionId
 from vaka.core.types.message import Message
+from vaka.runtime.genx_import import write_imported
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import TimedEntry
 from vaka.views.genx import state_id_of
+from vaka.views.genx_import import ImportedTurns, LogEntry
 from vaka.views.genx_state import (
     GenxMessage,
-    ImportedTurns,
-    LogEntry,
+    MatchedIntent,
     MemoryOptions,
     MemoryQuery,
     MemorySegment,
@@ -103,7 +105,7 @@ class AgentState:
             kept = _add_stored(turns, pending, message)
             value = msgspec.to_builtins(kept) if kept else None
             change = [(0, EventScope(), StateChanged(key=PENDING_KEY, value=value))] if kept or pending else []
-            return [*turns.entries, *change]
+            return [*change, *turns.entries]  # in this order a rewind to a message has no call twice
 
         await write_imported(self._runtime, self._session, compose)
 
@@ -174,7 +176,7 @@ class AgentState:
             prompts += [PromptText("query", "\n".join(found)) for found in [find_related(older, question)] if found]
         return ModelContext(prompts=tuple(prompts), messages=tuple(messages[first:]))
 
-    async def finished(self) -> bool:
+    async def is_finished(self) -> bool:
         """Return whether the agent has called a quit tool and accepts no more input."""
         view = await self._view()
         return is_finished(view.opened, view.path)
@@ -183,7 +185,7 @@ class AgentState:
         """Finish the agent, or let it accept input again."""
         view = await self._view()
         value = {"turn": "", "path": agent_key(view.path), "tool": ""} if finished else None
-        await self._set_value(finished_key(view.opened, view.path), value)
+        await self._set_value(conversation_key(view.window, view.path, FINISHED_KEY), value)
 
     async def phase(self) -> str:
         """Return what the agent does now: ``thinking``, ``tool``, ``agent``, ``finished`` or ``""``."""
@@ -203,7 +205,7 @@ class AgentState:
         return StateDocument(
             state_type=self.state_type, id=self.id, agent_def=self.agent_def, parent_state_id=self.parent_state_id,
             messages=tuple(await self.load_recent()), summary=await self.summary(), properties=await self.properties(),
-            phase=await self.phase(), finished=await self.finished(),
+            phase=await self.phase(), finished=await self.is_finished(),
         )  # fmt: skip
 
     async def _view(self) -> ConversationView:
@@ -221,7 +223,12 @@ class AgentState:
         return merge_messages([*stored, *msgspec.convert(pending or [], list[GenxMessage])])
 
     def _messages_of(self, view: ConversationView) -> tuple[Message, ...]:
-        return build_messages(view.window.events_at(view.path), view.path)
+        return self._agent_of_state().build_messages(view.window.events_at(view.path), view.path)
+
+    def _agent_of_state(self) -> Agent[Any]:
+        """Return the agent below that of the session that has the name of this one's definition."""
+        found = find_agents(self._session.agent).get(self.agent_def)
+        return found if found is not None else Agent(self.agent_def)
 
     def _property_prefix(self, view: ConversationView) -> str:
         return conversation_key(view.window, view.path, "")
@@ -245,6 +252,82 @@ class LuaState(AgentState):
     state_type: StateType = "lua"
 
 
+class MatchState(AgentState):
+    """The state of a router: the matched intents, and the state of the agent that is active."""
+
+    state_type: StateType = "match"
+
+    async def matches(self) -> list[MatchedIntent]:
+        """Return the intents of the last input that are not done, the active one first."""
+        state = await self._router_state()
+        return [
+            MatchedIntent(rule_name=intent.rule_name, agent_name=intent.agent_name, args=intent.args)
+            for intent in (state.matches if state is not None else ())
+        ]
+
+    async def current_index(self) -> int:
+        state = await self._router_state()
+        return state.current_index if state is not None else 0
+
+    async def is_matched(self) -> bool:
+        """Return whether an agent is active."""
+        return await self._router_state() is not None
+
+    async def input(self) -> str:
+        """Return the last input, ``""`` when no agent is active."""
+        messages = await self.load_recent() if await self.is_matched() else []
+        return next((message.content for message in reversed(messages) if message.role == "user"), "")
+
+    async def calling_state(self) -> AgentState | None:
+        """Return the state of the active agent, ``None`` without one."""
+        view = await self._view()
+        state = read_router_state(view.opened, view.path)
+        if state is None or not state.child:
+            return None
+        path = view.window.conversation_start(tuple(state.child.split("/")))
+        kind = state_class_of(find_agents(self._session.agent).get(state.current.agent_name))
+        return kind(self._runtime, self._session, path, state.current.agent_name, self.id)
+
+    async def phase(self) -> str:
+        """Return what the router does now: ``matching``, ``executing`` or ``""``."""
+        view = await self._view()
+        state = view.opened.state
+        if state.turn is None or (view.path and agent_key(view.path) not in state.lanes):
+            return "executing" if read_router_state(view.opened, view.path) is not None else ""
+        return "executing" if state.open_calls_of(view.path) else "matching"
+
+    async def to_document(self) -> StateDocument:
+        calling = await self.calling_state()
+        return msgspec.structs.replace(
+            await super().to_document(), input=await self.input(), matches=tuple(await self.matches()),
+            current_index=await self.current_index(), matched=await self.is_matched(),
+            calling_state=await calling.to_document() if calling is not None else None,
+        )  # fmt: skip
+
+    async def _router_state(self) -> RouterState | None:
+        view = await self._view()
+        return read_router_state(view.opened, view.path)
+
+
+def state_class_of(agent: object) -> type[AgentState]:
+    """Return the type of the state of an agent."""
+    if isinstance(agent, MatchAgent):
+        return MatchState
+    return LuaState if isinstance(agent, AgentKind) else ReActState
+
+
+def find_agents(agent: Agent[Any]) -> dict[str, Agent[Any]]:
+    """Return an agent and the agents below it by name; of two with one name the one that is found first."""
+    found: dict[str, Agent[Any]] = {}
+    waiting = [agent]
+    while waiting:
+        one = waiting.pop(0)
+        if found.setdefault(one.name, one) is one:
+            below = [tool.agent if isinstance(tool, AgentTool) else tool for tool in one.tools]
+            waiting += [tool for tool in below if isinstance(tool, Agent) and tool.name not in found]
+    return found
+
+
 def _add_stored(turns: ImportedTurns, pending: list[GenxMessage], message: GenxMessage) -> list[GenxMessage]:
     """Add a stored message to the turns, with the pending calls before it; return the calls that wait for results."""
     waiting = merge_messages([*pending, message]) if message.tool_call_id or message.tool_result_id else pending
@@ -265,25 +348,6 @@ def _is_in_time(query: MemoryQuery, time: int) -> bool:
     return all(not expected or expected == actual for expected, actual in wanted)
 
 
-async def write_imported(runtime: Runtime, session: Session[Any], compose: Any) -> None:
-    """Append entries with Unix times; large texts become blobs first."""
-    blobs, secrets = runtime.store.blobs, runtime.secrets
-    opened = await reopen(runtime.store, session.id)
-    timed: list[TimedEntry] = []
-    for time, scope, body in compose(opened):
-        timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
-    await session.append_entries(lambda _: timed)
-
-
-async def _offload(blobs: Any, secrets: Any, body: Body) -> Body:
-    if isinstance(body, InputAdded | progress.MessageCompleted):
-        return msgspec.structs.replace(body, content=await offload_parts(blobs, secrets, body.content))
-    if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-        content = await offload_parts(blobs, secrets, body.result.content)
-        return msgspec.structs.replace(body, result=msgspec.structs.replace(body.result, content=content))
-    return body
-
-
 async def read_conversation(runtime: Runtime, session: SessionId, path: AgentPath) -> ConversationView | None:
     """Return what the log has of an agent; ``path`` is that of the child that began the conversation."""
     if await runtime.store.sessions.find(session) is None:
@@ -293,7 +357,9 @@ async def read_conversation(runtime: Runtime, session: SessionId, path: AgentPat
         return ConversationView(opened, opened.window, (), opened.state.agent)
     window = opened.window
     found = _last_run_of(window, path)
-    if found is None:  # the window drops a child that has ended and whose conversation cannot be continued
+    is_running = found is not None and agent_key(found[0]) in opened.state.lanes
+    if not is_running and not any(found is not None and event.path == found[0] for event in window.events):
+        # the window has dropped a child that has ended and whose conversation cannot be continued
         async with aclosing(runtime.store.events.read(session)) as events:
             live = live_events_of([event async for event in events])
         window = ContextWindow((), SessionState(), visible=live)

@@ -1,4 +1,4 @@
-"""State documents of GenX: an agent's conversation and progress as JSON or YAML, and as entries of a log.
+"""State documents of GenX: an agent's conversation and progress as JSON or YAML.
 
 Two shapes exist. That of the repository has ``state_type``, ``tool_results`` and matches as
 ``{rule_name, agent_name}``; that of the playground has ``parent_state_id``, ``last_user_message_idx`` and matches as
@@ -9,25 +9,21 @@ Two shapes exist. That of the repository has ``state_type``, ``tool_results`` an
 import base64
 import binascii
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
-from vaka.core.session.state import call_id
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import JSON, CallId, EventScope, MessageId, TurnId
+from vaka.core.types.event import Event
+from vaka.core.types.ids import CallId
 from vaka.core.types.message import (
     AssistantMessage,
     Content,
     Message,
-    Text,
-    ToolCall,
     ToolMessage,
-    ToolResult,
     UserMessage,
     text_of,
 )
@@ -257,9 +253,6 @@ def _read_calling_state(kind: type[StateDocument], where: str, raw: Any) -> Stat
     return kind.from_json(text)
 
 
-# ------------------------------------------------------------------------------------------------ messages of a log
-
-
 def messages_of(messages: Sequence[Message], times: Sequence[int] = ()) -> list[GenxMessage]:
     """Return messages of a conversation as GenX stores them; parts that are not text are left out.
 
@@ -306,7 +299,7 @@ def message_times(events: Iterable[Event], messages: Sequence[Message]) -> list[
             case progress.MessageCompleted(message_id=id):
                 times[id] = time
             case progress.ToolCompleted(result=result) | progress.ToolFailed(result=result):
-                times[result.call] = time
+                times[result.call] = times[f"msg_{result.call}"] = time  # a router's answer has this id
             case InputAdded(content=content) | progress.SubagentStarted(content=content) if content:
                 times[id_of_content(content)] = time
             case _:
@@ -322,110 +315,3 @@ def _time_key(message: Message) -> object:
     if isinstance(message, UserMessage):
         return id_of_content(message.content)
     return message.results[0].call if isinstance(message, ToolMessage) else message.id
-
-
-# ------------------------------------------------------------------------------------------------ entries of a log
-
-LogEntry: TypeAlias = tuple[int, EventScope, Body]
-"""The Unix time of an entry in seconds (0: now), its scope and its body."""
-
-
-class ImportedTurns:
-    """Makes the entries of a log from messages: one turn for each run of user messages and what answers it."""
-
-    def __init__(self, agent: str, new_id: Callable[[str], str], calls: int = 0, failed: Collection[str] = ()) -> None:
-        """``calls`` is the number of calls that the log has already, ``failed`` the ids of results that are errors."""
-        self.entries: list[LogEntry] = []
-        self._agent, self._new_id, self._calls, self._failed = agent, new_id, calls, frozenset(failed)
-        self._turn: TurnId | None = None
-        self._step, self._time, self._text = 0, 0, ""
-        self._message: MessageId | None = None
-        self._open: dict[str, CallId] = {}
-
-    def add(self, message: GenxMessage) -> None:
-        """Add the next message. Raises ``InvalidInput`` for a result whose call is not open."""
-        self._time = message.unix_epoch or self._time
-        if message.role == "user":
-            self.end_turn()
-            self._begin_turn(message.content)
-        elif message.role == "tool":
-            self._add_result(message)
-        elif message.tool_call_id:
-            self._add_call(message)
-        else:
-            self._begin_step(message.content)
-
-    def end_turn(self) -> None:
-        """End the turn; calls without a result get one that says so."""
-        if self._turn is None:
-            return
-        self._end_step()
-        self._write(progress.TurnCompleted(text=self._text))
-        self._turn, self._text = None, ""
-
-    def _begin_turn(self, text: str = "") -> None:
-        self._turn, self._step = TurnId(self._new_id("trn")), 0
-        keys: tuple[str, ...] = ()
-        if text:
-            keys = (self._new_id("inp"),)
-            added = InputAdded(key=keys[0], content=(Text(text=text),), source="import")
-            self.entries.append((self._time, EventScope(), added))
-        self._write(progress.TurnStarted(agent=self._agent, inputs=keys))
-
-    def _begin_step(self, text: str) -> None:
-        if self._turn is None:
-            self._begin_turn()
-        self._end_step()
-        self._step += 1
-        self._message, self._text = MessageId(self._new_id("msg")), text or self._text
-        self._write(progress.StepStarted(agent=self._agent, number=self._step, model=progress.GIVEN_CALLS))
-        content = (Text(text=text),) if text else ()
-        self._write(progress.MessageCompleted(message_id=self._message, content=content))
-
-    def _end_step(self) -> None:
-        if self._message is None:
-            return
-        for call in list(self._open.values()):
-            content = (Text(text="The state document has no result of this call."),)
-            result = ToolResult(call=call, content=content, failed=True, reason="sealed")
-            self._write(progress.ToolFailed(result=result))
-        self._open.clear()
-        self._write(progress.StepCompleted(number=self._step))
-        self._message = None
-
-    def _add_call(self, message: GenxMessage) -> None:
-        if self._message is None or (self._open and message.tool_call_id in self._open):
-            self._begin_step("")
-        self._calls += 1
-        id = self._open[message.tool_call_id] = call_id((), self._calls)
-        arguments, raw = _parse_arguments(message.tool_call_args)
-        call = ToolCall(
-            id=id, name=message.tool_call_name, arguments=arguments, raw=raw, provider_id=message.tool_call_id
-        )
-        assert self._message is not None  # noqa: S101  # ``_begin_step`` has set it
-        self._write(progress.ToolCalled(call=call, message_id=self._message))
-
-    def _add_result(self, message: GenxMessage) -> None:
-        call = self._open.pop(message.tool_result_id, None)
-        if call is None:
-            raise InvalidInput(
-                f"the tool result {message.tool_result_id!r} has no call before it, or is the second one"
-            )
-        failed = message.tool_result_id in self._failed
-        content: Content = (Text(text=message.content),)
-        result = ToolResult(call=call, content=content, failed=failed, reason="error" if failed else "")
-        self._write(progress.ToolFailed(result=result) if failed else progress.ToolCompleted(result=result))
-        if not self._open:
-            self._end_step()
-
-    def _write(self, body: Body) -> None:
-        assert self._turn is not None  # noqa: S101  # the callers have begun a turn
-        self.entries.append((self._time, EventScope(self._turn, self._step), body))
-
-
-def _parse_arguments(text: str) -> tuple[dict[str, JSON], str]:
-    """Return the arguments of a call, and their text if it is not a JSON object."""
-    try:
-        return msgspec.json.decode(text or "{}", type=dict[str, Any]), ""
-    except msgspec.MsgspecError:
-        return {}, text

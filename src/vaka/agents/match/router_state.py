@@ -10,7 +10,7 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, MessageId
 from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, as_content
-from vaka.core.types.progress import SubagentStarted, ToolCompleted, ToolFailed, TurnStarted
+from vaka.core.types.progress import MessageCompleted, SubagentStarted, ToolCompleted, ToolFailed, TurnStarted
 
 ROUTER_KEY = "$router"
 """The key of the session value with the ``RouterState`` of the root agent; ``router_key`` returns that of a child."""
@@ -67,11 +67,14 @@ def build_history(events: Iterable[Event], path: AgentPath) -> tuple[Message, ..
                 inputs[body.key] = body.content
             case TurnStarted():
                 given = tuple(part for key in body.inputs for part in inputs.get(key, ()))
-                messages.append(UserMessage(content=given if body.content is None else body.content))
+                asked = given if body.content is None else body.content
+                messages += [UserMessage(content=asked)] if asked else []
             case SubagentStarted() if (*event.path, body.child) == path:
                 messages.append(UserMessage(content=body.content))
             case ToolCompleted() | ToolFailed() if content := _answer_of(body):
                 messages.append(AssistantMessage(id=MessageId(f"msg_{body.result.call}"), content=content))
+            case MessageCompleted() if body.content:  # an answer of a middleware, or an imported one
+                messages.append(AssistantMessage(id=body.message_id, content=body.content))
             case _:
                 continue
     return tuple(messages)

@@ -1,0 +1,43 @@
+"""The GenX face: ``input`` and ``next``, states, state documents, and streams for each agent.
+
+::
+
+    genx = GenxRuntime(runtime, agents=[agent])
+    agent = await genx.new_agent("assistant")
+    await agent.input([Text("Hello!")])
+    async for event in agent: ...
+"""
+
+from vaka.core.session.demux import AgentStream as AgentStream
+from vaka.core.session.demux import Demultiplexer as Demultiplexer
+from vaka.core.session.demux import RoundEnd as RoundEnd
+from vaka.core.session.demux import StreamKey as StreamKey
+from vaka.core.session.demux import StreamPiece as StreamPiece
+from vaka.core.session.demux import frame_of as frame_of
+from vaka.core.session.demux import frames as frames
+from vaka.runtime.genx import GenxRuntime as GenxRuntime
+from vaka.runtime.genx_agent import Contents as Contents
+from vaka.runtime.genx_agent import GenxAgent as GenxAgent
+from vaka.runtime.genx_state import AgentState as AgentState
+from vaka.runtime.genx_state import LuaState as LuaState
+from vaka.runtime.genx_state import MatchState as MatchState
+from vaka.runtime.genx_state import ModelContext as ModelContext
+from vaka.runtime.genx_state import PromptText as PromptText
+from vaka.runtime.genx_state import ReActState as ReActState
+from vaka.views.genx import AgentEvent as AgentEvent
+from vaka.views.genx import AgentEventProjection as AgentEventProjection
+from vaka.views.genx import AgentEventType as AgentEventType
+from vaka.views.genx import Blob as Blob
+from vaka.views.genx import FuncCall as FuncCall
+from vaka.views.genx import GenxToolCall as GenxToolCall
+from vaka.views.genx import GenxToolResult as GenxToolResult
+from vaka.views.genx import MessageChunk as MessageChunk
+from vaka.views.genx import StreamCtrl as StreamCtrl
+from vaka.views.genx import route_agent_event as route_agent_event
+from vaka.views.genx_state import GenxMessage as GenxMessage
+from vaka.views.genx_state import MatchedIntent as MatchedIntent
+from vaka.views.genx_state import MemoryOptions as MemoryOptions
+from vaka.views.genx_state import MemoryQuery as MemoryQuery
+from vaka.views.genx_state import MemorySegment as MemorySegment
+from vaka.views.genx_state import StateDocument as StateDocument
+from vaka.views.genx_state import StateToolResult as StateToolResult

@@ -1,0 +1,189 @@
+"""The GenX runtime: definitions, states and agents under the names that GenX programs use."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.core.session.snapshot import OpenedSession
+from vaka.core.types.control import SessionOpened
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.ids import EventScope, SessionId, parse_session_id
+from vaka.runtime.genx_agent import GenxAgent
+from vaka.runtime.genx_import import import_entries, write_imported
+from vaka.runtime.genx_state import (
+    AgentState,
+    LuaState,
+    MatchState,
+    ReActState,
+    read_conversation,
+    state_class_of,
+)
+from vaka.runtime.runtime import Runtime
+from vaka.views.genx import path_of_state_id, state_id_of
+from vaka.views.genx_state import StateDocument, StateType
+
+METADATA_KEY = "genx"
+"""The key in the metadata of a session with the type of its state and its parent."""
+ARCHIVE_PREFIX = "genx/archive/"
+"""The prefix of the keys of archived states in the key-value store."""
+_STATE_CLASSES: dict[str, type[AgentState]] = {"react": ReActState, "match": MatchState, "lua": LuaState}
+
+
+class GenxRuntime:
+    """Agents with the GenX face on a ``vaka.Runtime``. A state is a session, or the conversation of a child in one."""
+
+    def __init__(self, runtime: Runtime, *, agents: Iterable[Agent[Any]] = ()) -> None:
+        """``agents`` are found by their names."""
+        self.runtime = runtime
+        self._agents = {agent.name: agent for agent in agents}
+
+    async def new_agent(
+        self, agent: "Agent[Any] | str", parent_state_id: str = "", *, state_id: str = ""
+    ) -> GenxAgent:  # fmt: skip
+        """Create an agent with a new state. Raises ``NotFound`` for an unknown name."""
+        built, definition = self._find_agent(agent)
+        state = await self._create_state(built, parent_state_id, state_id)
+        return GenxAgent(self, await self.runtime.open(built, id=state.id), definition, state)
+
+    async def restore_agent(self, state_id: str) -> GenxAgent:
+        """Return the agent of a state, which goes on where the log ends. An archived state is imported first.
+
+        Raises ``NotFound`` for an unknown state or definition, and ``InvalidInput`` for a state of another type than
+        that of the definition, and for that of a child agent.
+        """
+        state = await self.get_state(state_id) or await self._import_archived(state_id)
+        if state is None:
+            raise NotFound(f'state "{state_id}" not found')
+        session, path = path_of_state_id(state.id)
+        if path:
+            raise InvalidInput(f'state "{state_id}" is that of a child agent; restore "{session}"')
+        built, definition = self._find_agent(state.agent_def)
+        kind = state_class_of(built)
+        if type(state) is not kind:
+            raise InvalidInput(
+                f'state "{state_id}" is of type {state.state_type}, but the agent {state.agent_def!r} is of type '
+                f"{kind.state_type}"
+            )
+        restored = kind(self.runtime, await self.runtime.open(built, id=session), (), built.name, state.parent_state_id)
+        agent = GenxAgent(self, await self.runtime.open(built, id=session), definition, restored)
+        await agent.restore()
+        return agent
+
+    async def create_react_state(self, agent_def: str, parent_state_id: str = "") -> AgentState:
+        """Create the state of an agent that calls tools in a loop."""
+        return await self._create_typed_state(agent_def, parent_state_id, "react")
+
+    async def create_match_state(self, agent_def: str, parent_state_id: str = "") -> AgentState:
+        """Create the state of a router."""
+        return await self._create_typed_state(agent_def, parent_state_id, "match")
+
+    async def get_state(self, state_id: str) -> AgentState | None:
+        """Return a state, ``None`` if there is none with this id."""
+        name, path = path_of_state_id(state_id)
+        session = parse_session_id(name)
+        view = await read_conversation(self.runtime, session, path)
+        if view is None:
+            return None
+        agent = self._agents.get(view.opened.state.agent)
+        handle = await self.runtime.open(agent or Agent(view.opened.state.agent), id=session)
+        if path:
+            above = view.window.conversation_start(view.path[:-1])
+            kind = self._class_of(view.agent, "")
+            return kind(self.runtime, handle, path, view.agent, state_id_of(session, above))
+        details = await self._read_details(session)
+        kind = self._class_of(view.agent, details.get("state_type", ""))
+        return kind(self.runtime, handle, (), view.agent, details.get("parent_state_id", ""))
+
+    async def destroy_state(self, state_id: str, archive: bool = False) -> None:
+        """Delete a state; with ``archive`` it is kept as a document that ``restore_agent`` imports.
+
+        Raises ``NotFound`` for an unknown state, ``InvalidInput`` for that of a child, and ``Busy`` while a turn runs.
+        """
+        state = await self.get_state(state_id)
+        values, key = self.runtime.store.values, ARCHIVE_PREFIX + state_id
+        if state is None:
+            if await values.get(key) is None:
+                raise NotFound(f'state "{state_id}" not found')
+            if not archive:
+                await values.put(key, None)
+            return
+        session, path = path_of_state_id(state_id)
+        if path:
+            raise InvalidInput(f'state "{state_id}" is that of a child agent; destroy "{session}"')
+        document = msgspec.to_builtins(await state.to_document()) if archive else None
+        await values.put(key, document)
+        await self.runtime.store.sessions.delete(SessionId(session))
+
+    async def export_state(self, state_id: str) -> StateDocument:
+        """Return a state as a document. Raises ``NotFound``."""
+        state = await self.get_state(state_id)
+        if state is None:
+            raise NotFound(f'state "{state_id}" not found')
+        return await state.to_document()
+
+    async def import_state(self, document: StateDocument, *, state_id: str = "") -> AgentState:
+        """Create a state from a document, under its own id or another one. Raises ``InvalidInput`` if it exists."""
+        id = parse_session_id(state_id or document.id)
+        if await self.runtime.store.sessions.find(id) is not None:
+            raise InvalidInput(f'state "{id}" exists; import the document with another state_id')
+        agent = self._agents.get(document.agent_def) or Agent(document.agent_def)
+        session = await self.runtime.open(agent, id=id)
+        opening = self._make_opening(document.agent_def, document.state_type, document.parent_state_id)
+        imported = import_entries(document, self.runtime.env.ids.new_id)
+        await write_imported(self.runtime, session, lambda _: [(0, EventScope(), opening), *imported])
+        state = await self.get_state(id)
+        assert state is not None  # noqa: S101  # it was written
+        return state
+
+    def _find_agent(self, agent: "Agent[Any] | str") -> tuple[Agent[Any], Any]:
+        """Return an agent, and its definition."""
+        if isinstance(agent, Agent):
+            self._agents.setdefault(agent.name, agent)
+            return agent, agent
+        if agent in self._agents:
+            return self._agents[agent], self._agents[agent]
+        raise NotFound(f"there is no agent {agent!r}")
+
+    def _class_of(self, agent_def: str, state_type: str) -> type[AgentState]:
+        if state_type in _STATE_CLASSES:
+            return _STATE_CLASSES[state_type]
+        return state_class_of(self._agents.get(agent_def))
+
+    async def _create_typed_state(self, agent_def: str, parent_state_id: str, state_type: StateType) -> AgentState:
+        built, _ = self._find_agent(agent_def)
+        if state_class_of(built).state_type != state_type:
+            raise InvalidInput(f"the agent {agent_def!r} is not of type {state_type}")
+        return await self._create_state(built, parent_state_id, "")
+
+    async def _create_state(self, agent: Agent[Any], parent_state_id: str, state_id: str) -> AgentState:
+        session = await self.runtime.open(agent, id=state_id)
+        kind = state_class_of(agent)
+        opening = self._make_opening(agent.name, kind.state_type, parent_state_id)
+
+        def compose(now: OpenedSession) -> list[tuple[str, EventScope, SessionOpened]]:
+            if now.last is not None:
+                raise InvalidInput(f'state "{session.id}" exists; use restore_agent')
+            return [("", EventScope(), opening)]
+
+        await session.append_entries(compose)
+        return kind(self.runtime, session, (), agent.name, parent_state_id)
+
+    def _make_opening(self, agent_def: str, state_type: str, parent_state_id: str) -> SessionOpened:
+        details = {"state_type": state_type, "parent_state_id": parent_state_id}
+        return SessionOpened(agent=agent_def, metadata={METADATA_KEY: details})
+
+    async def _read_details(self, session: SessionId) -> Mapping[str, str]:
+        async for event in self.runtime.store.events.read(session, upto=1):
+            if isinstance(event.data, SessionOpened):
+                return event.data.metadata.get(METADATA_KEY) or {}
+        return {}
+
+    async def _import_archived(self, state_id: str) -> AgentState | None:
+        document = await self.runtime.store.values.get(ARCHIVE_PREFIX + state_id)
+        if document is None:
+            return None
+        state = await self.import_state(StateDocument.from_json(document), state_id=state_id)
+        await self.runtime.store.values.put(ARCHIVE_PREFIX + state_id, None)
+        return state

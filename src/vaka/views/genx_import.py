@@ -1,0 +1,179 @@
+"""Messages of a GenX state document as entries of a log: turns of the agent, and runs of a child of a router."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from vaka.core.session.state import call_id, child_name
+from vaka.core.types import progress
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.event import Body
+from vaka.core.types.ids import JSON, AgentPath, CallId, EventScope, MessageId, TurnId
+from vaka.core.types.message import Content, Text, ToolCall, ToolResult
+from vaka.views.genx_state import GenxMessage
+
+LogEntry: TypeAlias = tuple[int, EventScope, Body]
+"""The Unix time of an entry in seconds (0: now), its scope and its body."""
+
+
+class ImportedTurns:
+    """Makes the entries of a log from messages: one turn for each run of user messages and what answers it."""
+
+    def __init__(self, agent: str, new_id: Callable[[str], str], calls: int = 0, failed: Collection[str] = ()) -> None:
+        """``calls`` is the number of calls that the log has already, ``failed`` the ids of results that are errors."""
+        self.entries: list[LogEntry] = []
+        self._agent, self._new_id, self._calls, self._failed = agent, new_id, calls, frozenset(failed)
+        self._path: AgentPath = ()
+        self._turn: TurnId | None = None
+        self._step, self._time, self._text = 0, 0, ""
+        self._message: MessageId | None = None
+        self._open: dict[str, CallId] = {}
+
+    def add(self, message: GenxMessage) -> None:
+        """Add the next message. Raises ``InvalidInput`` for a result whose call is not open."""
+        self._time = message.unix_epoch or self._time
+        if message.role == "user":
+            self.end_turn()
+            self._begin_turn(message.content)
+        elif message.role == "tool":
+            self._add_result(message)
+        elif message.tool_call_id:
+            self._add_call(message)
+        else:
+            self._begin_step(message.content)
+
+    @property
+    def calls(self) -> int:
+        """The number of calls of the log."""
+        return self._calls
+
+    def end_turn(self) -> None:
+        """End the turn; calls without a result get one that says so."""
+        if self._turn is None:
+            return
+        self._end_step()
+        self._write(progress.TurnCompleted(text=self._text))
+        self._turn, self._text = None, ""
+
+    def _begin_turn(self, text: str = "") -> None:
+        self._turn, self._step = TurnId(self._new_id("trn")), 0
+        keys: tuple[str, ...] = ()
+        if text:
+            keys = (self._new_id("inp"),)
+            added = InputAdded(key=keys[0], content=(Text(text=text),), source="import")
+            self.entries.append((self._time, EventScope(), added))
+        self._write(progress.TurnStarted(agent=self._agent, inputs=keys))
+
+    def _begin_step(self, text: str) -> None:
+        if self._turn is None:
+            self._begin_turn()
+        self._end_step()
+        self._step += 1
+        self._message, self._text = MessageId(self._new_id("msg")), text or self._text
+        self._write(progress.StepStarted(agent=self._agent, number=self._step, model=progress.GIVEN_CALLS))
+        content = (Text(text=text),) if text else ()
+        self._write(progress.MessageCompleted(message_id=self._message, content=content))
+
+    def _end_step(self) -> None:
+        if self._message is None:
+            return
+        for call in list(self._open.values()):
+            content = (Text(text="The state document has no result of this call."),)
+            result = ToolResult(call=call, content=content, failed=True, reason="sealed")
+            self._write(progress.ToolFailed(result=result))
+        self._open.clear()
+        self._write(progress.StepCompleted(number=self._step))
+        self._message = None
+
+    def _add_call(self, message: GenxMessage) -> None:
+        if self._message is None or (self._open and message.tool_call_id in self._open):
+            self._begin_step("")
+        self._calls += 1
+        id = self._open[message.tool_call_id] = call_id(self._path, self._calls)
+        arguments, raw = _parse_arguments(message.tool_call_args)
+        call = ToolCall(
+            id=id, name=message.tool_call_name, arguments=arguments, raw=raw, provider_id=message.tool_call_id
+        )
+        assert self._message is not None  # noqa: S101  # ``_begin_step`` has set it
+        self._write(progress.ToolCalled(call=call, message_id=self._message))
+
+    def _add_result(self, message: GenxMessage) -> None:
+        call = self._open.pop(message.tool_result_id, None)
+        if call is None:
+            raise InvalidInput(
+                f"the tool result {message.tool_result_id!r} has no call before it, or is the second one"
+            )
+        failed = message.tool_result_id in self._failed
+        content: Content = (Text(text=message.content),)
+        result = ToolResult(call=call, content=content, failed=failed, reason="error" if failed else "")
+        self._write(progress.ToolFailed(result=result) if failed else progress.ToolCompleted(result=result))
+        if not self._open:
+            self._end_step()
+
+    def _write(self, body: Body) -> None:
+        assert self._turn is not None  # noqa: S101  # the callers have begun a turn
+        self.entries.append((self._time, EventScope(self._turn, self._step, self._path), body))
+
+
+class ImportedChild(ImportedTurns):
+    """Makes the entries of a child agent of a router from messages: a run for each run of user messages.
+
+    All runs are in one turn of the router, which has no input and no answer. Each continues the conversation of the
+    one before.
+    """
+
+    def __init__(self, router: str, agent: str, new_id: Callable[[str], str], calls: int) -> None:
+        """``calls`` is the number of calls of the router that the log has already."""
+        super().__init__(agent, new_id)
+        self._router, self._router_calls = router, calls
+        self._router_turn = TurnId(new_id("trn"))
+        self._call: ToolCall | None = None
+        self.children: list[str] = []
+        """The names of the runs, in order."""
+
+    def import_messages(self, messages: Iterable[GenxMessage]) -> list[LogEntry]:
+        """Return the entries of the turn."""
+        self._write_for_router(progress.TurnStarted(agent=self._router, inputs=()))
+        for message in messages:
+            self.add(message)
+        self.end_turn()
+        self._write_for_router(progress.TurnCompleted(text=""))
+        return self.entries
+
+    def end_turn(self) -> None:
+        if self._turn is None or self._call is None:
+            return
+        self._end_step()
+        completed = progress.SubagentCompleted(
+            call=self._call.id, agent=self._agent, child=self.children[-1], text=self._text, kept=True
+        )
+        self._write_for_router(completed)
+        self._write_for_router(progress.ToolCompleted(result=ToolResult(call=self._call.id)))
+        self._turn, self._text, self._call = None, "", None
+
+    def _begin_turn(self, text: str = "") -> None:
+        self._router_calls += 1
+        self._turn, self._step, self._calls = self._router_turn, 0, 0
+        self._call = ToolCall(id=call_id((), self._router_calls), name=self._agent)
+        child, after = child_name(self._router_calls), self.children[-1] if self.children else ""
+        self.children.append(child)
+        self._path = (child,)
+        self._write_for_router(progress.ToolCalled(call=self._call, message_id=MessageId("")))
+        content: Content = (Text(text=text),) if text else ()
+        started = progress.SubagentStarted(
+            call=self._call.id, agent=self._agent, child=child, content=content, after=after
+        )
+        self._write_for_router(started)
+
+    def _write_for_router(self, body: Body) -> None:
+        self.entries.append((self._time, EventScope(self._router_turn), body))
+
+
+def _parse_arguments(text: str) -> tuple[dict[str, JSON], str]:
+    """Return the arguments of a call, and their text if it is not a JSON object."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any]), ""
+    except msgspec.MsgspecError:
+        return {}, text
