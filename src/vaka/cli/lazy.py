@@ -220,6 +220,12 @@ def project_origin(settings: "Settings", tools: "Sequence[ToolLike]") -> "AgentO
     return ProjectOrigin(settings, tools)
 
 
+def convert_definitions(source: "Path", output: "Path | None") -> None:
+    from vaka.cli.convert_definitions import convert_definitions as convert
+
+    convert(source, output)
+
+
 def project_source() -> "type[ProjectSource]":
     from vaka.config.project_content import ProjectSource
 

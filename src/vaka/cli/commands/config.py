@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from vaka.cli import options
+from vaka.cli import lazy, options
 from vaka.cli.bootstrap import (
     claude_files_of,
     config_context,
@@ -317,6 +317,20 @@ def validate(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
         click.echo(f"error: {as_printable(finding.message)}", err=True)
     if failed:
         raise Quit(ConfigError.exit_code)
+
+
+@config.command(epilog=options.format_examples(
+    "vaka config convert tools/weather.yaml", "vaka config convert . --output converted"
+))  # fmt: skip
+@click.argument("path", metavar="FILE|DIR")
+@click.option("--output", metavar="DIR", help="Write a script and a definition for each tool to DIR/tools.")
+def convert(path: str, output: str | None) -> None:
+    """Turn http, generator, text_processor and composite tools into Luau tools that do the same.
+
+    Without --output the scripts are printed. A tool that cannot be converted is reported and left out, with exit code
+    1; its definition keeps working. No file is overwritten.
+    """
+    lazy.convert_definitions(options.expand_path(path), options.expand_path(output) if output else None)
 
 
 def _setting_rows(name: str, value: Any, setting: SettingValue | EffectiveValue) -> list[list[str]]:
