@@ -146,6 +146,17 @@ async def test_an_interrupt_reaches_the_agent_whose_partial_text_is_that_of_the_
         ]  # fmt: skip
 
 
+async def test_a_model_that_repeats_a_rule_for_ever_leads_to_its_agent_once() -> None:
+    async def repeat(prompt: Prompt) -> str:
+        return "play\n" * 5_000
+
+    rules = [{"name": "play", "patterns": ["play"]}]
+    routes = [vaka.Route(["play"], talker("player"))]
+    async with runtime() as rt:
+        session = await rt.open(vaka.MatchAgent("house", rules=rules, routes=routes, model=FunctionModel(repeat)))
+        assert (await session.run("bye")).text == "player 1: bye"
+
+
 async def test_an_agent_behind_a_router_keeps_its_conversation_over_many_turns() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:

@@ -63,6 +63,8 @@ from vaka.core.types.tool import InvalidArguments, ParsedArguments
 
 ROUTE_LAYER = "agent"
 """The layer of the calls by which a router runs its agents: policies allow them, unless a rule names the agent."""
+MAX_INTENTS = 32
+"""The intents of one input; a model that repeats itself may find more."""
 MATCH = "match"
 """The name of the request in the log whose answer is what an input matches."""
 
@@ -245,7 +247,7 @@ class _RoutedTurn:
             if answer.request.number == _MATCH_NUMBER:
                 return msgspec.convert(answer.value, _Matches)
         results = await self._find_rules(text) if text.strip() else ()
-        found = [(result.rule, result.given) for result in results if result.rule]
+        found = _distinct_matches(results)
         request = ScriptRequest.from_arguments(_MATCH_NUMBER, MATCH, text)
         recorded = await self._journal.record_answer(request, found)
         if self._agent.matcher is None:
@@ -359,6 +361,16 @@ class _RoutedTurn:
         if self._state != (None if known is None else msgspec.convert(known, RouterState)):
             value = None if self._state is None else msgspec.to_builtins(self._state)
             self._turn.log.defer(self._turn.scope, StateChanged(key=self._key, value=value))
+
+
+def _distinct_matches(results: Iterable[MatchResult]) -> _Matches:
+    """Return the matched rules with their arguments, each once, in order."""
+    found: _Matches = []
+    for result in results:
+        match = (result.rule, result.given)
+        if result.rule and len(found) < MAX_INTENTS and match not in found:
+            found.append(match)
+    return found
 
 
 class _RouteTool:
