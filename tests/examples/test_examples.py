@@ -30,6 +30,14 @@ EXPECTED = {
         "by agent: {'captain': 544, 'explore': 53, 'plan': 79, 'review': 64}",
         "a request for the low tier: Good morning.",
     ),
+    "30-multi-skill-assistant": (
+        "  [weather]", "It rains in Hilo until evening.", "Your notes: buy an umbrella.", "Kona has sun all day.",
+        "Noted: visit Kona.", "  [talk]", "Good evening, and fair winds!",
+    ),
+    "31-toy-companion": (
+        "I can sing, count and tell a story!", "La la la, little whale, sail with me!", "4, 5, 6!",
+        "It finds a turtle that knows the stars. The end.", "La la la, little canoe, sail with me!", "1, 2!",
+    ),
 }  # fmt: skip
 """Lines that an example prints."""
 

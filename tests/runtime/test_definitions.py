@@ -309,3 +309,17 @@ async def test_an_agent_that_is_gone_stays_for_open_sessions(folder: Path) -> No
         assert (await session.run("Go.")).text == "2"
     (warning,) = [event.data.message for event in await read_log(store, "s") if isinstance(event.data, Logged)]
     assert warning.endswith("there is no agent 'one'; no agent is defined")
+
+
+async def test_a_router_with_the_model_offline_matches_without_a_model(folder: Path) -> None:
+    write(folder / "agents/echo.yaml", "lua: function run(ctx) ctx.emit({text = ctx.recv().text}) end\n")
+    write(folder / "agents/toy.yaml", """
+        type: match
+        generator: {model: offline}
+        rules: [{name: sing, patterns: [sing a song]}]
+        route: [{rules: [sing], agent: {$ref: "agent:echo"}}]
+    """)  # fmt: skip
+    async with runtime(cwd=str(folder)) as rt:
+        session = await rt.open(vaka.load_agents(folder)["toy"])
+        assert (await session.run("Please sing a song!")).text == "Please sing a song!"
+        assert (await session.run("Fly!")).text == ""

@@ -52,6 +52,9 @@ from vaka.runtime import lazy
 DEFINITION_LAYER = "definition"
 """The layer of tools of a trusted folder: the permission mode decides on calls that no rule matches."""
 
+OFFLINE_MODEL = "offline"
+"""The model of a router that matches without one."""
+
 _VARIABLE = re.compile(r"\$\$|\$\{(\w+)\}|\$([A-Za-z_]\w*)")
 
 
@@ -185,6 +188,8 @@ class DefinitionBuilder:
                 )  # fmt: skip
             case MatchDefinition():
                 del common["instructions"]
+                if common["model"] == OFFLINE_MODEL:
+                    common |= {"model": None, "matcher": "offline"}
                 return lazy.match_agent(
                     definition.name, [self._rule_of(slot) for slot in definition.rules],
                     [(route.rules, self._agent_of(route.agent)) for route in definition.route],

@@ -18,12 +18,13 @@ reads only its own events, so that it costs the same in a long session.
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from vaka.agents.match.lines import MatchResult
 from vaka.agents.match.matcher import CompiledRules, compile_rules
+from vaka.agents.match.offline import OfflineMatcher
 from vaka.agents.match.router_state import Intent, RouterState, build_history, router_key
 from vaka.agents.match.rules import MatchRule, parse_rule
 from vaka.agents.quit_tools import is_finished
@@ -107,7 +108,7 @@ class MatchAgent(Agent):
         rules: Sequence[MatchRule | Mapping[str, Any]],
         routes: Sequence[Route],
         default: Agent[Any] | None = None,
-        matcher: Matcher | None = None,
+        matcher: Matcher | Literal["offline"] | None = None,
         model: "Model | str | None" = None,
         template: str | None = None,
         middleware: Sequence[Middleware] = (),
@@ -124,7 +125,8 @@ class MatchAgent(Agent):
                 nothing.
             default: The agent for an input that matches nothing while no agent is active. Without one such a turn
                 ends at once with an empty text.
-            matcher: Matches without a model, such as ``OfflineMatcher``; by default the model matches.
+            matcher: Matches without a model: ``offline`` for an ``OfflineMatcher`` of the rules, or a matcher of your
+                own; by default the model matches.
             model: The model that matches; default: the runtime's. Agents of routes without a model use it, too.
             template: A Jinja template of the prompt, in place of the built-in one.
             middleware: Behaviour around the turns of the router, in order.
@@ -140,7 +142,8 @@ class MatchAgent(Agent):
             [rule if isinstance(rule, MatchRule) else parse_rule(rule) for rule in rules], template=template
         )
         self.compiled: CompiledRules = compiled
-        self.matcher, self.default = matcher, default
+        self.matcher: Matcher | None = OfflineMatcher(compiled.rules) if matcher == "offline" else matcher
+        self.default = default
         self.routes = _routes_by_rule(name, compiled, routes)
         self.agents = _agents_by_name(name, [*(route.agent for route in routes), *([default] if default else [])])
         super().__init__(
