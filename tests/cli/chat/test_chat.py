@@ -301,3 +301,25 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines_only(shell: Shell) ->
         chat.expect("\nFine.\n")
         chat.expect("ready")
         assert b"\x1b" not in chat.written
+
+
+def test_an_agent_of_a_definition_answers_and_follows_changes_of_its_files(shell: Shell) -> None:
+    script = 'function on_input(ctx, input)\n    ctx.emit({text = "one " .. input.text, eof = true})\nend\n'
+    shell.write_script(say_line("A script needs no model."))
+    shell.write_file("agents/echo.yaml", "lua_file: scripts/echo.luau\n")
+    shell.write_file("scripts/echo.luau", script)
+    with ChatTerminal(shell, "--agent", "ecko") as chat:
+        chat.expect("there is no agent 'ecko'; did you mean echo?")
+        assert chat.wait_exit() == 3
+    with open_chat(shell, "--agent", "echo") as chat:
+        chat.say("boat")
+        chat.expect("one boat")
+        shell.write_file("scripts/echo.luau", script.replace("one", "two"))
+        chat.say("ship")
+        chat.expect("two ship")
+        shell.write_file("scripts/echo.luau", "function")
+        chat.say("raft")
+        chat.expect("two raft")
+        assert "the agents stay as they were, since a change of their files cannot be used" in " ".join(
+            chat.text.split()
+        )
