@@ -87,6 +87,14 @@ def test_a_definition_agent_has_tools_of_flags_a_folder_of_settings_and_variable
     shell.env["CITY"] = "Lisbon"
     assert system_prompt(shell, *flags) == "Lisbon\n\nBe kind."
     assert "variable CITY" in shell.vaka("run", "Hi.", *flags[:-2], "--model", shell.write_script(say_line("x"))).err
+    assert system_prompt(shell, "--agent", "bot/agents/clerk.yaml", *flags[2:]) == "Lisbon\n\nBe kind."
+    shell.write_file("bot/agents/odd.yaml", "colour: blue\n")
+    for file, problem in (
+        ("bot/agents/odd.yaml", "does not define an agent"),
+        ("bot/clerk.yaml", "expected a file in"),
+    ):
+        wrong = shell.vaka("run", "Hi.", "--agent", file)
+        assert (wrong.code, f"{shell.folder}/{file}: {problem}" in wrong.err) == (3, True), wrong.err
     shell.write_file("vaka.toml", 'definitions = "nowhere"\n')
     missing = shell.vaka("run", "Hi.", *flags)
     assert (missing.code, "vaka.toml:1: definitions: there is no folder" in missing.err) == (3, True)

@@ -11,6 +11,9 @@ from vaka.cli import lazy
 from vaka.cli.help import format_examples as format_examples
 from vaka.config.setting_keys import SETTING_KEYS, parse_seconds
 
+DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".msgpack")
+"""The ends of names of files that define agents."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -106,9 +109,9 @@ tool_options = group_options(
 
 agent_options = group_options(
     click.option(
-        "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
-        help="An agent of the project or of yours (`vaka agents list`), a Python file that makes a vaka.Agent, or a "
-        "Luau script that is one.",
+        "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
+        help="An agent of the project or of yours (`vaka agents list`), a Python file that makes a vaka.Agent, a "
+        "Luau script that is one, or a file that defines one.",
     ),
     tool_options,
 )  # fmt: skip

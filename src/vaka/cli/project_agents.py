@@ -8,6 +8,7 @@ from typing import Any
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.cli.bootstrap import claude_files_of, config_context, load_flag_settings, model_options, print_notes
+from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.components import Components, components_in_force
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, SettingValue, repository_root_of, trust_root_of
@@ -20,12 +21,17 @@ from vaka.runtime.project_agents import FileAgent
 
 AGENTS_FOLDER = "agents"
 """The folder by which a project with definitions is known."""
-_AGENT_HELP = "`vaka agents list` shows all, and --agent also takes FILE.py[:OBJECT] or FILE.luau"
+_AGENT_HELP = "`vaka agents list` shows all, and --agent also takes FILE.py[:OBJECT], FILE.luau or agents/FILE.yaml"
 _PERSONAL_LAYERS = ("user", "environment", "flag", "managed")
 
 
 def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] = ()) -> Agent:
-    """Return the agent with a name; definitions come before files. Raises ``ConfigError`` with names that are near."""
+    """Return the agent with a name, or of the file with a definition; definitions come before ``.claude/agents``.
+
+    Raises ``ConfigError`` with names that are near.
+    """
+    if name.endswith(DEFINITION_SUFFIXES):
+        return _load_definition(settings, expand_path(name).absolute(), tools)
     catalog = find_catalog(settings, tools)
     agent = catalog.find(name) if catalog is not None else None
     if agent is not None and catalog is not None:
@@ -39,6 +45,21 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
         raise ConfigError(f"{explain(name, names)}; {_AGENT_HELP}")
     models = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
     return FileAgent(file, components, models)
+
+
+def _load_definition(settings: Settings, path: Path, tools: Sequence[ToolLike]) -> Agent:
+    """Return the agent of a file in a folder ``agents``. Raises ``ConfigError``."""
+    if path.parent.name != AGENTS_FOLDER or not path.is_file():
+        raise ConfigError(f"{path}: expected a file in a folder {AGENTS_FOLDER!r}, beside the folders of its tools")
+    catalog = AgentCatalog(path.parent.parent, _sources_of(settings, path.parent.parent, tools))
+    table = catalog.definitions.table("agent")
+    name = next((name for name, found in table.items() if found.path == path), None)
+    agent = catalog.find(name) if name is not None else None
+    if agent is None:
+        problems = [text for text in catalog.notes if text.startswith(f"{path}:")]
+        raise ConfigError("; ".join(problems) or f"{path}: does not define an agent")
+    print_notes(catalog.notes, _add_model_files(settings, catalog))
+    return agent
 
 
 def _add_model_files(settings: Settings, catalog: AgentCatalog) -> list[str]:
@@ -87,14 +108,15 @@ def components_of(settings: Settings) -> Components:
 def find_catalog(settings: Settings, tools: Sequence[ToolLike] = ()) -> AgentCatalog | None:
     """Return the agents of definitions, ``None`` where no folder has any. ``tools`` are those of the command."""
     folder = find_definitions_folder(settings)
-    if folder is None:
-        return None
-    sources = DefinitionSources(
+    return AgentCatalog(folder, _sources_of(settings, folder, tools)) if folder is not None else None
+
+
+def _sources_of(settings: Settings, folder: Path, tools: Sequence[ToolLike]) -> DefinitionSources:
+    return DefinitionSources(
         trusted=_is_trusted(settings, folder), tools={tool_name_of(tool): tool for tool in tools},
         variables={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
         models=frozenset((*settings["models"], *settings["tiers"])),
     )  # fmt: skip
-    return AgentCatalog(folder, sources)
 
 
 def find_definitions_folder(settings: Settings) -> Path | None:
@@ -118,7 +140,8 @@ def _is_trusted(settings: Settings, folder: Path) -> bool:
     """Return whether scripts of a folder may run in this process: the project is trusted, or the user names it."""
     if settings.flags.get("untrusted"):
         return False
-    if settings.values["definitions"].layer in _PERSONAL_LAYERS:
+    setting = settings.values["definitions"]
+    if setting.layer in _PERSONAL_LAYERS and folder == Path(setting.value).expanduser().absolute():
         return True
     return settings.trusted and folder.resolve().is_relative_to(trust_root_of(Path.cwd()))
 

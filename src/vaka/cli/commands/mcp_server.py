@@ -37,9 +37,9 @@ _INSTRUCTIONS = (
 )
 
 _agents_option = click.option(
-    "--agent", "agents", multiple=True, metavar="NAME|FILE.py[:OBJECT]|FILE.luau",
+    "--agent", "agents", multiple=True, metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
     help="An agent to serve: one of the project or of yours (`vaka agents list`), a Python file that makes a "
-    "vaka.Agent, or a Luau script that is one; may be repeated.",
+    "vaka.Agent, a Luau script that is one, or a file that defines one; may be repeated.",
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from vaka.cli.bootstrap import (
 )
 from vaka.cli.build_agent import MissingModel, load_agent_of_flags
 from vaka.cli.errors import UsageError
-from vaka.cli.options import expand_path
+from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.documents import is_inline_json
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
@@ -328,7 +328,7 @@ def _absolute_path(text: str) -> str:
 
 
 def _absolute_agent(text: str) -> str:
-    """Return ``FILE.py[:OBJECT]`` or ``FILE.luau`` with an absolute path; the name of an agent stays as it is."""
+    """Return the file of ``--agent`` with an absolute path; the name of an agent stays as it is."""
     file = agent_file_of(text)
     return f"{_absolute_path(file)}{text.removeprefix(file)}" if file else text
 
@@ -338,7 +338,7 @@ def agent_file_of(text: str) -> str:
     name, colon, _ = text.rpartition(":")
     if colon and name.endswith(".py"):
         return name
-    return text if ".py" in text or text.endswith(".luau") else ""
+    return text if ".py" in text or text.endswith((".luau", *DEFINITION_SUFFIXES)) else ""
 
 
 def apply_recorded_flags(flags: Mapping[str, Any], run: RunSettings | None, *, resume: bool) -> dict[str, Any]:
