@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import agent_run, delta_cost, later_turns, session_reopen, startup, stores
+from bench import agent_run, delta_cost, later_turns, offline_match, session_reopen, startup, stores
 
 BASELINE = Path(__file__).with_name("baseline.json")
 TOLERANCE = 1.2
@@ -72,6 +72,8 @@ def check_counts(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
     yield "messages built by turn 200 of a session", later.messages_built, f"{most}", later.messages_built == most
     calls, limit = asyncio.run(agent_run.count_function_calls()), baseline.calls * TOLERANCE
     yield "function calls per run in memory", calls, f"≤ {limit:.0f}", calls <= limit
+    matched, least = offline_match.count_matched_variants(), offline_match.LEAST_MATCHED
+    yield "sentences that match offline as expected", matched, f"≥ {least}", matched >= least
     for statement, found in count_modules().items():
         most = int(baseline.modules[statement] * TOLERANCE)
         yield f"modules of `{statement}`", found, f"≤ {most}", found <= most

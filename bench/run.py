@@ -46,6 +46,7 @@ PARTS = {
     "luau-pooled": "bench.luau_scripts:measure_pooled",
     "luau-own": "bench.luau_scripts:measure_own_vms",
     "chat": "bench.chat:measure_chat",
+    "match": "bench.offline_match:measure_matching",
 }
 
 

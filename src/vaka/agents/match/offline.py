@@ -14,6 +14,7 @@ from vaka.agents.match.lines import MatchResult, convert_value, split_args
 from vaka.agents.match.rules import MatchRule, Pattern, RuleVar, Scalar
 from vaka.agents.match.utterance import (
     Utterance,
+    find_number,
     is_dense,
     is_hangul,
     is_negated,
@@ -36,6 +37,8 @@ _NGRAM = 3
 _UNKNOWN_WEIGHT = 0.3
 """How much a word that no rule knows counts, relative to one that a single rule has."""
 _UNCOVERED_WEIGHT = 0.6
+_NUMBER_FACTOR = 1.25
+"""A text with a number is nearer to patterns with a number, and one without is less near."""
 _EMBEDDING_FLOOR = 0.3
 """Similarity of unrelated texts in common embeddings."""
 _EMBEDDING_MARGIN = 0.1
@@ -87,6 +90,10 @@ class OfflineMatcher:
         self._templates = [template for rule in rules for template in _templates_of(rule, self._rules)]
         self._anchors = [(max(template.literals, key=len), template) for template in self._templates]
         self._index = _SimilarityIndex(self._templates)
+        self._number_factors = {
+            found: [1.0 if not _has_number(template) else more for template in self._templates]
+            for found, more in ((True, _NUMBER_FACTOR), (False, 1 / _NUMBER_FACTOR))
+        }
         self._vectors: _VectorIndex | None = None
 
     def match(self, text: str) -> list[MatchResult]:
@@ -144,7 +151,8 @@ class OfflineMatcher:
         possible = [template for anchor, template in self._anchors if anchor in text]
         fit = self._choose(utterance, filter(None, (_fit(template, utterance) for template in possible)))
         first, last = strip_fillers(text)
-        similar = self._choose(utterance, map(_Found, self._templates, self._index.scores(text[first:last])))
+        scores = map(mul, self._index.scores(text[first:last]), self._number_factors[find_number(text) is not None])
+        similar = self._choose(utterance, map(_Found, self._templates, scores))
         if fit is None or similar is None:
             return fit or similar
         return fit if fit.score >= similar.score or fit.template.rule is similar.template.rule else similar
@@ -307,6 +315,10 @@ def _template_of(rule: MatchRule, pattern: Pattern) -> _Template | None:
     texts = (plain[0], *middle, *plain[-1:]) if names else (plain[0],)
     joint = len(names) - 1 if len(names) > 1 and not plain[-1] and plain[-2] and not is_dense(plain[-2][0]) else 0
     return _Template(rule, shown, texts, tuple(names), glued, args, joint, size, is_negated(shown))
+
+
+def _has_number(template: _Template) -> bool:
+    return any(template.rule.vars.get(slot, RuleVar()).type in ("int", "float") for slot in template.slots)
 
 
 def _size(plain: str) -> int:
