@@ -4,12 +4,15 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from vaka.cli.turn.stream_input import InputLine
+from vaka.config.definitions.json_schema import definition_schema
+from vaka.config.definitions.references import KINDS
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
 from vaka.tools.builtin import SPECS_FILE, TOOLS, import_tool
@@ -115,7 +118,8 @@ def input_schema() -> Schema:
 
 
 FILES: dict[Path, Callable[[], Schema]] = {
-    FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema, SPECS_FILE: tool_specs
+    FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema, SPECS_FILE: tool_specs,
+    **{FOLDER / f"{kind}.schema.json": partial(definition_schema, kind) for kind in KINDS},
 }  # fmt: skip
 
 

@@ -1,16 +1,20 @@
 """``vaka config validate`` and ``vaka config schema`` with definitions of agents, tools, rules, contexts and models."""
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 from click.testing import CliRunner
 from inline_snapshot import snapshot
 
 from vaka.cli.main import cli
+from vaka.config.definitions.references import KINDS
 from vaka.luau.program import load_pyluau
 
+SCHEMAS = Path(__file__).parents[2] / "schema"
 FILES = {
     "vaka.toml": '[models.fast]\nmodel = "openai/some-model"\n',
     "agents/router.yaml": """
@@ -149,3 +153,12 @@ def test_what_cannot_be_checked_without_a_package_is_noted(project: Path, monkey
             ),
         ]
     )
+
+
+def test_the_schema_of_each_kind_is_the_committed_one(project: Path) -> None:
+    for kind in KINDS:
+        printed = json.loads(CliRunner().invoke(cli, ["config", "schema", kind]).stdout)
+        assert printed == json.loads((SCHEMAS / f"{kind}.schema.json").read_text())
+    everything = json.loads(CliRunner().invoke(cli, ["config", "schema"]).stdout)
+    jsonschema_rs.validator_for(everything).validate({"name": "a", "prompt": "Hello."})
+    assert "'robot' is not one of" in CliRunner().invoke(cli, ["config", "schema", "robot"]).stderr

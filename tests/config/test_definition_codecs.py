@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from vaka.config.definitions.codecs import (
     read_document,
     to_document,
 )
+from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.parser import parse_definition, parse_document
 from vaka.config.definitions.references import KINDS, DefinitionKind, Reference, Slot
 from vaka.config.definitions.tools import ToolSlot
@@ -298,12 +300,15 @@ def route(agents: "st.SearchStrategy[Any]") -> "st.SearchStrategy[Any]":
 
 
 AGENTS = st.recursive(REACT, route, max_leaves=3)
+AGENT_SCHEMA = jsonschema_rs.validator_for(definition_schema("agent"))
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @given(document=AGENTS)
 def test_every_agent_round_trips(format: Format, document: dict[str, Any]) -> None:
+    AGENT_SCHEMA.validate(document)
     agent = parse_definition("agent", document)
+    AGENT_SCHEMA.validate(to_document(agent))
     data = encode_definition(agent, format)
     assert parse_bytes(data, format) == agent
     assert to_document(parse_bytes(data, format)) == to_document(agent)

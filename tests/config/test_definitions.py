@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from vaka.config.definitions.agents import (
@@ -21,6 +22,7 @@ from vaka.config.definitions.context_layers import (
 )
 from vaka.config.definitions.fields import DefinitionChecks, ParseSettings
 from vaka.config.definitions.generators import ContextDefinition, GeneratorDefinition
+from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.parser import parse_definition, parse_document
 from vaka.config.definitions.references import DefinitionKind, Reference, Slot
 from vaka.config.definitions.scripts import MAX_SCRIPT_BYTES, read_script
@@ -265,3 +267,24 @@ def test_the_file_of_a_script_is_found_in_the_folders_and_nowhere_else(tmp_path:
         [f"tool t: lua_file: 'none.luau' not found in {folders[0]} or {folders[1]}"],
         [f"tool t: lua_file: '\\x00' not found in {folders[0]} or {folders[1]}"],
     ]  # fmt: skip
+
+
+def test_the_schema_accepts_every_form_and_finds_typos() -> None:
+    tools = jsonschema_rs.validator_for(definition_schema("tool"))
+    forms: list[Any] = [
+        HTTP, PROCESSOR, {"name": "t"}, [{"name": "t", "type": "builtin", "parameters": {}}],
+        {"type": "http", "http": {"endpoint": "https://example.com", "headers": {"X-Level": 3}}},
+        {"type": "lua", "lua": {"script": "return 1"}}, {"script_file": "x.luau", "params": {"a": {}}},
+        {"type": "composite", "steps": [{"id": "a", "tool": {**HTTP, "quit": False}, "input_jq": "."}]},
+        {"type": "agent", "agent": {"$ref": "agent:a"}}, {"built-in": {"name": "x"}},
+    ]  # fmt: skip
+    assert [form for form in forms if not tools.is_valid(form)] == []
+    typos: list[Any] = [
+        {**HTTP, "endpiont": "x"}, {**HTTP, "method": "get"}, {"type": "http", "name": "h"}, {"type": "ftp"},
+        {"lua": "x", "script": "y"}, {"type": "composite", "steps": [{"id": "a"}]},
+        {"type": "agent", "agent": {"prompt": "without a name"}}, {"type": "generator", "prompt": "x"},
+    ]  # fmt: skip
+    assert [typo for typo in typos if tools.is_valid(typo)] == []
+    rules = jsonschema_rs.validator_for(definition_schema("rule"))
+    assert rules.is_valid([{"name": "r", "vars": {"a": {"type": "int"}}, "patterns": ["x", ["y", "r"]]}])
+    assert not rules.is_valid({"name": "r", "patterns": [[]]})

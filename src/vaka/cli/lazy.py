@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
     from vaka.config.definitions.definition_set import DefinitionSet
+    from vaka.config.definitions.references import DefinitionKind
     from vaka.config.project_content import ProjectSource
     from vaka.config.settings import ConfigContext, Settings
     from vaka.core.ports.store import PendingDecision, SessionInfo
@@ -70,6 +71,12 @@ def check_definitions(path: "Path", *, strict: bool) -> "DefinitionSet":
     from vaka.cli.definition_checks import check_definitions
 
     return check_definitions(path, strict=strict)
+
+
+def definition_schema(kind: "DefinitionKind | None") -> "dict[str, Any]":
+    from vaka.config.definitions.json_schema import definition_schema
+
+    return definition_schema(kind)
 
 
 def luau_command() -> click.Command:

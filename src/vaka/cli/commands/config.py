@@ -24,6 +24,7 @@ from vaka.cli.validate import validate_path
 from vaka.config.claude_keys import CLAUDE_KEYS, ClaudeKey, near_key, value_problem
 from vaka.config.claude_settings import settings_places
 from vaka.config.claude_writer import write_claude_value
+from vaka.config.definitions.references import KINDS, DefinitionKind
 from vaka.config.documents import parse_json
 from vaka.config.effective_settings import EffectiveValue, effective_settings
 from vaka.config.setting_keys import (
@@ -331,6 +332,13 @@ def convert(path: str, output: str | None) -> None:
     1; its definition keeps working. No file is overwritten.
     """
     lazy.convert_definitions(options.expand_path(path), options.expand_path(output) if output else None)
+
+
+@config.command(epilog=options.format_examples("vaka config schema agent > agent.schema.json"))
+@click.argument("kind", required=False, type=click.Choice(KINDS))
+def schema(kind: DefinitionKind | None) -> None:
+    """Print the JSON Schema of definitions of one kind, or of any kind, for editors."""
+    print_json(lazy.definition_schema(kind))
 
 
 def _setting_rows(name: str, value: Any, setting: SettingValue | EffectiveValue) -> list[list[str]]:

@@ -192,11 +192,11 @@ def _parse_inline_tool(fields: DefinitionFields) -> ToolDefinition | None:
 
 def _parse_tool(fields: DefinitionFields) -> ToolDefinition | None:
     kind = fields.text("type") or ("lua" if any(key in fields.values for key in SCRIPT_KEYS) else "built-in")
-    kind = "built-in" if kind in _BUILTIN_NAMES else kind
+    kind = "built-in" if kind in BUILTIN_NAMES else kind
     if kind not in _TOOL_PARSERS:
         fields.fail(f"parse tool type: invalid tool type {kind!r}; expected {join_words(list(_TOOL_PARSERS))}", "type")
         return None
-    for key in _BUILTIN_NAMES if kind == "built-in" else (kind,):
+    for key in BUILTIN_NAMES if kind == "built-in" else (kind,):
         if key in fields.values and kind != "agent" and (kind != "lua" or isinstance(fields.values[key], dict)):
             fields = fields.merge_body(key)
     if kind in DEPRECATED_TOOL_TYPES:
@@ -341,7 +341,7 @@ def _parse_agent_tool(fields: DefinitionFields, shared: dict[str, Any]) -> ToolD
     return AgentToolDefinition(**shared, agent=slot)
 
 
-_BUILTIN_NAMES = ("built-in", "builtin", "built_in")
+BUILTIN_NAMES = ("built-in", "builtin", "built_in")
 _AGENT_PARSERS: Mapping[str, Callable[[DefinitionFields], AgentDefinition]] = {
     "react": _parse_react, "match": _parse_match, "lua": _parse_lua_agent
 }  # fmt: skip
