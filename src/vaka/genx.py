@@ -15,6 +15,7 @@ from vaka.core.session.demux import StreamKey as StreamKey
 from vaka.core.session.demux import StreamPiece as StreamPiece
 from vaka.core.session.demux import frame_of as frame_of
 from vaka.core.session.demux import frames as frames
+from vaka.runtime.genx import ContextBuilder as ContextBuilder
 from vaka.runtime.genx import GenxRuntime as GenxRuntime
 from vaka.runtime.genx_agent import Contents as Contents
 from vaka.runtime.genx_agent import GenxAgent as GenxAgent

@@ -121,6 +121,17 @@ class DefinitionBuilder:
                 self._agents[name] = self._make_agent(found.value)
         return self._agents[name]
 
+    def build_tool(self, tool: str | ToolDefinition) -> ToolLike:
+        """Return the tool with a name, or that of a definition which need not be one of the set."""
+        name = tool if isinstance(tool, str) else tool.name
+        if isinstance(tool, str):
+            slot = ToolSlot(Reference("tool", name))
+            found = self._definitions.find("tool", name)
+            with self._enter(f"use of tool {name}", found.origin if found is not None else ""):
+                return self._tool_of(slot)
+        with self._enter(f"tool {name}", ""):
+            return self._make_tool(tool)
+
     @contextmanager
     def _enter(self, what: str, origin: str) -> Generator[None]:
         """Build one definition: refuse one that needs itself, and add the file and line to its errors."""

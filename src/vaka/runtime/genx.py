@@ -1,28 +1,40 @@
 """The GenX runtime: definitions, states and agents under the names that GenX programs use."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
-from vaka.agents.react import Agent
+from vaka.agents.match.rules import MatchRule, parse_rule
+from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.config.definitions.agents import AgentDefinition
+from vaka.config.definitions.definition_set import Definition, DefinitionSet
+from vaka.config.definitions.folder import load_definitions
+from vaka.config.definitions.references import DefinitionKind, split_reference
+from vaka.config.definitions.tools import ToolDefinition
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import SessionOpened
-from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.core.types.ids import EventScope, SessionId, parse_session_id
+from vaka.runtime.definitions import DefinitionBuilder, DefinitionSources, unknown_name_message
 from vaka.runtime.genx_agent import GenxAgent
 from vaka.runtime.genx_import import import_entries, write_imported
 from vaka.runtime.genx_state import (
     AgentState,
     LuaState,
     MatchState,
+    ModelContext,
+    PromptText,
     ReActState,
     read_conversation,
     state_class_of,
 )
 from vaka.runtime.runtime import Runtime
 from vaka.views.genx import path_of_state_id, state_id_of
-from vaka.views.genx_state import StateDocument, StateType
+from vaka.views.genx_state import MemoryOptions, StateDocument, StateType
+
+T = TypeVar("T")
 
 METADATA_KEY = "genx"
 """The key in the metadata of a session with the type of its state and its parent."""
@@ -31,18 +43,119 @@ ARCHIVE_PREFIX = "genx/archive/"
 _STATE_CLASSES: dict[str, type[AgentState]] = {"react": ReActState, "match": MatchState, "lua": LuaState}
 
 
+class ContextBuilder(msgspec.Struct, frozen=True):
+    """Builds the model context of a context definition: its prompt under its name."""
+
+    name: str
+    prompt: str
+
+    async def build(self, state: AgentState | None = None, options: MemoryOptions | None = None) -> ModelContext:
+        """Return the prompt; with a state also what a ``$mem`` layer shows of it."""
+        prompts = (PromptText(self.name, self.prompt),) if self.prompt else ()
+        memory = await state.build_memory_context(options) if state is not None else ModelContext()
+        return ModelContext(prompts=(*prompts, *memory.prompts), messages=memory.messages)
+
+
+def _load(definitions: "DefinitionSet | str | Path | None", sources: DefinitionSources) -> DefinitionSet:
+    if not isinstance(definitions, str | Path):
+        return definitions or DefinitionSet()
+    loaded = load_definitions(Path(definitions), is_known=sources.knows)
+    if loaded.problems:
+        raise ConfigError("\n".join(loaded.problems))
+    return loaded
+
+
+def _name_in(reference: str) -> str:
+    """Return the name of a reference such as ``agent:concierge``, or a name as it is."""
+    return split_reference(reference)[1]
+
+
+def _require(kind: DefinitionKind, name: str, found: T | None, definitions: DefinitionSet) -> T:
+    if found is None:
+        raise NotFound(unknown_name_message(kind, _name_in(name), definitions.table(kind)))
+    return found
+
+
 class GenxRuntime:
     """Agents with the GenX face on a ``vaka.Runtime``. A state is a session, or the conversation of a child in one."""
 
-    def __init__(self, runtime: Runtime, *, agents: Iterable[Agent[Any]] = ()) -> None:
-        """``agents`` are found by their names."""
+    def __init__(
+        self, runtime: Runtime, definitions: "DefinitionSet | str | Path | None" = None, *,
+        agents: Iterable[Agent[Any]] = (), tools: Iterable[ToolLike] = (), trusted: bool = True,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Create a GenX runtime.
+
+        Args:
+            runtime: Runs the agents and has the store of their states.
+            definitions: Definitions, or a folder with ``agents/``, ``tools/``, ``rules/``, ``contexts/`` and
+                ``models/``.
+            agents: Agents in Python, which come before definitions of the same name.
+            tools: Tools of the program, which come before definitions of the same name.
+            trusted: Whether scripts of definitions may run in this process, and definitions read ``variables``.
+            variables: The environment variables that definitions may read.
+
+        Raises:
+            ConfigError: A definition of the folder is not valid.
+        """
         self.runtime = runtime
         self._agents = {agent.name: agent for agent in agents}
+        self._sources = DefinitionSources(
+            trusted=trusted, tools={tool_name_of(tool): tool for tool in tools}, variables=dict(variables or {})
+        )
+        self._definitions = _load(definitions, self._sources)
+        self._builder = DefinitionBuilder(self._definitions, self._sources)
+
+    async def get_tool(self, name: str) -> ToolLike:
+        """Return a tool that an ``Agent`` takes. Raises ``DefinitionError`` for an unknown name."""
+        name = _name_in(name)
+        found = self._sources.tools.get(name)
+        return found if found is not None else self._builder.build_tool(name)
+
+    async def get_tool_def(self, name: str) -> ToolDefinition:
+        """Return the definition of a tool. Raises ``NotFound``."""
+        return _require("tool", name, self._definitions.tool(_name_in(name)), self._definitions)
+
+    async def create_tool_from_def(self, definition: ToolDefinition) -> ToolLike:
+        """Return the tool of a definition. Raises ``DefinitionError``."""
+        return self._builder.build_tool(definition)
+
+    async def get_agent_def(self, name: str) -> "AgentDefinition | Agent[Any]":
+        """Return the definition of an agent, or the agent in Python. Raises ``NotFound``."""
+        if (agent := self._agents.get(_name_in(name))) is not None:
+            return agent
+        return _require("agent", name, self._definitions.agent(_name_in(name)), self._definitions)
+
+    async def get_context_builder(self, name: str) -> "ContextBuilder":
+        """Return what builds the prompt of a context definition. Raises ``NotFound``."""
+        found = _require("context", name, self._definitions.context(_name_in(name)), self._definitions)
+        return ContextBuilder(found.name or _name_in(name), found.prompt)
+
+    async def get_rule(self, name: str) -> MatchRule:
+        """Return a match rule. Raises ``NotFound``, and ``ConfigError`` for a rule that is not well formed."""
+        return parse_rule(_require("rule", name, self._definitions.rule(_name_in(name)), self._definitions))
+
+    async def new_react_agent(
+        self, agent: "Agent[Any] | AgentDefinition | str", parent_state_id: str = ""
+    ) -> GenxAgent:  # fmt: skip
+        """Create an agent that calls tools in a loop; see ``new_agent``."""
+        self._require_type(agent, "react")
+        return await self.new_agent(agent, parent_state_id)
+
+    async def new_match_agent(
+        self, agent: "Agent[Any] | AgentDefinition | str", parent_state_id: str = ""
+    ) -> GenxAgent:  # fmt: skip
+        """Create a router; see ``new_agent``."""
+        self._require_type(agent, "match")
+        return await self.new_agent(agent, parent_state_id)
 
     async def new_agent(
-        self, agent: "Agent[Any] | str", parent_state_id: str = "", *, state_id: str = ""
+        self, agent: "Agent[Any] | AgentDefinition | str", parent_state_id: str = "", *, state_id: str = ""
     ) -> GenxAgent:  # fmt: skip
-        """Create an agent with a new state. Raises ``NotFound`` for an unknown name."""
+        """Create an agent with a new state. An agent or definition that is passed is found by its name from then on.
+
+        Raises ``NotFound`` for an unknown name, and ``InvalidInput`` for a name or a ``state_id`` that is in use.
+        """
         built, definition = self._find_agent(agent)
         state = await self._create_state(built, parent_state_id, state_id)
         return GenxAgent(self, await self.runtime.open(built, id=state.id), definition, state)
@@ -81,12 +194,12 @@ class GenxRuntime:
 
     async def get_state(self, state_id: str) -> AgentState | None:
         """Return a state, ``None`` if there is none with this id."""
-        name, path = path_of_state_id(state_id)
+        name, path = path_of_state_id(state_id.removeprefix("state:"))
         session = parse_session_id(name)
         view = await read_conversation(self.runtime, session, path)
         if view is None:
             return None
-        agent = self._agents.get(view.opened.state.agent)
+        agent = self._try_agent(view.opened.state.agent)
         handle = await self.runtime.open(agent or Agent(view.opened.state.agent), id=session)
         if path:
             above = view.window.conversation_start(view.path[:-1])
@@ -128,7 +241,7 @@ class GenxRuntime:
         id = parse_session_id(state_id or document.id)
         if await self.runtime.store.sessions.find(id) is not None:
             raise InvalidInput(f'state "{id}" exists; import the document with another state_id')
-        agent = self._agents.get(document.agent_def) or Agent(document.agent_def)
+        agent = self._try_agent(document.agent_def) or Agent(document.agent_def)
         session = await self.runtime.open(agent, id=id)
         opening = self._make_opening(document.agent_def, document.state_type, document.parent_state_id)
         imported = import_entries(document, self.runtime.env.ids.new_id)
@@ -137,25 +250,50 @@ class GenxRuntime:
         assert state is not None  # noqa: S101  # it was written
         return state
 
-    def _find_agent(self, agent: "Agent[Any] | str") -> tuple[Agent[Any], Any]:
+    def _find_agent(self, agent: "Agent[Any] | AgentDefinition | str") -> tuple[Agent[Any], Any]:
         """Return an agent, and its definition."""
         if isinstance(agent, Agent):
-            self._agents.setdefault(agent.name, agent)
+            if self._agents.setdefault(agent.name, agent) is not agent:
+                raise InvalidInput(f"there is another agent {agent.name!r}; give this one another name")
             return agent, agent
-        if agent in self._agents:
-            return self._agents[agent], self._agents[agent]
-        raise NotFound(f"there is no agent {agent!r}")
+        if isinstance(agent, AgentDefinition):
+            self._add_definition(agent)
+        name = _name_in(agent) if isinstance(agent, str) else agent.name
+        if name in self._agents:
+            return self._agents[name], self._agents[name]
+        definition = _require("agent", name, self._definitions.agent(name), self._definitions)
+        return self._builder.build_agent(name), definition
+
+    def _add_definition(self, definition: AgentDefinition) -> None:
+        known = self._definitions.agent(definition.name)
+        if known == definition and definition.name not in self._agents:
+            return
+        if known is not None or definition.name in self._agents:
+            raise InvalidInput(f"there is another agent {definition.name!r}; give this one another name")
+        added = Definition(kind="agent", name=definition.name, value=definition)
+        self._definitions = DefinitionSet([*self._definitions, added])
+        self._builder = DefinitionBuilder(self._definitions, self._sources)
+
+    def _try_agent(self, name: str) -> Agent[Any] | None:
+        """Return an agent, ``None`` if it is unknown or its definition cannot be used."""
+        try:
+            return self._find_agent(name)[0]
+        except (ConfigError, NotFound):
+            return None
+
+    def _require_type(self, agent: "Agent[Any] | AgentDefinition | str", state_type: StateType) -> None:
+        built, _ = self._find_agent(agent)
+        if state_class_of(built).state_type != state_type:
+            raise InvalidInput(f"the agent {built.name!r} is not of type {state_type}")
 
     def _class_of(self, agent_def: str, state_type: str) -> type[AgentState]:
         if state_type in _STATE_CLASSES:
             return _STATE_CLASSES[state_type]
-        return state_class_of(self._agents.get(agent_def))
+        return state_class_of(self._try_agent(agent_def))
 
     async def _create_typed_state(self, agent_def: str, parent_state_id: str, state_type: StateType) -> AgentState:
-        built, _ = self._find_agent(agent_def)
-        if state_class_of(built).state_type != state_type:
-            raise InvalidInput(f"the agent {agent_def!r} is not of type {state_type}")
-        return await self._create_state(built, parent_state_id, "")
+        self._require_type(agent_def, state_type)
+        return await self._create_state(self._find_agent(agent_def)[0], parent_state_id, "")
 
     async def _create_state(self, agent: Agent[Any], parent_state_id: str, state_id: str) -> AgentState:
         session = await self.runtime.open(agent, id=state_id)
