@@ -53,7 +53,11 @@ def console_commands(text: str) -> list[tuple[str, str]]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page",
-    [page for page in (*PAGES, DOCS / "guides" / "definitions.md") if _BLOCKS.search(page.read_text("utf-8"))],
+    [
+        page
+        for page in (*PAGES, *sorted((DOCS / "guides").glob("*definitions.md")))
+        if _BLOCKS.search(page.read_text("utf-8"))
+    ],
     ids=lambda p: p.stem,
 )
 def test_every_command_of_a_page_prints_what_it_shows(page: Path, shell: Shell, port: str) -> None:

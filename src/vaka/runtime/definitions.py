@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
@@ -324,18 +323,18 @@ class DefinitionBuilder:
     def _make_http_tool(self, definition: HttpToolDefinition) -> ToolLike:
         auth = definition.auth
         fields = {name: value for name, value in msgspec.structs.asdict(auth).items() if value} if auth else None
-        query = "&".join(f"{quote(key)}={quote(value, safe='{}$')}" for key, value in definition.query.items())
-        endpoint = definition.endpoint
-        endpoint += f"{'&' if '?' in endpoint else '?'}{query}" if query else ""
-        texts = [endpoint, *definition.headers.values(), *(fields or {}).values()]
+        texts = [definition.endpoint]
+        for table in (definition.query, definition.headers, fields or {}):
+            texts += table.values()
         for found in (found for text in texts for found in _VARIABLE.finditer(text)):
             if name := found[1] or found[2]:
                 self._require_variable(name, "a request")
         timeout: dict[str, Any] = {"timeout": definition.timeout} if definition.timeout is not None else {}
         return lazy.http_tool()(
-            definition.name, endpoint=endpoint, description=definition.description, method=definition.method,
-            params=definition.params, headers=definition.headers, auth=fields, req_body_jq=definition.req_body_jq,
-            resp_body_jq=definition.resp_body_jq, max_response_size_mb=definition.max_response_size_mb,
+            definition.name, endpoint=definition.endpoint, description=definition.description, method=definition.method,
+            params=definition.params, query=definition.query, headers=definition.headers, auth=fields,
+            req_body_jq=definition.req_body_jq, resp_body_jq=definition.resp_body_jq,
+            max_response_size_mb=definition.max_response_size_mb,
             layer=self._layer, variables=self._sources.variables,
             **timeout,
         )  # fmt: skip
