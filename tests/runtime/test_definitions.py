@@ -273,7 +273,7 @@ async def test_http_tools_read_named_variables_and_the_mode_judges_them(folder: 
     assert agents.notes == ()
     async with runtime(ask="deny", network=network, cwd=str(folder)) as rt:
         response = await (await rt.open(use_model(model, agents, "caller"))).run("Go.")
-    assert sent == ["https://example.com/7?all=1&key=t&q=a%20b%20$"]
+    assert sent == ["https://example.com/7?all=1&key=t&q=a%20b%20%24"]
     assert response.denied == ("call_2",), "a request that sends something is not allowed by the mode"
     write(folder / "tools/look.yaml", "type: http\nendpoint: https://example.com/${OTHER}\n")
     fresh = vaka.load_agents(folder)
