@@ -61,6 +61,10 @@ TEXTS: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
     ("音量调到三十五", [("volume", {"level": 35})]),
     ("音量を１２にお願いします", [("volume", {"level": 12})]),
     ("set the volume to twenty", [("volume", {"level": 20})]),
+    ("音量调到一万二千", [("volume", {"level": 12000})]),
+    ("set the volume to 1,000", [("volume", {"level": 1000})]),
+    ("set the volume to 1.2.3", [("volume", {"level": "1.2.3"})]),
+    ("pay 12,5 to Anna", [("pay", {"sum": 12.5, "to": "Anna"})]),
     ("set the volume to loud", [("volume", {"level": "loud"})]),
     ("volume 7 please", [("volume", {"level": 7})]),
     ("mute it", [("volume", {"level": 0})]),
@@ -124,6 +128,16 @@ def test_a_matcher_needs_rules_and_a_threshold_between_0_and_1() -> None:
         OfflineMatcher([])
     with pytest.raises(ConfigError, match="above 0 and at most 1, not 0"):
         OfflineMatcher(RULES, threshold=0)
+
+
+@given(
+    st.lists(st.sampled_from(["[a]", "[b]", "[", "]", "的", "go", " ", ".", "[歌]"])),
+    st.text(alphabet=st.sampled_from("a b的go，.1and ")),
+)
+def test_any_pattern_is_compared_with_any_text_without_an_error(parts: list[str], text: str) -> None:
+    pattern = "".join(parts)
+    document = {"name": "r", "vars": {"a": {"type": "int"}, "b": {}}, "patterns": [pattern, [pattern, "a=[b], b=x"]]}
+    assert {result.rule for result in OfflineMatcher([parse_rule(document)]).match(text)} <= {"r"}
 
 
 @given(st.text(alphabet=st.sampled_from("play 播放的by,and.。の를 12３٣三万点") | st.characters()))

@@ -1,5 +1,6 @@
 """Rules of match: documents, their problems, the prompt and templates of it."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -229,3 +230,10 @@ def test_a_template_that_is_wrong_or_too_costly_is_an_error(template: str, fragm
     with pytest.raises(ConfigError) as refused:
         compile_rules([rule], template=source)
     assert fragment in str(refused.value)
+
+
+def test_a_template_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "vaka.agents.match.template", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigError, match=r"pip install 'vaka\[definitions\]'"):
+        compile_rules([MatchRule(name="r")], template="x")

@@ -118,7 +118,7 @@ def strip_fillers(plain: str) -> tuple[int, int]:
     words = _words()
     while found := words.first_filler.match(plain, start, end):
         start = found.end()
-    while found := words.last_filler.search(plain, start, end):
+    while found := words.last_filler.search(plain, max(start, end - words.longest_filler), end):
         end = found.start()
     return start, end
 
@@ -134,6 +134,8 @@ class _Words(msgspec.Struct, frozen=True):
     joins: re.Pattern[str]
     first_filler: re.Pattern[str]
     last_filler: re.Pattern[str]
+    longest_filler: int
+    """Characters of the longest one, with those before it."""
     negations: re.Pattern[str]
     numbers: dict[str, int]
 
@@ -157,6 +159,7 @@ def _words() -> _Words:
         joins=re.compile(f" ?(?:{alternatives('joins')}) ?"),
         first_filler=re.compile(f"(?:{fillers}) ?(?=.)"),
         last_filler=re.compile(f"(?<=.) ?(?:{fillers})$"),
+        longest_filler=max(len(word) for language in languages for word in language.get("fillers", ())) + 2,
         negations=re.compile(f"{alternatives('not_negations')}|(?P<negation>{alternatives('negations')})"),
         numbers=numbers,
     )
