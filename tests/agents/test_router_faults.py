@@ -159,9 +159,11 @@ async def test_a_model_that_repeats_a_rule_for_ever_leads_to_its_agent_once() ->
 
 async def test_an_agent_behind_a_router_keeps_its_conversation_over_many_turns() -> None:
     store = MemoryStore()
+    commits = count_commits(store).commits
     async with runtime(store) as rt:
         session = await rt.open(router("house", play=talker("player")), id="s")
         for number in range(1, 301):
             assert (await session.run(f"play {number}")).text == f"player {number}: play {number}"
+    assert len(commits) == 300 * 5  # input, call with what was matched, step, end of the agent, end of the turn
     opened = await reopen(store, SessionId("s"))
     assert list(opened.state.values) == ["$router"]  # what the session keeps does not grow with its turns

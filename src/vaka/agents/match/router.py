@@ -252,9 +252,7 @@ class _RoutedTurn:
         results = await self._find_rules(text) if text.strip() else ()
         found = _distinct_matches(results)
         request = ScriptRequest.from_arguments(_MATCH_NUMBER, MATCH, text)
-        recorded = await self._journal.record_answer(request, found)
-        if self._agent.matcher is None:
-            await self._journal.commit()  # the model is not asked again after a crash
+        recorded = await self._journal.record_answer(request, found)  # written with the call of an agent
         return msgspec.convert(recorded.value, _Matches)
 
     async def _find_rules(self, text: str) -> Sequence[MatchResult]:
@@ -311,7 +309,8 @@ class _RoutedTurn:
         request = ScriptRequest.from_arguments(self._requests, intent.agent_name, arguments)
         turn.tools = {**turn.tools, intent.agent_name: _RouteTool(agent, content)}
         try:
-            result = await journal.call_tool(request, intent.agent_name, arguments, after=state.child)
+            # An agent that has ended does not run again, so that its result can be written with what follows.
+            result = await journal.call_tool(request, intent.agent_name, arguments, repeatable=True, after=state.child)
         except DecisionPending as pending:
             raise Suspended(pending.decisions) from pending
         finally:
