@@ -28,14 +28,14 @@ class ChildAgents(Protocol):
     """The child agents of a script."""
 
     async def send(self, request: ScriptRequest, name: str, config: JSON, after: str, message: str) -> tuple[str, str]:
-        """Return the answer of an agent and the name of the child that ran it.
+        """Return the answer of an agent and the child that ran it: its name, or its path if the parent has one.
 
         ``after`` is the child whose conversation it continues, ``""`` for a new conversation.
         """
         ...
 
     def child_of(self, request: ScriptRequest) -> str:
-        """Return the name of the child that answers a request, ``""`` before it has begun."""
+        """Return the child that answers a request, ``""`` before it has begun."""
         ...
 
     async def text_of(self, child: str) -> str:

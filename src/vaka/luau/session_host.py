@@ -12,6 +12,7 @@ from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_content, restore_me
 from vaka.core.messages.prompt import build_messages
 from vaka.core.ports.tool import ToolContext
 from vaka.core.session.fanout import Follower
+from vaka.core.session.state import agent_key
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.event import Event
@@ -155,14 +156,19 @@ class LoggedChildAgents:
         tool, arguments = name, {"prompt": message}
         if name not in self._agent_tools or config:  # otherwise the agent is a tool that policy rules can name
             tool, arguments = CREATE_AGENT, {"name": name, "config": config, **arguments}
+        parent, _, sibling = after.rpartition("/")
+        if parent == agent_key(self._journal.turn.path):
+            after = sibling  # a child of the same parent is known by its name
         result = await self._journal.call_tool(request, tool, arguments, after=after)
-        return str(value_of_result(result)), self._journal.child_of(request)
+        return str(value_of_result(result)), self.child_of(request)
 
     def child_of(self, request: ScriptRequest) -> str:
-        return self._journal.child_of(request)
+        child, path = self._journal.child_of(request), self._journal.turn.path
+        return agent_key((*path, child)) if child and path else child  # the path of a script's next turn is another one
 
     async def text_of(self, child: str) -> str:
-        log, path = self._journal.turn.log, (*self._journal.turn.path, child)
+        log = self._journal.turn.log
+        path = tuple(child.split("/")) if "/" in child else (*self._journal.turn.path, child)
         messages = [
             await restore_content(log.store.blobs, event.data.content)
             for event in log.window.events

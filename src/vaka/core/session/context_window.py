@@ -156,7 +156,7 @@ class ContextWindow:
 
     def _note_start(self, event: Event, body: progress.SubagentStarted) -> tuple[AgentPath, AgentPath]:
         path, after = (*event.path, body.child), body.after
-        earlier = () if not after else tuple(after.split("/")) if "/" in after else (*event.path, after)
+        earlier = () if after in ("", body.child) else tuple(after.split("/")) if "/" in after else (*event.path, after)
         origin = self.conversation_start(earlier) if earlier else path
         self._children[path] = _ChildStart(event.seq, earlier, origin)
         return path, earlier
