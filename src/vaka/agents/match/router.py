@@ -231,9 +231,8 @@ class _RoutedTurn:
             ending = await self._answer()
         except TurnStopped as stop:
             ending = Ending(limit=stop.note) if stop.kind == "limit" else Ending(kind=stop.kind, message=stop.note)
-        finally:
-            self._store_state()
-        return msgspec.structs.replace(ending, text=_SEPARATOR.join(self._texts))
+        self._store_state()
+        return msgspec.structs.replace(ending, text=_SEPARATOR.join(filter(None, self._texts)))
 
     async def _answer(self) -> Ending:
         turn = self._turn
@@ -322,8 +321,7 @@ class _RoutedTurn:
         ending = _ending_of_result(result)
         if result.failed and not ending.text:
             ending = msgspec.structs.replace(ending, text=_partial_text(turn, (*turn.path, child)))
-        if ending.text:
-            self._texts.append(ending.text)
+        self._texts.append(ending.text)
         turn.stop.check()  # the agent was stopped together with this turn
         return ending
 
@@ -345,7 +343,7 @@ class _RoutedTurn:
         """Return whether the conversation of the active agent has ended."""
         if self._state is None:
             return True
-        log, path = self._turn.log, tuple(self._state.child.split("/"))
+        log, path = self._turn.log, _path_of(self._state)
         if isinstance(self._agent.agents[self._state.current.agent_name], MatchAgent):
             return log.get_value(router_key(log, path)) is None
         return is_finished(log, path) or _has_script_ended(self._turn, path)
@@ -355,7 +353,9 @@ class _RoutedTurn:
         state = self._state
         if state is None or not state.child or not isinstance(self._agent.agents[state.current.agent_name], AgentKind):
             return Ending()
-        return await self._run_agent(Intent(state.current.rule_name, state.current.agent_name), ())
+        ending = await self._run_agent(Intent(state.current.rule_name, state.current.agent_name), ())
+        self._state = None if ending.is_answer and self._has_finished() else self._state
+        return ending
 
     def _store_state(self) -> None:
         """Defer the state to the next write, which is that of the turn's end."""
@@ -434,16 +434,26 @@ def _latest_events(turn: Turn, path: AgentPath) -> Iterable[Event]:
             return
 
 
+def _path_of(state: RouterState) -> AgentPath:
+    """Return the path of the active agent's last run."""
+    return tuple(state.child.split("/"))
+
+
 def _has_started(turn: Turn, child: str) -> bool:
     bodies = (event.data for event in _latest_events(turn, turn.path))
     return any(isinstance(body, SubagentStarted) and body.child == child for body in bodies)
 
 
 def _partial_text(turn: Turn, path: AgentPath) -> str:
-    """Return the last text of an agent that was stopped, ``""`` when it has none in this turn."""
-    bodies = (event.data for event in _latest_events(turn, path))
-    texts = (text_of(body.content) for body in bodies if isinstance(body, MessageCompleted))
-    return next(filter(None, texts), "")
+    """Return the last text of an agent that was stopped, or of one below it; ``""`` for none in this turn."""
+    for event in reversed(turn.log.window.events):
+        if event.turn and event.turn != turn.id:
+            break
+        if event.path[: len(path)] == path and isinstance(event.data, MessageCompleted):
+            text = text_of(event.data.content)
+            if text:
+                return text
+    return ""
 
 
 def _has_script_ended(turn: Turn, path: AgentPath) -> bool:
