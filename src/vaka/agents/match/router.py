@@ -25,7 +25,7 @@ import msgspec
 from vaka.agents.match.lines import MatchResult
 from vaka.agents.match.matcher import CompiledRules, compile_rules
 from vaka.agents.match.offline import OfflineMatcher
-from vaka.agents.match.router_state import Intent, RouterState, build_history, router_key
+from vaka.agents.match.router_state import Intent, RouterState, build_history, is_ending, router_key
 from vaka.agents.match.rules import MatchRule, parse_rule
 from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent
@@ -174,8 +174,9 @@ def _routes_by_rule(name: str, compiled: CompiledRules, routes: Sequence[Route])
         where = f"agent {name}: route[{number}]"
         if not route.rules or isinstance(route.rules, str):
             raise InvalidInput(f"{where}: rules is required: a list of the names of rules")
-        if not isinstance(route.agent, Agent):
-            raise InvalidInput(f"{where}: agent is required: an Agent, not {route.agent!r}")
+        agent = cast("object", route.agent)
+        if not isinstance(agent, Agent):
+            raise InvalidInput(f"{where}: agent is required: an Agent, not {agent!r}")
         for rule in route.rules:
             if rule not in compiled.by_name:
                 near = get_close_matches(rule, compiled.by_name, n=1)
@@ -399,8 +400,9 @@ class _RouteTool:
 def _ending_of_result(result: ToolResult) -> Ending:
     if not result.failed:
         return Ending(text=result.text)
-    if isinstance(result.value, dict):
-        return msgspec.convert(result.value, Ending)
+    value: Any = result.value
+    if is_ending(value):
+        return msgspec.convert(value, Ending)
     return Ending(kind="failed", code=TurnError.code, message=result.text)  # the agent has not started
 
 

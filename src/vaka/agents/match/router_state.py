@@ -1,6 +1,7 @@
 """What the log has of a router: its state between turns, and its history."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -80,9 +81,15 @@ def build_history(events: Iterable[Event], path: AgentPath) -> tuple[Message, ..
     return tuple(messages)
 
 
+def is_ending(value: object) -> bool:
+    """Return whether the value of a failed result is the ``Ending`` of an agent."""
+    return isinstance(value, dict) and {"kind", "text"} <= value.keys()
+
+
 def _answer_of(body: ToolCompleted | ToolFailed) -> Content:
     """Return what an agent answered: of one that failed, its last text, which the value of its result has."""
     if isinstance(body, ToolCompleted):
         return body.result.content
-    text = body.result.value.get("text") if isinstance(body.result.value, dict) else ""
+    value: Any = body.result.value
+    text = value["text"] if is_ending(value) else ""
     return as_content(text) if text else ()

@@ -1,0 +1,284 @@
+"""Routers whose turns are stopped, rewound, failed or killed, compared by the whole sequence of events."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from itertools import accumulate
+from types import FrameType
+
+import pytest
+
+import vaka
+from tests.agents.router_fixtures import RULES, done, offline, outline, router, run_conversation
+from tests.runtime.runtime_fixtures import check_log, collect, count_commits, log_writer, read_log, runtime
+from vaka.agents.match.router_state import read_router_state
+from vaka.core.ports.model import Prompt
+from vaka.core.session.snapshot import reopen
+from vaka.core.types import progress
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import TurnError
+from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
+from vaka.stores.memory import MemoryStore
+from vaka.testing.models import FunctionModel, ScriptedModel, call, fail, say
+
+
+async def test_an_interrupt_stops_the_agent_and_the_next_input_goes_on_with_it() -> None:
+    waiting = asyncio.Event()
+
+    @vaka.tool(effect="read")
+    async def wait() -> None:
+        """Wait for ever."""
+        waiting.set()
+        await asyncio.Event().wait()
+
+    model = ScriptedModel(
+        agents={
+            "front": [say("music"), say("")],
+            "player": [call("wait") | {"text": "One moment."}, say("I am back.")],
+        }
+    )
+    who = vaka.MatchAgent(
+        "front", rules=RULES, routes=[vaka.Route(["music"], vaka.Agent("player", tools=[wait]))], model=model
+    )
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(who, id="s")
+        running = asyncio.create_task(session.run("Play music."))
+        await waiting.wait()
+        await session.interrupt("stop")
+        with pytest.raises(TurnError, match="stop"):
+            await running
+        assert (await session.run("And now?")).text == "I am back."
+    log = await read_log(store, "s")
+    check_log(log)
+    assert outline(log) == [
+        "- turn",
+        "- match ['music']",
+        "- player agent-1 <- 'Play music.'",
+        "agent-1 says One moment.",
+        "agent-1 calls wait",
+        "- end of agent-1 (interrupted)",
+        "- active player",
+        "- interrupted 'One moment.'",
+        "- turn",
+        "- match []",
+        "- player agent-2 after agent-1 <- 'And now?'",
+        "agent-2 says I am back.",
+        "- end of agent-2",
+        "- active player",
+        "- completed 'I am back.'",
+    ]
+
+
+async def test_an_interrupt_during_the_match_ends_the_turn_without_an_agent() -> None:
+    asked = asyncio.Event()
+
+    async def answer(prompt: Prompt) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return ""
+
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(router(model=FunctionModel(answer)), id="s")
+        running = asyncio.create_task(session.run("Play music."))
+        await asked.wait()
+        await session.interrupt("stop")
+        with pytest.raises(TurnError, match="stop"):
+            await running
+    assert outline(await read_log(store, "s")) == ["- turn", "- interrupted ''"]
+
+
+async def test_a_rewind_and_a_fork_continue_with_the_agent_that_was_active_there() -> None:
+    answers = {"booking": [say("Which day?"), say("Which bed?")], "player": [say("Playing.")]}
+    store = MemoryStore()
+    async with runtime(store, model=ScriptedModel(agents=answers)) as rt:
+        session = await rt.open(router(matcher=offline()), id="s")
+        await session.run("book a room in Hilo")
+        place = await session.checkpoint("here")
+        await session.run("play music")
+        await session.rewind("here")
+        state = read_router_state(await reopen(store, session.id))
+        assert state is not None
+        assert (state.current.agent_name, state.child) == ("booking", "agent-1")
+        assert (await session.run("Monday.")).text == "Which bed?"
+        other = await session.fork(place, id="other")
+        assert (await other.run("Tuesday.")).text == "Which bed?"
+        history = await other.messages()
+    assert [
+        (type(message), text_of(message.content)) for message in history if not isinstance(message, ToolMessage)
+    ] == [
+        (UserMessage, "book a room in Hilo"),
+        (AssistantMessage, "Which day?"),
+        (UserMessage, "Tuesday."),
+        (AssistantMessage, "Which bed?"),
+    ]
+    assert outline(await read_log(store, "s"))[-6:] == [
+        "- match []",
+        "- booking agent-3 after agent-1 <- 'Monday.'",
+        "agent-3 says Which bed?",
+        "- end of agent-3",
+        "- active booking",
+        "- completed 'Which bed?'",
+    ]
+
+
+async def test_an_agent_that_cannot_start_or_fails_is_the_failure_of_the_turn() -> None:
+    answers = {"player": [fail(400, "no such song"), say("Playing.")]}
+    store = MemoryStore()
+    async with runtime(store, model=ScriptedModel(agents=answers), deny=["booking"]) as rt:
+        session = await rt.open(router(matcher=offline()), id="s")
+        for text in ("book a room in Hilo", "play music"):
+            with pytest.raises(TurnError):
+                await session.run(text)
+        assert (await session.run("Another one.")).text == "Playing."
+    log = await read_log(store, "s")
+    check_log(log)
+    denied = next(event.data.message for event in log if isinstance(event.data, progress.TurnFailed))
+    assert "booking" in denied
+    assert outline(log) == [
+        "- turn",
+        "- match ['book']",
+        f"- failed turn: {denied}",
+        "- turn",
+        "- match ['music']",
+        "- player agent-2 <- 'play music'",
+        "- end of agent-2 (error)",
+        "- active player",
+        "- failed model_refused: no such song (status 400)",
+        "- turn",
+        "- match []",
+        "- player agent-3 after agent-2 <- 'Another one.'",
+        "agent-3 says Playing.",
+        "- end of agent-3",
+        "- active player",
+        "- completed 'Playing.'",
+    ]
+
+
+async def test_the_limits_of_a_router_hold_for_the_match_and_for_its_agents() -> None:
+    answers = {
+        "front": [say("music", usage={"input": 40, "output": 10}), say("music", usage={"input": 200, "output": 10})],
+        "player": [call("done") | {"usage": {"input": 60, "output": 10}}, say("Too much.")],
+    }
+    model = ScriptedModel(agents=answers)
+    routes = [vaka.Route(["music"], vaka.Agent("player", tools=[done]))]
+    who = vaka.MatchAgent("front", rules=RULES, routes=routes, model=model, limits=vaka.Limits(max_tokens=110))
+    assert await run_conversation(who, None, "Play music.", "Play music.") == [
+        "- turn",
+        "- match ['music']",
+        "- player agent-1 <- 'Play music.'",
+        "agent-1 calls done",
+        "- end of agent-1 (limit)",
+        "- active player",
+        "- completed '' at tokens",
+        "- turn",
+        "- match ['music']",
+        "- player agent-2 after agent-1 <- 'Play music.'",
+        "- end of agent-2 (limit)",
+        "- active player",
+        "- completed '' at tokens",
+    ]
+    assert [prompt.agent for prompt in model.prompts] == ["front", "player", "front"]
+
+
+async def test_an_agent_that_waits_for_a_person_goes_on_after_the_decision() -> None:
+    answers = {"front": [say("music")], "player": [call("done"), say("Done.")]}
+    model, store = ScriptedModel(agents=answers), MemoryStore()
+    routes = [vaka.Route(["music"], vaka.Agent("player", tools=[done]))]
+    who = vaka.MatchAgent("front", rules=RULES, routes=routes, model=model)
+    async with runtime(store, ask="suspend", ask_for=["done"]) as rt:
+        session = await rt.open(who, id="s")
+        with pytest.raises(vaka.Suspended) as suspended:
+            await session.run("Play music.")
+        await rt.resolve(suspended.value.decisions[0], "approve")
+        await collect(session.resume())
+    log = await read_log(store, "s")
+    check_log(log)
+    assert outline(log) == [
+        "- turn",
+        "- match ['music']",
+        "- player agent-1 <- 'Play music.'",
+        "- resumed",
+        "agent-1 calls done",
+        "agent-1 says Done.",
+        "- end of agent-1",
+        "- active player",
+        "- completed 'Done.'",
+    ]
+    assert [prompt.agent for prompt in model.prompts] == ["front", "player", "player"]
+
+
+async def test_a_turn_is_finished_after_a_crash_after_any_commit_without_a_second_match() -> None:
+    def parts() -> tuple[ScriptedModel, vaka.MatchAgent]:
+        model = ScriptedModel(
+            agents={
+                "front": [say("book: city=Hilo\nmusic"), say("")],
+                "booking": [say("Which day?"), call("done"), say("Booked.")],
+                "player": [say("Playing.")],
+            }
+        )
+        return model, router(model=model)
+
+    store, inputs = MemoryStore(), ("Book a room in Hilo and play music.", "Monday.")
+    commits = count_commits(store).commits
+    async with runtime(store) as rt:
+        session = await rt.open(parts()[1], id="s")
+        for text in inputs:
+            await session.run(text)
+    log = await read_log(store, "s")
+    for cut in accumulate(map(len, commits)):
+        crashed, (model, who) = MemoryStore(), parts()
+        await log_writer(crashed, "s", log[:cut])()
+        async with runtime(crashed) as rt:
+            session = await rt.open(who, id="s")
+            if not isinstance(log[cut - 1].data, progress.TurnCompleted):
+                await collect(session.resume())
+            for text in inputs[len([event for event in log[:cut] if isinstance(event.data, InputAdded)]) :]:
+                await session.run(text)
+        restored = await read_log(crashed, "s")
+        check_log(restored)
+        assert without_repeats(outline(restored)) == without_repeats(outline(log)), cut
+        matched = len([event for event in log[:cut] if getattr(event.data, "name", "") == "match"])
+        assert len([prompt for prompt in model.prompts if prompt.agent == "front"]) == 2 - matched, cut
+
+
+def without_repeats(lines: Sequence[str]) -> list[str]:
+    """Return an outline without what a resumed turn writes again: that it goes on, and that a read call begins."""
+    return [line for line in lines if line != "- resumed" and "calls" not in line]
+
+
+async def test_a_state_whose_agent_is_no_longer_in_a_route_is_dropped() -> None:
+    store = MemoryStore()
+    model = ScriptedModel(agents={"player": [say("Playing.")], "chat": [say("Hello.")]})
+    async with runtime(store, model=model) as rt:
+        await (await rt.open(router(matcher=offline()), id="s")).run("play music")
+        routes = [vaka.Route(["music"], vaka.Agent("chat"))]
+        changed = vaka.MatchAgent("front", rules=RULES, routes=routes, matcher=offline())
+        session = await rt.open(changed, id="s")
+        assert (await session.run("zzz")).text == ""
+        assert (await session.run("play music")).text == "Hello."
+
+
+async def test_a_turn_reads_no_event_of_the_turns_before_it() -> None:
+    model = ScriptedModel(agents={"player": [say("Playing.", repeat=True)]})
+    async with runtime(model=model) as rt:
+        session = await rt.open(router(matcher=offline()), id="s")
+        counts = [await count_calls(session) for _ in range(40)]
+    assert counts[-1] == counts[9]
+
+
+async def count_calls(session: vaka.Session) -> int:
+    """Return how many Python functions of the router and the context window one turn calls."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.endswith(("router.py", "context_window.py"))
+
+    sys.setprofile(note)
+    try:
+        await session.run("play music")
+    finally:
+        sys.setprofile(None)
+    return calls
