@@ -32,8 +32,8 @@ class RoutedAgents:
 
     def _note_router(self, event: Event) -> None:
         match event.data:
-            case progress.TurnStarted(agent=agent) | progress.TurnResumed(agent=agent) if agent in self._routers:
-                self._router_paths = {event.path}
+            case progress.TurnStarted(agent=agent) | progress.TurnResumed(agent=agent):
+                self._router_paths = {event.path} if agent in self._routers else set()
             case progress.SubagentStarted(agent=agent, child=child) if agent in self._routers:
                 self._router_paths.add((*event.path, child))
             case _:
