@@ -243,9 +243,14 @@ def test_models_are_named_by_generators_by_other_generators_and_by_the_settings(
     write(folder / "agents/inline.yaml", "prompt: P\ngenerator: {model: small, temperature: 1.0}\n")
     write(folder / "agents/named.yaml", "prompt: P\ngenerator: {$ref: 'generator:fast'}\n")
     write(folder / "agents/unset.yaml", "prompt: P\n")
+    write(folder / "models/tiny.yaml", "model: small\nmax_tokens: 5\n")
+    write(folder / "models/loop.yaml", "model: loop\n")
+    write(folder / "agents/chain.yaml", "prompt: P\ngenerator: {$ref: 'generator:tiny'}\n")
+    write(folder / "agents/loop.yaml", "prompt: P\ngenerator: {$ref: 'generator:loop'}\n")
     catalog = AgentCatalog(folder, DefinitionSources(models=frozenset({"fast"})))
     found = {name: (agent.model, agent.options) for name, agent in catalog.items()}
     assert found == {
+        "chain": ("openai/mini", {"max_tokens": 5, "temperature": 0.5}), "loop": ("loop", {}),
         "inline": ("openai/mini", {"max_tokens": 9, "temperature": 1.0}), "named": ("fast", {}), "unset": (None, {}),
     }  # fmt: skip
 
@@ -296,6 +301,13 @@ def test_definitions_that_cannot_be_used_are_errors_that_name_the_file(folder: P
     with pytest.raises(ConfigError, match=re.escape(expected)) as raised:
         vaka.load_agents(folder, tools=[add])["a"]
     assert str(raised.value).startswith(f"{folder}/agents/a.yaml:1: ")
+
+
+def test_an_untrusted_folder_cannot_read_a_file_as_a_model(folder: Path) -> None:
+    write(folder / "agents/reader.yaml", "prompt: P\ngenerator: {model: 'scripted:/etc/passwd'}\n")
+    with pytest.raises(ConfigError, match=r"reader\.yaml:1: the model 'scripted:/etc/passwd' reads a file"):
+        vaka.load_agents(folder, trusted=False)["reader"]
+    assert vaka.load_agents(folder)["reader"].model == "scripted:/etc/passwd"
 
 
 async def test_an_agent_that_is_gone_stays_for_open_sessions(folder: Path) -> None:

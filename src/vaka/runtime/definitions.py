@@ -47,6 +47,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
 from vaka.core.types.tool import UNTRUSTED_LAYER
 from vaka.runtime import lazy
+from vaka.runtime.model_registry import SCRIPTED_PREFIX
 
 DEFINITION_LAYER = "definition"
 """The layer of tools of a trusted folder: the permission mode decides on calls that no rule matches."""
@@ -219,11 +220,13 @@ class DefinitionBuilder:
         if named is not None and self._definitions.resolve(named) is None and named.name in self._sources.models:
             return GeneratorDefinition(model=named.name)
         found: GeneratorDefinition = self._find(named).value if named is not None else inline
-        below = self._definitions.generator(found.model)
-        if below is None or below is found:
-            return found
-        own = {name: getattr(found, name) for name in found.options}
-        return msgspec.structs.replace(below, **own)
+        passed = {found.name}
+        while (below := self._definitions.generator(found.model)) is not None and below.name not in passed:
+            passed.add(below.name)
+            found = msgspec.structs.replace(below, **{name: getattr(found, name) for name in found.options})
+        if found.model.startswith(SCRIPTED_PREFIX) and not self._sources.trusted:
+            raise ConfigError(f"the model {found.model!r} reads a file, which only a trusted folder may do")
+        return found
 
     # ----------------------------------------------------------------------------------------------- context layers
 
