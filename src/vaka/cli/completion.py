@@ -107,6 +107,7 @@ _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("approvals",): _complete_approvals, ("question",): _complete_questions, ("agent",): _complete_agents,
     ("agents",): _complete_agents,
     ("model",): _complete_models, ("models", "test", "name"): _complete_models,
+    ("match", "test", "model_names"): _complete_models,
     ("mcp", "get", "name"): _complete_servers, ("mcp", "remove", "name"): _complete_servers,
     ("mcp", "test", "names"): _complete_servers, ("mcp", "login", "name"): _complete_servers,
     ("mcp", "logout", "name"): _complete_servers, ("login", "words"): _complete_providers,

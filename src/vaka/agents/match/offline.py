@@ -102,7 +102,7 @@ class OfflineMatcher:
         for sentence in _split(text):
             for found, clause in self._match_sentence(sentence):
                 result = self._result_of(found, clause)
-                if result not in results:
+                if all((result.rule, result.args) != (other.rule, other.args) for other in results):
                     results.append(result)
         return results
 
@@ -159,7 +159,7 @@ class OfflineMatcher:
 
     def _choose(self, utterance: Utterance, candidates: Iterable[_Found]) -> _Found | None:
         """Return the best candidate above the threshold; a text with *not* needs a pattern with it."""
-        negated = is_negated(utterance.plain)
+        negated = is_negated(utterance)
         return max(
             (found for found in candidates if found.score >= self._threshold and found.template.negated >= negated),
             key=lambda found: (found.score, found.template.size), default=None,
@@ -282,10 +282,10 @@ def _templates_of(rule: MatchRule, rules: dict[str, MatchRule]) -> Iterator[_Tem
         if len(lines) == 1 and example.user_text:
             name = lines[0].partition(":")[0].strip()
             args = tuple(split_args(lines[0].partition(":")[2]))
-            plain = read_utterance(example.user_text).plain
-            owner = rules.get(name)
+            said = read_utterance(example.user_text)
+            plain, owner = said.plain, rules.get(name)
             if owner is not None and plain:
-                yield _Template(owner, plain, (plain,), (), ((False, False),), args, 0, _size(plain), is_negated(plain))
+                yield _Template(owner, plain, (plain,), (), ((False, False),), args, 0, _size(plain), is_negated(said))
 
 
 def _template_of(rule: MatchRule, pattern: Pattern) -> _Template | None:
@@ -314,7 +314,9 @@ def _template_of(rule: MatchRule, pattern: Pattern) -> _Template | None:
     shown = read_utterance(" ".join(plain)).plain
     texts = (plain[0], *middle, *plain[-1:]) if names else (plain[0],)
     joint = len(names) - 1 if len(names) > 1 and not plain[-1] and plain[-2] and not is_dense(plain[-2][0]) else 0
-    return _Template(rule, shown, texts, tuple(names), glued, args, joint, size, is_negated(shown))
+    return _Template(
+        rule, shown, texts, tuple(names), glued, args, joint, size, is_negated(read_utterance(pattern.input))
+    )
 
 
 def _has_number(template: _Template) -> bool:

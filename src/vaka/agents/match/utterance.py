@@ -123,9 +123,14 @@ def strip_fillers(plain: str) -> tuple[int, int]:
     return start, end
 
 
-def is_negated(plain: str) -> bool:
-    """Return whether a text in the form for comparison says *not*."""
-    return any(found["negation"] for found in _words().negations.finditer(plain))
+def is_negated(utterance: Utterance) -> bool:
+    """Return whether a text says *not*."""
+    words = _words()
+    question = words.questions.search(utterance.plain)
+    end = len(utterance.plain) if question is None else question.start()
+    if any(found["negation"] for found in words.negations.finditer(utterance.plain, 0, end)):
+        return True
+    return words.exact_negations.search(utterance.source.casefold()) is not None
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -137,6 +142,8 @@ class _Words(msgspec.Struct, frozen=True):
     longest_filler: int
     """Characters of the longest one, with those before it."""
     negations: re.Pattern[str]
+    exact_negations: re.Pattern[str]
+    questions: re.Pattern[str]
     numbers: dict[str, int]
 
 
@@ -161,6 +168,8 @@ def _words() -> _Words:
         last_filler=re.compile(f"(?<=.) ?(?:{fillers})$"),
         longest_filler=max(len(word) for language in languages for word in language.get("fillers", ())) + 2,
         negations=re.compile(f"{alternatives('not_negations')}|(?P<negation>{alternatives('negations')})"),
+        exact_negations=re.compile(alternatives("exact_negations")),
+        questions=re.compile(f"(?:{alternatives('questions')})$"),
         numbers=numbers,
     )
 
