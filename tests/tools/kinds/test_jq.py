@@ -71,6 +71,16 @@ async def test_programs_run_at_the_same_time_in_workers_of_their_own() -> None:
     assert await asyncio.gather(*(first(f"{number} + .", 1) for number in range(4))) == [1, 2, 3, 4]
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_has_workers_of_its_own() -> None:
+    assert asyncio.run(first(".", 1)) == 1
+    child = os.fork()
+    if child == 0:
+        os._exit(asyncio.run(first(". + 6", 1)) == 7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert asyncio.run(first(". + 1", 1)) == 2
+
+
 def test_a_worker_answers_requests_until_the_end_of_its_input() -> None:
     requests = [
         ("tojson", "1"),

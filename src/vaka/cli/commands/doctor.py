@@ -115,6 +115,8 @@ def _check_features() -> Iterator[Check]:
     yield _feature("Luau", "pyluau", "" if _is_installed("pyluau") else INSTALL_PYLUAU)
     yield _feature("local model", "xllamacpp and weights", missing_install_command())
     yield _feature("embeddings", "numpy, tokenizers, safetensors and weights", missing_embedder_command())
+    definitions = "" if _is_installed("jq", "jinja2") else "pip install 'vaka[definitions]'"
+    yield _feature("definitions", "jq and jinja2", definitions)
     yield _feature("MCP", "mcp", "" if _is_installed("mcp") else "pip install 'vaka[mcp]'")
     yield _feature("PostgreSQL", "asyncpg", "" if _is_installed("asyncpg") else "pip install 'vaka[postgres]'")
 

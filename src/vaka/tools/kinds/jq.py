@@ -26,7 +26,6 @@ import msgspec
 from vaka.core.types.errors import ConfigError, InvalidInput, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.tools.function import run_in_thread
-from vaka.tools.kinds import jq_worker
 from vaka.tools.schema.json_types import is_array, is_object
 
 INSTALL_JQ = "pip install 'vaka[definitions]'"
@@ -45,6 +44,7 @@ _PRELUDE = (
     "def tostring: if type == \"string\" then . elif type == \"number\" and . < 9007199254740992 "
     "and . > -9007199254740992 then . + 0 | tojson else tojson end; {} as $ENV |\n"
 )  # fmt: skip
+_PLAIN_PATH = re.compile(r"\.|(?:\.[A-Za-z_]\w*(?:\[\d*\])*)+")
 _ERROR_PLACE = re.compile(r" at <top-level>, line \d+, column \d+:\n.*", re.DOTALL)
 
 
@@ -85,9 +85,11 @@ def _compile(expression: str) -> str:
             f"invalid jq expression {_quote(expression)}: it has {len(expression)} characters; "
             f"expected at most {MAX_EXPRESSION_CHARS}"
         )
-    source = f"{_PRELUDE}{expression}\n| tojson"
+    jq, source = _jq(), f"{_PRELUDE}{expression}\n| tojson"
+    if _PLAIN_PATH.fullmatch(expression):
+        return source  # certainly valid: compiling takes more than 1 ms
     try:
-        _jq().compile(source)
+        jq.compile(source)
     except ValueError as error:
         reason = _ERROR_PLACE.sub("", str(error)).removeprefix("jq: error: ").strip()
         raise InvalidInput(f"invalid jq expression {_quote(expression)}: {reason}") from error
@@ -133,7 +135,7 @@ class _Worker:
 
     def __init__(self) -> None:
         folder = str(Path(_jq().__file__).parent)
-        command = [sys.executable, "-I", "-S", str(Path(jq_worker.__file__)), folder, str(MAX_MEMORY)]
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("jq_worker.py")), folder, str(MAX_MEMORY)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(  # our own program, with no text of users
             command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env={}, cwd="/", start_new_session=True
@@ -163,14 +165,22 @@ class _Worker:
                 raise ScriptError(f"the result of the jq expression has more than {MAX_RESULT_BYTES} bytes")
         return msgspec.json.decode(answer, type=dict[str, str])
 
+    def detach(self) -> None:
+        """Close this process's ends of the pipes and leave the worker alone."""
+        self._process.returncode = 0  # it is not a child of this process
+        self._close_pipes()
+
     def close(self) -> None:
         """End the process."""
         self._process.kill()
+        self._close_pipes()
+        self._process.wait()
+
+    def _close_pipes(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with suppress(OSError):  # what is buffered for a dead process cannot be written
                     stream.close()
-        self._process.wait()
 
 
 class _WorkerPool:
@@ -207,6 +217,13 @@ class _WorkerPool:
         worker.close()
         return answer
 
+    def forget(self) -> None:
+        """Leave the workers to the process that this one was forked from."""
+        self._lock = threading.Lock()  # another thread may have held it
+        for worker in self._idle:
+            worker.detach()
+        self._idle = []
+
     def close(self) -> None:
         """End the idle workers."""
         with self._lock:
@@ -217,3 +234,5 @@ class _WorkerPool:
 
 _WORKERS = _WorkerPool()
 atexit.register(_WORKERS.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_WORKERS.forget)

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 IDLE_SECONDS = 60
@@ -52,8 +53,9 @@ def _first_result(jq: Any, programs: "OrderedDict[str, Any]", source: str, text:
 def main() -> None:
     """Run the worker."""
     folder, memory = sys.argv[1], int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(ValueError, OSError):  # macOS has no such limit; there only the time is limited
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.path.insert(0, folder)
     import jq  # noqa: PLC0415  # its folder is an argument
 
