@@ -17,6 +17,7 @@ def open_example(shell: Shell, name: str) -> None:
 def test_the_toy_needs_no_model_and_stays_in_a_conversation(shell: Shell) -> None:
     open_example(shell, "31-toy-companion")
     assert shell.vaka("config", "validate", ".").code == 0
+    assert "tested offline: 4 of 4 passed" in shell.vaka("match", "test", "rules", "--offline").err
     counted = shell.vaka("run", "Please count to 5", "--agent", "toy", "--session", "t", "-q")
     assert (counted.out, counted.err) == ("1, 2, 3, 4, 5!\n", "")
     with ChatTerminal(shell, "--agent", "toy", "--resume", "t", "--trust") as chat:

@@ -1,0 +1,78 @@
+"""Encoders are given any part of a run, as a reader that joins late or misses live events gets it."""
+
+import asyncio
+from functools import cache
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vaka
+from tests.views import recorded_runs as runs
+from vaka.views.anthropic import StreamEncoder
+from vaka.views.lumos import LumosEncoder, StreamingConfig, from_lumos, to_lumos
+
+RECORDERS = (
+    runs.record_tools, runs.record_output, runs.record_child, runs.record_interrupt, runs.record_retry,
+    runs.record_failure, runs.record_resumed, runs.record_router,
+)  # fmt: skip
+PATHS: tuple[tuple[str, ...], ...] = ((), ("agent-1",), ("agent-1", "agent-1"))
+
+
+@cache
+def recorded_runs() -> list[list[vaka.Event]]:
+    async def record_all() -> list[list[vaka.Event]]:
+        return [await record() for record in RECORDERS]
+
+    return asyncio.run(record_all())
+
+
+@st.composite
+def partial_runs(draw: st.DrawFn) -> list[vaka.Event]:
+    """Return the events of a run from one on, some of them missing or repeated."""
+    events = draw(st.sampled_from(recorded_runs()))
+    events = events[draw(st.integers(0, len(events) - 1)) :]
+    counts = draw(st.lists(st.sampled_from([1, 1, 1, 0, 2]), min_size=len(events), max_size=len(events)))
+    return [event for event, count in zip(events, counts, strict=True) for _ in range(count)]
+
+
+ROUTERS = st.sampled_from([(), runs.ROUTERS])
+
+
+@given(partial_runs(), st.sampled_from(PATHS), ROUTERS)
+def test_blocks_and_messages_of_any_part_are_well_formed(
+    events: list[vaka.Event], path: tuple[str, ...], routers: tuple[str, ...]
+) -> None:
+    encoder = StreamEncoder(path, routers=routers)
+    in_message, open_block, next_index = False, None, 0
+    for stream_event in (one for event in events for one in encoder.encode(event)):
+        match stream_event.type:
+            case "message_start":
+                assert not in_message
+                in_message, next_index = True, 0
+            case "content_block_start":
+                assert in_message
+                assert (open_block, stream_event.index) == (None, next_index)
+                open_block, next_index = stream_event.index, next_index + 1
+            case "content_block_delta":
+                assert stream_event.index == open_block
+            case "content_block_stop":
+                assert stream_event.index == open_block
+                open_block = None
+            case "message_stop":
+                assert in_message
+                assert open_block is None
+                in_message = False
+            case _:
+                assert stream_event.to_json()
+
+
+@given(partial_runs(), st.sampled_from(PATHS), ROUTERS, st.integers(1, 9))
+def test_any_part_can_be_shown_to_lumosai_and_read_back(
+    events: list[vaka.Event], path: tuple[str, ...], routers: tuple[str, ...], size: int
+) -> None:
+    config = StreamingConfig(text_buffer_size=size, emit_metadata=True)
+    assert list(from_lumos([event.to_json() for event in to_lumos(events, config, path=path)])) == events
+    encoder = LumosEncoder(config, path=path, routers=routers)
+    shown = [lumos_event for event in events for lumos_event in encoder.encode(event)]
+    decoded = [list(from_lumos([lumos_event.to_json()])) for lumos_event in shown]
+    assert all(event.seq == 0 for events_of_one in decoded for event in events_of_one)
