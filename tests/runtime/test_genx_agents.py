@@ -1,7 +1,9 @@
 """Agents with the GenX face: the loop of ``input`` and ``next``, and the contract of each method."""
 
 import asyncio
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,6 @@ import vaka
 from tests.runtime.runtime_fixtures import agent, runtime, wait_until
 from vaka.content import Audio, Document, Image
 from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, Suspended, TurnError
-from vaka.core.types.ids import SessionId
 from vaka.genx import AgentEvent, AgentEventType, Blob, Demultiplexer, GenxAgent, GenxRuntime, route_agent_event
 from vaka.runtime.genx_agent import to_content
 from vaka.stores.memory import MemoryStore
@@ -259,21 +260,52 @@ async def test_a_round_that_waits_for_a_person_goes_on_after_the_decision() -> N
         assert types(await assistant.run_until_eof()) == ["tool_start", "tool_done", "chunk", "eof"]
 
 
+async def test_an_input_takes_the_place_of_a_round_that_waits_for_a_person() -> None:
+    async with runtime(ask="suspend", ask_for=["look"]) as rt:
+        assistant = await start(rt, call("look", at="it"), say("As you like."))
+        with pytest.raises(Suspended):
+            await assistant.run_until_eof("Go.")
+        assert text_of_chunks(await assistant.run_until_eof("Never mind.")) == "As you like."
+        assert await rt.decisions() == []
+
+
+async def test_a_runtime_that_closes_ends_next() -> None:
+    async with runtime() as rt:
+        assistant = await start(rt, say("One."))
+        await assistant.run_until_eof("Hi.")
+        waiting = asyncio.create_task(assistant.next())
+        await asyncio.sleep(0)
+    with pytest.raises(Closed, match="the runtime is closed"):
+        await waiting
+
+
+async def test_closing_an_agent_whose_round_waits_for_a_person_keeps_the_question() -> None:
+    async with runtime(ask="suspend", ask_for=["look"]) as rt:
+        assistant = await start(rt, call("look", at="it"), say("Done."))
+        with pytest.raises(Suspended):
+            await assistant.run_until_eof("Go.")
+        await assistant.close()
+        [pending] = await rt.decisions()
+        await rt.resolve(pending.id, "approve")
+        restored = await GenxRuntime(rt, agents=[assistant.definition]).restore_agent("s")
+        assert types(await restored.run_until_eof()) == ["tool_start", "tool_done", "chunk", "eof"]
+
+
 async def test_a_killed_round_goes_on_in_another_process(tmp_path: Path) -> None:
-    store, gate = f"sqlite:///{tmp_path}/vaka.db", Gate()
+    copy, gate = tmp_path / "copy.db", Gate()
     lines = [call("wait"), say("Done."), say("Again.")]
-    async with vaka.Runtime(store=store) as dying:
+    async with vaka.Runtime(store=f"sqlite:///{tmp_path}/vaka.db") as dying:
         made = agent(ScriptedModel(*lines), gate.tool())
         assistant = await GenxRuntime(dying).new_agent(made, "parent", state_id="s")
         await assistant.input("Go.")
         assert (await assistant.next()).type == "tool_start"
         await gate.entered.wait()
-        driver = dying._drivers.active[SessionId("s")]
-        driver.abort()
-        await driver.wait()
+        with closing(sqlite3.connect(tmp_path / "vaka.db")) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)  # what the process leaves if it is killed now
+        gate.opened.set()
     gate = Gate()
     gate.opened.set()
-    async with vaka.Runtime(store=store) as rt:
+    async with vaka.Runtime(store=f"sqlite:///{copy}") as rt:
         restored = await GenxRuntime(rt, agents=[agent(ScriptedModel(*lines), gate.tool())]).restore_agent("s")
         assert restored.state.parent_state_id == "parent"
         events = await restored.run_until_eof()

@@ -1,5 +1,8 @@
 """States of GenX agents: sessions and children of sessions, their messages and values, and state documents."""
 
+import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +10,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
-from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.errors import Closed, InvalidInput, NotFound
 from vaka.genx import (
     AgentEvent,
     GenxMessage,
@@ -214,6 +217,83 @@ async def test_a_router_passes_the_events_of_its_agents_and_keeps_its_own_end(tm
         with pytest.raises(InvalidInput, match='destroy "s"'):
             await genx.destroy_state("s/agent-agent-1")
         assert await genx.get_state("s/agent-agent-9") is None
+
+
+async def test_a_router_killed_in_its_agent_goes_on_with_the_same_ids(tmp_path: Path) -> None:
+    entered, opened = asyncio.Event(), asyncio.Event()
+
+    @vaka.tool(effect="read")
+    async def wait() -> str:
+        """Wait."""
+        entered.set()
+        await opened.wait()
+        return "waited"
+
+    def front() -> vaka.MatchAgent:
+        lines = [say("music", agent="front"), call("wait") | {"agent": "player"}, say("La.", agent="player")]
+        more = [say("music", agent="front"), call("wait") | {"agent": "player"}]
+        routes = [vaka.Route(["music"], vaka.Agent("player", tools=[wait]))]
+        return vaka.MatchAgent("front", rules=RULES, routes=routes, model=ScriptedModel(*lines, *more))
+
+    copy = tmp_path / "copy.db"
+    async with vaka.Runtime(store=f"sqlite:///{tmp_path}/vaka.db") as dying:
+        router_agent = await GenxRuntime(dying).new_agent(front(), state_id="s")
+        await router_agent.input("Play.")
+        assert shown([await router_agent.next()]) == ["tool_start tool player s/agent-agent-1"]
+        await entered.wait()
+        state = router_agent.state
+        assert (await state.phase(), isinstance(state, MatchState)) == ("executing", True)
+        with closing(sqlite3.connect(tmp_path / "vaka.db")) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)  # what the process leaves if it is killed now
+        opened.set()
+    async with vaka.Runtime(store=f"sqlite:///{copy}") as rt:
+        router_agent = await GenxRuntime(rt, agents=[front()]).restore_agent("s")
+        assert shown(await router_agent.run_until_eof()) == [
+            "tool_start tool player s/agent-agent-1", "tool_done tool player s/agent-agent-1",
+            "chunk thinking player s/agent-agent-1 La.", "eof executing front s",
+        ]  # fmt: skip
+        opened.clear()
+        entered.clear()
+        await router_agent.input("Louder.")
+        await entered.wait()
+        await router_agent.interrupt()
+        assert shown(await router_agent.run_until_eof()) == [
+            "tool_start tool player s/agent-agent-1", "tool_error tool player s/agent-agent-1", "interrupted - front s",
+        ]  # fmt: skip
+
+
+async def test_agents_of_a_router_in_a_router_have_their_own_ids() -> None:
+    inner = vaka.MatchAgent("desk", rules=RULES, routes=[vaka.Route(["music"], vaka.Agent("player"))])
+    model = ScriptedModel(
+        say("music", agent="front"), say("music", agent="desk"), say("La.", agent="player"),
+        say("music", agent="front"), say("music", agent="desk"), say("Lo.", agent="player"),
+    )  # fmt: skip
+    outer = vaka.MatchAgent("front", rules=RULES, routes=[vaka.Route(["music"], inner)], model=model)
+    async with runtime() as rt:
+        genx = GenxRuntime(rt)
+        front = await genx.new_agent(outer, state_id="s")
+        for text in ("La.", "Lo."):
+            assert shown(await front.run_until_eof("Play.")) == [
+                f"chunk thinking player s/agent-agent-1/agent-agent-1 {text}", "eof executing front s",
+            ]  # fmt: skip
+        player = await genx.get_state("s/agent-agent-1/agent-agent-1")
+        assert player is not None
+        assert [message.content for message in await player.load_recent()] == ["Play.", "La.", "Play.", "Lo."]
+        assert player.parent_state_id == "s/agent-agent-1"
+
+
+async def test_a_script_that_has_ended_is_closed() -> None:
+    script = vaka.LuauAgent("echo", "function run(ctx) ctx.emit(ctx.recv()) ctx.emit('Bye.') end")
+    async with runtime(model=ScriptedModel()) as rt:
+        genx = GenxRuntime(rt, agents=[script])
+        echo = await genx.new_agent("echo", state_id="s")
+        assert isinstance(echo.state, LuaState)
+        events = await echo.run_until_eof("Hello.")
+        assert (events[-1].type.value, events[-1].phase) == ("closed", "finished")
+        with pytest.raises(Closed, match="agent: closed"):
+            await echo.input("Still there?")
+        assert (await (await genx.restore_agent("s")).next()).type == "closed"
+        assert await echo.state.is_finished()
 
 
 async def test_an_archived_router_is_restored_with_the_conversation_of_its_agent() -> None:

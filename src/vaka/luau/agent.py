@@ -17,7 +17,7 @@ from vaka.core.loop.children.script_journal import (
 from vaka.core.loop.context import Turn
 from vaka.core.messages.blobs import offload, restore_content
 from vaka.core.messages.prompt import turn_input_content
-from vaka.core.session.context_window import SCRIPT_END
+from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
@@ -54,7 +54,7 @@ class ScriptBody:
             return Ending(text=turn.last_text)  # a crash after the script's end and before the turn's
         program = await self._source.program()
         script_events, how = unfinished_script(events)
-        if how not in (None, "input", "closed") and not script_events:
+        if how not in OPEN_OUTCOMES and not script_events:
             raise Closed("the script of this agent has ended; it accepts no more input")
         journal = _AgentJournal(turn, script_events, program.digest)
         content = await restore_content(turn.log.store.blobs, turn_input_content(events, turn.path, turn.id))

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from vaka.agents.match.router import MatchAgent
-from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent, AgentTool, ToolLike, tool_name_of
 from vaka.core.messages.blobs import restore_content, restore_result
 from vaka.core.messages.history import format_history
 from vaka.core.ports.store import BlobStore
-from vaka.core.session.snapshot import reopen
 from vaka.core.types.errors import Closed, InvalidInput, TurnError, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Text
 from vaka.core.types.progress import MessageCompleted, ToolCompleted, ToolFailed
-from vaka.runtime.genx_state import AgentState, find_agents, revert_round
+from vaka.runtime.genx_state import AgentState, find_agents, has_finished, read_conversation, revert_round
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector, TurnReader
 from vaka.views.genx import AgentEvent, AgentEventProjection, AgentEventType, Blob, RoundFailure
@@ -109,14 +107,14 @@ class GenxAgent:
 
     async def restore(self) -> None:
         """Read from the log whether the agent is finished and has an unfinished turn, which ``next`` continues."""
-        info = await self._runtime.store.sessions.find(self._session.id)
-        if info is None:
+        view = await read_conversation(self._runtime, self._session.id, ())
+        if view is None:
             return
-        opened = await reopen(self._runtime.store, self._session.id)
-        self._projection = self._make_projection(opened.window.conversation_start)
-        if is_finished(opened):
-            self._finish(self._projection.event_of_root(AgentEventType.CLOSED, "finished"))
-        elif info.turn or info.inputs:
+        self._projection = self._make_projection(view.window.conversation_start)
+        has_work = bool(view.opened.state.turn or view.opened.state.inputs)
+        if has_finished(view) and not has_work:
+            self._last = self._projection.event_of_root(AgentEventType.CLOSED, "finished")
+        elif has_work:
             self._has_unfinished_turn = True
             for event in await self._session.last_turn():
                 self._projection.feed(event)
@@ -159,7 +157,7 @@ class GenxAgent:
             if self._last is not None:
                 return self._last
             if self._round is None and not self._has_unfinished_turn:
-                await asyncio.wait([self._next_change()])
+                await self._wait_for_input()
             else:
                 await self._advance()
 
@@ -214,6 +212,9 @@ class GenxAgent:
         async with self._input_lock:
             if self._round is not None:
                 await self._end_round("closed", keep=False)
+            if (reading := self._reading) is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
         info = await self._runtime.store.sessions.find(self._session.id)
         if info is None:
             return
@@ -239,8 +240,16 @@ class GenxAgent:
             self._last = event
         return event
 
-    def _finish(self, event: AgentEvent) -> None:
-        self._last = event
+    async def _wait_for_input(self) -> None:
+        """Return after an input or a close. Raises ``Closed`` when the runtime is closed."""
+        closing = asyncio.create_task(self._runtime.hub.closed.wait())
+        try:
+            waited: list[asyncio.Future[Any]] = [self._next_change(), closing]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+        if self._runtime.hub.closed.is_set():
+            raise Closed("the runtime is closed")
 
     async def _advance(self) -> None:
         """Read the next events of the round; several callers may wait for the same read."""

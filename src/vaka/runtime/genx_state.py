@@ -12,10 +12,11 @@ from vaka.agents.match.router import MatchAgent
 from vaka.agents.match.router_state import RouterState, read_router_state
 from vaka.agents.quit_tools import FINISHED_KEY, is_finished
 from vaka.agents.react import Agent, AgentTool
+from vaka.core.loop.children.script_journal import unfinished_script
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.branches import live_events_of
-from vaka.core.session.context_window import ContextWindow
+from vaka.core.session.context_window import OPEN_OUTCOMES, ContextWindow
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.session.state import SessionState, agent_key
 from vaka.core.session.values import conversation_key
@@ -177,9 +178,8 @@ class AgentState:
         return ModelContext(prompts=tuple(prompts), messages=tuple(messages[first:]))
 
     async def is_finished(self) -> bool:
-        """Return whether the agent has called a quit tool and accepts no more input."""
-        view = await self._view()
-        return is_finished(view.opened, view.path)
+        """Return whether the agent accepts no more input: it has called a quit tool, or is a script that has ended."""
+        return has_finished(await self._view())
 
     async def set_finished(self, finished: bool) -> None:
         """Finish the agent, or let it accept input again."""
@@ -191,7 +191,7 @@ class AgentState:
         """Return what the agent does now: ``thinking``, ``tool``, ``agent``, ``finished`` or ``""``."""
         view = await self._view()
         state = view.opened.state
-        if is_finished(view.opened, view.path):
+        if has_finished(view):
             return "finished"
         if state.turn is None or (view.path and agent_key(view.path) not in state.lanes):
             return ""
@@ -348,6 +348,14 @@ def _is_in_time(query: MemoryQuery, time: int) -> bool:
     return all(not expected or expected == actual for expected, actual in wanted)
 
 
+def has_finished(view: ConversationView) -> bool:
+    """Return whether an agent has called a quit tool, or is a script that has ended."""
+    if is_finished(view.opened, view.path):
+        return True
+    events, outcome = unfinished_script(view.window.events_at(view.path))
+    return not events and outcome not in OPEN_OUTCOMES
+
+
 async def read_conversation(runtime: Runtime, session: SessionId, path: AgentPath) -> ConversationView | None:
     """Return what the log has of an agent; ``path`` is that of the child that began the conversation."""
     if await runtime.store.sessions.find(session) is None:
@@ -394,11 +402,13 @@ _ANSWERS = (progress.MessageCompleted, progress.ToolCompleted, progress.ToolFail
 def _last_round(opened: OpenedSession) -> int:
     """Return the seq of the first event of the last round, 0 if there is none."""
     first: Event | None = None
-    for event in reversed(list(opened.window.events_at(()))):
+    events = list(opened.window.events_at(()))
+    said = {event.data.key for event in events if isinstance(event.data, InputAdded) and event.data.content}
+    for event in reversed(events):
         body = event.data
         if isinstance(body, _ANSWERS) and first is not None:
             break
-        if isinstance(body, progress.TurnStarted) and body.inputs:
+        if isinstance(body, progress.TurnStarted) and not said.isdisjoint(body.inputs):  # others close the session
             first = event
     if first is None:
         return 0

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
+from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
 from vaka.core.session.demux import EndKind, RoundEnd, Routed, StreamKey, StreamPiece
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
@@ -19,6 +20,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, MessageId, SessionId
 from vaka.core.types.message import Audio, Content, Document, Image, ToolCall, ToolResult, text_of
+from vaka.core.types.monitor import ScriptAnswered
 
 INVALID_TOOL_CALL = "agent: invalid tool call"
 FINISHED_KEY = "$finished"
@@ -258,7 +260,7 @@ class AgentEventProjection:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the root agent has called a quit tool."""
+        """Whether the root agent has called a quit tool, or is a script that has ended."""
         return self.session in self._finished
 
     def event_of_root(self, kind: AgentEventType, phase: str = "") -> AgentEvent:
@@ -340,6 +342,11 @@ class AgentEventProjection:
             self._finished.pop(state_id, None)
         else:
             self._finished[state_id] = event.seq
+        return []
+
+    def script_answered(self, event: Event, body: ScriptAnswered) -> Projected:
+        if body.name == SCRIPT_END and body.answer not in OPEN_OUTCOMES:
+            self._finished[self._agent_at(event.path).state_id] = event.seq
         return []
 
     def session_reverted(self, event: Event, body: SessionReverted) -> Projected:
@@ -452,6 +459,7 @@ _HANDLERS: dict[type[Body], Callable[..., Projected]] = {
     SessionClosed: AgentEventProjection.session_closed,
     SessionReverted: AgentEventProjection.session_reverted,
     StateChanged: AgentEventProjection.value_changed,
+    ScriptAnswered: AgentEventProjection.script_answered,
     progress.TurnStarted: AgentEventProjection.agent_began,
     progress.TurnResumed: AgentEventProjection.agent_began,
     progress.StepStarted: AgentEventProjection.agent_began,

@@ -39,7 +39,7 @@ from vaka.core.messages.prompt import turn_input_content
 from vaka.core.ports.agent import AgentBody, AgentKind, AgentServices, RunnableAgent
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import ToolContext
-from vaka.core.session.context_window import SCRIPT_END
+from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.control import InputAdded, StateChanged
@@ -72,8 +72,6 @@ MATCH = "match"
 _DIGEST = digest_of("router")
 _MATCH_NUMBER = 1
 _SEPARATOR = "\n\n"
-_GOES_ON = (None, "input", "closed")
-"""The outcomes of a script that accepts another input."""
 
 
 class Matcher(Protocol):
@@ -462,4 +460,4 @@ def _has_script_ended(turn: Turn, path: AgentPath) -> bool:
     """Return whether the agent at ``path`` is a script that has ended and accepts no more input."""
     bodies = (event.data for event in _latest_events(turn, path))
     ends = (body.answer for body in bodies if isinstance(body, ScriptAnswered) and body.name == SCRIPT_END)
-    return next(ends, None) not in _GOES_ON
+    return next(ends, None) not in OPEN_OUTCOMES

@@ -17,6 +17,8 @@ from vaka.core.types.message import text_of
 
 SCRIPT_END = "end"
 """The name of the last ``script.answered`` of a script."""
+OPEN_OUTCOMES = (None, "input", "closed")
+"""The answers of the last ``script.answered`` of a script that accepts another input."""
 
 _SCRIPT_BODIES = {monitor.ScriptCalled, monitor.ScriptAnswered}
 _VISIBLE_BODIES = _SCRIPT_BODIES | {

@@ -25,6 +25,8 @@ class FollowerHub:
         self._fanouts: dict[SessionId, Fanout] = {}
         self._writers: dict[SessionId, int] = {}
         self._pumps: dict[SessionId, list[asyncio.Task[None]]] = {}
+        self.closed = asyncio.Event()
+        """Set when the hub is closed."""
 
     def fanout_of(self, session: SessionId) -> Fanout:
         """Return the fanout of a session, creating it on first use."""
@@ -74,6 +76,7 @@ class FollowerHub:
 
     async def close(self) -> None:
         """End every follower and stop listening to other processes."""
+        self.closed.set()
         for fanout in self._fanouts.values():
             for follower in fanout.followers:
                 follower.end()
