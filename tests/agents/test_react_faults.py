@@ -27,6 +27,7 @@ from vaka.content import format_history
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk
 from vaka.core.types import progress
 from vaka.core.types.errors import ConfigError, Interrupted
+from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.core.types.message import Text, ToolMessage
 from vaka.runtime.session import Session
@@ -178,7 +179,7 @@ class StallingModel:
 async def test_an_interrupt_keeps_the_partial_text_and_the_next_input_continues() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(StallingModel()))
-        events = []
+        events: list[Event] = []
         async with session.stream("Tell me.") as turn:
             async for event in turn:
                 events.append(event)
