@@ -100,6 +100,21 @@ def test_every_part_of_a_definition_is_checked_with_file_and_line(project: Path)
     )
 
 
+def test_the_folder_of_the_setting_and_the_urls_of_requests_are_checked(project: Path) -> None:
+    url = "https://{host}.example.com/"
+    write({
+        "elsewhere/vaka.toml": 'definitions = "defs"\n',
+        "elsewhere/defs/tools/one.yaml": f"type: http\nendpoint: {url}\n",
+        "elsewhere/defs/agents/two.yaml": f"tools: [{{type: http, name: inner, endpoint: '{url}'}}]\n",
+        "elsewhere/defs/agents/three.yaml": "default: {}\n",
+    })  # fmt: skip
+    words = "endpoint: an argument such as {name} may stand in the path and the query"
+    assert [line for line in validate("elsewhere") if line.startswith("error")] == [
+        f"error: elsewhere/defs/agents/two.yaml:1: tool inner: {words}",
+        f"error: elsewhere/defs/tools/one.yaml:1: tool one: {words}",
+    ]
+
+
 def test_a_file_outside_of_the_folders_is_known_by_its_keys(project: Path) -> None:
     write({
         "one.yaml": "type: match\nname: a\nroute: [{rules: [x], agent: {$ref: y}}]\n",

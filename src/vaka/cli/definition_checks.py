@@ -4,20 +4,24 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from vaka.agents.match.rules import check_rule
 from vaka.config.definitions.codecs import FORMATS, read_document
 from vaka.config.definitions.definition_set import DefinitionSet
 from vaka.config.definitions.fields import DefinitionChecks, ParseSettings
 from vaka.config.definitions.folder import FOLDERS, guess_kind, list_files, load_definition_file, load_definitions
-from vaka.config.definitions.references import DefinitionKind
+from vaka.config.definitions.references import DefinitionKind, Slot
+from vaka.config.definitions.tools import HttpToolDefinition
 from vaka.config.documents import JsonPath
 from vaka.config.model_files import read_model_file
 from vaka.config.setting_keys import read_settings_file
 from vaka.core.types.errors import ConfigError, InvalidInput, ScriptError
 from vaka.luau.program import BytecodeCache
 from vaka.tools.builtin import TOOLS
+from vaka.tools.kinds.http import HttpTool
 from vaka.tools.kinds.jq import JqProgram
 
 
@@ -39,7 +43,8 @@ def check_definitions(path: Path, *, strict: bool = False) -> DefinitionSet:
         strict=strict, checks=DefinitionChecks(jq=checks.check_jq, luau=checks.check_luau, rule=checks.check_rule)
     )
     found = _load(path, settings)
-    problems, notes = list(found.problems), [*found.notes, *checks.missing_parts]
+    problems = [*found.problems, *(text for one in found for text in _check_requests(one.value, one.origin))]
+    notes = [*found.notes, *checks.missing_parts]
     for file in found.model_files:
         try:
             notes += read_model_file(file, os.environ).notes
@@ -55,7 +60,7 @@ def _load(path: Path, settings: ParseSettings) -> DefinitionSet:
         found = _load_project(folder.parent, settings)
         return _select(found, named)
     if path.is_dir():
-        return _load_project(path, settings)
+        return _load_project(_definitions_folder(path), settings)
     kind = guess_kind(path, read_document(path).value)
     if kind is None:
         expected = "an agent, a tool, a rule, a context or a generator"
@@ -76,11 +81,20 @@ def _load_project(folder: Path, settings: ParseSettings) -> DefinitionSet:
     return load_definitions(folder, settings, is_known=is_known)
 
 
+def _definitions_folder(project: Path) -> Path:
+    """Return the folder that the setting ``definitions`` of a project names, else the project itself."""
+    with suppress(ConfigError):
+        setting = read_settings_file(project / "vaka.toml").get("definitions")
+        return project / setting.value if setting is not None and setting.value else project
+    return project
+
+
 def _iter_models(folder: Path) -> Iterator[str]:
     """Yield the names of models that the settings and the model files of a project define."""
     with suppress(ConfigError):
-        models = read_settings_file(folder / "vaka.toml").get("models")
-        yield from models.value if models is not None else ()
+        settings = read_settings_file(folder / "vaka.toml")
+        for name in ("models", "tiers"):
+            yield from settings[name].value if name in settings else ()
     for path in list_files(folder / "models"):
         with suppress(ConfigError):
             yield from (definition.name for definition in read_model_file(path, os.environ).models)
@@ -95,6 +109,25 @@ def _select(found: DefinitionSet, path: Path) -> DefinitionSet:
         notes=[note for note in found.notes if note.startswith(start)],
         model_files=[file for file in found.model_files if f"{file}:".startswith(start)],
     )
+
+
+def _check_requests(value: object, origin: str) -> Iterator[str]:
+    """Yield what is wrong with the URLs and parameters of HTTP tools, also of inline ones."""
+    if isinstance(value, HttpToolDefinition):
+        try:
+            HttpTool(
+                value.name, endpoint=value.endpoint, method=value.method, params=value.params, headers=value.headers,
+                query=value.query,
+            )  # fmt: skip
+        except InvalidInput as error:
+            yield f"{origin}: {error}"
+    elif isinstance(value, Slot):
+        yield from _check_requests(cast("Slot[object]", value).definition, origin)
+    elif isinstance(value, tuple):
+        yield from (text for item in cast("tuple[object, ...]", value) for text in _check_requests(item, origin))
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _check_requests(getattr(value, name), origin)
 
 
 class _SyntaxChecks:
