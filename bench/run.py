@@ -47,6 +47,7 @@ PARTS = {
     "luau-own": "bench.luau_scripts:measure_own_vms",
     "chat": "bench.chat:measure_chat",
     "match": "bench.offline_match:measure_matching",
+    "definitions": "bench.definitions:measure_definitions",
 }
 
 

@@ -15,10 +15,12 @@ import vaka.content as vaka_content
 import vaka.errors as vaka_errors
 import vaka.events as vaka_events
 from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
+from vaka.config.definitions.json_schema import definition_schema
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, Body
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+DEFINITIONS_HEAD = Path(__file__).with_name("definitions_head.md")
 MODULES = (progress, control, monitor)
 CHANNELS = {
     "progress": "the course of a turn",
@@ -198,7 +200,72 @@ def claude_settings_page() -> str:
     ])  # fmt: skip
 
 
-PAGES = {"claude-settings.md": claude_settings_page, "python.md": python_page, "events.md": events_page}
+DEFINITION_SECTIONS = {
+    "Agents": ("react_agent", "match_agent", "RouteDefinition", "lua_agent"),
+    "Tools": (
+        "built-in_tool", "lua_tool", "agent_tool", "http_tool", "HttpAuth", "generator_tool", "text_processor_tool",
+        "composite_tool", "CompositeStep",
+    ),
+    "Rules": ("rule",),
+    "Contexts": ("context",),
+    "Generators": ("generator",),
+}  # fmt: skip
+DEFINITION_TITLES = {
+    "RouteDefinition": "An item of `route`", "HttpAuth": "`auth`", "CompositeStep": "An item of `steps`",
+    "rule": "A rule", "context": "A context", "generator": "A generator",
+}  # fmt: skip
+
+
+def describe_type(schema: dict[str, Any]) -> str:
+    """Return the type of a field of a definition in words."""
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    target = schema.get("$ref", "").removeprefix("#/$defs/")
+    if target.endswith("_slot"):
+        return f"{target.removesuffix('_slot')}, or `$ref`"
+    if target:
+        return {"context_layer": "context layer", "HttpAuth": "table"}.get(target, "table")
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(describe_type(part) for part in schema["anyOf"]))
+    kinds = schema.get("type", "table")
+    words = {"string": "text", "object": "table", "array": "list", "boolean": "true or false"}
+    shown = " or ".join(words.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    items = describe_type(schema["items"]) if "items" in schema else ""
+    return f"{shown} of {items}s" if items in ("text", "table", "context layer") else shown
+
+
+def describe_definition(name: str, schema: dict[str, Any]) -> list[str]:
+    """Return the section of one kind of definition."""
+    words = name.rpartition("_")
+    title = DEFINITION_TITLES.get(name) or f"`type: {words[0]}`"
+    hidden = {"$schema", "quit", "built_in", "builtin", "built-in", "parameters"} | ({words[0]} - {"lua", "agent"})
+    required = {*schema.get("required", ()), *(schema.get("anyOf", [{}])[0].get("required", ()))}
+    rows: list[str] = []
+    for field, part in schema["properties"].items():
+        default = f" Default: `{part['default']}`." if "default" in part else ""
+        about = part.get("description", "") + default + (" Required." if field in required else "")
+        if field not in hidden:
+            rows.append(f"| `{field}` | {describe_type(part)} | {about} |")
+    deprecated = " Deprecated: `vaka config convert` makes a [Luau tool](../guides/tool-definitions.md) of it."
+    about = schema.get("description", "") + (deprecated if schema.get("deprecated") else "")
+    return [f"### {title}", "", about, "", "| field | value | what it is |", "|---|---|---|", *rows, ""]
+
+
+def definitions_page() -> str:
+    """Return the page of the fields of definitions."""
+    parts = definition_schema()["$defs"]
+    lines = [DEFINITIONS_HEAD.read_text("utf-8")]
+    for section, names in DEFINITION_SECTIONS.items():
+        lines += [f"## {section}", "", *(line for name in names for line in describe_definition(name, parts[name]))]
+    return "\n".join(lines)
+
+
+PAGES = {
+    "claude-settings.md": claude_settings_page, "python.md": python_page, "events.md": events_page,
+    "definitions.md": definitions_page,
+}  # fmt: skip
 
 
 def main() -> int:

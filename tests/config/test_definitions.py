@@ -1,7 +1,8 @@
 """Documents become definitions; each error has its words and its place in the document."""
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 import pytest
@@ -38,6 +39,7 @@ from vaka.config.definitions.tools import (
     TextProcessorDefinition,
     ToolSlot,
 )
+from vaka.config.definitions.yaml_documents import parse_yaml
 
 HTTP = {"type": "http", "name": "h", "endpoint": "https://example.com"}
 PROCESSOR = {"type": "text_processor", "name": "p", "prompt": "Shorten.", "model": "m"}
@@ -288,3 +290,12 @@ def test_the_schema_accepts_every_form_and_finds_typos() -> None:
     rules = jsonschema_rs.validator_for(definition_schema("rule"))
     assert rules.is_valid([{"name": "r", "vars": {"a": {"type": "int"}}, "patterns": ["x", ["y", "r"]]}])
     assert not rules.is_valid({"name": "r", "patterns": [[]]})
+
+
+def test_the_examples_of_the_reference_are_definitions() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/definitions.md").read_text("utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    agent, tools = (parse_yaml(block, "page")[0] for block in blocks)
+    assert parse_definition("agent", agent) == ReactDefinition(name="helper", prompt="You help.")
+    flat, nested = (parse_definition("tool", tool) for tool in cast("list[Any]", tools))
+    assert flat == nested == HttpToolDefinition(name="weather", endpoint="https://example.com/{city}")

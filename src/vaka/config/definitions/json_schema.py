@@ -168,7 +168,8 @@ class _SchemaBuilder:
         if tool is not AgentToolDefinition:
             body: Schema = {"type": "object", "properties": {**fields}, "additionalProperties": False}
             for name in names:
-                fields[name] = {"anyOf": [fields[name], body]} if name in fields else body
+                given = fields.get(name)
+                fields[name] = {"anyOf": [given, body], "description": given["description"]} if given else body
             required = [{"required": schema.pop("required", [])}, *({"required": [name]} for name in names)]
             if tool is not BuiltinToolDefinition and tool is not LuaToolDefinition:
                 schema["anyOf"] = required
@@ -193,7 +194,9 @@ class _SchemaBuilder:
                 }
                 schema["oneOf"] = [{"required": [key]} for key in SCRIPT_KEYS]
             else:
-                properties[field.name] = self.type_schema(hints[field.name])
+                properties[field.name] = part = self.type_schema(hints[field.name])
+                if isinstance(field.default, str | int | float) and field.default:
+                    part["default"] = field.default
         schema |= {"properties": properties, "additionalProperties": False}
         if struct in _REQUIRED:
             schema["required"] = list(_REQUIRED[struct])
