@@ -57,6 +57,12 @@ def test_the_default_agent_has_a_name_that_is_taken_too(shell: Shell) -> None:
     assert system_prompt(shell, "--agent", "assistant").startswith("You are vaka, a coding agent.")
 
 
+def test_an_agent_of_the_project_may_have_the_name_of_the_default_agent(shell: Shell) -> None:
+    shell.write_file("agents/assistant.yaml", "prompt: You are defined.\n")
+    assert system_prompt(shell, "--agent", "assistant") == "You are defined."
+    assert system_prompt(shell).startswith("You are vaka, a coding agent.")
+
+
 def test_definitions_come_before_files_and_are_listed_with_their_source(shell: Shell) -> None:
     shell.write_file("agents/__init__.py", "")
     shell.write_file("agents/settings.yaml", "colour: blue\n")

@@ -85,7 +85,7 @@ def load_agent(
     untrusted: bool = False,
 ) -> Agent:  # fmt: skip
     """Return the agent of a name, ``FILE.py[:OBJECT]`` or ``FILE.luau``, with the tools and limits of the flags."""
-    text = text if text != DEFAULT_AGENT else None
+    text = None if is_default_agent(text, settings) else text
     agent = copy.copy(_resolve_agent(text, tools, settings, _trust_of_scripts(settings, untrusted=untrusted)))
     limits = {LIMIT_SETTINGS[name]: settings[name] for name in LIMIT_SETTINGS if settings[name] is not None}
     flag = settings.values["model"]
@@ -110,19 +110,24 @@ def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
     untrusted = bool(flags["untrusted"])
     tools = load_tools(flags["tools"], settings, untrusted=untrusted)
     agent = load_agent(flags["agent"], tools, settings, _read_text_flag(flags, "instructions"), untrusted=untrusted)
-    _apply_system_prompt(agent, flags)
+    _apply_system_prompt(agent, flags, is_default=is_default_agent(flags["agent"], settings))
     needs_model = not isinstance(agent, AgentKind) or agent.needs_model
     if agent.model is None and needs_model and not settings["model"] and not flags.get("resume"):
         raise MissingModel(missing_model_message())
     return agent
 
 
-def _apply_system_prompt(agent: Agent, flags: Mapping[str, Any]) -> None:
+def is_default_agent(name: str | None, settings: Settings) -> bool:
+    """Return whether a name is that of the built-in agent; an agent of the project with this name comes before it."""
+    return name is None or (name == DEFAULT_AGENT and name not in lazy.project_agent_names(settings))
+
+
+def _apply_system_prompt(agent: Agent, flags: Mapping[str, Any], *, is_default: bool) -> None:
     """Give the coding agent its base prompt, and any agent the prompts of the flags."""
     replaced, appended = _read_text_flag(flags, "system_prompt"), _read_text_flag(flags, "append_system_prompt") or ""
     if flags["no_base_prompt"] and replaced is not None:
         raise UsageError("--no-base-prompt and --system-prompt both replace the base prompt; leave one of them out")
-    own, is_default = agent.instructions, flags["agent"] in (None, DEFAULT_AGENT)
+    own = agent.instructions
     read_prompt: Callable[[], str] | None = getattr(agent, "read_prompt", None)  # of an agent of .claude/agents
     if read_prompt is not None and flags["no_base_prompt"]:
         replaced = read_prompt()

@@ -213,6 +213,12 @@ def find_project_agent(settings: "Settings", name: str, tools: "Sequence[ToolLik
     return find(settings, name, tools)
 
 
+def project_agent_names(settings: "Settings") -> list[str]:
+    from vaka.cli.project_agents import project_agent_names as names
+
+    return names(settings)
+
+
 def describe_defined_agents(notes: list[str]) -> list[dict[str, Any]]:
     """Return the agents of definitions as ``vaka agents list`` shows them; add what is wrong to ``notes``."""
     from vaka.cli.project_agents import describe_defined_agents as describe
