@@ -16,9 +16,10 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.message import Image, ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolStarted
+from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.kinds.composite import CompositeTool, ToolStep
@@ -116,6 +117,31 @@ async def test_rules_apply_to_each_step() -> None:
     denied = await run(tool, {"city": "Aix"}, deny=["shout"])
     assert (denied.failed, denied.reason) == (True, "denied")
     assert denied.text.startswith("step b: invoke: ")
+
+
+async def test_a_step_that_needs_an_approval_suspends_the_turn_and_continues_there() -> None:
+    ran: list[str] = []
+
+    @vaka.tool
+    async def send(text: str) -> str:
+        """Send."""
+        ran.append(text)
+        return text
+
+    store = MemoryStore()
+    steps = [ToolStep("a", send), ToolStep("b", shout, "{text: .steps.a}"), ToolStep("c", send, "{text: .steps.b}")]
+    who = agent(ScriptedModel(call("all", text="hi"), say("done")), CompositeTool("all", steps=steps))
+    policy = policy_from_rules(ask=["shout"])
+    async with runtime(store, ask="suspend", policy=policy) as rt:
+        with pytest.raises(Suspended):
+            await (await rt.open(who, id="s")).run("Go.")
+        [pending] = await rt.decisions()
+        await rt.resolve(pending.id, "approve")
+    async with runtime(store, ask="suspend", policy=policy) as rt:
+        await collect((await rt.open(who, id="s")).resume())
+    log = await read_log(store, "s")
+    check_log(log)
+    assert (ran, results_by_call(log)["call_1"].text) == (["hi", "HI"], "HI")
 
 
 async def test_after_a_crash_steps_with_a_result_do_not_run_again() -> None:

@@ -90,14 +90,14 @@ def test_a_worker_answers_requests_until_the_end_of_its_input() -> None:
     ]
     source, sink, alarms = io.BytesIO(), io.BytesIO(), list[int]()
     for program, text in requests:
-        source.write(json.dumps({"program": program, "size": len(text)}).encode() + b"\n" + text.encode())
+        source.write(json.dumps({"program": program, "seconds": 3, "size": len(text)}).encode() + b"\n" + text.encode())
     source.seek(0)
     answer_requests(import_module("jq"), source, sink, alarms.append)
     answers = [json.loads(line) for line in sink.getvalue().splitlines()]
     assert answers[:2] == [{"result": "1"}, {}]
     assert "Cannot index array" in answers[2]["error"]
     assert answers[3:] == [{"result": str(n)} for n in range(MAX_PROGRAMS)]
-    assert alarms[-2:] == [IDLE_SECONDS, 0]
+    assert alarms[-4:] == [IDLE_SECONDS, 3, IDLE_SECONDS, 0]
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

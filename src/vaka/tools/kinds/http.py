@@ -5,7 +5,7 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -79,7 +79,7 @@ class HttpTool:
         self._body_program = JqProgram(req_body_jq) if req_body_jq else None
         self._result_program = JqProgram(resp_body_jq) if resp_body_jq else None
         self.spec = ToolSpec(
-            name=sanitize_name(name), description=description or f"Send a request to {urlsplit(endpoint).netloc}.",
+            name=sanitize_name(name), description=description or f"Send a {method or 'GET'} request: {name}.",
             parameters=parameter_schema(name, params), effect=effect or ("read" if method in ("", "GET") else "once"),
             timeout=timeout + 3 * MAX_SECONDS, layer=layer,
         )  # fmt: skip

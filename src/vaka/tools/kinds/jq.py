@@ -148,7 +148,8 @@ class _Worker:
             raise _WorkerLost
         deadline = time.monotonic() + seconds
         try:
-            stdin.write(json.dumps({"program": source, "size": len(data)}).encode() + b"\n" + data)
+            request = {"program": source, "seconds": math.ceil(seconds) + 1, "size": len(data)}
+            stdin.write(json.dumps(request).encode() + b"\n" + data)
             stdin.flush()
         except OSError as error:
             raise _WorkerLost from error

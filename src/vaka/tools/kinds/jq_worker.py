@@ -1,9 +1,9 @@
 """Run jq programs: a program of its own, so that a jq program which does not end can be killed.
 
 ``jq_worker.py FOLDER MEMORY`` imports ``jq`` from FOLDER, limits itself to MEMORY bytes, and then answers requests from
-standard input: a line ``{program, size}`` and ``size`` bytes of JSON, the input of the program. The answer is a line
-``{result}`` with the first result as JSON text, ``{}`` when there is none, or ``{error}``. A worker that gets no
-request for ``IDLE_SECONDS`` ends.
+standard input: a line ``{program, seconds, size}`` and ``size`` bytes of JSON, the input of the program. The answer is
+a line ``{result}`` with the first result as JSON text, ``{}`` when there is none, or ``{error}``. A worker ends when a
+program runs for longer than ``seconds``, and when it gets no request for ``IDLE_SECONDS``.
 """
 
 import json
@@ -31,7 +31,7 @@ def answer_requests(jq: Any, source: BinaryIO, sink: BinaryIO, set_alarm: Callab
             return
         request = json.loads(header)
         text = source.read(request["size"]).decode()
-        set_alarm(0)
+        set_alarm(request["seconds"])  # the process that would kill this one may have been killed itself
         sink.write(json.dumps(_first_result(jq, programs, request["program"], text)).encode() + b"\n")
         sink.flush()
 
