@@ -1,12 +1,13 @@
 """Jinja templates of prompts, in a sandbox: a template cannot run code, loop for long or make very long texts."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
 from jinja2.filters import FILTERS
 from jinja2.sandbox import SandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 from vaka.core.types.errors import ConfigError
 
@@ -14,6 +15,8 @@ MAX_SOURCE = 200_000
 MAX_TEXT = 2_000_000
 MAX_ITERATIONS = 100_000
 MAX_NUMBER = 10_000
+MAX_WORK = 50_000_000
+"""Characters that all filters of a rendering read and write."""
 
 _NODES = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Name, nodes.Const, nodes.Getattr,
@@ -25,6 +28,11 @@ _BUILTIN_FILTERS = (
     "upper", "lower", "title", "capitalize", "trim", "length", "count", "default", "d", "first", "last", "list",
     "sort", "dictsort", "items", "indent", "string",
 )  # fmt: skip
+
+
+_COUNT_ROUNDS, _COUNT_TEXT = "_rounds", "_text"
+_GETS_ENVIRONMENT = "jinja_pass_arg"
+"""The attribute that filters have which get the environment."""
 
 
 class _TooLarge(TemplateError):
@@ -39,8 +47,7 @@ def render_template(source: str, data: Mapping[str, Any]) -> str:
     try:
         tree = environment.parse(source)
         _check_nodes(tree)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, "_counted", [], [], None, None)
+        tree = _Counting().visit(tree)
         template = environment.template_class.from_code(environment, environment.compile(tree), environment.globals)
         return "".join(_limit_total(template.generate(data)))
     except TemplateSyntaxError as error:
@@ -60,9 +67,26 @@ def _environment() -> SandboxedEnvironment:
         optimized=False,  # which evaluates nested constants once for each level
     )
     environment.globals = {}
-    environment.filters = {name: _limit_result(FILTERS[name]) for name in _BUILTIN_FILTERS}
-    environment.filters |= {"join": _join, "tojson": _limit_result(_to_json), "_counted": _counter()}
+    work = _Work()
+    environment.filters = {name: work.limit(FILTERS[name]) for name in _BUILTIN_FILTERS}
+    environment.filters |= {"join": work.limit(_join), "tojson": work.limit(_to_json)}
+    environment.filters |= {_COUNT_ROUNDS: work.count_rounds, _COUNT_TEXT: work.count}
     return environment
+
+
+class _Counting(NodeTransformer):
+    """Puts filters around loops, ``~`` and ``+`` that count the work they make."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802  # the name of the node
+        self.generic_visit(node)
+        node.iter = nodes.Filter(node.iter, _COUNT_ROUNDS, [], [], None, None)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        return nodes.Filter(self.generic_visit(node), _COUNT_TEXT, [], [], None, None)
+
+    def visit_Add(self, node: nodes.Add) -> nodes.Node:  # noqa: N802
+        return nodes.Filter(self.generic_visit(node), _COUNT_TEXT, [], [], None, None)
 
 
 def _check_nodes(tree: nodes.Template) -> None:
@@ -88,35 +112,41 @@ def _is_items_call(node: nodes.Call) -> bool:
     return isinstance(node.node, nodes.Getattr) and node.node.attr == "items" and not (node.args or node.kwargs)
 
 
-def _counter() -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a filter that counts all rounds of the loops of one rendering."""
-    count = 0
+class _Work:
+    """The rounds of all loops and the characters of all texts of one rendering."""
 
-    def count_rounds(items: Iterable[Any]) -> Iterator[Any]:
-        nonlocal count
+    def __init__(self) -> None:
+        self._rounds = self._characters = 0
+
+    def count_rounds(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yield the items of a loop."""
         for item in items:
-            count += 1
-            if count > MAX_ITERATIONS:
+            self._rounds += 1
+            if self._rounds > MAX_ITERATIONS:
                 raise _TooLarge(f"the loops have more than {MAX_ITERATIONS:,} rounds")
             yield item
 
-    return count_rounds
+    def count(self, value: Any) -> Any:
+        """Return a value, after adding its size to the work."""
+        size = len(value) if isinstance(value, Sized) else 1
+        self._characters += size
+        if isinstance(value, str) and size > MAX_TEXT:
+            raise _TooLarge(f"a text is longer than {MAX_TEXT:,} characters")
+        if self._characters > MAX_WORK:
+            raise _TooLarge(f"the filters have more than {MAX_WORK:,} characters to do")
+        return value
 
+    def limit(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a filter that counts what it gets and what it returns."""
 
-def _limit_result(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call_limited(*args: Any, **keywords: Any) -> Any:
-        return _check_length(function(*args, **keywords))
+        def call_limited(*args: Any, **keywords: Any) -> Any:
+            for value in args:
+                self.count(value)
+            return self.count(function(*args, **keywords))
 
-    for name in ("jinja_pass_arg", "jinja_async_variant"):  # filters that get the environment say so in an attribute
-        if hasattr(function, name):
-            setattr(call_limited, name, getattr(function, name))
-    return call_limited
-
-
-def _check_length(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > MAX_TEXT:
-        raise _TooLarge(f"a text is longer than {MAX_TEXT:,} characters")
-    return value
+        if hasattr(function, _GETS_ENVIRONMENT):
+            setattr(call_limited, _GETS_ENVIRONMENT, getattr(function, _GETS_ENVIRONMENT))
+        return call_limited
 
 
 def _limit_total(pieces: Iterable[str]) -> Iterator[str]:
