@@ -49,6 +49,12 @@ async def test_a_program_that_does_not_compile_or_has_no_result_says_so() -> Non
         JqProgram(".[0")
     with pytest.raises(InvalidInput, match="empty"):
         JqProgram(" ")
+    with pytest.raises(InvalidInput, match="NUL"):
+        JqProgram(".a\0 | .b")
+    with pytest.raises(InvalidInput, match="invalid jq expression"):
+        JqProgram('"\ud800"')
+    with pytest.raises(ScriptError, match="nested too deeply"):
+        await first("reduce range(9000) as $i (1; [.])")
     with pytest.raises(InvalidInput, match="at most"):
         JqProgram("." + " " * 20_000)
     with pytest.raises(ScriptError, match="jq expression returned no result"):

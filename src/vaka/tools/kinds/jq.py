@@ -60,7 +60,10 @@ class JqProgram:
 
     async def first(self, value: JSON) -> JSON:
         """Return the first result. Raises ``ScriptError`` when the program fails, has no result or reaches a limit."""
-        return await run_in_thread(lambda: self._run(value), "jq")
+        try:
+            return await run_in_thread(lambda: self._run(value), "jq")
+        except RecursionError:
+            raise ScriptError(f"jq expression {_quote(self.expression)}: data is nested too deeply") from None
 
     def _run(self, value: JSON) -> JSON:
         data = json.dumps(whole_numbers(value), allow_nan=False).encode()
@@ -80,6 +83,8 @@ def _compile(expression: str) -> str:
     """Return the source that workers run for an expression."""
     if not expression.strip():
         raise InvalidInput('invalid jq expression "": it is empty; write . for the whole input')
+    if "\0" in expression:
+        raise InvalidInput(f"invalid jq expression {_quote(expression)}: it has a NUL character")
     if len(expression) > MAX_EXPRESSION_CHARS:
         raise InvalidInput(
             f"invalid jq expression {_quote(expression)}: it has {len(expression)} characters; "
