@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, runtime, wait_until
 from vaka.content import Audio, Document, Image
+from vaka.core.ports.model import Chunk, Prompt, TextChunk
 from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, Suspended, TurnError
 from vaka.genx import AgentEvent, AgentEventType, Blob, Demultiplexer, GenxAgent, GenxRuntime, route_agent_event
 from vaka.runtime.genx_agent import to_content
@@ -157,6 +158,35 @@ async def test_an_interrupt_ends_the_round_and_a_new_input_goes_on() -> None:
         assert events[-1].is_terminal
         assert await assistant.next() is await assistant.next() is events[-1]
         assert types(await assistant.run_until_eof("And now?")) == ["chunk", "eof"]
+
+
+async def test_the_text_of_an_interrupted_round_stays_in_the_conversation() -> None:
+    class Storyteller:
+        """A model that never comes to an end."""
+
+        name = "storyteller"
+
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+            yield TextChunk("Once upon ")
+            await asyncio.Event().wait()
+
+    async with runtime() as rt:
+        teller = await GenxRuntime(rt).new_agent(agent(Storyteller()), state_id="s")
+        await teller.input("Tell a story.")
+        assert text_of_chunks([await teller.next()]) == "Once upon "
+        await teller.interrupt()
+        events = await teller.run_until_eof()
+        assert [event.type.value for event in events] == ["chunk", "interrupted"]
+        assert events[0].chunk is not None
+        assert events[0].chunk.ctrl is not None
+        assert events[0].chunk.ctrl.end_of_stream
+        assert await teller.format_history() == "[user]: Tell a story.\n[model]: Once upon "
+
+
+async def test_a_denied_call_is_an_error_and_never_starts() -> None:
+    async with runtime(deny=["look"]) as rt:
+        assistant = await start(rt, call("look", at="it"), say("No."))
+        assert types(await assistant.run_until_eof("Go.")) == ["tool_error", "chunk", "eof"]
 
 
 async def test_an_input_during_a_round_interrupts_it_first() -> None:

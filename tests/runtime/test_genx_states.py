@@ -262,6 +262,24 @@ async def test_a_router_killed_in_its_agent_goes_on_with_the_same_ids(tmp_path: 
         ]  # fmt: skip
 
 
+async def test_the_ids_of_an_agent_stay_after_a_revert_and_a_restore() -> None:
+    lines = [say("music", agent="front"), say("La.", agent="player")] * 5
+    async with runtime() as rt:
+        genx = GenxRuntime(rt, agents=[router(*lines)])
+        front = await genx.new_agent("front", state_id="s")
+        for _ in range(3):
+            await front.run_until_eof("Play.")
+        await front.revert()
+        expected = ["chunk thinking player s/agent-agent-1 La.", "eof executing front s"]
+        assert shown(await front.run_until_eof("Play.")) == expected
+        await front.close()
+        front = await genx.restore_agent("s")
+        assert shown(await front.run_until_eof("Play.")) == expected
+        child = await genx.get_state("s/agent-agent-1")
+        assert child is not None
+        assert len(await child.load_recent()) == 8
+
+
 async def test_agents_of_a_router_in_a_router_have_their_own_ids() -> None:
     inner = vaka.MatchAgent("desk", rules=RULES, routes=[vaka.Route(["music"], vaka.Agent("player"))])
     model = ScriptedModel(

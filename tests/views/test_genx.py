@@ -7,6 +7,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect, collect_turn, runtime
+from vaka.core.session.demux import StreamPiece
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
@@ -22,6 +23,7 @@ from vaka.views.genx import (
     Blob,
     RoundFailure,
     path_of_state_id,
+    route_agent_event,
     state_id_of,
 )
 
@@ -215,6 +217,9 @@ def test_sound_is_a_blob_and_every_event_survives_its_json_form() -> None:
     kept = [event for event in events if isinstance(event, AgentEvent)]
     assert kept[1].chunk is not None
     assert kept[1].chunk.part == Blob(mime_type="audio/pcm", data=b"\x00\x01")
+    [sound_piece] = route_agent_event(kept[1])
+    assert isinstance(sound_piece, StreamPiece)
+    assert (sound_piece.key, sound_piece.data) == (("s", "m/1", "audio"), b"\x00\x01")
     assert [AgentEvent.from_json(event.to_json()) for event in kept] == kept
     assert [event.is_terminal for event in kept] == [False] * 4
     assert AgentEvent.from_json({"type": 6, "phase": "", "agent_def": "a", "agent_state_id": "s"}) == AgentEvent(

@@ -110,7 +110,9 @@ class GenxAgent:
         view = await read_conversation(self._runtime, self._session.id, ())
         if view is None:
             return
-        self._projection = self._make_projection(view.window.conversation_start)
+        self._projection = self._make_projection()
+        for event in view.window.events:
+            self._projection.remember_child(event)
         has_work = bool(view.opened.state.turn or view.opened.state.inputs)
         if has_finished(view) and not has_work:
             self._last = self._projection.event_of_root(AgentEventType.CLOSED, "finished")
@@ -185,7 +187,8 @@ class GenxAgent:
             if self._round is not None:
                 await self._end_round("reverted", keep=True)
             await revert_round(self._runtime, self._session.id)
-            self._projection, self._has_unfinished_turn = self._make_projection(), False
+            self._has_unfinished_turn = False
+            await self.restore()
 
     async def format_history(self) -> str:
         """Return the conversation as text, ``[role]: content``, one line for each message."""
@@ -227,10 +230,9 @@ class GenxAgent:
         if self._is_closed or (self._last is not None and self._last.type == AgentEventType.CLOSED):
             raise Closed(CLOSED_MESSAGE)
 
-    def _make_projection(self, conversation_start: Any = None) -> AgentEventProjection:
-        start = {} if conversation_start is None else {"conversation_start": conversation_start}
+    def _make_projection(self) -> AgentEventProjection:
         return AgentEventProjection(
-            self._session.id, self._session.agent.name, routers=self._routers, agent_tools=self._agent_tools, **start
+            self._session.id, self._session.agent.name, routers=self._routers, agent_tools=self._agent_tools
         )
 
     def _deliver(self, event: "AgentEvent | RoundFailure") -> AgentEvent:

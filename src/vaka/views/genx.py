@@ -222,7 +222,7 @@ class AgentEventProjection:
 
     def __init__(
         self, session: SessionId, agent: str = "", *, routers: Collection[str] = (),
-        agent_tools: Collection[str] = (), conversation_start: Callable[[AgentPath], AgentPath] = lambda path: path,
+        agent_tools: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Begin a projection.
 
@@ -231,11 +231,9 @@ class AgentEventProjection:
             agent: The name of the root agent, used until an event names it.
             routers: The names of the agents that are routers.
             agent_tools: The names of tools that are agents.
-            conversation_start: Returns the path that began the conversation of a child that an earlier event started.
         """
         self.session = session
         self._routers, self._agent_tools = frozenset(routers), frozenset(agent_tools)
-        self._earlier_start = conversation_start
         self._starts: dict[AgentPath, AgentPath] = {}
         self._finished: dict[str, int] = {}
         """The seq at which each agent that has called a quit tool did so, by its state id."""
@@ -253,6 +251,13 @@ class AgentEventProjection:
         """Take the next event of the session, and return what it means to a GenX caller; mostly nothing or one."""
         handler = _HANDLERS.get(type(event.data))
         return handler(self, event, event.data) if handler is not None else []
+
+    def remember_child(self, event: Event) -> None:
+        """Take an earlier ``subagent.started``: a child that continues its conversation has the same state id."""
+        body = event.data
+        if isinstance(body, progress.SubagentStarted) and body.after not in ("", body.child):
+            earlier = tuple(body.after.split("/")) if "/" in body.after else (*event.path, body.after)
+            self._starts[(*event.path, body.child)] = self._starts.get(earlier, earlier)
 
     def route(self, event: Event) -> list[Routed]:
         """Take the next event of the session, and return what it means to a ``Demultiplexer``."""
@@ -280,9 +285,7 @@ class AgentEventProjection:
 
     def subagent_started(self, event: Event, body: progress.SubagentStarted) -> Projected:
         path = (*event.path, body.child)
-        if body.after:
-            earlier = tuple(body.after.split("/")) if "/" in body.after else (*event.path, body.after)
-            self._starts[path] = self._starts.get(earlier) or self._earlier_start(earlier)
+        self.remember_child(event)
         self._name_agent(path, body.agent)
         self._agent_at(event.path).ran_child = path
         if body.content:  # a script that is a tool has none
@@ -402,7 +405,7 @@ class AgentEventProjection:
     def _state_id(self, path: AgentPath) -> str:
         if not path:
             return self.session
-        return state_id_of(self.session, self._starts.get(path) or self._earlier_start(path))
+        return state_id_of(self.session, self._starts.get(path, path))
 
     def _chunks(self, event: Event, message: MessageId, text: str, *, end: bool = False) -> Projected:
         is_first = message not in self._sent
