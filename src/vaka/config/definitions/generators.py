@@ -13,7 +13,9 @@ class GeneratorDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """A model and the parameters of its requests."""
 
     name: Annotated[str, Meta(description="The name of the definition; needed only in a file of its own.")] = ""
-    model: Annotated[str, Meta(description="The name of the model, such as `openai/gpt-5-mini`.")] = ""
+    model: Annotated[
+        str, Meta(description="The name of the model, such as `local`; in a router `offline` needs none.")
+    ] = ""
     temperature: Annotated[float | None, Meta(description="How random the answers are.")] = None
     max_tokens: Annotated[int | None, Meta(description="The longest answer, in tokens.")] = None
     top_p: Annotated[float | None, Meta(description="The probability mass that tokens are sampled from.")] = None
