@@ -288,7 +288,7 @@ def compose(tools: "st.SearchStrategy[Any]") -> "st.SearchStrategy[Any]":
 TOOLS = st.recursive(SIMPLE_TOOLS, compose, max_leaves=2)
 REACT = with_required(
     {"name": NAMES}, prompt=TEXTS, context_layers=LAYERS, tools=st.lists(tool_slots(TOOLS), max_size=2),
-    generator=references("model") | optional(model=TEXTS, top_p=st.floats(0, 2), stop=st.lists(TEXTS, max_size=2)),
+    generator=references("model") | optional(model=TEXTS, top_p=st.floats(0, 1), stop=st.lists(TEXTS), extra=TABLES),
 )  # fmt: skip
 
 

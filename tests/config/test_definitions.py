@@ -171,7 +171,8 @@ def test_each_kind_of_tool_has_its_defaults() -> None:
         parse_definition("tool", {"type": "lua", "name": "l", "lua": {"script_file": "l.luau"}}),
         parse_definition("agent", {"name": "l", "script": "return 1", "tools": [{"$ref": "x"}]}),
         parse_definition("context", {"name": "c", "prompt": "Text."}),
-        parse_definition("generator", {"name": "g", "model": "m", "top_k": 0}),
+        parse_definition("generator", {"name": "g", "model": "m", "top_k": 0, "reasoning": "low", "extra": {"a": 1}}),
+        parse_definition("generator", {"name": "g", "model": "m", "reasoning": 2048}).options,
         parse_definition("rule", {"name": "r", "patterns": []}),
     ] == [
         HttpToolDefinition(name="h", endpoint="https://example.com", method="GET", max_response_size_mb=1),
@@ -194,7 +195,8 @@ def test_each_kind_of_tool_has_its_defaults() -> None:
             name="l", tools=(ToolSlot(Reference("tool", "x")),), script=ScriptDefinition(text="return 1")
         ),
         ContextDefinition(name="c", prompt="Text."),
-        GeneratorDefinition(name="g", model="m"),
+        GeneratorDefinition(name="g", model="m", reasoning="low", extra={"a": 1}),
+        {"reasoning": 2048},
         {"name": "r", "patterns": []},
     ]
 

@@ -210,7 +210,8 @@ class _SchemaBuilder:
         if hint == ContextLayer:
             return {"$ref": "#/$defs/context_layer"}
         if origin in (Union, types.UnionType):
-            return self.type_schema(next(one for one in arguments if one is not types.NoneType))
+            parts = [self.type_schema(one) for one in arguments if one is not types.NoneType]
+            return parts[0] if len(parts) == 1 else {"anyOf": parts}
         if origin is tuple:
             return {"type": "array", "items": self.type_schema(arguments[0])}
         if origin is Slot or hint is ToolSlot:
