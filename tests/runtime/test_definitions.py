@@ -1,6 +1,7 @@
 """Agents that files define: built by name, with tools of every kind, and read again when a file changes."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from vaka.runtime.definitions import DefinitionSources
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
+PLAIN_SERVER = Path(__file__).parents[1] / "mcp" / "plain_server.py"
 WEATHER = """
 tool = { description = "Tells the weather.", params = { city = { type = "string" } }, effect = "read" }
 function invoke(ctx, args) return "sunny in " .. args.city end
@@ -243,6 +245,9 @@ def test_models_are_named_by_generators_by_other_generators_and_by_the_settings(
     write(folder / "agents/inline.yaml", "prompt: P\ngenerator: {model: small, temperature: 1.0}\n")
     write(folder / "agents/named.yaml", "prompt: P\ngenerator: {$ref: 'generator:fast'}\n")
     write(folder / "agents/unset.yaml", "prompt: P\n")
+    write(folder / "agents/slash.yaml", "prompt: P\ngenerator: {$ref: 'generator:openai/big'}\n")
+    write(folder / "agents/filed.yaml", "prompt: P\ngenerator: {$ref: 'generator:corp'}\n")
+    write(folder / "models/corp.yaml", "schema: openai/chat/v1\nmodels: [{name: corp, model: corp-1}]\n")
     write(folder / "models/tiny.yaml", "model: small\nmax_tokens: 5\n")
     write(folder / "models/loop.yaml", "model: loop\n")
     write(folder / "agents/chain.yaml", "prompt: P\ngenerator: {$ref: 'generator:tiny'}\n")
@@ -252,6 +257,7 @@ def test_models_are_named_by_generators_by_other_generators_and_by_the_settings(
     assert found == {
         "chain": ("openai/mini", {"max_tokens": 5, "temperature": 0.5}), "loop": ("loop", {}),
         "inline": ("openai/mini", {"max_tokens": 9, "temperature": 1.0}), "named": ("fast", {}), "unset": (None, {}),
+        "slash": ("openai/big", {}), "filed": ("corp", {}),
     }  # fmt: skip
 
 
@@ -335,3 +341,15 @@ async def test_a_router_with_the_model_offline_matches_without_a_model(folder: P
         session = await rt.open(vaka.load_agents(folder)["toy"])
         assert (await session.run("Please sing a song!")).text == "Please sing a song!"
         assert (await session.run("Fly!")).text == ""
+
+
+async def test_an_agent_has_only_the_tools_of_servers_that_it_names(folder: Path) -> None:
+    write(folder / "agents/one.yaml", "tools: [{$ref: 'tool:mcp__p__echo'}, {name: mcp__p__pid}, {name: add}]\n")
+    agents = vaka.load_agents(folder, tools=[add])
+    model, store = ScriptedModel(call("mcp__p__echo", text="hi"), call("mcp__p__fail"), say("Done.")), MemoryStore()
+    server = {"p": {"command": sys.executable, "args": [str(PLAIN_SERVER)]}}
+    async with runtime(store, mcp=server, allow=["mcp__p"]) as rt:
+        await (await rt.open(use_model(model, agents, "one"), id="s")).run("Go.")
+    assert [spec.name for spec in model.prompts[0].tools] == ["add", "mcp__p__echo", "mcp__p__pid"]
+    results = [text_of(result.content) for result in results_by_call(await read_log(store, "s")).values()]
+    assert results == ["hi", "this agent does not have the tool mcp__p__fail"]

@@ -35,7 +35,7 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
     catalog = find_catalog(settings, tools)
     agent = catalog.find(name) if catalog is not None else None
     if agent is not None and catalog is not None:
-        print_notes(catalog.notes, _add_model_files(settings, catalog))
+        print_notes(catalog.notes, _use_servers_and_models(settings, catalog))
         return agent
     components = components_of(settings)
     file = components.find_agent(name)
@@ -58,12 +58,16 @@ def _load_definition(settings: Settings, path: Path, tools: Sequence[ToolLike]) 
     if agent is None:
         problems = [text for text in catalog.notes if text.startswith(f"{path}:")]
         raise ConfigError("; ".join(problems) or f"{path}: does not define an agent")
-    print_notes(catalog.notes, _add_model_files(settings, catalog))
+    print_notes(catalog.notes, _use_servers_and_models(settings, catalog))
     return agent
 
 
-def _add_model_files(settings: Settings, catalog: AgentCatalog) -> list[str]:
-    """Let the models of files in ``models/`` count, which decide where keys are sent: only ``--trust`` does that."""
+def _use_servers_and_models(settings: Settings, catalog: AgentCatalog) -> list[str]:
+    """Use the MCP servers whose tools agents name, and the models of files in ``models/``; return notes.
+
+    Such files decide where keys are sent: only ``--trust`` lets them count.
+    """
+    settings.wants_servers = settings.wants_servers or catalog.names_server_tools
     files = tuple(str(path) for path in catalog.definitions.model_files)
     if files and settings.flags.get("trust"):
         settings.add(SETTING_KEYS["model_files"], SettingValue(files, files[0], "project"))

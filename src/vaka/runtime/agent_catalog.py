@@ -2,14 +2,17 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.config.definitions.codecs import read_document
 from vaka.config.definitions.definition_set import DefinitionSet
 from vaka.config.definitions.folder import FOLDERS, list_files, load_definitions
+from vaka.config.definitions.references import DefinitionKind
 from vaka.config.definitions.tools import ScriptDefinition
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
@@ -73,6 +76,11 @@ class AgentCatalog(Mapping[str, Agent]):
         """The definitions as they were read last."""
         self.refresh()
         return self._definitions
+
+    @property
+    def names_server_tools(self) -> bool:
+        """Whether an agent that was built names tools of MCP servers."""
+        return bool(self._builder.server_tools)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -146,7 +154,9 @@ class AgentCatalog(Mapping[str, Agent]):
         try:
             found = self._load()
             problems = [text for text in found.problems if before is not None and text not in before.problems]
-            builder = DefinitionBuilder(found, self._sources, self, self._reports)
+            models = self._sources.models | (self._read_file_models() if found.model_files else frozenset[str]())
+            sources = msgspec.structs.replace(self._sources, models=models)
+            builder = DefinitionBuilder(found, sources, self, self._reports)
             bases = {} if problems else {name: builder.build_agent(name) for name in self._bases}
         except ConfigError as error:
             if before is None:
@@ -165,10 +175,33 @@ class AgentCatalog(Mapping[str, Agent]):
         """Read the files, and remember what tells whether they have changed since."""
         files = tuple(_find_files(self.folder))
         self._places, self._states = files, states_of(files)
-        found = load_definitions(self.folder, is_known=self._sources.knows)
+        found = load_definitions(self.folder, is_known=self._knows)
         scripts = tuple(path for definition in found for path in _script_paths(definition.value))
         self._places, self._states = (*files, *scripts), self._states | states_of(scripts)
         return found
+
+    def _knows(self, kind: DefinitionKind, name: str) -> bool:
+        known = self._sources.knows(kind, name)
+        return known or (kind == "generator" and name in self._read_file_models())
+
+    def _read_file_models(self) -> frozenset[str]:
+        """Return the names of the models in files of ``models/`` that name providers."""
+        names: set[str] = set()
+        for path in list_files(self.folder / "models"):
+            with suppress(ConfigError, msgspec.ValidationError):
+                found = msgspec.convert(read_document(path).value, _ModelFile)
+                names.update(model.name for model in found.models)
+        return frozenset(names)
+
+
+class _ModelName(msgspec.Struct):
+    name: str
+
+
+class _ModelFile(msgspec.Struct):
+    """The part of a model file that says which names it defines."""
+
+    models: list[_ModelName]
 
 
 def _find_files(folder: Path) -> Iterator[Path]:

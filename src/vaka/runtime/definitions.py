@@ -48,6 +48,8 @@ from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptEr
 from vaka.core.types.tool import UNTRUSTED_LAYER
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import SCRIPTED_PREFIX
+from vaka.runtime.project_agents import ToolFilter
+from vaka.runtime.task_tool import matches_tool
 
 DEFINITION_LAYER = "definition"
 """The layer of tools of a trusted folder: the permission mode decides on calls that no rule matches."""
@@ -55,6 +57,8 @@ DEFINITION_LAYER = "definition"
 OFFLINE_MODEL = "offline"
 """The model of a router that matches without one."""
 
+SERVER_PREFIX = "mcp__"
+"""What names of tools of MCP servers begin with."""
 _VARIABLE = re.compile(r"\$\$|\$\{(\w+)\}|\$([A-Za-z_]\w*)")
 
 
@@ -81,8 +85,8 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
     def knows(self, kind: DefinitionKind, name: str) -> bool:
         """Return whether a reference can name something that is not defined in the folder."""
         if kind == "generator":
-            return name in self.models
-        return kind == "tool" and self.find_tool(name) is not None
+            return "/" in name or name in self.models
+        return kind == "tool" and (name.startswith(SERVER_PREFIX) or self.find_tool(name) is not None)
 
     def find_tool(self, name: str) -> "ToolLike | None":
         """Return a tool of the program, or the name of a built-in one."""
@@ -108,6 +112,8 @@ class DefinitionBuilder:
         self._tools: dict[str, ToolLike] = {}
         self._open: list[str] = []
         """The agents and tools that are being built, from the outermost on."""
+        self.server_tools: set[str] = set()
+        """The tools of MCP servers that the agents name."""
         self.notes: list[str] = []
         """What has no effect, each with its file and line."""
 
@@ -183,10 +189,9 @@ class DefinitionBuilder:
         }  # fmt: skip
         match definition:
             case ReactDefinition():
-                tools, memory = self._tools_of(definition.tools), memory or MemoryLayer()
-                quitting = [tool_name_of(tool) for slot, tool in zip(definition.tools, tools, strict=True) if slot.quit]
+                (tools, added), memory = self._tools_of(definition.tools), memory or MemoryLayer()
                 middleware = [
-                    *self._middleware, *([QuitTools(*quitting)] if quitting else []),
+                    *self._middleware, *added,
                     ConversationMemory(recent=memory.recent, summary=memory.summary, query=memory.query),
                 ]  # fmt: skip
                 return Agent(definition.name, tools=tools, middleware=middleware, **common)
@@ -195,7 +200,7 @@ class DefinitionBuilder:
                 return lazy.luau_agent()(
                     definition.name, script, libs=libs, trusted=self._sources.trusted,
                     layer="code" if self._sources.trusted else UNTRUSTED_LAYER,
-                    tools=self._tools_of(definition.tools), middleware=self._middleware, **common,
+                    tools=self._tools_of(definition.tools)[0], middleware=self._middleware, **common,
                 )  # fmt: skip
             case MatchDefinition():
                 del common["instructions"]
@@ -217,8 +222,12 @@ class DefinitionBuilder:
     def _generator_of(self, slot: Slot[GeneratorDefinition]) -> GeneratorDefinition:
         """Return the model and options of an agent; a model may have the name of a generator."""
         named, inline = slot.reference, slot.definition or GeneratorDefinition()
-        if named is not None and self._definitions.resolve(named) is None and named.name in self._sources.models:
-            return GeneratorDefinition(model=named.name)
+        if (
+            named is not None
+            and self._definitions.resolve(named) is None
+            and self._sources.knows(named.kind, named.name)
+        ):
+            named, inline = None, GeneratorDefinition(model=named.name)
         found: GeneratorDefinition = self._find(named).value if named is not None else inline
         passed = {found.name}
         while (below := self._definitions.generator(found.model)) is not None and below.name not in passed:
@@ -267,15 +276,30 @@ class DefinitionBuilder:
 
     # -------------------------------------------------------------------------------------------------------- tools
 
-    def _tools_of(self, slots: Iterable[ToolSlot]) -> list[ToolLike]:
+    def _tools_of(self, slots: Iterable[ToolSlot]) -> tuple[list[ToolLike], list[Middleware]]:
+        """Return the tools of an agent but those of MCP servers, and middleware for those and for quit tools."""
         tools: dict[str, ToolLike] = {}
+        served: dict[str, None] = {}
+        quitting: list[str] = []
         for slot in slots:
-            tool = self._tool_of(slot)
-            name = tool_name_of(tool)
-            if name in tools:
+            tool = None if self._is_of_server(slot) else self._tool_of(slot)
+            name = slot.name if tool is None else tool_name_of(tool)
+            if name in tools or name in served:
                 raise ConfigError(f"two tools are named {name!r}")
-            tools[name] = tool
-        return [*tools.values()]
+            if tool is None:
+                served[name] = None
+            else:
+                tools[name] = tool
+            quitting += [name] if slot.quit else []
+        self.server_tools.update(served)
+        filters = [ToolFilter(lambda spec: spec.layer != "mcp" or matches_tool(spec.name, served))] if served else []
+        return [*tools.values()], [*([QuitTools(*quitting)] if quitting else []), *filters]
+
+    def _is_of_server(self, slot: ToolSlot) -> bool:
+        """Return whether a slot names a tool of an MCP server, which the agent gets from the server."""
+        is_name = slot.reference is not None or isinstance(slot.definition, BuiltinToolDefinition)
+        known = slot.name in self._sources.tools or self._definitions.find("tool", slot.name) is not None
+        return is_name and slot.name.startswith(SERVER_PREFIX) and not known
 
     def _tool_of(self, slot: ToolSlot) -> ToolLike:
         reference, definition = slot.reference, slot.definition
