@@ -221,14 +221,11 @@ class DefinitionBuilder:
 
     def _generator_of(self, slot: Slot[GeneratorDefinition]) -> GeneratorDefinition:
         """Return the model and options of an agent; a model may have the name of a generator."""
-        named, inline = slot.reference, slot.definition or GeneratorDefinition()
-        if (
-            named is not None
-            and self._definitions.resolve(named) is None
-            and self._sources.knows(named.kind, named.name)
-        ):
-            named, inline = None, GeneratorDefinition(model=named.name)
-        found: GeneratorDefinition = self._find(named).value if named is not None else inline
+        named = slot.reference
+        found: GeneratorDefinition = slot.definition or GeneratorDefinition()
+        if named is not None:
+            is_model = self._definitions.resolve(named) is None and self._sources.knows(named.kind, named.name)
+            found = GeneratorDefinition(model=named.name) if is_model else self._find(named).value
         passed = {found.name}
         while (below := self._definitions.generator(found.model)) is not None and below.name not in passed:
             passed.add(below.name)
