@@ -135,6 +135,23 @@ async def test_stored_messages_are_merged_and_reach_the_model() -> None:
         check_log(await read_log(store, state.id))
 
 
+async def test_messages_stored_at_the_same_time_are_all_kept() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        genx = GenxRuntime(rt, agents=[agent(ScriptedModel())])
+        state = await genx.create_react_state("assistant")
+        same = await genx.get_state(state.id)
+        assert same is not None
+        await asyncio.gather(
+            *(state.store_message(said("model", f"{number} ")) for number in range(10)),
+            *(same.set_property(f"p{number}", number) for number in range(10)),
+        )
+        [message] = await state.load_recent()
+        assert sorted(message.content.split()) == [str(number) for number in range(10)]
+        assert len(await state.properties()) == 10
+        check_log(await read_log(store, state.id))
+
+
 async def test_properties_and_the_summary_are_values_of_the_session() -> None:
     async with runtime() as rt:
         state = await GenxRuntime(rt, agents=[agent(ScriptedModel())]).create_react_state("assistant")
@@ -359,6 +376,8 @@ async def test_a_document_becomes_a_session_and_back() -> None:
         check_log(await read_log(store, "old"))
         with pytest.raises(InvalidInput, match='state "old" exists'):
             await genx.import_state(document)
+        with pytest.raises(InvalidInput, match="that of a child agent of 'old'"):
+            await genx.import_state(document, state_id="old/agent-1")
         copy = await genx.import_state(document, state_id="copy")
         await copy.set_finished(False)
         restored = await genx.restore_agent("copy")

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Unpack
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -65,6 +66,7 @@ class SessionDrivers:
         self._options = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()
+        self._edit_locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._closed = self._cancelling = False
 
     def begin_close(self, *, cancel: bool) -> None:
@@ -227,6 +229,13 @@ class SessionDrivers:
         await self.require_idle(session)
         body, now = self.secrets.redact_struct(body), self.timestamp()
         return await write_event_if(self.store, session, body, now, lambda state: _is_waiting(state, body.input))
+
+    def edit_lock(self, session: SessionId) -> asyncio.Lock:
+        """Return the lock for edits of a session that no turn makes: two edits of this process wait for each other."""
+        lock = self._edit_locks.get(session)
+        if lock is None:
+            lock = self._edit_locks[session] = asyncio.Lock()
+        return lock
 
     async def require_idle(self, session: SessionId) -> None:
         """Raise ``Busy`` while this process runs a turn of a session; wait for a driver that has released it."""

@@ -32,6 +32,7 @@ from vaka.runtime.genx_state import (
 )
 from vaka.runtime.runtime import Runtime
 from vaka.views.genx import path_of_state_id, state_id_of
+from vaka.views.genx_import import LogEntry
 from vaka.views.genx_state import MemoryOptions, StateDocument, StateType
 
 T = TypeVar("T")
@@ -63,6 +64,14 @@ def _load(definitions: "DefinitionSet | str | Path | None", sources: DefinitionS
     if loaded.problems:
         raise ConfigError("\n".join(loaded.problems))
     return loaded
+
+
+def _new_state_id(text: str) -> SessionId:
+    """Return the id of a new state. Raises ``InvalidInput`` for one that names a child agent."""
+    session, path = path_of_state_id(text)
+    if path:
+        raise InvalidInput(f"the state id {text!r} is that of a child agent of {session!r}; use another one")
+    return parse_session_id(text)
 
 
 def _name_in(reference: str) -> str:
@@ -238,14 +247,18 @@ class GenxRuntime:
 
     async def import_state(self, document: StateDocument, *, state_id: str = "") -> AgentState:
         """Create a state from a document, under its own id or another one. Raises ``InvalidInput`` if it exists."""
-        id = parse_session_id(state_id or document.id)
-        if await self.runtime.store.sessions.find(id) is not None:
-            raise InvalidInput(f'state "{id}" exists; import the document with another state_id')
+        id = _new_state_id(state_id or document.id)
         agent = self._try_agent(document.agent_def) or Agent(document.agent_def)
         session = await self.runtime.open(agent, id=id)
         opening = self._make_opening(document.agent_def, document.state_type, document.parent_state_id)
         imported = import_entries(document, self.runtime.env.ids.new_id)
-        await write_imported(self.runtime, session, lambda _: [(0, EventScope(), opening), *imported])
+
+        def compose(now: OpenedSession) -> list[LogEntry]:
+            if now.last is not None:
+                raise InvalidInput(f'state "{id}" exists; import the document with another state_id')
+            return [(0, EventScope(), opening), *imported]
+
+        await write_imported(self.runtime, session, compose)
         state = await self.get_state(id)
         assert state is not None  # noqa: S101  # it was written
         return state
@@ -296,7 +309,7 @@ class GenxRuntime:
         return await self._create_state(self._find_agent(agent_def)[0], parent_state_id, "")
 
     async def _create_state(self, agent: Agent[Any], parent_state_id: str, state_id: str) -> AgentState:
-        session = await self.runtime.open(agent, id=state_id)
+        session = await self.runtime.open(agent, id=_new_state_id(state_id) if state_id else "")
         kind = state_class_of(agent)
         opening = self._make_opening(agent.name, kind.state_type, parent_state_id)
 

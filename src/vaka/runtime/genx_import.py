@@ -11,10 +11,12 @@ from vaka.agents.quit_tools import FINISHED_KEY
 from vaka.core.messages.blobs import offload_parts
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import BlobStore
+from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
+from vaka.core.types.errors import HeadMoved
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, EventScope
 from vaka.runtime.runtime import Runtime
@@ -68,13 +70,33 @@ def _value_entries(document: StateDocument, prefix: str) -> list[LogEntry]:
 async def write_imported(
     runtime: Runtime, session: Session[Any], compose: Callable[[OpenedSession], list[LogEntry]]
 ) -> None:
-    """Append entries with Unix times; large texts become blobs first."""
+    """Append the entries that ``compose`` returns for the current state; large texts become blobs first.
+
+    Raises ``LogError`` for entries that break an invariant of the log.
+    """
     blobs, secrets = runtime.store.blobs, runtime.secrets
-    opened = await reopen(runtime.store, session.id)
-    timed: list[TimedEntry] = []
-    for time, scope, body in compose(opened):
-        timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
-    await session.append_entries(lambda _: timed)
+    while True:
+        opened = await reopen(runtime.store, session.id)
+        timed: list[TimedEntry] = []
+        for time, scope, body in compose(opened):
+            timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
+        InvariantChecker(opened.state).check([(scope, body) for _, scope, body in timed])
+        try:
+            await session.append_entries(_for_state(opened, timed))
+        except HeadMoved:
+            continue  # another edit came first
+        return
+
+
+def _for_state(opened: OpenedSession, entries: list[TimedEntry]) -> Callable[[OpenedSession], list[TimedEntry]]:
+    """Return a function that returns the entries if the session is still as it was, and else raises ``HeadMoved``."""
+
+    def compose(now: OpenedSession) -> list[TimedEntry]:
+        if now.state.seq != opened.state.seq:
+            raise HeadMoved("the session has changed since it was read")
+        return entries
+
+    return compose
 
 
 async def _offload(blobs: BlobStore, secrets: Secrets, body: Body) -> Body:

@@ -243,13 +243,14 @@ class Session(Generic[Deps]):
 
         Raises ``Busy`` while a turn runs.
         """
-        await self._drivers.require_idle(self.id)
         redact = self._drivers.secrets.redact_struct
 
         def compose_redacted(now: OpenedSession) -> list[TimedEntry]:
             return [(time, scope, redact(body)) for time, scope, body in compose(now)]
 
-        return await append_entries(self._runtime.store, self.id, compose_redacted, self._drivers.timestamp())
+        async with self._drivers.edit_lock(self.id):
+            await self._drivers.require_idle(self.id)
+            return await append_entries(self._runtime.store, self.id, compose_redacted, self._drivers.timestamp())
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any] | None" = None) -> None:
         """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.
