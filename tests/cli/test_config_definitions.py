@@ -123,7 +123,16 @@ def test_a_file_outside_of_the_folders_is_known_by_its_keys(project: Path) -> No
         "four.yaml": "some: thing\n",
         "tools/broken.json": "{",
         "empty/settings.json": "{}",
+        "intents/one.yaml": "name: a\npatterns: ['[x]']\n",
+        "intents/two.yaml": "- {name: b, patterns: [b]}\n",
+        "mixed/one.yaml": "name: a\npatterns: ['[x]']\n",
+        "mixed/two.yaml": "services: {}\n",
+        "broken/one.yaml": "name: [\n",
     })  # fmt: skip
+    assert validate("intents", "mixed", "broken") == [
+        "mixed: ok", "broken: ok",
+        'error: intents/one.yaml:2: rule "a": pattern "[x]" has placeholder [x] not defined in vars',
+    ]  # fmt: skip
     found = validate(
         "one.yaml", "two.json", "three.json", "four.yaml", "tools/broken.json", "empty/settings.json", "empty"
     )

@@ -105,6 +105,8 @@ def test_msgpack_packs_tools_and_agents_as_bytes() -> None:
     assert parse_bytes(plain, "msgpack") == agent
     untyped = {"name": "a", "tools": [{"ref": "tool:bye", "quit": True}, {"tool": msgspec.msgpack.encode(tool)}]}
     assert parse_bytes(msgspec.msgpack.encode(untyped), "msgpack") == agent
+    empty = {"type": "match", "name": "m", "default": {"ref": "", "type": "", "agent": None}}
+    assert parse_bytes(msgspec.msgpack.encode(empty), "msgpack").default.is_empty
 
 
 def test_errors_of_documents_have_their_line() -> None:

@@ -70,7 +70,7 @@ def _load(path: Path, settings: ParseSettings) -> DefinitionSet:
 
 def _load_project(folder: Path, settings: ParseSettings) -> DefinitionSet:
     if not any(list_files(folder / name) for name in FOLDERS):
-        return DefinitionSet()
+        return _load_files(folder, settings)
     models = set(_iter_models(folder))
 
     def is_known(kind: DefinitionKind, name: str) -> bool:
@@ -79,6 +79,22 @@ def _load_project(folder: Path, settings: ParseSettings) -> DefinitionSet:
         return kind == "generator" and ("/" in name or name in models)
 
     return load_definitions(folder, settings, is_known=is_known)
+
+
+def _load_files(folder: Path, settings: ParseSettings) -> DefinitionSet:
+    """Return the definitions of a folder with another name, if all its YAML files define the same kind."""
+    files = [path for path in list_files(folder) if FORMATS[path.suffix.lower()] == "yaml"]
+    try:
+        kinds: set[DefinitionKind | None] = {guess_kind(path, read_document(path).value) for path in files}
+    except ConfigError:
+        return DefinitionSet()
+    kind: DefinitionKind | None = next(iter(kinds)) if len(kinds) == 1 else None
+    loaded = [load_definition_file(path, kind, settings) for path in files] if kind is not None else []
+    return DefinitionSet(
+        [definition for found in loaded for definition in found],
+        problems=[problem for found in loaded for problem in found.problems],
+        notes=[note for found in loaded for note in found.notes],
+    )
 
 
 def _definitions_folder(project: Path) -> Path:

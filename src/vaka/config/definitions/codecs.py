@@ -156,6 +156,8 @@ def _decode_msgpack(data: bytes, origin: str, depth: int = 0) -> Any:
         if isinstance(slot.get("ref"), str) and slot["ref"]:
             return {"$ref": slot["ref"], **quits}
         packed = slot.get(key)
+        if packed is None and slot.get("ref") == "":
+            return None
         if not isinstance(packed, bytes):
             return _replace_slots(slot, unpack_slot)
         inline = _decode_msgpack(packed, f"{origin}: {key}", depth + 1)
