@@ -48,6 +48,7 @@ PARTS = {
     "chat": "bench.chat:measure_chat",
     "match": "bench.offline_match:measure_matching",
     "definitions": "bench.definitions:measure_definitions",
+    "routing": "bench.routing:measure_routing",
 }
 
 

@@ -201,8 +201,10 @@ class RouterBody:
 
     async def __call__(self, turn: Turn) -> Ending:
         """Match the input and run the agents that it leads to, until one waits for the next input."""
-        await turn.log.append(turn.scope)  # the input must be in the log before it is matched
-        return await _RoutedTurn(self._agent, self._services, turn).run()
+        content = None if turn.path or self._agent.needs_model else _deferred_input(turn)
+        if content is None:
+            await turn.log.append(turn.scope)  # the input must be in the log before a model matches it
+        return await _RoutedTurn(self._agent, self._services, turn, content).run()
 
 
 _Matches: TypeAlias = list[tuple[str, dict[str, JSON]]]
@@ -211,16 +213,17 @@ _Matches: TypeAlias = list[tuple[str, dict[str, JSON]]]
 class _RoutedTurn:
     """One turn of a router, begun or continued after a crash: requests that the log has answers to are not repeated."""
 
-    def __init__(self, agent: MatchAgent, services: AgentServices, turn: Turn) -> None:
+    def __init__(self, agent: MatchAgent, services: AgentServices, turn: Turn, content: Content | None) -> None:
+        """``content`` is the input of a turn of which the log has nothing yet."""
         self._agent, self._services, self._turn = agent, services, turn
-        self._events = _events_of_turn(turn)
-        self._journal = ScriptJournal(turn, self._events, _DIGEST)
+        events = _events_of_turn(turn) if content is None else []
+        self._content = turn_input_content(events, turn.path, turn.id) if content is None else content
+        self._journal = ScriptJournal(turn, events, _DIGEST)
         self._key = router_key(turn.log, turn.path)
         before = self._journal.constant("state", turn.get_state(self._key))
         self._journal.record_start({})
         state = None if before is None else msgspec.convert(before, RouterState)
         self._state = state if state is not None and state.current.agent_name in agent.agents else None
-        self._content: Content = ()
         self._requests = _MATCH_NUMBER
         self._texts: list[str] = []
 
@@ -234,9 +237,7 @@ class _RoutedTurn:
         return msgspec.structs.replace(ending, text=_SEPARATOR.join(filter(None, self._texts)))
 
     async def _answer(self) -> Ending:
-        turn = self._turn
-        content = turn_input_content(self._events, turn.path, turn.id)
-        self._content = await restore_content(turn.log.store.blobs, content)
+        self._content = await restore_content(self._turn.log.store.blobs, self._content)
         if not self._content:
             return await self._close()
         self._decide(await self._match(text_of(self._content)))
@@ -251,6 +252,8 @@ class _RoutedTurn:
         found = _distinct_matches(results)
         request = ScriptRequest.from_arguments(_MATCH_NUMBER, MATCH, text)
         recorded = await self._journal.record_answer(request, found)  # written with the call of an agent
+        if self._agent.matcher is None and "before_tool" in self._turn.middleware.handled:
+            await self._journal.commit()  # a hook before that call may take long, and a crash in it repeats no match
         return msgspec.convert(recorded.value, _Matches)
 
     async def _find_rules(self, text: str) -> Sequence[MatchResult]:
@@ -303,7 +306,7 @@ class _RoutedTurn:
         agent = self._services.find_agent(intent.agent_name)
         assert agent is not None  # noqa: S101  # the agents of routes are tools of the router
         self._requests += 1
-        arguments = {"rule": intent.rule_name, "args": intent.args}
+        arguments = {"rule": intent.rule_name, **({"args": intent.args} if intent.args else {})}
         request = ScriptRequest.from_arguments(self._requests, intent.agent_name, arguments)
         turn.tools = {**turn.tools, intent.agent_name: _RouteTool(agent, content)}
         try:
@@ -358,6 +361,8 @@ class _RoutedTurn:
 
     def _store_state(self) -> None:
         """Defer the state to the next write, which is that of the turn's end."""
+        if self._state is not None:
+            self._state = self._state.without_current_input()
         known = self._turn.get_state(self._key)
         if self._state != (None if known is None else msgspec.convert(known, RouterState)):
             value = None if self._state is None else msgspec.to_builtins(self._state)
@@ -400,8 +405,25 @@ def _ending_of_result(result: ToolResult) -> Ending:
         return Ending(text=result.text)
     value: Any = result.value
     if is_ending(value):
-        return msgspec.convert(value, Ending)
+        ending = msgspec.convert(value, Ending)
+        failed = (
+            ending.kind == "failed" and not ending.code
+        )  # the log has no code of an agent that ended before a crash
+        return msgspec.structs.replace(ending, code=TurnError.code) if failed else ending
     return Ending(kind="failed", code=TurnError.code, message=result.text)  # the agent has not started
+
+
+def _deferred_input(turn: Turn) -> Content | None:
+    """Return the input of a turn that is about to be written together with its input; ``None`` for another turn."""
+    inputs: dict[str, Content] = {}
+    for _, body in turn.log.deferred:
+        if isinstance(body, InputAdded):
+            inputs[body.key] = body.content
+        elif isinstance(body, TurnStarted):
+            if body.content is None and inputs.keys() >= set(body.inputs):
+                return tuple(part for key in body.inputs for part in inputs[key])
+            return body.content
+    return None
 
 
 def _events_of_turn(turn: Turn) -> list[Event]:

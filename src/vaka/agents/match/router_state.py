@@ -40,6 +40,11 @@ class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
     def current(self) -> Intent:
         return self.matches[self.current_index]
 
+    def without_current_input(self) -> "RouterState":
+        """Return the state without the input of the active agent, which has received it; intents that wait need theirs."""
+        current = Intent(self.current.rule_name, self.current.agent_name, self.current.args)
+        return RouterState((current, *self.matches[self.current_index + 1 :]), child=self.child)
+
     def advance(self) -> "RouterState | None":
         """Return the state after the active agent has finished; ``None`` after the last intent."""
         following = self.matches[self.current_index + 1 :]
