@@ -3,13 +3,14 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import vaka
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
 from vaka.agents.match.lines import MatchResult
-from vaka.models import Scripted
+from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.message import Usage
 
 MAX_ADDED_MS = 1.0
 LATE_TURN = 1_000
@@ -23,8 +24,20 @@ class FixedMatcher:
         return [MatchResult("chat")]
 
 
+class FixedModel:
+    """Answers every prompt with the same text; the scripted model would count the characters of each message."""
+
+    name = "fixed"
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Yield the answer."""
+        yield TextChunk("Hi.")
+        yield UsageChunk(Usage(input=1, output=1))
+        yield StopChunk()
+
+
 def make_agent() -> vaka.Agent:
-    return vaka.Agent("bench", model=Scripted([{"text": "Hi.", "agent": "bench", "repeat": True}]))
+    return vaka.Agent("bench", model=FixedModel())
 
 
 def make_router() -> vaka.Agent:

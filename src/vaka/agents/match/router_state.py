@@ -41,7 +41,7 @@ class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.matches[self.current_index]
 
     def without_current_input(self) -> "RouterState":
-        """Return the state without the input of the active agent, which has received it; intents that wait need theirs."""
+        """Return the state without the input that the active agent has received; intents that wait need theirs."""
         current = Intent(self.current.rule_name, self.current.agent_name, self.current.args)
         return RouterState((current, *self.matches[self.current_index + 1 :]), child=self.child)
 
