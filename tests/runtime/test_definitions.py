@@ -345,11 +345,14 @@ async def test_a_router_with_the_model_offline_matches_without_a_model(folder: P
 
 async def test_an_agent_has_only_the_tools_of_servers_that_it_names(folder: Path) -> None:
     write(folder / "agents/one.yaml", "tools: [{$ref: 'tool:mcp__p__echo'}, {name: mcp__p__pid}, {name: add}]\n")
+    write(folder / "agents/boss.yaml", "tools: [{name: ask, type: agent, agent: {$ref: 'agent:one'}}]\n")
     agents = vaka.load_agents(folder, tools=[add])
-    model, store = ScriptedModel(call("mcp__p__echo", text="hi"), call("mcp__p__fail"), say("Done.")), MemoryStore()
+    lines = [call("mcp__p__echo", text="hi"), call("mcp__p__fail"), say("Done.")]
+    model, store = ScriptedModel(call("ask", prompt="Go."), say("Good."), agents={"one": lines}), MemoryStore()
     server = {"p": {"command": sys.executable, "args": [str(PLAIN_SERVER)]}}
     async with runtime(store, mcp=server, allow=["mcp__p"]) as rt:
-        await (await rt.open(use_model(model, agents, "one"), id="s")).run("Go.")
-    assert [spec.name for spec in model.prompts[0].tools] == ["add", "mcp__p__echo", "mcp__p__pid"]
+        assert (await (await rt.open(use_model(model, agents, "boss"), id="s")).run("Go.")).text == "Good."
+    offered = {prompt.agent: [spec.name for spec in prompt.tools] for prompt in model.prompts}
+    assert offered == {"boss": ["ask"], "one": ["add", "mcp__p__echo", "mcp__p__pid"]}
     results = [text_of(result.content) for result in results_by_call(await read_log(store, "s")).values()]
-    assert results == ["hi", "this agent does not have the tool mcp__p__fail"]
+    assert results == ["hi", "this agent does not have the tool mcp__p__fail", "Done."]

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -97,6 +97,15 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
+class ServerToolFilter(ToolFilter):
+    """Offers an agent only the tools of MCP servers that it names; its children have filters of their own."""
+
+    inherited: tuple[str, ...] = ()
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(lambda spec: spec.layer != "mcp" or matches_tool(spec.name, names))
+
+
 class DefinitionBuilder:
     """Builds the agents of one set of definitions, each once. Raises ``DefinitionError``."""
 
@@ -112,6 +121,7 @@ class DefinitionBuilder:
         self._tools: dict[str, ToolLike] = {}
         self._open: list[str] = []
         """The agents and tools that are being built, from the outermost on."""
+        self._uses_servers = any(_names_server_tool(definition.value) for definition in definitions)
         self.server_tools: set[str] = set()
         """The tools of MCP servers that the agents name."""
         self.notes: list[str] = []
@@ -289,7 +299,7 @@ class DefinitionBuilder:
                 tools[name] = tool
             quitting += [name] if slot.quit else []
         self.server_tools.update(served)
-        filters = [ToolFilter(lambda spec: spec.layer != "mcp" or matches_tool(spec.name, served))] if served else []
+        filters = [ServerToolFilter([*served])] if self._uses_servers else []
         return [*tools.values()], [*([QuitTools(*quitting)] if quitting else []), *filters]
 
     def _is_of_server(self, slot: ToolSlot) -> bool:
@@ -378,6 +388,15 @@ class DefinitionBuilder:
 
 _THIS_FIELDS = frozenset(("prompt", "name", "description", "model", "mode"))
 """The fields that a ``$this`` layer may name."""
+
+
+def _names_server_tool(value: object) -> bool:
+    """Return whether a definition, or one inside it, names a tool of an MCP server."""
+    if isinstance(value, ToolSlot) and value.name.startswith(SERVER_PREFIX):
+        return True
+    if isinstance(value, msgspec.Struct):
+        return any(_names_server_tool(getattr(value, name)) for name in value.__struct_fields__)
+    return isinstance(value, tuple) and any(_names_server_tool(item) for item in cast("tuple[object, ...]", value))
 
 
 def _script_of(script: ScriptDefinition) -> tuple[str | Path, tuple[Path, ...]]:

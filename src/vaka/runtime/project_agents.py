@@ -60,7 +60,7 @@ class FileAgent(Agent):
 class ToolFilter(Middleware):
     """Offers only some tools to an agent, and refuses calls of others to it and its children."""
 
-    inherited = ("before_tool",)
+    inherited: tuple[str, ...] = ("before_tool",)
 
     def __init__(self, allows: Callable[[ToolSpec], bool]) -> None:
         self._allows = allows
