@@ -260,6 +260,7 @@ def test_the_file_of_a_script_is_found_in_the_folders_and_nowhere_else(tmp_path:
     assert near.path == tools / "near.luau"
     assert read_script(near) == "return 1"
     assert read_script(ScriptDefinition(text="return 2")) == "return 2"
+    assert "not found in" in parse("x" * 5000).problems[0][1]
     outside = f"is not inside of {tmp_path / 'project'}"
     assert [[message for _, message in parse(file).problems] for file in (
         "far.luau", "large.luau", "../../outside.luau", str(tmp_path / "outside.luau"), "none.luau", "\0"
