@@ -18,7 +18,7 @@ from vaka.core.types.monitor import ScriptAnswered
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel
 
-AGENTS = ("booking", "player", "chat", "desk", "counter", "one", "two")
+AGENTS = ("booking", "player", "chat", "desk", "counter", "one", "two", "office", "clerk", "singer")
 """The agents of routes; a router calls them, which the start of the agent shows as well."""
 RULES: list[dict[str, Any]] = [
     {"name": "book", "vars": {"city": {"label": "city"}}, "patterns": ["book a room in [city]"]},
