@@ -111,6 +111,8 @@ class _Block:
         """Whether a block after it may begin: the arguments of a call must be a whole JSON value first."""
         if self.kind != "call":
             return True
+        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
+            return False
         try:
             msgspec.json.decode("".join(self.arguments))
         except msgspec.DecodeError:
