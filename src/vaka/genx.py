@@ -4,7 +4,7 @@
 
     genx = GenxRuntime(runtime, agents=[agent])
     agent = await genx.new_agent("assistant")
-    await agent.input([Text("Hello!")])
+    await agent.input([Text(text="Hello!")])
     async for event in agent: ...
 """
 
@@ -15,6 +15,7 @@ from vaka.core.session.demux import StreamKey as StreamKey
 from vaka.core.session.demux import StreamPiece as StreamPiece
 from vaka.core.session.demux import frame_of as frame_of
 from vaka.core.session.demux import frames as frames
+from vaka.core.types.message import Text as Text
 from vaka.runtime.genx import ContextBuilder as ContextBuilder
 from vaka.runtime.genx import GenxRuntime as GenxRuntime
 from vaka.runtime.genx_agent import Contents as Contents

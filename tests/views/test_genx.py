@@ -1,6 +1,7 @@
 """Events of a session as GenX agent events: order, ids, phases, and the JSON form."""
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from vaka.core.session.demux import StreamPiece
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.event import Body, Event
+from vaka.core.types.event import Body, Event, decode
 from vaka.core.types.ids import CallId, MessageId, SessionId, TurnId
-from vaka.core.types.message import Audio, Text, ToolCall
+from vaka.core.types.message import Audio, Text, ToolCall, text_of
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
 from vaka.views.genx import (
@@ -27,6 +28,7 @@ from vaka.views.genx import (
     state_id_of,
 )
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 NOW = "2026-01-02T03:04:05.678Z"
 
 
@@ -201,6 +203,30 @@ def test_snapshots_and_repeated_deltas_add_no_text_twice() -> None:
     assert [chunk and chunk.part for chunk in parts] == ["Hel", "l", "o, ", "you", ".", "Oh", ""]
     assert [chunk.ctrl.end_of_stream for chunk in parts if chunk and chunk.ctrl] == [False] * 4 + [True, False, True]
     assert {chunk.ctrl.timestamp for chunk in parts if chunk and chunk.ctrl} == {1767323045678}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GOLDEN.glob("*.jsonl")))
+def test_every_recorded_log_has_an_end_for_each_start(name: str) -> None:
+    events = [decode(line) for line in (GOLDEN / f"{name}.jsonl").read_bytes().splitlines() if line]
+    texts: dict[str, str] = {}
+    open_calls: list[str] = []
+    for event in project(events):
+        if isinstance(event, RoundFailure):
+            continue
+        assert AgentEvent.from_json(event.to_json()) == event
+        if event.chunk is not None and event.chunk.ctrl is not None:
+            texts[event.chunk.ctrl.stream_id] = texts.get(event.chunk.ctrl.stream_id, "") + str(event.chunk.part)
+        elif event.tool_call is not None:
+            if event.type == AgentEventType.TOOL_START:
+                open_calls.append(event.tool_call.id)
+            open_calls = [
+                id for id in open_calls if event.type == AgentEventType.TOOL_START or id != event.tool_call.id
+            ]
+        else:
+            assert event.agent_state_id == events[0].session
+            assert not open_calls
+    completed = [event.data for event in events if isinstance(event.data, progress.MessageCompleted)]
+    assert texts == {body.message_id: text for body in completed if (text := text_of(body.content))}
 
 
 def test_sound_is_a_blob_and_every_event_survives_its_json_form() -> None:

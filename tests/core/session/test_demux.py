@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.runtime_fixtures import agent, runtime
+from tests.runtime.runtime_fixtures import agent, runtime, wait_until
 from vaka.core.session.demux import (
     AgentStream,
     Demultiplexer,
@@ -161,6 +161,27 @@ async def test_a_slow_reader_drops_pieces_or_fails_alone_as_the_policy_says() ->
         with pytest.raises(Closed, match="2 pieces behind"):
             await slow.text()
         assert other.ending == "eof"
+
+
+async def test_a_reader_that_stops_reading_fails_alone_after_a_time() -> None:
+    stuck = asyncio.Event()
+
+    async def read(stream: AgentStream) -> None:
+        async for part in stream:
+            got.append((stream.key.stream_id, part.data))
+            if stream.key.stream_id == "stuck":
+                await stuck.wait()
+
+    got: list[Any] = []
+    items = [piece(name, number) for number in range(9) for name in ("stuck", "reads")]
+    async with demultiplex(*items, EOF, limit=1, block_timeout=0, on_new_stream=read) as demultiplexer:
+        await wait_until(lambda: demultiplexer.last_end is not None)
+        stuck.set()
+        await demultiplexer.join()
+    assert [number for name, number in got if name == "reads"] == list(range(9))
+    [(key, error)] = demultiplexer.errors
+    assert key.stream_id == "stuck"
+    assert "has read nothing for 0 seconds" in str(error)
 
 
 async def test_thousands_of_streams_that_are_never_read_are_let_go() -> None:

@@ -8,7 +8,7 @@ are bounded, and a reader that is slow, fails or never comes does not break the 
 import asyncio
 import base64
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -20,7 +20,8 @@ T = TypeVar("T")
 OverflowPolicy: TypeAlias = Literal["block", "drop_oldest", "error"]
 """What happens when the queue of a stream is full: wait for its reader, drop its oldest piece, or fail the stream.
 
-``block`` waits only while a reader reads the stream; without one the oldest piece is dropped.
+``block`` waits only while a reader reads the stream, and not longer than the time limit of the demultiplexer: then the
+stream fails. Without a reader the oldest piece is dropped.
 """
 _POLICIES = ("block", "drop_oldest", "error")
 MAX_UNCLAIMED = 1024
@@ -65,13 +66,13 @@ Routed: TypeAlias = StreamPiece | RoundEnd
 class AgentStream:
     """The pieces of one stream, for one reader at a time: ``async for piece in stream``."""
 
-    def __init__(self, first: StreamPiece, limit: int, policy: OverflowPolicy) -> None:
+    def __init__(self, first: StreamPiece, limit: int, policy: OverflowPolicy, block_timeout: float) -> None:
         self.key, self.agent_def = first.key, first.agent_def
         self.ending: Literal["", "end", "eof", "closed", "interrupted", "error"] = ""
         """How it ended: by its own last piece (``end``) or with the round; ``""`` while it is open."""
         self.dropped = 0
         """The number of pieces that were dropped because the queue was full."""
-        self._limit, self._policy = limit, policy
+        self._limit, self._policy, self._block_timeout = limit, policy, block_timeout
         self._queue: deque[StreamPiece] = deque()
         self._error: BaseException | None = None
         self._readers = 0
@@ -105,13 +106,13 @@ class AgentStream:
         if len(self._queue) >= self._limit and not self._was_read:
             await asyncio.sleep(0)  # its reader may have been started just now
         while self._policy == "block" and len(self._queue) >= self._limit and self._readers and not self.ending:
-            await self._wait()
+            if not await self._wait(self._block_timeout):
+                self._fail(f"its reader has read nothing for {self._block_timeout:g} seconds")
         if self.ending:
             return
         if len(self._queue) >= self._limit:
             if self._policy == "error":
-                name = "/".join(self.key)
-                self.end("error", Closed(f"stream {name} was closed: its reader is {self._limit} pieces behind"))
+                self._fail(f"its reader is {self._limit} pieces behind")
                 return
             self._queue.popleft()
             self.dropped += 1
@@ -126,11 +127,15 @@ class AgentStream:
             self.ending, self._error = ending, error
             self._wake()
 
-    async def _wait(self) -> None:
-        """Return when the queue, the reader or the ending has changed."""
+    def _fail(self, why: str) -> None:
+        self.end("error", Closed(f"stream {'/'.join(self.key)} was closed: {why}"))
+
+    async def _wait(self, timeout: float | None = None) -> bool:
+        """Return whether the queue, the reader or the ending has changed before the timeout."""
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
-        await asyncio.wait([self._changed])
+        done, _ = await asyncio.wait([self._changed], timeout=timeout)
+        return bool(done)
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, None
@@ -156,9 +161,21 @@ class Demultiplexer(Generic[T]):
 
     def __init__(
         self, source: AsyncIterable[T], route: Callable[[T], Sequence[Routed]], *, limit: int = 256,
-        policy: OverflowPolicy = "block", on_new_stream: StreamCallback | None = None,
+        policy: OverflowPolicy = "block", block_timeout: float = 10.0, on_new_stream: StreamCallback | None = None,
     ) -> None:  # fmt: skip
-        """Raises ``InvalidInput`` for a limit below 1 or an unknown policy."""
+        """Create a demultiplexer; ``async with`` starts it.
+
+        Args:
+            source: The root stream.
+            route: Returns the pieces and ends that an item of the source is.
+            limit: The number of pieces that the queue of a stream holds.
+            policy: What happens when the queue is full.
+            block_timeout: Seconds that ``block`` waits for a reader to read a piece.
+            on_new_stream: Called with each new stream.
+
+        Raises:
+            InvalidInput: The limit is below 1, or the policy is unknown.
+        """
         if limit < 1:
             raise InvalidInput(f"limit must be at least 1, not {limit}")
         if policy not in _POLICIES:
@@ -170,6 +187,7 @@ class Demultiplexer(Generic[T]):
         """The last exceptions of ``on_new_stream``, each with the key of its stream."""
         self._source, self._route, self._limit = source, route, limit
         self._policy: OverflowPolicy = policy
+        self._block_timeout = block_timeout
         self._on_new_stream = on_new_stream
         self._new: deque[AgentStream] = deque(maxlen=MAX_UNCLAIMED)
         self._arrived = asyncio.Event()
@@ -227,7 +245,7 @@ class Demultiplexer(Generic[T]):
     async def _put(self, piece: StreamPiece) -> None:
         stream = self.streams.get(piece.key)
         if stream is None:
-            stream = self.streams[piece.key] = AgentStream(piece, self._limit, self._policy)
+            stream = self.streams[piece.key] = AgentStream(piece, self._limit, self._policy, self._block_timeout)
             self._announce(stream)
         await stream.put(piece)
         if piece.ends:
@@ -258,29 +276,20 @@ class Demultiplexer(Generic[T]):
 
 
 async def _call_reader(callback: StreamCallback, stream: AgentStream) -> None:
-    reading = callback(stream)
-    if reading is not None:
+    if (reading := callback(stream)) is not None:
         await reading
 
 
 def frame_of(routed: Routed) -> dict[str, Any]:
     """Return a piece or an end as a JSON object, to be sent over a WebSocket; bytes are in base64."""
     if isinstance(routed, RoundEnd):
-        ids = {"agent_def": routed.agent_def, "agent_state_id": routed.agent_state_id}
-        error = {"code": routed.code, "message": routed.message} if routed.kind == "error" else None
-        return {"type": routed.kind, **ids} | ({"error": error} if error else {})
+        end = {"type": routed.kind, "agent_def": routed.agent_def, "agent_state_id": routed.agent_state_id}
+        return end | ({"error": {"code": routed.code, "message": routed.message}} if routed.kind == "error" else {})
     data = base64.b64encode(routed.data).decode() if isinstance(routed.data, bytes) else routed.data
-    key = routed.key
+    key, marks = routed.key, {"begin": routed.begins, "end": routed.ends}
     frame = {"type": key.kind, "agent_def": routed.agent_def, "agent_state_id": key.agent_state_id}
     frame |= {"stream_id": key.stream_id, "data": data}
-    return frame | dict.fromkeys(_marks_of(routed), True)
-
-
-def _marks_of(piece: StreamPiece) -> Iterator[str]:
-    if piece.begins:
-        yield "begin"
-    if piece.ends:
-        yield "end"
+    return frame | {name: True for name, is_set in marks.items() if is_set}
 
 
 async def frames(source: AsyncIterable[T], route: Callable[[T], Sequence[Routed]]) -> AsyncGenerator[dict[str, Any]]:
