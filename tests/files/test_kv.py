@@ -23,6 +23,9 @@ class CountingStore:
     async def put(self, key: str, value: JSON) -> None:
         await self.inner.put(key, value)
 
+    async def put_if_absent(self, key: str, value: JSON) -> JSON:
+        return await self.inner.put_if_absent(key, value)
+
     async def keys(self, prefix: str = "") -> list[str]:
         return list(await self.inner.keys(prefix))
 

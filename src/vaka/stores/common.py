@@ -128,6 +128,13 @@ def encode_value(key: str, value: JSON) -> bytes:
         raise InvalidInput(f"the value of {key[:60]!r} is not JSON: {error}") from error
 
 
+def encode_present_value(key: str, value: JSON) -> bytes:
+    """Return a value as JSON; ``InvalidInput`` when it is not, or is ``None``, which stands for no value."""
+    if value is None:
+        raise InvalidInput(f"the value of {key[:60]!r} is None, which is not stored; put another value")
+    return encode_value(key, value)
+
+
 T = TypeVar("T")
 
 

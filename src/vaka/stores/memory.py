@@ -30,6 +30,7 @@ from vaka.stores.common import (
     check_offer,
     current_time,
     decision_changes,
+    encode_present_value,
     encode_value,
     page_of,
     parse_cursor,
@@ -301,6 +302,10 @@ class MemoryValues(_MemoryPort):
             self._shared.values.pop((self._namespace, key), None)
         else:
             self._shared.values[self._namespace, key] = encode_value(key, value)
+
+    async def put_if_absent(self, key: str, value: JSON) -> JSON:
+        raw = self._shared.values.setdefault((self._namespace, key), encode_present_value(key, value))
+        return msgspec.json.decode(raw)
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         return sorted(key for space, key in self._shared.values if space == self._namespace and key.startswith(prefix))

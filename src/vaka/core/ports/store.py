@@ -203,6 +203,14 @@ class KeyValueStore(Protocol):
         """Store the value, durable on return; ``None`` removes it."""
         ...
 
+    async def put_if_absent(self, key: str, value: JSON) -> JSON:
+        """Store the value unless the key has one, durable on return; return the value that the key has then.
+
+        Of several callers at once one stores its value and all get that one. A caller that must know whether the value
+        is its own puts something unique into it. ``InvalidInput`` for ``None``.
+        """
+        ...
+
     async def keys(self, prefix: str = "") -> Sequence[str]:
         """Return the names that begin with ``prefix``, sorted."""
         ...

@@ -10,7 +10,14 @@ from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, Digest, SessionId
-from vaka.stores.common import check_blob, encode_value, page_of, parse_cursor, sort_decisions
+from vaka.stores.common import (
+    check_blob,
+    encode_present_value,
+    encode_value,
+    page_of,
+    parse_cursor,
+    sort_decisions,
+)
 from vaka.stores.postgres.encoding import (
     DIGEST_LENGTH,
     decode_text,
@@ -141,6 +148,12 @@ _PUT_VALUE = (
     "on conflict (namespace, digest) do update set body = excluded.body"
 )
 
+# The update changes nothing: it locks the row of another transaction until that has ended, and returns its value.
+_PUT_VALUE_IF_ABSENT = (
+    "insert into vaka.vals as old (namespace, digest, key, body) values ($1, $2, $3, $4) "
+    "on conflict (namespace, digest) do update set body = old.body returning body"
+)
+
 _DELETE_VALUE = "delete from vaka.vals where namespace = $1 and digest = $2"
 
 _SELECT_KEYS = (
@@ -184,10 +197,7 @@ class PostgresValues(PostgresPort):
 
     async def get(self, key: str) -> JSON:
         row = await self._fetch_row(_GET_VALUE, digest_text(key))
-        try:
-            return None if row is None else _decode_value(row["body"])
-        except msgspec.MsgspecError as error:
-            raise Corrupt(f"the stored value of {key[:60]!r} is damaged: {error}") from error
+        return None if row is None else _decode_body(key, row["body"])
 
     async def put(self, key: str, value: JSON) -> None:
         if value is None:
@@ -195,7 +205,19 @@ class PostgresValues(PostgresPort):
             return
         await self._fetch(_PUT_VALUE, digest_text(key), encode_text(key), encode_value(key, value))
 
+    async def put_if_absent(self, key: str, value: JSON) -> JSON:
+        raw = encode_present_value(key, value)
+        (row,) = await self._fetch(_PUT_VALUE_IF_ABSENT, digest_text(key), encode_text(key), raw)
+        return _decode_body(key, row["body"])
+
     async def keys(self, prefix: str = "") -> Sequence[str]:
         first = encode_text(prefix)
         rows = await self._fetch(_SELECT_KEYS, first[:_INDEXED_BYTES], prefix_end(first[:_INDEXED_BYTES]))
         return [decode_text(row["key"]) for row in rows if row["key"].startswith(first)]
+
+
+def _decode_body(key: str, body: bytes) -> JSON:
+    try:
+        return _decode_value(body)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the stored value of {key[:60]!r} is damaged: {error}") from error

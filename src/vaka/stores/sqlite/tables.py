@@ -16,7 +16,15 @@ from vaka.core.session.index_rows import find_asked_decisions, replace_fields
 from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
-from vaka.stores.common import check_blob, current_time, encode_value, page_of, parse_cursor, sort_decisions
+from vaka.stores.common import (
+    check_blob,
+    current_time,
+    encode_present_value,
+    encode_value,
+    page_of,
+    parse_cursor,
+    sort_decisions,
+)
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.hub import SqlitePort
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey, checksum
@@ -172,15 +180,13 @@ class SqliteBlobs(SqlitePort):
         return check_blob(digest, found[0][0] if found else None)
 
 
+_SELECT_VALUE = "select checksum, value from pairs where namespace = ? and key = ?"
+
+
 class SqliteValues(SqlitePort):
     async def get(self, key: str) -> JSON:
-        found = await self._fetch("select checksum, value from pairs where namespace = ? and key = ?", key)
-        if not found:
-            return None
-        crc, raw = found[0]
-        if not isinstance(raw, bytes) or checksum(self._namespace, key, raw) != crc:
-            raise Corrupt(f"the stored value of {key!r} is damaged")
-        return msgspec.json.decode(raw)
+        found = await self._fetch(_SELECT_VALUE, key)
+        return self._decode(key, found[0]) if found else None
 
     async def put(self, key: str, value: JSON) -> None:
         if value is None:
@@ -194,6 +200,17 @@ class SqliteValues(SqlitePort):
 
         await self._database.write(put, size=len(raw))
 
+    async def put_if_absent(self, key: str, value: JSON) -> JSON:
+        raw = encode_present_value(key, value)
+        statement = "insert or ignore into pairs (namespace, key, checksum, value) values (?,?,?,?)"
+        values = (self._namespace, key, checksum(self._namespace, key, raw), raw)
+
+        def put(connection: sqlite3.Connection) -> Any:
+            connection.execute(statement, values).close()
+            return connection.execute(_SELECT_VALUE, (self._namespace, key)).fetchone()
+
+        return self._decode(key, await self._database.write_again(put, size=len(raw)))
+
     async def keys(self, prefix: str = "") -> Sequence[str]:
         query = "select key from pairs where namespace = ? and key >= ? order by key"
 
@@ -203,3 +220,9 @@ class SqliteValues(SqlitePort):
                 return [key for (key,) in itertools.takewhile(lambda row: row[0].startswith(prefix), found)]
 
         return await self._database.read(list_keys)
+
+    def _decode(self, key: str, record: tuple[int, object]) -> JSON:
+        crc, raw = record
+        if not isinstance(raw, bytes) or checksum(self._namespace, key, raw) != crc:
+            raise Corrupt(f"the stored value of {key!r} is damaged")
+        return msgspec.json.decode(raw)

@@ -2,6 +2,8 @@
 
 # ruff: noqa: S101  # a contract suite is made of asserts
 
+import asyncio
+
 import pytest
 
 from vaka.core.ports.store import Retention, Store, session_values_prefix
@@ -31,6 +33,26 @@ class KeyValueContract:
         await other.values.put("never", None)
         assert await store.values.get("a") is None
         assert await store.values.keys() == []
+
+    async def test_the_first_of_two_concurrent_writers_stores_an_absent_value(self, store: Store, other: Store) -> None:
+        values = [{"writer": number} for number in range(8)]
+        got = await asyncio.gather(
+            *(handle.values.put_if_absent("a", value) for value, handle in zip(values, [store, other] * 4, strict=True))
+        )
+        assert got == [got[0]] * len(values)
+        assert got[0] in values
+        assert await other.values.get("a") == got[0]
+
+    async def test_a_present_value_stays_and_is_returned(self, store: Store, other: Store) -> None:
+        assert await store.values.put_if_absent("a", [1]) == [1]
+        assert await other.values.put_if_absent("a", [2]) == [1]
+        await other.values.put("a", None)
+        assert await store.values.put_if_absent("a", False) is False
+        assert await store.with_namespace("tenant").values.put_if_absent("a", 3) == 3
+        for value in (None, object()):
+            with pytest.raises(InvalidInput):
+                await store.values.put_if_absent("b", value)
+        assert await store.values.keys() == ["a"]
 
     async def test_keys_are_listed_by_prefix_and_sorted(self, store: Store) -> None:
         for key in ("b/2", "a", "b/1", "b", "c", "b\U0010ffff", "B/3", "b/é"):
