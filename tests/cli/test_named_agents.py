@@ -68,6 +68,7 @@ def test_definitions_come_before_files_and_are_listed_with_their_source(shell: S
     shell.write_file("agents/settings.yaml", "colour: blue\n")
     shell.write_file(".claude/agents/reviewer.md", REVIEWER)
     assert shell.vaka("run", "Go.", "--agent", "reviewer", "--model", shell.write_script(say_line("ok"))).out == "ok\n"
+    shell.write_file("models/weights.json", "{")
     shell.write_file("agents/reviewer.yaml", "description: Reviews too.\nprompt: You are defined.\n")
     shell.write_file("agents/broken.yaml", "type: nothing\nname: broken\n")
     assert system_prompt(shell, "--agent", "reviewer") == "You are defined."

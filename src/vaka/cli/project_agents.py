@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.cli.bootstrap import claude_files_of, config_context, load_flag_settings, model_options, print_notes
 from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.components import Components, components_in_force
+from vaka.config.definitions.folder import FOLDERS, list_files
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, SettingValue, repository_root_of, trust_root_of
 from vaka.core.types.errors import ConfigError
@@ -19,8 +21,10 @@ from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.project_agents import FileAgent
 
-AGENTS_FOLDER = "agents"
-"""The folder by which a project with definitions is known."""
+AGENT_FOLDERS = tuple(name for name, kind in FOLDERS.items() if kind == "agent")
+"""The folders by which a project with definitions is known."""
+MAX_PROBLEMS = 5
+"""The problems of definitions that are printed when an agent is run."""
 _AGENT_HELP = "`vaka agents list` shows all, and --agent also takes FILE.py[:OBJECT], FILE.luau or agents/FILE.yaml"
 _PERSONAL_LAYERS = ("user", "environment", "flag", "managed")
 
@@ -35,7 +39,7 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
     catalog = find_catalog(settings, tools)
     agent = catalog.find(name) if catalog is not None else None
     if agent is not None and catalog is not None:
-        print_notes(catalog.notes, _use_servers_and_models(settings, catalog))
+        _finish_loading(settings, catalog)
         return agent
     components = components_of(settings)
     file = components.find_agent(name)
@@ -49,8 +53,8 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
 
 def _load_definition(settings: Settings, path: Path, tools: Sequence[ToolLike]) -> Agent:
     """Return the agent of a file in a folder ``agents``. Raises ``ConfigError``."""
-    if path.parent.name != AGENTS_FOLDER or not path.is_file():
-        raise ConfigError(f"{path}: expected a file in a folder {AGENTS_FOLDER!r}, beside the folders of its tools")
+    if path.parent.name not in AGENT_FOLDERS or not path.is_file():
+        raise ConfigError(f"{path}: expected a file in a folder 'agents', beside the folders of its tools")
     catalog = AgentCatalog(path.parent.parent, _sources_of(settings, path.parent.parent, tools))
     table = catalog.definitions.table("agent")
     name = next((name for name, found in table.items() if found.path == path), None)
@@ -58,21 +62,24 @@ def _load_definition(settings: Settings, path: Path, tools: Sequence[ToolLike]) 
     if agent is None:
         problems = [text for text in catalog.notes if text.startswith(f"{path}:")]
         raise ConfigError("; ".join(problems) or f"{path}: does not define an agent")
-    print_notes(catalog.notes, _use_servers_and_models(settings, catalog))
+    _finish_loading(settings, catalog)
     return agent
 
 
-def _use_servers_and_models(settings: Settings, catalog: AgentCatalog) -> list[str]:
-    """Use the MCP servers whose tools agents name, and the models of files in ``models/``; return notes.
+def _finish_loading(settings: Settings, catalog: AgentCatalog) -> None:
+    """Use the MCP servers whose tools agents name, and the models of files in ``models/``. Prints notes.
 
     Such files decide where keys are sent: only ``--trust`` lets them count.
     """
     settings.wants_servers = settings.wants_servers or catalog.names_server_tools
-    files = tuple(str(path) for path in catalog.definitions.model_files)
+    files, notes = tuple(str(path) for path in catalog.definitions.model_files), list(catalog.notes)
     if files and settings.flags.get("trust"):
         settings.add(SETTING_KEYS["model_files"], SettingValue(files, files[0], "project"))
-        return []
-    return [f"{file}: its models do not count; --trust counts them" for file in files]
+    else:
+        notes += [f"{file}: its models do not count; --trust counts them" for file in files]
+    left = len(notes) - MAX_PROBLEMS
+    more = [f"{left} more problems of definitions; `vaka config validate {catalog.folder}` shows them"]
+    print_notes(notes[:MAX_PROBLEMS], more if left > 0 else ())
 
 
 def project_agent_names(settings: Settings) -> list[str]:
@@ -124,7 +131,7 @@ def _sources_of(settings: Settings, folder: Path, tools: Sequence[ToolLike]) -> 
 
 
 def find_definitions_folder(settings: Settings) -> Path | None:
-    """Return the folder that the setting ``definitions`` names, else the project's if it has a folder ``agents``.
+    """Return the folder that the setting ``definitions`` names, else the project's if it has definitions of agents.
 
     Raises ``ConfigError`` for a setting that names no folder.
     """
@@ -137,7 +144,14 @@ def find_definitions_folder(settings: Settings) -> Path | None:
     context = config_context()
     project = context.project_file
     folders = [context.cwd, *([project.parent] if project is not None else []), repository_root_of(context.cwd)]
-    return next((folder for folder in folders if (folder / AGENTS_FOLDER).is_dir()), None)
+    return next((folder for folder in folders if _has_definitions(folder)), None)
+
+
+def _has_definitions(folder: Path) -> bool:
+    """Return whether a folder ``agents`` has a file that may be a definition."""
+    with suppress(ConfigError):
+        return any(list_files(folder / name) for name in AGENT_FOLDERS)
+    return False
 
 
 def _is_trusted(settings: Settings, folder: Path) -> bool:
@@ -163,5 +177,6 @@ class ProjectOrigin:
 
     def find_agent(self, name: str) -> Agent | None:
         """Return an agent of the definitions."""
-        self._catalog = self._catalog or find_catalog(self._settings, self._tools)
+        if self._catalog is None:
+            self._catalog = find_catalog(self._settings, self._tools)
         return self._catalog.find(name) if self._catalog is not None else None
