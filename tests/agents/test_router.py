@@ -65,6 +65,22 @@ async def test_a_match_starts_an_agent_that_stays_until_another_rule_matches() -
     ]  # fmt: skip
 
 
+async def test_the_streamed_text_of_a_router_is_that_of_its_agents() -> None:
+    answers = {
+        "front": [say("book\nmusic")],
+        "booking": [call("done") | {"text": "Wait."}, say("Booked."), say("Played.")],
+        "player": [say("Playing.")],
+        "house": [say("music")],
+    }
+    model = ScriptedModel(agents=answers)
+    house = vaka.MatchAgent("house", rules=RULES, routes=[vaka.Route(["music"], router(model=model))], model=model)
+    async with runtime() as rt:
+        turn = (await rt.open(house, id="s")).stream("Book a room and play music.")
+        pieces = [piece async for piece in turn.text()]
+        assert turn.response.text == "Booked.\n\nPlaying."
+    assert "".join(pieces) == "Wait.Booked.\n\nPlaying."
+
+
 async def test_several_intents_run_in_order_each_after_the_one_before_has_finished() -> None:
     model = ScriptedModel(
         agents={

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
+    from vaka.core.types.monitor import ScriptAnswered
     from vaka.hooks.engine import HookEngine
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer
@@ -382,6 +383,12 @@ def world_factory() -> "type[WorldFactory]":
     from vaka.runtime.tool_world import WorldFactory
 
     return WorldFactory
+
+
+def is_router_start(body: "ScriptAnswered") -> bool:
+    from vaka.agents.match.router_state import ROUTER_DIGEST
+
+    return body.digest == ROUTER_DIGEST
 
 
 def is_finished(log: "FoldedLog") -> bool:

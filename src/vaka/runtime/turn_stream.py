@@ -1,6 +1,6 @@
 """The events of one turn: found among those of the session, streamed to a caller, and folded into its ``Response``."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Self
 
 import msgspec
@@ -13,8 +13,10 @@ from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, InputWithdrawn, SessionOpened, SessionUpdated
 from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, NotFound, Rejected, TurnError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import Cursor, SessionId
+from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.message import Content, text_of
+from vaka.core.types.monitor import ScriptAnswered
+from vaka.runtime import lazy
 from vaka.runtime.options import ModeContext, Request, Response
 
 _TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
@@ -151,6 +153,36 @@ class TurnReader(Subscription):
         return turn_events
 
 
+class _AnswerTexts:
+    """The texts that answer a turn: those of the root agent, or of the agents of a router."""
+
+    def __init__(self) -> None:
+        self._streamed: set[str] = set()
+        self._routers: set[AgentPath] = set()
+        self._last_path: AgentPath | None = None
+
+    def add(self, event: Event) -> Iterator[str]:
+        """Yield what an event adds to the answer."""
+        body, path = event.data, event.path
+        if path and path[:-1] not in self._routers:
+            return
+        if isinstance(body, ScriptAnswered) and not body.number and lazy.is_router_start(body):
+            self._routers.add(path)
+        elif isinstance(body, progress.TextDelta):
+            self._streamed.add(body.message_id)
+            yield from self._join(path, body.text)
+        elif isinstance(body, progress.MessageCompleted) and body.message_id not in self._streamed:
+            yield from self._join(path, text_of(body.content))  # written by a middleware, or before the reader began
+
+    def _join(self, path: AgentPath, text: str) -> Iterator[str]:
+        if not text:
+            return
+        if self._last_path not in (None, path):
+            yield "\n\n"
+        self._last_path = path
+        yield text
+
+
 class TurnStream:
     """The events of one turn, as an async iterator and as an async context manager.
 
@@ -220,20 +252,13 @@ class TurnStream:
     async def text(self) -> AsyncGenerator[str]:
         """Yield the text of the root agent's answers as it arrives; nothing else of the turn.
 
-        Raises ``TurnError`` at the end as ``response`` does.
+        The answers of a router are those of its agents, with an empty line between two agents. Raises ``TurnError`` at
+        the end as ``response`` does.
         """
-        streamed: set[str] = set()
+        answers = _AnswerTexts()
         async for event in self._events:
-            body = event.data
-            if event.path:
-                continue
-            if isinstance(body, progress.TextDelta):
-                streamed.add(body.message_id)
-                yield body.text
-            elif isinstance(body, progress.MessageCompleted) and body.message_id not in streamed:
-                text = text_of(body.content)
-                if text:  # an answer of a middleware, or one that was written before this reader began
-                    yield text
+            for text in answers.add(event):
+                yield text
         if self._collector is not None and self._collector.ended:
             _ = self.response  # raises the error of a turn that has no answer
 

@@ -25,7 +25,7 @@ import msgspec
 from vaka.agents.match.lines import MatchResult
 from vaka.agents.match.matcher import CompiledRules, compile_rules
 from vaka.agents.match.offline import OfflineMatcher
-from vaka.agents.match.router_state import Intent, RouterState, build_history, is_ending, router_key
+from vaka.agents.match.router_state import ROUTER_DIGEST, Intent, RouterState, build_history, is_ending, router_key
 from vaka.agents.match.rules import MatchRule, parse_rule
 from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent
@@ -46,7 +46,7 @@ from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended, TurnError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, AgentPath, TurnId, digest_of
+from vaka.core.types.ids import JSON, AgentPath, TurnId
 from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import (
@@ -69,7 +69,6 @@ MAX_INTENTS = 32
 MATCH = "match"
 """The name of the request in the log whose answer is what an input matches."""
 
-_DIGEST = digest_of("router")
 _MATCH_NUMBER = 1
 _SEPARATOR = "\n\n"
 
@@ -218,7 +217,7 @@ class _RoutedTurn:
         self._agent, self._services, self._turn = agent, services, turn
         events = _events_of_turn(turn) if content is None else []
         self._content = turn_input_content(events, turn.path, turn.id) if content is None else content
-        self._journal = ScriptJournal(turn, events, _DIGEST)
+        self._journal = ScriptJournal(turn, events, ROUTER_DIGEST)
         self._key = router_key(turn.log, turn.path)
         before = self._journal.constant("state", turn.get_state(self._key))
         self._journal.record_start({})
