@@ -17,7 +17,7 @@ from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, Suspend
 from vaka.genx import AgentEvent, AgentEventType, Blob, Demultiplexer, GenxAgent, GenxRuntime, route_agent_event
 from vaka.runtime.genx_agent import to_content
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import ScriptedModel, call, fail, say, stall
+from vaka.testing.models import ScriptedModel, call, calls, fail, say, stall
 
 
 @vaka.tool(effect="read")
@@ -407,6 +407,27 @@ def test_an_input_is_made_of_texts_blobs_and_parts() -> None:
     wrong: Any = [3]
     with pytest.raises(InvalidInput, match="not int"):
         to_content(wrong)
+
+
+async def test_events_of_the_last_round_do_not_follow_a_close() -> None:
+    async with runtime() as rt:
+        assistant = await start(rt, say("One."))
+        await asyncio.gather(assistant.input("Hi."), assistant.close())
+        assert (await assistant.next()).type == "closed"
+
+
+async def test_the_results_of_a_round_that_has_not_ended_are_in_its_document() -> None:
+    gate = Gate()
+    async with runtime() as rt:
+        lines = [calls(call("look", at="it"), call("fly")), call("wait"), say("Done.")]
+        assistant = await start(rt, *lines, tools=[look, gate.tool()])
+        await assistant.input("Go.")
+        await gate.entered.wait()
+        document = await assistant.state.to_document()
+        assert [(result.name, result.is_error) for result in document.tool_results] == [("look", False), ("fly", True)]
+        gate.opened.set()
+        await assistant.run_until_eof()
+        assert (await assistant.state.to_document()).tool_results == ()
 
 
 async def test_closing_during_a_round_ends_it() -> None:

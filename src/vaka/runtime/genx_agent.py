@@ -152,7 +152,7 @@ class GenxAgent:
         continues it.
         """
         while True:
-            if self._events:
+            if self._events and not self._is_closed:
                 return self._deliver(self._events.popleft())
             if self._error is not None:
                 raise self._error
@@ -209,7 +209,6 @@ class GenxAgent:
         if self._is_closed:
             return
         self._is_closed, self._error = True, error
-        self._events.clear()
         self._last = self._projection.event_of_root(AgentEventType.CLOSED, "finished")
         self._wake()
         async with self._input_lock:

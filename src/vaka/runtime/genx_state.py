@@ -25,7 +25,7 @@ from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, Cursor, EventScope, SessionId
-from vaka.core.types.message import Message
+from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -38,6 +38,7 @@ from vaka.views.genx_state import (
     MemoryQuery,
     MemorySegment,
     StateDocument,
+    StateToolResult,
     StateType,
     merge_messages,
     message_times,
@@ -205,8 +206,24 @@ class AgentState:
         return StateDocument(
             state_type=self.state_type, id=self.id, agent_def=self.agent_def, parent_state_id=self.parent_state_id,
             messages=tuple(await self.load_recent()), summary=await self.summary(), properties=await self.properties(),
-            phase=await self.phase(), finished=await self.is_finished(),
+            phase=await self.phase(), finished=await self.is_finished(), tool_results=await self._open_results(),
         )  # fmt: skip
+
+    async def _open_results(self) -> tuple[StateToolResult, ...]:
+        """Return the results of the round that has not ended."""
+        view = await self._view()
+        if view.opened.state.turn is None:
+            return ()
+        messages = list(self._messages_of(view))
+        first = max((at for at, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
+        restored = await restore_messages(self._runtime.store.blobs, tuple(messages[first:]))
+        names = {call.id: call.name for one in restored if isinstance(one, AssistantMessage) for call in one.calls}
+        return tuple(
+            StateToolResult(id=result.call, name=names[result.call], content=result.text, is_error=result.failed)
+            for message in restored
+            if isinstance(message, ToolMessage)
+            for result in message.results
+        )
 
     async def _view(self) -> ConversationView:
         view = await read_conversation(self._runtime, self._session.id, self._path)
