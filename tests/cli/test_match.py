@@ -59,6 +59,11 @@ def test_rule_files_and_folders_are_checked(run: Run) -> None:
     assert json.loads(run("check", "rules", "--json").stdout) == {"rules": 2, "findings": [], "ok": True}
 
 
+def test_a_rule_without_a_name_has_that_of_its_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "greet.yaml").write_text("patterns: [hello]\ntests: [hello]\n")
+    assert "greet" in run("test", "greet.yaml", "--offline").stdout
+
+
 def test_problems_have_a_file_and_a_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PLAY.replace("play [title]", "play [name]").replace("label:", "labl:"))
     (tmp_path / "list.json").write_text('[\n  {"name": "a"},\n  {"name": "b", "patterns": [[]]},\n  7\n]')

@@ -32,6 +32,7 @@ def test_a_folder_has_definitions_of_every_kind_with_their_origin(tmp_path: Path
             "agents/helper.yaml": "# A helper.\n\nprompt: Help.\ntools: [{$ref: tool:clock}, {$ref: Read}]\n",
             "tools/all.json": '[\n{"name": "clock"},\n{"name": "bell"}]',
             "rules/music.yml": "patterns: [play music]\n",
+            "rules/house.yaml": "rules:\n  - {name: light, patterns: [light]}\n  - {name: door, patterns: [door]}\n",
             "contexts/style.yaml": "prompt: Be kind.\n",
             "models/small.yaml": "model: openai/small\n",
             "models/provider.yaml": "schema: openai/chat/v1\nmodels: []\n",
@@ -53,11 +54,13 @@ def test_a_folder_has_definitions_of_every_kind_with_their_origin(tmp_path: Path
         "agent_v1/old.json:1 agent older",
         "tools/all.json:2 tool clock",
         "tools/all.json:3 tool bell",
+        "rules/house.yaml:2 rule light",
+        "rules/house.yaml:3 rule door",
         "rules/music.yml:1 rule music",
         "contexts/style.yaml:1 context style",
         "models/small.yaml:1 generator small",
     ]
-    assert len(found) == 7
+    assert len(found) == 9
     assert isinstance(found.agent("helper"), ReactDefinition)
     assert found.tool("bell") == BuiltinToolDefinition(name="bell")
     assert found.rule("music") == {"name": "music", "patterns": ["play music"]}

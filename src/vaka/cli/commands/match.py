@@ -25,6 +25,7 @@ from vaka.cli.bootstrap import model_options, run_loop, settings_from_flags
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
 from vaka.config.definitions.codecs import FORMATS, LocatedDocument, read_document
+from vaka.config.definitions.folder import iter_definitions
 from vaka.config.documents import JsonPath, read_errors
 from vaka.config.settings import Settings
 from vaka.core.types.errors import ConfigError, ModelError, VakaError
@@ -150,7 +151,8 @@ def read_rule_files(names: Sequence[str]) -> RuleFiles:
         except ConfigError as error:
             findings.append(_finding_of(error, path))
             continue
-        for prefix, value in _rule_values(document.value):
+        for prefix, rule_document in iter_definitions("rule", document.value):
+            value = _add_name(rule_document, path) if not prefix else rule_document
             found = list(_check(path, document, prefix, value))
             findings += found
             if any(finding.is_error for finding in found):
@@ -172,15 +174,11 @@ def _paths_of(path: Path) -> list[Path]:
     return sorted(file for file in path.rglob("*") if file.suffix.lower() in FORMATS and file.is_file())
 
 
-def _rule_values(document: object) -> Iterator[tuple[JsonPath, object]]:
-    prefix: JsonPath = ()
-    if isinstance(document, dict) and "rules" in document and "name" not in document:
-        prefix, document = ("rules",), cast("dict[str, object]", document)["rules"]
-    if isinstance(document, list):
-        for index, value in enumerate(cast("list[object]", document)):
-            yield (*prefix, index), value
-    else:
-        yield prefix, document
+def _add_name(document: object, path: Path) -> object:
+    """Return a rule without a name with that of its file, as a folder of definitions has it."""
+    rule = cast("Any", document)
+    is_unnamed = isinstance(document, dict) and "patterns" in rule and rule.get("name") is None
+    return {**rule, "name": path.stem} if is_unnamed else rule
 
 
 def _check(path: Path, document: LocatedDocument, prefix: JsonPath, value: object) -> Iterator[RuleFinding]:

@@ -51,7 +51,7 @@ class _FoundDefinition(msgspec.Struct, frozen=True):
     definition: Definition
     document: LocatedDocument
     path: JsonPath
-    """Where in the document it is: ``()``, or an index in a list."""
+    """Where in the document it is: ``()``, or its place in a list."""
 
     def place_of(self, path: JsonPath) -> str:
         return f"{self.definition.path}:{self.document.line_of((*self.path, *path))}"
@@ -111,6 +111,17 @@ def guess_kind(path: Path, document: object) -> DefinitionKind | None:
     return "generator" if "model" in keys else None
 
 
+def iter_definitions(kind: DefinitionKind, document: object) -> Iterator[tuple[JsonPath, object]]:
+    """Yield the definitions of a file with their places: one, or those of a list, for rules also under ``rules``."""
+    at: JsonPath = ()
+    if kind == "rule" and isinstance(document, dict) and "rules" in document and "name" not in document:
+        at, document = ("rules",), cast("dict[str, object]", document)["rules"]
+    if isinstance(document, list) and kind in LIST_KINDS:
+        yield from (((*at, index), value) for index, value in enumerate(cast("list[object]", document)))
+    else:
+        yield at, document
+
+
 class _FolderLoader:
     """Reads files one after the other, and checks what they have in common."""
 
@@ -138,18 +149,15 @@ class _FolderLoader:
         value = document.value
         if kind == "generator" and isinstance(value, dict) and "models" in value:
             self.model_files.append(path)
-        elif not isinstance(value, list):
-            self.load_definition(path, kind, document, ())
-        elif kind in LIST_KINDS:
-            for index in range(len(cast("list[object]", value))):
-                self.load_definition(path, kind, document, (index,))
-        else:
+        elif isinstance(value, list) and kind not in LIST_KINDS:
             self.problems.append(f"{path}:1: expected the definition of {with_article(kind)}, got a list")
+        else:
+            for at, item in iter_definitions(kind, document.value):
+                self.load_definition(path, kind, document, at, item)
 
-    def load_definition(self, path: Path, kind: DefinitionKind, document: LocatedDocument, at: tuple[int, ...]) -> None:
-        value: Any = document.value
-        for index in at:
-            value = value[index]
+    def load_definition(
+        self, path: Path, kind: DefinitionKind, document: LocatedDocument, at: JsonPath, value: object
+    ) -> None:
         line = document.line_of(at)
         keys = set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set[str]()
         if not at and not keys & _TYPICAL_KEYS[kind]:
