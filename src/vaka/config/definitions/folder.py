@@ -156,7 +156,7 @@ class _FolderLoader:
                 self.load_definition(path, kind, document, at, item)
 
     def load_definition(
-        self, path: Path, kind: DefinitionKind, document: LocatedDocument, at: JsonPath, value: object
+        self, path: Path, kind: DefinitionKind, document: LocatedDocument, at: JsonPath, value: Any
     ) -> None:
         line = document.line_of(at)
         keys = set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set[str]()
