@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, runtime, wait_until
+from tests.runtime.runtime_fixtures import agent, collect, runtime, wait_until
 from vaka.content import Audio, Document, Image
 from vaka.core.ports.model import Chunk, Prompt, TextChunk
 from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, Suspended, TurnError
+from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.genx import AgentEvent, AgentEventType, Blob, Demultiplexer, GenxAgent, GenxRuntime, route_agent_event
 from vaka.runtime.genx_agent import to_content
 from vaka.stores.memory import MemoryStore
@@ -417,14 +419,19 @@ async def test_events_of_the_last_round_do_not_follow_a_close() -> None:
 
 
 async def test_the_results_of_a_round_that_has_not_ended_are_in_its_document() -> None:
-    gate = Gate()
-    async with runtime() as rt:
+    gate, store = Gate(), MemoryStore()
+    async with runtime(store) as rt:
         lines = [calls(call("look", at="it"), call("fly")), call("wait"), say("Done.")]
         assistant = await start(rt, *lines, tools=[look, gate.tool()])
         await assistant.input("Go.")
         await gate.entered.wait()
         document = await assistant.state.to_document()
         assert [(result.name, result.is_error) for result in document.tool_results] == [("look", False), ("fly", True)]
+        copy = await GenxRuntime(rt).import_state(document, state_id="copy")
+        results = [body.result for body in [event.data for event in await collect(store.events.read(SessionId("copy")))]
+                   if isinstance(body, ToolCompleted | ToolFailed)]  # fmt: skip
+        assert [result.failed for result in results] == [False, True]
+        assert [message.content for message in await copy.load_recent()][:1] == ["Go."]
         gate.opened.set()
         await assistant.run_until_eof()
         assert (await assistant.state.to_document()).tool_results == ()

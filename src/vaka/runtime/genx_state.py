@@ -40,6 +40,7 @@ from vaka.views.genx_state import (
     StateDocument,
     StateToolResult,
     StateType,
+    call_ids_of,
     merge_messages,
     message_times,
     messages_of,
@@ -214,12 +215,13 @@ class AgentState:
         view = await self._view()
         if view.opened.state.turn is None:
             return ()
-        messages = list(self._messages_of(view))
+        messages = self._messages_of(view)
+        ids = call_ids_of(messages)
         first = max((at for at, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
-        restored = await restore_messages(self._runtime.store.blobs, tuple(messages[first:]))
+        restored = await restore_messages(self._runtime.store.blobs, messages[first:])
         names = {call.id: call.name for one in restored if isinstance(one, AssistantMessage) for call in one.calls}
         return tuple(
-            StateToolResult(id=result.call, name=names[result.call], content=result.text, is_error=result.failed)
+            StateToolResult(id=ids[result.call], name=names[result.call], content=result.text, is_error=result.failed)
             for message in restored
             if isinstance(message, ToolMessage)
             for result in message.results

@@ -258,13 +258,20 @@ def messages_of(messages: Sequence[Message], times: Sequence[int] = ()) -> list[
 
     ``times`` has the Unix time of each message in seconds.
     """
-    calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
-    uses = Counter(call.provider_id for call in calls)
-    ids = {call.id: call.provider_id if call.provider_id and uses[call.provider_id] == 1 else call.id for call in calls}
+    ids = call_ids_of(messages)
     stored: list[GenxMessage] = []
     for at, message in enumerate(messages):
         stored += _stored_message(message, ids, times[at] if times else 0)
     return stored
+
+
+def call_ids_of(messages: Sequence[Message]) -> dict[CallId, str]:
+    """Return the ids of calls in a document: those of the model where they are unique, otherwise ours."""
+    calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
+    uses = Counter(call.provider_id for call in calls)
+    return {
+        call.id: call.provider_id if call.provider_id and uses[call.provider_id] == 1 else call.id for call in calls
+    }
 
 
 def _stored_message(message: Message, ids: Mapping[CallId, str], time: int) -> list[GenxMessage]:
