@@ -199,7 +199,7 @@ class AgentBuilder:
         def build_tool(tool_like: ToolLike) -> Tool:
             return self._build_tool(tool_like, agent, model, allowed)
 
-        return lazy.hosted_services()(self._services(), find_model, find_agent, build_tool)
+        return self._services().make_services(find_model, find_agent, build_tool)
 
     def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model, allowed: frozenset[str] | None) -> Tool:
         if isinstance(tool_like, str):

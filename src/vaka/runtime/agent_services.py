@@ -17,6 +17,7 @@ from vaka.runtime.options import Options
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_types import is_object
 from vaka.tools.validate import Validator
+from vaka.transformers import builtin_transformers
 
 S = TypeVar("S", bound=SharedService)
 
@@ -43,7 +44,7 @@ class ServiceHost:
 
     @cached_property
     def builtin_transformers(self) -> Mapping[str, TransformerFactory]:
-        return lazy.builtin_transformers()
+        return builtin_transformers()
 
     def share(self, make: Callable[[], S]) -> S:
         """Return the object that ``make`` creates, one for all agents and tools of the runtime."""
@@ -52,6 +53,13 @@ class ServiceHost:
             found = self._shared[make] = make()
             self._owned.append(found)
         return found
+
+    def make_services(
+        self, find_model: Callable[[str], Model], find_agent: Callable[[str, JSON], RunnableAgent | None],
+        build_tool: Callable[[Any], Tool],
+    ) -> "HostedServices":  # fmt: skip
+        """Return the services of one agent."""
+        return HostedServices(self, find_model, find_agent, build_tool)
 
     async def close(self) -> None:
         while self._owned:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
-    from vaka.core.ports.transformer import TransformerFactory
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from vaka.models.wrappers.pool import ModelPool, SelectedModel
     from vaka.net.connector import Connector
     from vaka.runtime.agent_builder import AgentBuilder
-    from vaka.runtime.agent_services import HostedServices, ServiceHost
+    from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.hook_sources import ComponentUse
@@ -403,23 +402,11 @@ def service_host() -> "type[ServiceHost]":
     return ServiceHost
 
 
-def hosted_services() -> "type[HostedServices]":
-    from vaka.runtime.agent_services import HostedServices
-
-    return HostedServices
-
-
 def network_connector(trusted_hosts: tuple[str, ...]) -> "Connector":
     from vaka.net.connector import Connector
     from vaka.net.rules import NetworkRules
 
     return Connector(NetworkRules(trusted=trusted_hosts))
-
-
-def builtin_transformers() -> "Mapping[str, TransformerFactory]":
-    from vaka.transformers import builtin_transformers
-
-    return builtin_transformers()
 
 
 def luau_tool() -> "type[LuauTool]":
