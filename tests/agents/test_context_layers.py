@@ -18,7 +18,8 @@ from vaka.content import format_history
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import MessageId
-from vaka.core.types.message import AssistantMessage, Text, ToolMessage, UserMessage
+from vaka.core.types.message import AssistantMessage, Text, ToolMessage, UserMessage, text_of
+from vaka.stores.memory import MemoryStore
 from vaka.testing.models import RecordingModel, ScriptedModel, call, calls, say
 
 SECRET = "sk-very-secret-value-of-a-variable"  # not a secret
@@ -102,6 +103,38 @@ async def test_the_question_of_a_long_turn_is_always_shown() -> None:
     assert all(isinstance(prompt.messages[-1], ToolMessage) for prompt in prompts[1:])
     alone = await prompts_of(2, say("a"), say("b"), middleware=[ConversationMemory(recent=0)])
     assert shown(alone[1]) == ["[user]: Input 2."]
+
+
+class BlobReads:
+    """A blob store that counts what is read."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self.count = inner, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get(self, digest: Any) -> bytes:
+        self.count += 1
+        found: bytes = await self._inner.get(digest)
+        return found
+
+
+async def test_long_messages_that_are_not_shown_are_not_loaded() -> None:
+    store = MemoryStore()
+    reads: Any = BlobReads(store.blobs)
+    store.blobs = reads
+    model, who = talker(*[say("ok")] * 12, middleware=[ConversationMemory(recent=3)])
+    counts: list[int] = []
+    async with runtime(store) as rt:
+        session = await rt.open(who)
+        for number in range(12):
+            before = reads.count
+            await session.run(f"{number} " + "long " * 10_000)
+            counts.append(reads.count - before)
+    assert counts[-1] == counts[4] < 8
+    sizes = [len(text_of(m.content)) for m in model.prompts[-1].messages if isinstance(m, UserMessage)]
+    assert sizes == [50_003, 50_003]
 
 
 async def test_the_summary_follows_the_instructions_if_the_session_has_one() -> None:

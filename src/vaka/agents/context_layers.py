@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -12,10 +13,11 @@ from vaka.agents.react import InstructionsLike
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.history import history_line
+from vaka.core.messages.prompt import Conversation
 from vaka.core.ports.model import Prompt
 from vaka.core.session.values import conversation_key
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage, text_of
+from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
 
 RECENT_MESSAGES = 100
 """The number of messages that a model sees unless the definition of its agent says otherwise."""
@@ -85,18 +87,18 @@ class ConversationMemory(Middleware):
             raise InvalidInput(f"recent must be 0 or more messages, not {recent}")
         self.recent, self.summary, self.query = recent, summary, query
 
-    async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
-        first = _first_recent(prompt.messages, self.recent)
-        if not first and not self.summary:
-            return prompt
-        older, messages = prompt.messages[:first], prompt.messages[first:]
-        question = next((m for m in reversed(older) if isinstance(m, UserMessage)), None)
-        if question is not None and not isinstance(messages[0], UserMessage):
-            messages = (question, *messages)
-        texts = [prompt.system, *self._memory_texts(turn, older, messages)]
-        return msgspec.structs.replace(prompt, messages=messages, system="\n\n".join(text for text in texts if text))
+    @property
+    def recent_messages(self) -> int:
+        """The most messages of a prompt. The runtime reads it, to choose them before their blobs are loaded."""
+        return self.recent
 
-    def _memory_texts(self, turn: Turn, older: Sequence[Message], shown: Sequence[Message]) -> Iterator[str]:
+    async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
+        if not self.summary and not self.query:
+            return prompt
+        texts = [prompt.system, *self._memory_texts(turn, prompt.messages)]
+        return msgspec.structs.replace(prompt, system="\n\n".join(text for text in texts if text))
+
+    def _memory_texts(self, turn: Turn, shown: Sequence[Message]) -> Iterator[str]:
         """Yield the summary and the messages found by one search for the turn, so that its prompts begin alike."""
         summary = turn.get_state(conversation_key(turn.log.window, turn.path, SUMMARY_KEY)) if self.summary else None
         if isinstance(summary, str) and summary:
@@ -104,23 +106,17 @@ class ConversationMemory(Middleware):
         if self.query:
             key = f"memory.found.{id(self)}"
             if key not in turn.values:
-                asked = next((m for m in reversed(shown) if isinstance(m, UserMessage)), None)
-                turn.values[key] = find_related(older, text_of(asked.content)) if asked is not None else []
+                turn.values[key] = _find_earlier(turn, shown)
             if turn.values[key]:
                 yield "\n".join(["Earlier messages of this conversation that may matter:", *turn.values[key]])
 
 
-def _first_recent(messages: Sequence[Message], recent: int) -> int:
-    """Return the position of the first message to show: an input, or an answer that leaves room for its input."""
-    total, step = len(messages), max(recent // 10, 1)
-    excess = total - max(recent, 1)
-    if excess <= 0:
-        return 0
-    for first in range(math.ceil(excess / step) * step, total):
-        kind = type(messages[first])
-        if kind is UserMessage or (kind is AssistantMessage and total - first < recent):
-            return first
-    return next(at for at in range(total - 1, -1, -1) if type(messages[at]) is not ToolMessage)
+def _find_earlier(turn: Turn, shown: Sequence[Message]) -> list[str]:
+    """Return the lines of messages before those of a prompt that share words with its last input."""
+    messages = turn.log.window.view(turn.path, partial(Conversation, turn.path)).messages()
+    asked = next((message for message in reversed(shown) if isinstance(message, UserMessage)), None)
+    older = messages[: max(len(messages) - len(shown), 0)]
+    return find_related(older, text_of(asked.content)) if asked is not None else []
 
 
 def find_related(messages: Sequence[Message], query: str) -> list[str]:

@@ -1,9 +1,9 @@
 """Build settings, policy and runtime from flags, and run the event loop until its work is done or a signal stops it."""
 
 import asyncio
-import getpass
 import math
 import os
+import pwd
 import signal
 import socket
 import sys
@@ -260,9 +260,10 @@ def print_notes(*notes: Iterable[str]) -> None:
 
 def current_user() -> str:
     """Return the name that decisions made here are recorded under."""
+    named = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), "")
     try:
-        return getpass.getuser()
-    except (OSError, KeyError):
+        return named or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return "unknown"
 
 

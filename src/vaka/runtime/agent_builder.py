@@ -131,7 +131,7 @@ class AgentBuilder:
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
             middleware=(*self._order_middleware(agent.middleware), *_default_middleware(tools)),
-            settings=ModelSettings(tool_choice=agent.tool_choice, options=options),
+            settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
         )  # fmt: skip
         recipe.check_output = schema.describe_errors if schema is not None else None
         recipe.run_override = kind.bind(self._make_services(agent, model, allowed)) if kind is not None else None
@@ -264,6 +264,12 @@ def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
 
 
 _INVALID_CALL_LIMIT, _DMAIL_DELIVERY = InvalidCallLimit(), DMailDelivery()
+
+
+def _recent_messages(agent: Agent) -> int | None:
+    """Return the most messages of the conversation that the model of an agent sees, ``None`` for all."""
+    counts: list[int | None] = [getattr(one, "recent_messages", None) for one in agent.middleware]
+    return next((count for count in counts if count is not None), None)
 
 
 def output_schema_of(agent: Agent) -> "OutputSchema | None":

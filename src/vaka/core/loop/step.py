@@ -89,7 +89,7 @@ async def _build_prompt(turn: Turn) -> Prompt:
     settings, agent_progress = turn.recipe.settings, turn.agent_progress
     conversation = turn.log.window.view(turn.path, partial(Conversation, turn.path))
     return Prompt(
-        messages=await conversation.load_messages(turn.log.store.blobs), system=turn.system.text,
+        messages=await conversation.load_messages(turn.log.store.blobs, settings.recent), system=turn.system.text,
         tools=turn.tool_menu.specs,
         tool_choice=settings.tool_choice_after(agent_progress.tools), options=dict(settings.options),
         agent=turn.agent, path=turn.path, number=agent_progress.number, session=turn.session,

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.messages.blobs import names_blobs, restore_message
+from vaka.core.messages.recent import recent_positions
 from vaka.core.ports.store import BlobStore
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
@@ -90,19 +91,35 @@ class Conversation:
         """Return all messages; large parts may still be in blobs."""
         return (*self._messages, *self._open_answer())
 
-    async def load_messages(self, blobs: BlobStore) -> tuple[Message, ...]:
-        """Return all messages with the content of their blobs."""
+    async def load_messages(self, blobs: BlobStore, recent: int | None = None) -> tuple[Message, ...]:
+        """Return all messages, or at most ``recent`` of the last ones, with the content of their blobs."""
         answer, first_open = self._open_answer(), len(self._messages)
+        if recent is not None and first_open + len(answer) > recent:
+            return await self._load_recent(blobs, recent, answer)
         positions = [at for at, message in enumerate(answer, first_open) if names_blobs(message)] if answer else []
         if not self._with_blobs and not positions:
             return (*self._messages, *answer)  # one copy: a long conversation has thousands of messages
         messages = [*self._messages, *answer]
         for position in (*self._with_blobs, *positions):
-            message = self._loaded.get(position) or await restore_message(blobs, messages[position])
-            if _length_of(message) <= MAX_KEPT_CHARACTERS:
-                self._loaded[position] = message
-            messages[position] = message
+            messages[position] = await self._load(blobs, position, messages[position])
         return tuple(messages)
+
+    async def _load_recent(self, blobs: BlobStore, recent: int, answer: Sequence[Message]) -> tuple[Message, ...]:
+        finished, first_open = self._messages, len(self._messages)
+
+        def message_at(position: int) -> Message:
+            return finished[position] if position < first_open else answer[position - first_open]
+
+        chosen = [(at, message_at(at)) for at in recent_positions(first_open + len(answer), recent, message_at)]
+        return tuple(
+            [await self._load(blobs, at, message) if names_blobs(message) else message for at, message in chosen]
+        )
+
+    async def _load(self, blobs: BlobStore, position: int, message: Message) -> Message:
+        loaded = self._loaded.get(position) or await restore_message(blobs, message)
+        if _length_of(loaded) <= MAX_KEPT_CHARACTERS:
+            self._loaded[position] = loaded
+        return loaded
 
     def forget_loaded(self) -> None:
         """Forget the content of blobs, so that the next prompt loads it again: a blob may be erased meanwhile."""

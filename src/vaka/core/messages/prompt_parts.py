@@ -12,10 +12,12 @@ from vaka.core.types.tool import ToolChoice, ToolSpec
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool choice and the provider options of every prompt."""
+    """The tool choice, the provider options and the number of messages of every prompt."""
 
     tool_choice: ToolChoice = "auto"
     options: Mapping[str, Any] = {}
+    recent: int | None = None
+    """The most messages of the conversation in a prompt; ``None`` for all."""
 
     def tool_choice_after(self, tools: Mapping[str, int]) -> ToolChoice:
         """Return the choice after the calls that ``tools`` counts: a required call is required until one was made."""
