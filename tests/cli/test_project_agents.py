@@ -108,11 +108,11 @@ def test_scripts_of_flags_find_agents_of_definitions(project: Path) -> None:
     )
     script = 'function invoke(c) local a = c.create_agent("NAME") a:send("hi") return a:collect() end\n'
     write(project / "good.luau", script.replace("NAME", "echo"))
-    write(project / "bad.luau", script.replace("NAME", "nobody"))
+    write(project / "bad.luau", script.replace("NAME", "missing"))
     flags = ("--tools", "good.luau", "--tools", "bad.luau", "--store", "memory:", "-q")
     done = vaka("tools", "call", "good", "{}", *flags)
     assert json.loads(done.stdout)["result"] == "echo hi", done.stderr
     assert (
-        "create_agent: unknown agent 'nobody'"
+        "create_agent: unknown agent 'missing'"
         in json.loads(vaka("tools", "call", "bad", "{}", *flags).stdout)["result"]
     )
