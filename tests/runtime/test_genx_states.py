@@ -3,14 +3,17 @@
 import asyncio
 import sqlite3
 from contextlib import closing
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, count_commits, log_writer, read_log, runtime
+from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import Closed, InvalidInput, NotFound
+from vaka.core.types.progress import TurnCompleted
 from vaka.genx import (
     AgentEvent,
     GenxMessage,
@@ -277,6 +280,41 @@ async def test_a_router_killed_in_its_agent_goes_on_with_the_same_ids(tmp_path: 
         assert shown(await router_agent.run_until_eof()) == [
             "tool_start tool player s/agent-agent-1", "tool_error tool player s/agent-agent-1", "interrupted - front s",
         ]  # fmt: skip
+
+
+async def test_agents_killed_after_any_commit_are_restored_and_go_on() -> None:
+    def react() -> vaka.Agent:
+        lines = [call("look", at="it"), say("Seen."), call("done"), say("Bye.")]
+        return agent(ScriptedModel(*lines), look, done, name="front", middleware=[vaka.QuitTools("done")])
+
+    def route() -> vaka.Agent:
+        lines = [say("book: city=Hilo"), say("")], [say("Which day?"), call("done"), say("Booked.")]
+        return router(
+            *(line | {"agent": name} for name, of in zip(("front", "booking"), lines, strict=True) for line in of)
+        )
+
+    inputs = ("First.", "Second.")
+    for make in (react, route):
+        store = MemoryStore()
+        commits = count_commits(store).commits
+        async with runtime(store) as rt:
+            front = await GenxRuntime(rt).new_agent(make(), state_id="s")
+            ends = [(await front.run_until_eof(text))[-1] for text in inputs]
+            history = await front.format_history()
+        log = await read_log(store, "s")
+        for cut in accumulate(map(len, commits)):
+            crashed = MemoryStore()
+            await log_writer(crashed, "s", log[:cut])()
+            async with runtime(crashed) as rt:
+                front = await GenxRuntime(rt, agents=[make()]).restore_agent("s")
+                said_before = len([event for event in log[:cut] if isinstance(event.data, InputAdded)])
+                last = ends[said_before - 1]
+                if said_before and not isinstance(log[cut - 1].data, TurnCompleted):
+                    last = (await front.run_until_eof())[-1]
+                for text in inputs[said_before:]:
+                    last = (await front.run_until_eof(text))[-1]
+                assert (last, await front.format_history()) == (ends[-1], history), (make, cut)
+            check_log(await read_log(crashed, "s"))
 
 
 async def test_the_ids_of_an_agent_stay_after_a_revert_and_a_restore() -> None:
