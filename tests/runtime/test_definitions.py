@@ -356,3 +356,22 @@ async def test_an_agent_has_only_the_tools_of_servers_that_it_names(folder: Path
     assert offered == {"boss": ["ask"], "one": ["add", "mcp__p__echo", "mcp__p__pid"]}
     results = [text_of(result.content) for result in results_by_call(await read_log(store, "s")).values()]
     assert results == ["hi", "this agent does not have the tool mcp__p__fail", "Done."]
+
+
+async def test_an_agent_cannot_change_its_own_definition_without_a_question(folder: Path) -> None:
+    write(folder / "agents/dev.yaml", "tools: [{name: Write}, {name: Bash}]\n")
+    agents = vaka.load_agents(folder)
+    lines = [
+        call("Write", file_path=path, content="name: x\n")
+        for path in ("agents/dev.yaml", f"{folder}/tools/../tools/new.yaml", "agents/notes.txt")
+    ]
+    command = call("Bash", command="echo 'prompt: Mine.' > agents/dev.yaml; echo free > agents/free.txt")
+    model, store = ScriptedModel(*lines, command, say("Done.")), MemoryStore()
+    agent = use_model(model, agents, "dev")
+    async with runtime(store, ask="deny", permission_mode="bypassPermissions", cwd=str(folder), agent=agent) as rt:
+        response = await (await rt.open(id="s")).run("Go.")
+    assert response.denied == ("call_1", "call_2")
+    results = results_by_call(await read_log(store, "s"))
+    assert "agents/dev.yaml defines this agent or its tools" in text_of(results["call_1"].content)
+    assert (folder / "agents/dev.yaml").read_text() == "tools: [{name: Write}, {name: Bash}]\n"
+    assert (folder / "agents/free.txt").read_text() == "free\n"

@@ -48,6 +48,10 @@ class AgentOrigin(Protocol):
         """Return another agent of the same origin."""
         ...
 
+    def own_files(self) -> Sequence[str]:
+        """Return the files that define it, by their real paths; commands of the agent may not change them."""
+        ...
+
 
 class Agent(Generic[Deps]):
     """The definition of an agent. Cheap to make, safe to share between sessions."""

@@ -175,6 +175,10 @@ class ProjectOrigin:
         """Return the agent itself: its file was read when the command started."""
         return agent
 
+    def own_files(self) -> Sequence[str]:
+        """Return no files: a change of the agent's own counts for the next command."""
+        return ()
+
     def find_agent(self, name: str) -> Agent | None:
         """Return an agent of the definitions."""
         if self._catalog is None:

@@ -1,6 +1,7 @@
 """The agents of a folder with definitions, by name; a change of a file counts from the next turn on."""
 
 import copy
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.config.definitions.codecs import read_document
+from vaka.config.definitions.codecs import FORMATS, read_document
 from vaka.config.definitions.definition_set import DefinitionSet
 from vaka.config.definitions.folder import FOLDERS, list_files, load_definitions
 from vaka.config.definitions.references import DefinitionKind
@@ -17,8 +18,10 @@ from vaka.config.definitions.tools import ScriptDefinition
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.message import Content
+from vaka.core.types.message import Content, ToolCall
 from vaka.core.types.monitor import Logged
+from vaka.core.types.tool import Ask
+from vaka.policy.tool_targets import EDIT_TOOLS, builtin_name_of
 from vaka.runtime.definitions import DefinitionBuilder, DefinitionError, DefinitionSources, unknown_name_message
 from vaka.runtime.live_settings import FileStates, states_of
 
@@ -68,8 +71,9 @@ class AgentCatalog(Mapping[str, Agent]):
         self._agents: dict[str, Agent] = {}
         """The agents as programs get them, and may change them."""
         self._warnings: list[str] = []
-        self._reports = (_ReloadReports(self._warnings),)
-        self._builder = DefinitionBuilder(self._definitions, sources, self, self._reports)
+        self._files: tuple[str, ...] = ()
+        self._middleware = (DefinitionGuard(self, self._warnings),)
+        self._builder = DefinitionBuilder(self._definitions, sources, self, self._middleware)
 
     @property
     def definitions(self) -> DefinitionSet:
@@ -139,6 +143,16 @@ class AgentCatalog(Mapping[str, Agent]):
         """Return another agent, for an agent of this catalog."""
         return self.find(name)
 
+    def own_files(self) -> Sequence[str]:
+        """Return the files of the definitions and of their scripts."""
+        return self._files
+
+    def is_definition(self, path: Path) -> bool:
+        """Return whether a path is that of a definition or of a script, or would be that of a new definition."""
+        real = Path(os.path.realpath(path))
+        folders = {os.path.realpath(self.folder / name) for name in FOLDERS}
+        return str(real) in self._files or (real.suffix.lower() in FORMATS and str(real.parent) in folders)
+
     def current_agent(self, agent: Agent) -> Agent:
         """Return a child agent, which belongs to its parent, unchanged."""
         return agent
@@ -156,7 +170,7 @@ class AgentCatalog(Mapping[str, Agent]):
             problems = [text for text in found.problems if before is not None and text not in before.problems]
             models = self._sources.models | (self._read_file_models() if found.model_files else frozenset[str]())
             sources = msgspec.structs.replace(self._sources, models=models)
-            builder = DefinitionBuilder(found, sources, self, self._reports)
+            builder = DefinitionBuilder(found, sources, self, self._middleware)
             bases = {} if problems else {name: builder.build_agent(name) for name in self._bases}
         except ConfigError as error:
             if before is None:
@@ -178,6 +192,7 @@ class AgentCatalog(Mapping[str, Agent]):
         found = load_definitions(self.folder, is_known=self._knows)
         scripts = tuple(path for definition in found for path in _script_paths(definition.value))
         self._places, self._states = (*files, *scripts), self._states | states_of(scripts)
+        self._files = tuple(os.path.realpath(path) for path in self._places if path.is_file())
         return found
 
     def _knows(self, kind: DefinitionKind, name: str) -> bool:
@@ -246,6 +261,10 @@ class DefinedOrigin:
         """Return another agent of the catalog."""
         return self._catalog.find(name)
 
+    def own_files(self) -> Sequence[str]:
+        """Return the files of the catalog."""
+        return self._catalog.own_files()
+
 
 def apply_changes(agent: Agent, base: Agent, fresh: Agent) -> Agent:
     """Return a copy of ``fresh`` with what ``agent`` has other than ``base``."""
@@ -263,14 +282,14 @@ def apply_changes(agent: Agent, base: Agent, fresh: Agent) -> Agent:
     return changed
 
 
-class _ReloadReports(Middleware):
-    """Writes what is wrong with a change of the files to the log of the next turn."""
+class DefinitionGuard(Middleware):
+    """Asks before a file tool changes definitions of the agent, and reports changes that cannot be used."""
 
-    inherited: tuple[str, ...] = ()
+    inherited: tuple[str, ...] = ("before_tool",)
     admits_steering = True
 
-    def __init__(self, warnings: list[str]) -> None:
-        self._warnings = warnings
+    def __init__(self, catalog: AgentCatalog, warnings: list[str]) -> None:
+        self._catalog, self._warnings = catalog, warnings
 
     @property
     def name(self) -> str:
@@ -280,3 +299,11 @@ class _ReloadReports(Middleware):
         while self._warnings and not turn.path:
             turn.log.defer(turn.scope, Logged(level="warning", message=self._warnings.pop(0)))
         return content
+
+    async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Ask:
+        path: object = call.arguments.get("file_path") or call.arguments.get("notebook_path")
+        if builtin_name_of(call.name) not in EDIT_TOOLS or not isinstance(path, str):
+            return call
+        if not self._catalog.is_definition(Path(turn.env.world.cwd, path)):
+            return call
+        return Ask(f"{path} defines this agent or its tools; a change counts from the next turn on", rule="definitions")

@@ -125,8 +125,10 @@ class WorldFactory:
     def _find_restricted(self, folders: Sequence[str]) -> RestrictedPaths:
         """Return the paths in the workspace that commands must not change or read, as it is now."""
         unreadable = find_unreadable_paths(self._policy, folders)
+        origin = self._options.agent.origin if self._options.agent is not None else None
+        own = origin.own_files() if origin is not None else ()
         return RestrictedPaths(
-            protected=tuple(path for folder in folders for path in find_nested_paths(folder)),
+            protected=(*(path for folder in folders for path in find_nested_paths(folder)), *own),
             hidden=tuple(path for path in unreadable if not _contains_folder(path, folders)),
         )
 
