@@ -248,6 +248,56 @@ def without_repeats(lines: Sequence[str]) -> list[str]:
     return [line for line in lines if line != "- resumed" and "calls" not in line]
 
 
+async def test_a_failed_agent_is_the_failure_of_the_turn_also_after_a_crash_behind_its_end() -> None:
+    store, model = MemoryStore(), ScriptedModel(agents={"player": [fail(400, "no such song")]})
+    async with runtime(store, model=model) as rt:
+        with pytest.raises(TurnError, match="no such song") as failed:
+            await (await rt.open(router(matcher=offline()), id="s")).run("play music")
+    assert failed.value.code == "model_refused"
+    log = await read_log(store, "s")
+    end = next(event.seq for event in log if isinstance(event.data, progress.SubagentCompleted))
+    crashed = MemoryStore()
+    await log_writer(crashed, "s", log[:end])()
+    async with runtime(crashed, model=model) as rt:
+        resumed = await collect((await rt.open(router(matcher=offline()), id="s")).resume())
+    last = resumed[-1].data
+    assert isinstance(last, progress.TurnFailed)
+    assert (last.code, last.message) == ("turn", "no such song (status 400)")
+
+
+async def test_a_model_does_not_match_again_when_a_hook_before_the_agent_was_killed() -> None:
+    class Hook(vaka.Middleware):
+        async def before_tool(self, turn: vaka.Turn, call: vaka.ToolCall) -> vaka.ToolCall:
+            commits_before_call.append(len(counter.commits))
+            return call
+
+    store, commits_before_call = MemoryStore(), list[int]()
+    counter = count_commits(store)
+    model = ScriptedModel(agents={"front": [say("music")], "player": [say("Playing.")]})
+    async with runtime(store) as rt:
+        await (await rt.open(router(model=model, middleware=[Hook()]), id="s")).run("Play music.")
+    assert "script.answered" in counter.commits[commits_before_call[0] - 1]
+
+
+async def test_a_mode_and_a_list_of_tools_hold_for_the_agents_and_not_for_the_routes() -> None:
+    @vaka.tool
+    async def change() -> str:
+        """Change something."""
+        return "changed"
+
+    model = ScriptedModel(agents={"player": [call("change"), say("Refused."), say("Playing.")]})
+    routes = [vaka.Route(["music"], vaka.Agent("player", tools=[change, done], model=model))]
+    who = vaka.MatchAgent("front", rules=RULES, routes=routes, matcher=offline())
+    store = MemoryStore()
+    async with runtime(store, permission_mode="plan") as rt:
+        session = await rt.open(who, id="s")
+        assert (await session.run("play music")).text == "Refused."
+        assert (await session.run("play music", options={"tool_whitelist": ["done"]})).text == "Playing."
+    refused = [event.data.result for event in await read_log(store, "s") if isinstance(event.data, progress.ToolFailed)]
+    assert [(result.call, result.reason) for result in refused] == [("call_1.1", "denied")]
+    assert [[tool.name for tool in prompt.tools] for prompt in model.prompts][::2] == [["change", "done"], ["done"]]
+
+
 async def test_a_state_whose_agent_is_no_longer_in_a_route_is_dropped() -> None:
     store = MemoryStore()
     model = ScriptedModel(agents={"player": [say("Playing.")], "chat": [say("Hello.")]})

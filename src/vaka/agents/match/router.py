@@ -405,10 +405,9 @@ def _ending_of_result(result: ToolResult) -> Ending:
     value: Any = result.value
     if is_ending(value):
         ending = msgspec.convert(value, Ending)
-        failed = (
-            ending.kind == "failed" and not ending.code
-        )  # the log has no code of an agent that ended before a crash
-        return msgspec.structs.replace(ending, code=TurnError.code) if failed else ending
+        if ending.kind == "failed" and not ending.code:  # the log has no code of an agent that ended before a crash
+            return msgspec.structs.replace(ending, code=TurnError.code)
+        return ending
     return Ending(kind="failed", code=TurnError.code, message=result.text)  # the agent has not started
 
 
