@@ -80,6 +80,7 @@ def test_definitions_come_before_files_and_are_listed_with_their_source(shell: S
     first, second = shell.vaka("agents", "list", "--json").json
     assert (first["type"], first["path"], first["active"]) == ("react", f"{shell.folder}/agents/reviewer.yaml", True)
     assert (second["source"], second["active"]) == ("project", False)
+    shell.write_file(".claude/agents/broken.md", REVIEWER.replace("reviewer", "broken"))
     wrong = shell.vaka("run", "Go.", "--agent", "broken", "--model", "scripted:x")
     assert (wrong.code, "agents/broken.yaml:1: parse agent type" in wrong.err) == (3, True)
 

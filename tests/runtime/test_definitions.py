@@ -309,6 +309,14 @@ def test_definitions_that_cannot_be_used_are_errors_that_name_the_file(folder: P
     assert str(raised.value).startswith(f"{folder}/agents/a.yaml:1: ")
 
 
+def test_a_broken_definition_is_not_replaced_by_a_tool_with_its_name(folder: Path) -> None:
+    write(folder / "tools/Read.yaml", "type: http\n")
+    write(folder / "agents/a.yaml", "tools: [{$ref: Read}]\n")
+    agents = vaka.load_agents(folder)
+    with pytest.raises(ConfigError, match=r"a.yaml:1: the tool 'Read' cannot be used: .*endpoint is required"):
+        agents["a"]
+
+
 def test_an_untrusted_folder_cannot_read_a_file_as_a_model(folder: Path) -> None:
     write(folder / "agents/reader.yaml", "prompt: P\ngenerator: {model: 'scripted:/etc/passwd'}\n")
     with pytest.raises(ConfigError, match=r"reader\.yaml:1: the model 'scripted:/etc/passwd' reads a file"):

@@ -118,6 +118,7 @@ class AgentCatalog(Mapping[str, Agent]):
         """Return an agent as its files are now, ``None`` if there is none. Raises ``ConfigError``."""
         self.refresh()
         if self._definitions.find("agent", name) is None:
+            self._definitions.require_valid("agent", name)
             return None
         if name not in self._agents:
             base = self._bases[name] = self._build(name)

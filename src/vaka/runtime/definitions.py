@@ -179,6 +179,7 @@ class DefinitionBuilder:
     def _find(self, reference: Reference) -> Definition:
         found = self._definitions.resolve(reference)
         if found is None:
+            self._definitions.require_valid(reference.kind, reference.name)
             known = self._definitions.table(reference.kind)
             raise ConfigError(unknown_name_message(reference.kind, reference.name, known))
         return found
@@ -241,7 +242,8 @@ class DefinitionBuilder:
             passed.add(below.name)
             found = msgspec.structs.replace(below, **{name: getattr(found, name) for name in found.options})
         if found.model.startswith(SCRIPTED_PREFIX) and not self._sources.trusted:
-            raise ConfigError(f"the model {found.model!r} reads a file, which only a trusted folder may do")
+            refusal = "reads a file, which only a trusted folder may do; `vaka trust` trusts it"
+            raise ConfigError(f"the model {found.model!r} {refusal}")
         return found
 
     # ----------------------------------------------------------------------------------------------- context layers
@@ -316,6 +318,7 @@ class DefinitionBuilder:
             raise ConfigError("a tool is missing; write its definition, or $ref: tool:NAME")
         found = self._definitions.resolve(reference)
         if found is None:
+            self._definitions.require_valid("tool", reference.name)
             return self._find_known_tool(reference.name)
         if found.name not in self._tools:
             with self._enter(f"tool {found.name}", found.origin):

@@ -10,6 +10,7 @@ from vaka.config.definitions.agents import AgentDefinition, RuleDocument
 from vaka.config.definitions.generators import ContextDefinition, GeneratorDefinition
 from vaka.config.definitions.references import DefinitionKind, Reference
 from vaka.config.definitions.tools import ToolDefinition
+from vaka.core.types.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ class DefinitionSet:
         problems: Iterable[str] = (),
         notes: Iterable[str] = (),
         model_files: Iterable[Path] = (),
+        invalid: Mapping[tuple[DefinitionKind, str], str] | None = None,
     ) -> None:
         self._tables: dict[DefinitionKind, dict[str, Definition]] = {}
         for definition in definitions:
@@ -50,6 +52,8 @@ class DefinitionSet:
         """What has no effect or is deprecated, each with ``file:line``."""
         self.model_files = tuple(model_files)
         """Files of ``models/`` in the format of model files, which name providers and keys."""
+        self.invalid = invalid or {}
+        """What is wrong with the definitions that cannot be used, by kind and name."""
 
     def __iter__(self) -> Iterator[Definition]:
         return (definition for table in self._tables.values() for definition in table.values())
@@ -68,6 +72,12 @@ class DefinitionSet:
     def resolve(self, reference: Reference) -> Definition | None:
         """Return what a reference refers to."""
         return self.find(reference.kind, reference.name) or self.find(reference.kind, reference.text)
+
+    def require_valid(self, kind: DefinitionKind, name: str) -> None:
+        """Raise ``ConfigError`` if there is a definition with this name that cannot be used."""
+        problem = self.invalid.get((kind, name))
+        if problem is not None:
+            raise ConfigError(f"the {kind} {name!r} cannot be used: {problem}")
 
     def agent(self, name: str) -> AgentDefinition | None:
         """Return the agent with a name."""

@@ -129,7 +129,7 @@ class _FolderLoader:
         self.folder = folder
         self.settings = settings
         self.found: dict[tuple[DefinitionKind, str], _FoundDefinition] = {}
-        self.invalid: set[tuple[DefinitionKind, str]] = set()
+        self.invalid: dict[tuple[DefinitionKind, str], str] = {}
         """Definitions with problems: a reference to one is not a second problem."""
         self.problems: list[str] = []
         self.notes: list[str] = []
@@ -137,14 +137,16 @@ class _FolderLoader:
 
     def definition_set(self) -> DefinitionSet:
         definitions = [found.definition for found in self.found.values()]
-        return DefinitionSet(definitions, problems=self.problems, notes=self.notes, model_files=self.model_files)
+        return DefinitionSet(
+            definitions, problems=self.problems, notes=self.notes, model_files=self.model_files, invalid=self.invalid
+        )
 
     def load_file(self, path: Path, kind: DefinitionKind) -> None:
         try:
             document = read_document(path)
         except ConfigError as error:
             self.problems.append(str(error))
-            self.invalid.add((kind, path.stem))
+            self.invalid[kind, path.stem] = str(error)
             return
         value = document.value
         if kind == "generator" and isinstance(value, dict) and "models" in value:
@@ -166,11 +168,15 @@ class _FolderLoader:
             return
         settings = msgspec.structs.replace(self.settings, script_folders=(path.parent, self.folder))
         parsed = parse_document(kind, cast("object", value), name="" if at else path.stem, settings=settings)
-        for messages, findings in ((self.problems, parsed.problems), (self.notes, parsed.notes)):
-            messages += (f"{path}:{document.line_of((*at, *place))}: {message}" for place, message in findings)
-        if parsed.problems:
+        problems, notes = (
+            [f"{path}:{document.line_of((*at, *place))}: {message}" for place, message in findings]
+            for findings in (parsed.problems, parsed.notes)
+        )
+        self.problems += problems
+        self.notes += notes
+        if problems:
             given: object = cast("dict[str, Any]", value).get("name") if isinstance(value, dict) else None
-            self.invalid.add((kind, given if isinstance(given, str) else path.stem))
+            self.invalid[kind, given if isinstance(given, str) else path.stem] = "; ".join(problems)
             return
         name: str = parsed.value["name"] if kind == "rule" else parsed.value.name
         definition = Definition(kind=kind, name=name, value=parsed.value, path=path, line=line)
