@@ -149,7 +149,7 @@ def find_definitions_folder(settings: Settings) -> Path | None:
 
 def _has_definitions(folder: Path) -> bool:
     """Return whether a folder ``agents`` has a file that may be a definition."""
-    with suppress(ConfigError):
+    with suppress(ConfigError, OSError):
         return any(list_files(folder / name) for name in AGENT_FOLDERS)
     return False
 

@@ -15,6 +15,7 @@ from vaka.config.definitions.definition_set import DefinitionSet
 from vaka.config.definitions.folder import FOLDERS, list_files, load_definitions
 from vaka.config.definitions.references import DefinitionKind
 from vaka.config.definitions.tools import ScriptDefinition
+from vaka.config.documents import read_errors
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError
@@ -133,7 +134,9 @@ class AgentCatalog(Mapping[str, Agent]):
         except DefinitionError as error:
             file = error.place.rpartition(":")[0]
             known = [text for text in self._definitions.problems if file and text.startswith(f"{file}:")]
-            raise DefinitionError("; ".join(known)) if known else error from error
+            if not known:
+                raise
+            raise DefinitionError("; ".join(known)) from error
 
     def find_base(self, name: str) -> Agent | None:
         """Return an agent that was built before as the files define it now."""
@@ -167,7 +170,8 @@ class AgentCatalog(Mapping[str, Agent]):
                 return
             self._states = states
         try:
-            found = self._load()
+            with read_errors(self.folder):
+                found = self._load()
             problems = [text for text in found.problems if before is not None and text not in before.problems]
             models = self._sources.models | (self._read_file_models() if found.model_files else frozenset[str]())
             sources = msgspec.structs.replace(self._sources, models=models)
