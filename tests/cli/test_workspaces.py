@@ -90,6 +90,7 @@ def test_the_last_session_is_that_of_this_project(a: Shell, b: Shell) -> None:
     assert (was_cleaned(a), was_cleaned(b)) == (False, False)
     assert b.vaka("sessions", "list", "--json").json["sessions"] == []
     rows = b.vaka("sessions", "list", "--all", "--json").json["sessions"]
+    assert b.vaka("sessions", "list", "--all", "--owner", "ann", "--tag", "sea", "--json").json["sessions"] == []
     assert [(row["id"], row["folder"]) for row in rows] == [("sa", str(a.folder))]
     a.write_file("sub/file", "")
     below = a.vaka("run", "Hi.", "-c", "--cwd", "sub", "--output", "json")

@@ -14,8 +14,9 @@ from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
+from vaka.core.session.index_rows import merge_metadata
 from vaka.core.session.redaction import Secrets
-from vaka.core.session.snapshot import reopen
+from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import (
     ApprovalRequested,
@@ -24,9 +25,10 @@ from vaka.core.types.control import (
     InterruptRequested,
     OfferedBody,
     SessionOpened,
+    SessionUpdated,
     SessionWorkspace,
 )
-from vaka.core.types.errors import Busy, Closed, NotFound, VakaError
+from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.monitor import UsageRecorded
@@ -34,7 +36,7 @@ from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, PermissionRequestHandler, TokenStats
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
-from vaka.runtime.session_edits import write_event, write_event_if
+from vaka.runtime.session_edits import TimedEntry, append_entries, write_event, write_event_if
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.runtime.workspace import describe_workspace, require_unchanged, works_in_folder
 
@@ -144,6 +146,32 @@ class SessionDrivers:
         """Append one event as the writer of the session. Raises ``Busy`` while a turn runs."""
         await self.require_idle(session)
         return await write_event(self.store, session, self.secrets.redact_struct(body), self.timestamp())
+
+    async def update(self, session: SessionId, body: SessionUpdated, opened: SessionOpened | None = None) -> Event:
+        """Write a new description of a session, also while this process runs a turn of it.
+
+        A session that does not exist begins with ``opened``; without it ``NotFound``. Raises ``Busy`` while another
+        process runs the session.
+        """
+        body = self.secrets.redact_struct(body)
+        driver = self.active.get(session)
+        if driver is not None and await driver.wait_started():
+            if driver.waiting_for_claim:
+                raise Busy(f"session {session!r} is run by another process; update it there, or try again later")
+            await driver.wait_written()
+            if not driver.ending and not driver.log.released:
+                with suppress(ConflictError):  # the turn has ended meanwhile
+                    return (await driver.log.append(EventScope(), body))[-1]
+
+        def compose(now: OpenedSession) -> list[TimedEntry]:
+            if now.last is None and opened is None:
+                raise NotFound(f"there is no session {session!r}")
+            first = [opened] if now.last is None and opened is not None else []
+            return [("", EventScope(), self.secrets.redact_struct(entry)) for entry in (*first, body)]
+
+        async with self.edit_lock(session):
+            await self.require_idle(session)
+            return (await append_entries(self.store, session, compose, self.timestamp()))[-1]
 
     async def submit(
         self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool
@@ -314,8 +342,9 @@ class SessionDrivers:
         self.active[session.id] = driver
         try:
             await driver.claim()
-            if driver.log.head and not session.metadata_known:
-                session.set_metadata(await self._read_metadata(session.id))
+            if driver.log.head and (driver.log.state.metadata or not session.metadata_known):
+                opened = await self._read_metadata(session.id)
+                session.set_metadata(merge_metadata(opened, driver.log.state.metadata))
                 driver.metadata = session.metadata
         except asyncio.CancelledError:  # others wait until the claim has ended, not the cancelled caller
             driver.abandoned = asyncio.create_task(self._abandon(driver))

@@ -33,7 +33,7 @@ from vaka.runtime.options import (
     policy_from_rules,
 )
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import fork, rewind
+from vaka.runtime.session_edits import fork, make_update, rewind
 from vaka.runtime.stats import SessionStats, read_session_stats, read_total_stats
 from vaka.runtime.turn_stream import TurnStream
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
@@ -361,6 +361,14 @@ class Runtime:
         state = (await reopen(self.store, id)).state
         run = relocate_run(state.run, state.workspace, workspace) if state.run and state.workspace else None
         return await self._drivers.write(id, SessionUpdated(workspace=workspace, run=run))
+
+    @suggest_keywords
+    async def update_session(
+        self, session: str, *, title: str | None = None, owner: str | None = None, tags: Sequence[str] | None = None,
+        metadata: "Mapping[str, Any] | None" = None, by: str = "",
+    ) -> Event:  # fmt: skip
+        """Describe an existing session anew, as ``Session.update`` does. Raises ``NotFound``."""
+        return await self._drivers.update(parse_session_id(session), make_update(title, owner, tags, metadata, by))
 
     async def _require_folder(self, session: SessionId) -> None:
         """Raise ``InvalidInput`` if the files of a session are in another folder than those of this runtime."""

@@ -10,6 +10,7 @@ from vaka.agents.react import Agent, Deps
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.fanout import Follower
+from vaka.core.session.index_rows import merge_metadata
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import (
     CheckpointSaved,
@@ -19,6 +20,7 @@ from vaka.core.types.control import (
     InterruptRequested,
     RunSettings,
     SessionClosed,
+    SessionOpened,
 )
 from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
 from vaka.core.types.event import Event
@@ -28,7 +30,7 @@ from vaka.core.types.message import Content, Message, Text, as_content
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
-from vaka.runtime.session_edits import TimedEntry, append_entries, read_last_turn
+from vaka.runtime.session_edits import TimedEntry, append_entries, make_update, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
 
 if TYPE_CHECKING:
@@ -221,6 +223,32 @@ class Session(Generic[Deps]):
         """Store a label for the current position and return the position."""
         event = await self._drivers.write(self.id, CheckpointSaved(label=label))
         return Cursor(event.epoch, event.seq)
+
+    @suggest_keywords
+    async def update(
+        self, *, title: str | None = None, owner: str | None = None, tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None, by: str = "",
+    ) -> Event:  # fmt: skip
+        """Describe the session anew; a session that does not exist yet begins with it. ``None`` changes nothing.
+
+        Args:
+            title: The title; after ``""`` the next input gives one.
+            owner: The person or program that it belongs to, for ``SessionQuery(owner=…)``.
+            tags: All tags from now on, for ``SessionQuery(tag=…)``.
+            metadata: The keys that change; the value ``None`` removes a key. Tools of later turns read the result.
+            by: The name of the caller, for the log.
+
+        It works while this process runs a turn of the session, and raises ``Busy`` while another one does. A rewind
+        keeps the description, and a fork has a copy.
+        """
+        opened = SessionOpened(
+            agent=self.agent.name, metadata=dict(self._metadata), workspace=self._drivers.workspace_of(self),
+            run=self.run_settings,
+        )  # fmt: skip
+        event = await self._drivers.update(self.id, make_update(title, owner, tags, metadata, by), opened)
+        if metadata and self.metadata_known:
+            self.set_metadata(merge_metadata(self._metadata, metadata))
+        return event
 
     async def close(self, reason: str = "") -> None:
         """Close the session; the next input opens it again. Raises ``Busy`` while a turn runs.

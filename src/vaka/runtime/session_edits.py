@@ -1,26 +1,34 @@
 """Fork, rewind and single writes to a session that no driver runs; look-up of positions in its log."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from vaka.core.ports.store import Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
 from vaka.core.session.hash_chain import seal_chain
+from vaka.core.session.index_rows import MAX_METADATA_BYTES
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.session.state import SessionState
-from vaka.core.types.control import InputAdded, SessionReverted
+from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
 from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Cursor, EventScope, SessionId
+from vaka.core.types.message import replace_surrogates
 from vaka.core.types.progress import TurnStarted
 
 TimedEntry: TypeAlias = tuple[str, EventScope, Body]
 """The time of an event (``""``: now), its scope and its body."""
 
 _READ_SPAN = 256
+
+MAX_TITLE_LENGTH = 200
+MAX_TAGS = 64
+MAX_TAG_LENGTH = 100
 
 
 async def fork(
@@ -84,6 +92,39 @@ async def write_event_if(
         return [(EventScope(), body)] if holds(now.state) else []
 
     return bool(await _append_composed(store, session, compose, timestamp))
+
+
+def make_update(
+    title: str | None, owner: str | None, tags: Sequence[str] | None, metadata: Mapping[str, Any] | None, by: str
+) -> SessionUpdated:
+    """Return the event that describes a session anew. Raises ``InvalidInput`` for values that cannot be indexed."""
+    if title is not None:
+        title = " ".join(replace_surrogates(title).split())
+        if len(title) > MAX_TITLE_LENGTH:
+            raise InvalidInput(f"the title has {len(title)} characters; at most {MAX_TITLE_LENGTH} are allowed")
+    if owner is not None and (not owner.isprintable() or len(owner) > MAX_TITLE_LENGTH):
+        raise InvalidInput(f"the owner {owner[:40]!r} must be printable, with at most {MAX_TITLE_LENGTH} characters")
+    if isinstance(tags, str):
+        raise InvalidInput(f"tags must be a list of texts, such as [{tags[:40]!r}]")
+    kept = None if tags is None else tuple(dict.fromkeys(tags))
+    for tag in kept or ():
+        if not tag.strip() or not tag.isprintable() or len(tag) > MAX_TAG_LENGTH:
+            raise InvalidInput(f"tag {tag[:40]!r} must be a printable text of 1 to {MAX_TAG_LENGTH} characters")
+    if kept is not None and len(kept) > MAX_TAGS:
+        raise InvalidInput(f"there are {len(kept)} tags; a session has at most {MAX_TAGS}")
+    if title is None and owner is None and kept is None and not metadata:
+        raise InvalidInput("nothing to update: give a title, an owner, tags or metadata")
+    _check_metadata(metadata or {})
+    return SessionUpdated(title=title, owner=owner, tags=kept, metadata=dict(metadata) if metadata else None, by=by)
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    try:
+        size = len(msgspec.json.encode(metadata))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"the metadata cannot be written as JSON: {error}") from error
+    if size > MAX_METADATA_BYTES:
+        raise InvalidInput(f"metadata may have at most {MAX_METADATA_BYTES} bytes as JSON; these have {size}")
 
 
 async def append_entries(

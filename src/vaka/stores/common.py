@@ -135,6 +135,21 @@ def encode_present_value(key: str, value: JSON) -> bytes:
     return encode_value(key, value)
 
 
+def join_tags(tags: Sequence[str]) -> str:
+    """Return tags as one text in which every tag is between two line ends, so that one can be searched for."""
+    return "\n".join(("", *tags, "")) if tags else ""
+
+
+def split_tags(text: str) -> tuple[str, ...]:
+    """Return the tags that ``join_tags`` has joined."""
+    return tuple(text[1:-1].split("\n")) if text else ()
+
+
+def tag_pattern(tag: str) -> str:
+    """Return the part of joined tags that says a session has the tag; no tag has a line end."""
+    return "\n\n" if "\n" in tag else tag and f"\n{tag}\n"
+
+
 T = TypeVar("T")
 
 

@@ -213,6 +213,8 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
 @click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
 @click.option("--agent", default="", help="Only sessions of this agent.")
 @click.option("--text", default="", help="Only sessions whose title has this in it.")
+@click.option("--owner", default="", help="Only sessions of this owner.")
+@click.option("--tag", default="", help="Only sessions with this tag.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
 @click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next`.")
 @options.json_option
@@ -241,7 +243,7 @@ def list_(**flags: Any) -> None:
 
 async def _list_sessions(runtime: Runtime, project: Path | None, flags: dict[str, Any]) -> SessionPage:
     """Return a page of the sessions of a project, ``None`` for all."""
-    filters = {name: flags[name] for name in ("status", "agent", "text")}
+    filters = {name: flags[name] for name in ("status", "agent", "text", "owner", "tag")}
     found: list[SessionInfo] = []
     after = flags["after"]
     while True:

@@ -4,7 +4,7 @@ A ``Store`` is a handle on one namespace: its name is part of every key, so name
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -38,6 +38,11 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The session this one was forked from."""
     folder: str = ""
     """The root of its workspace; ``""`` when it is not bound to a folder."""
+    owner: str = ""
+    """The person or program it belongs to, as the caller names them."""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    """Its metadata; empty when they have more than 16 KiB as JSON: those are only in the log."""
     live: bool = False
     """True while a process holds the session's claim. Not stored, but looked up on each read."""
 
@@ -71,6 +76,9 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
     folder: str = ""
     """Sessions of this folder and of those below it, and sessions that are not bound to a folder."""
+    owner: str = ""
+    tag: str = ""
+    """Sessions that have this tag."""
     updated_after: str = ""
     updated_before: str = ""
     limit: int = 50

@@ -48,11 +48,11 @@ class LiveBranch:
         self._tip = self._nodes[event.seq] = _Node(event, parent, event.seq)
 
     def _keep_inputs(self, to: int, parent: _Node | None) -> _Node | None:
-        """Return ``parent`` followed by the inputs since ``to``: a turn that rewinds itself keeps them."""
+        """Return ``parent`` followed by the inputs and updates since ``to``: a turn that rewinds itself keeps them."""
         inputs: list[_Node] = []
         node = self._tip
         while node is not None and node.event is not None and node.seq > to:
-            if isinstance(node.event.data, InputAdded | InputWithdrawn | InterruptRequested):
+            if isinstance(node.event.data, InputAdded | InputWithdrawn | InterruptRequested | SessionUpdated):
                 inputs.append(node)
             node = node.parent
         for added in reversed(inputs):
@@ -92,8 +92,10 @@ def rewind_entries(prefix: SessionState, now: SessionState, reason: str) -> list
     grants = tuple(grant for grant in prefix.grants if grant in now.grants) if prefix.grants else None
     body = SessionReverted(to=prefix.seq, calls=now.calls, reason=reason, grants=grants)
     kept: list[tuple[EventScope, Body]] = []
-    if (prefix.workspace, prefix.run) != (now.workspace, now.run):  # a rewind does not move the session back
-        kept.append((EventScope(), SessionUpdated(workspace=now.workspace, run=now.run)))
+    was, is_now = ((state.workspace, state.run, state.metadata) for state in (prefix, now))
+    if was != is_now:  # a rewind moves the session not back, and keeps its metadata
+        updated = SessionUpdated(workspace=now.workspace, run=now.run, metadata=now.metadata or None)
+        kept.append((EventScope(), updated))
     return [(EventScope(), body), *_seal_open_calls(prefix), *kept]
 
 

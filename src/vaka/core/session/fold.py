@@ -179,6 +179,8 @@ def _session_opened(state: SessionState, event: Event, body: control.SessionOpen
 
 def _session_updated(state: SessionState, event: Event, body: control.SessionUpdated) -> None:
     state.run = body.run or state.run
+    if body.metadata:
+        state.metadata = {**state.metadata, **body.metadata}
     if body.workspace is not None:
         old, new = state.workspace, body.workspace
         if old is None or not old.is_same_folder(new):

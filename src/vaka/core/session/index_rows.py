@@ -1,6 +1,6 @@
 """The index rows of a store, computed from the events. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,11 +14,15 @@ from vaka.core.types.message import Content, ToolResult, text_of
 from vaka.core.types.monitor import ScriptAnswered
 
 TITLE_LENGTH = 80
+MAX_METADATA_BYTES = 16 * 1024
+"""The size of the metadata in a row, in bytes of JSON."""
 _DIGEST_LENGTH = 64
 _WITH_CONTENT = {
     control.InputAdded, progress.TurnStarted, progress.MessageCompleted, progress.SubagentStarted,
     progress.ToolReturned, progress.ToolCompleted, progress.ToolFailed,
 }  # fmt: skip
+LABELLING_TYPES = (control.SessionOpened, control.SessionUpdated)
+"""The events that change owner, tags and metadata."""
 _WITH_KEY_OR_BLOBS = _WITH_CONTENT | {
     progress.StepStarted, ScriptAnswered, progress.SubagentCompleted, control.InterruptRequested,
     control.ApprovalResolved, control.ApprovalExpired, control.QuestionAnswered, control.StateChanged,
@@ -39,7 +43,7 @@ def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
         turn=row.turn, inputs=row.inputs, pending=row.pending, closed=row.closed,
         created=info.created or events[0].ts, updated=last.ts, origin=row.origin, folder=row.folder,
-        live=info.live,
+        owner=row.owner, tags=row.tags, metadata=row.metadata, live=info.live,
     )  # fmt: skip
 
 
@@ -49,6 +53,7 @@ class _SessionRow:
     def __init__(self, info: SessionInfo) -> None:
         self.title, self.agent, self.turn, self.origin = info.title, info.agent, info.turn, info.origin
         self.inputs, self.pending, self.closed, self.folder = info.inputs, info.pending, info.closed, info.folder
+        self.owner, self.tags, self.metadata = info.owner, info.tags, info.metadata
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
         self.inputs += 1
@@ -80,6 +85,15 @@ class _SessionRow:
     def session_updated(self, event: Event, body: control.SessionOpened | control.SessionUpdated) -> None:
         if body.workspace is not None:
             self.folder = body.workspace.root
+        if body.title is not None:
+            self.title = body.title
+        if body.owner is not None:
+            self.owner = body.owner
+        if body.tags is not None:
+            self.tags = tuple(tag for tag in body.tags if tag and "\n" not in tag)  # a line each in the index
+        if body.metadata:
+            merged = merge_metadata(self.metadata, body.metadata)
+            self.metadata = merged if len(msgspec.json.encode(merged)) <= MAX_METADATA_BYTES else {}
 
     def session_forked(self, event: Event, body: control.SessionForked) -> None:
         self.origin = body.origin
@@ -105,6 +119,11 @@ _HANDLERS: dict[type[Body], Callable[[_SessionRow, Event, Any], None]] = {
     control.SessionForked: _SessionRow.session_forked,
     control.SessionReverted: _SessionRow.session_reverted, control.SessionClosed: _SessionRow.session_closed,
 }  # fmt: skip
+
+
+def merge_metadata(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata with changed keys; the value ``None`` removes a key."""
+    return {key: value for key, value in {**metadata, **changes}.items() if value is not None}
 
 
 def find_asked_decisions(session: SessionId, events: Iterable[Event]) -> Iterator[PendingDecision]:

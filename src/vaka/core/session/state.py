@@ -164,6 +164,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     closed: bool = False
     workspace: SessionWorkspace | None = None
     run: RunSettings | None = None
+    metadata: dict[str, Any] = {}
+    """The keys of the metadata that have changed since the session was opened; ``None`` for those that were removed."""
 
     def replace_with(self, other: "SessionState") -> None:
         """Copy every field of another state."""

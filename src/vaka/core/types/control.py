@@ -172,13 +172,25 @@ class SessionOpened(Control, tag="session.opened"):
     workspace: SessionWorkspace | None = None
     """``None`` if no tool of the agent works in a folder, and in logs of older versions."""
     run: RunSettings | None = None
+    title: str = ""
+    """The title; without one it is the beginning of the first input."""
+    owner: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class SessionUpdated(Control, tag="session.updated"):
-    """The session belongs to another folder, or is run in another way; what is ``None`` stays as it was."""
+    """The session belongs to another folder, is run in another way, or is described anew; ``None`` changes nothing."""
 
     workspace: SessionWorkspace | None = None
     run: RunSettings | None = None
+    title: str | None = None
+    """The new title; after ``""`` the next input gives one."""
+    owner: str | None = None
+    tags: tuple[str, ...] | None = None
+    """All tags from now on."""
+    metadata: dict[str, Any] | None = None
+    """The keys that change; the value ``None`` removes a key."""
+    by: str = ""
 
 
 class SessionForked(Control, tag="session.forked"):

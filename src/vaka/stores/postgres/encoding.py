@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
+import msgspec
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
@@ -12,7 +13,7 @@ from vaka.core.types.control import key_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.stores.common import decision_changes
+from vaka.stores.common import decision_changes, join_tags, split_tags
 
 MAX_NAME_BYTES = 1000
 """Bytes in the name of a session or namespace: two of them fit into an index entry."""
@@ -72,7 +73,16 @@ def info_of(row: "asyncpg.Record") -> SessionInfo:
     """Return the session that a row describes; the statement computes ``live``, on the server's clock."""
     columns: dict[str, Any] = {name: row[name] for name in _PLAIN_COLUMNS}
     columns |= {name: decode_text(row[name]) for name in _TEXT_COLUMNS}
+    if row["belongs_to"] or row["tags"] or row["metadata"]:
+        columns["owner"], columns["tags"] = decode_text(row["belongs_to"]), split_tags(decode_text(row["tags"]))
+        columns["metadata"] = msgspec.json.decode(row["metadata"]) if row["metadata"] else {}
     return SessionInfo(**columns)
+
+
+def label_columns(info: SessionInfo) -> tuple[bytes, bytes, bytes]:
+    """Return the columns ``belongs_to``, ``tags`` and ``metadata`` of a session's row."""
+    metadata = msgspec.json.encode(info.metadata) if info.metadata else b""
+    return encode_text(info.owner), encode_text(join_tags(info.tags)), metadata
 
 
 def encode_casefold(title: str) -> bytes:
@@ -81,11 +91,11 @@ def encode_casefold(title: str) -> bytes:
 
 
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
-    """Return the columns of a session's row, from ``head`` to ``folder``."""
+    """Return the columns of a session's row, from ``head`` to ``metadata``."""
     return (
         info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
         encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
-        encode_text(info.updated), encode_text(info.origin), encode_text(info.folder),
+        encode_text(info.updated), encode_text(info.origin), encode_text(info.folder), *label_columns(info),
     )  # fmt: skip
 
 

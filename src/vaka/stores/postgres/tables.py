@@ -17,6 +17,7 @@ from vaka.stores.common import (
     page_of,
     parse_cursor,
     sort_decisions,
+    tag_pattern,
 )
 from vaka.stores.postgres.encoding import (
     DIGEST_LENGTH,
@@ -101,6 +102,8 @@ def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[ob
     prefix = encode_text(query.prefix)
     add_condition("agent = {0}", encode_text(query.agent))
     add_condition("origin = {0}", encode_text(query.origin))
+    add_condition("belongs_to = {0} and belongs_to <> ''", encode_text(query.owner))
+    add_condition("position({0}::bytea in tags) > 0", encode_text(tag_pattern(query.tag)))
     add_condition(
         "(folder in ('', {0}::bytea) or "
         "substring(folder from 1 for length({0}::bytea) + 1) = {0}::bytea || '/'::bytea)",

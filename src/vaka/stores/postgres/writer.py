@@ -8,11 +8,12 @@ from functools import partial
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
+from vaka.core.session.index_rows import LABELLING_TYPES
 from vaka.core.types.errors import CannotOpen, Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
 from vaka.stores import common
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
-from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, hex_bytes, hex_text
+from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, hex_bytes, hex_text, label_columns
 from vaka.stores.postgres.heartbeat import Lease
 
 MAX_TRANSACTIONS = 4
@@ -162,6 +163,9 @@ def _encode_request(write: PendingWrite) -> dict[str, object]:
         "created": hex_text(info.created), "updated": hex_text(info.updated), "origin": hex_text(info.origin),
         "folder": hex_text(info.folder),
     }  # fmt: skip
+    if any(type(event.data) in LABELLING_TYPES for event in write.events):
+        labels = zip(("belongs_to", "tags", "metadata"), label_columns(info), strict=True)
+        request |= {name: hex_bytes(value) for name, value in labels}
     if write.claim is not None:
         request["owner"], request["term"] = str(write.claim.owner), write.claim.term
     if write.key is not None:

@@ -15,7 +15,7 @@ from vaka.core.types.control import key_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
-from vaka.stores.common import decision_changes
+from vaka.stores.common import decision_changes, join_tags, split_tags
 
 SqliteKey: TypeAlias = tuple[str, SessionId]
 """A namespace and a session in it."""
@@ -25,15 +25,19 @@ _FIELDS = (
     "origin", "owner", "folder", "minute", "checksum",
 )  # fmt: skip
 
-COLUMNS = ", ".join(_FIELDS)
+_LABEL_FIELDS = ("belongs_to", "tags", "metadata")
+"""Columns that seldom change; an update of the others leaves them out."""
+
+COLUMNS = ", ".join((*_LABEL_FIELDS, *_FIELDS))
 
 _SELECT_ROW = (
     f"select {COLUMNS} from sessions where namespace = ?1 and session = ?2 "  # noqa: S608  # nosec B608  # constants
-    f"union all select {', '.join('null' for _ in _FIELDS)} from events where namespace = ?1 and session = ?2 limit 1"
+    f"union all select {', '.join('null' for _ in COLUMNS.split(','))} from events "
+    "where namespace = ?1 and session = ?2 limit 1"
 )
 """The row of a session; a row of nulls when only its events are there."""
 
-_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 19)})"  # noqa: S608
+_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 22)})"  # noqa: S608
 
 _WORK_COLUMNS = ("turn", "inputs", "closed")
 """Columns of the index ``sessions_with_work``."""
@@ -49,6 +53,10 @@ def _update_statement(*, work: bool, minute: bool) -> str:
 _UPDATES = {
     (work, minute): _update_statement(work=work, minute=minute) for work in (True, False) for minute in (True, False)
 }
+
+_UPDATE_LABELS = "update sessions set belongs_to=?, tags=?, metadata=? where namespace=? and session=?"
+
+_NO_LABELS = ("", "", "")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -75,29 +83,38 @@ def _values_of(key: SqliteKey, info: SessionInfo, owner: str) -> tuple[Any, ...]
         info.head, info.hash, info.epoch, info.term, info.title, info.agent, info.turn, info.inputs, info.pending,
         int(info.closed), info.created, info.updated, info.origin, owner, info.folder,
     )  # fmt: skip
-    return (*fields, minute_of(info.updated), _checksum_of(key, fields))
+    return (*fields, minute_of(info.updated), _checksum_of(key, fields, _labels_of(info)))
 
 
-def _checksum_of(key: SqliteKey, fields: tuple[Any, ...]) -> int:
-    """Return the CRC-32 of a row; ``folder``, the last field, counts only if set: rows of older versions have none."""
-    return zlib.crc32(_encode((key, fields if fields[-1] else fields[:-1])))
+def _labels_of(info: SessionInfo) -> tuple[str, str, str]:
+    if not (info.owner or info.tags or info.metadata):
+        return _NO_LABELS
+    return info.owner, join_tags(info.tags), _encode(info.metadata).decode() if info.metadata else ""
+
+
+def _checksum_of(key: SqliteKey, fields: tuple[Any, ...], labels: tuple[Any, ...]) -> int:
+    """Return the CRC-32 of a row; ``folder``, the last field, and labels count only if set: older rows have none."""
+    fields = fields if fields[-1] else fields[:-1]
+    return zlib.crc32(_encode((key, fields) if labels == _NO_LABELS else (key, fields, labels)))
 
 
 def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
     """Return the row of a session from its ``COLUMNS``; ``Corrupt`` when they were changed."""
     *_, minute, crc = record
-    fields = record[:-2]
+    labels, fields = record[:3], record[3:-2]
     try:
-        intact = _checksum_of(key, fields) == crc and bytes not in map(type, fields)
+        intact = _checksum_of(key, fields, labels) == crc and bytes not in map(type, record)
     except (msgspec.MsgspecError, TypeError, ValueError):
         intact = False
     if not intact or minute != minute_of(fields[11]):
         raise Corrupt(f"session {key[1]!r}: its index row is damaged; rebuild it with `vaka doctor --reindex`")
     head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, *rest = fields
     origin, owner, folder = rest
+    belongs_to, tags, metadata = labels
     info = SessionInfo(
         id=key[1], head=head, hash=hash, epoch=epoch, term=term, title=title, agent=agent, turn=turn, inputs=inputs,
         pending=pending, closed=bool(closed), created=created, updated=updated, origin=origin, folder=folder,
+        owner=belongs_to, tags=split_tags(tags), metadata=msgspec.json.decode(metadata) if metadata else {},
     )  # fmt: skip
     return SessionRow(info, owner)
 
@@ -117,7 +134,7 @@ def load_row(connection: sqlite3.Connection, key: SqliteKey) -> SessionRow | Non
 
 def insert_row(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo, owner: str) -> bool:
     """Write the first row of a session; false when there is one already."""
-    return connection.execute(_INSERT_ROW, (*_values_of(key, info, owner), *key)).rowcount == 1
+    return connection.execute(_INSERT_ROW, (*_labels_of(info), *_values_of(key, info, owner), *key)).rowcount == 1
 
 
 def update_row(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo, owner: str, old: SessionRow) -> bool:
@@ -126,7 +143,10 @@ def update_row(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo
     work = info.turn != was.turn or info.inputs != was.inputs or info.closed != was.closed
     statement = _UPDATES[work, minute_of(info.updated) != minute_of(was.updated)]
     values = (*_values_of(key, info, owner), *key, was.head, was.term, old.owner)
-    return connection.execute(statement, values).rowcount == 1
+    changed = connection.execute(statement, values).rowcount == 1
+    if changed and (info.owner, info.tags, info.metadata) != (was.owner, was.tags, was.metadata):
+        connection.execute(_UPDATE_LABELS, (*_labels_of(info), *key))
+    return changed
 
 
 CHUNK_ROWS = 256

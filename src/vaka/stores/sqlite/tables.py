@@ -24,6 +24,7 @@ from vaka.stores.common import (
     page_of,
     parse_cursor,
     sort_decisions,
+    tag_pattern,
 )
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.hub import SqlitePort
@@ -103,7 +104,10 @@ def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[obje
         add(_STATUS_CONDITIONS[query.status])
     if query.prefix:
         add("session >= ? and session < ?", query.prefix, f"{query.prefix}\U0010ffff")
-    for condition, value in (("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text)):
+    for condition, value in (
+        ("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text),
+        ("belongs_to = ? and belongs_to <> ''", query.owner), ("instr(tags, ?) > 0", tag_pattern(query.tag)),
+    ):  # fmt: skip
         if value:
             add(condition, value)
     if query.folder:

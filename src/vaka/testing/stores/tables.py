@@ -129,6 +129,37 @@ class ListContract:
         assert found is not None
         assert found.folder == "/a/c"
 
+    async def test_sessions_are_found_by_owner_and_tag(self, store: Store) -> None:
+        opened = SessionOpened(title="Tea", owner="ann", tags=("a", "a b"), metadata={"n": 1, "old": True})
+        await write_session(store, "opened", opened, input_added("coffee"), at=1)
+        changed = SessionUpdated(title="Milk", owner="bob", tags=("b", "'%🛶"), metadata={"n": 2, "old": None})
+        await write_session(store, "updated", opened, changed, *turn_events(), at=2)
+        cleared = SessionUpdated(title="", owner="", tags=(), metadata={"n": None, "old": None})
+        await write_session(store, "cleared", opened, cleared, input_added("water"), at=3)
+        await write_session(store, "plain", SessionOpened(), input_added("juice"), at=4)
+        owners = {"ann": ["opened"], "bob": ["updated"], "an": [], "a%": []}
+        tags = {"a": ["opened"], "a b": ["opened"], "b": ["updated"], "'%🛶": ["updated"], "a\na b": [], "c": []}
+        expected: dict[str, tuple[object, ...]] = {
+            "opened": ("Tea", "ann", ("a", "a b"), {"n": 1, "old": True}),
+            "updated": ("Milk", "bob", ("b", "'%🛶"), {"n": 2}),
+            "cleared": ("water", "", (), {}),
+            "plain": ("juice", "", (), {}),
+        }
+        for _ in range(2):
+            assert {owner: await _list_ids(store, SessionQuery(owner=owner)) for owner in owners} == owners
+            assert {tag: await _list_ids(store, SessionQuery(tag=tag)) for tag in tags} == tags
+            found = (await store.sessions.list(SessionQuery())).sessions
+            assert {row.id: (row.title, row.owner, row.tags, row.metadata) for row in found} == expected
+            await store.reindex()
+        assert await _list_ids(store.with_namespace("tenant"), SessionQuery(owner="ann")) == []
+        assert await _list_ids(store, SessionQuery(owner="bob", tag="b", text="MILK")) == ["updated"]
+
+    async def test_metadata_too_large_for_the_index_are_left_out_of_it(self, store: Store) -> None:
+        await write_session(store, "s", SessionOpened(metadata={"a": "x" * 20_000}, tags=("a\nb", "", "c")))
+        found = await store.sessions.find(SessionId("s"))
+        assert found is not None
+        assert (found.metadata, found.tags) == ({}, ("c",))
+
     async def test_filters_narrow_together(self, store: Store) -> None:
         await write_session(store, "a1", SessionOpened(agent="x"), input_added("tea"), at=1)
         await write_session(store, "a2", SessionOpened(agent="x"), input_added("coffee"), at=2)
