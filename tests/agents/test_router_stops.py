@@ -310,21 +310,29 @@ async def test_a_state_whose_agent_is_no_longer_in_a_route_is_dropped() -> None:
         assert (await session.run("play music")).text == "Hello."
 
 
-async def test_a_turn_reads_no_event_of_the_turns_before_it() -> None:
+@pytest.mark.parametrize(
+    "player",
+    [vaka.Agent("player"), vaka.LuauAgent("player", "function on_input(ctx, i) ctx.emit({ text = i.text }) end")],
+)
+async def test_a_turn_reads_no_event_of_the_turns_before_it(player: vaka.Agent) -> None:
     model = ScriptedModel(agents={"player": [say("Playing.", repeat=True)]})
+    who = vaka.MatchAgent("front", rules=RULES, routes=[vaka.Route(["music"], player)], matcher=offline())
     async with runtime(model=model) as rt:
-        session = await rt.open(router(matcher=offline()), id="s")
+        session = await rt.open(who, id="s")
         counts = [await count_calls(session) for _ in range(40)]
     assert counts[-1] == counts[9]
 
 
+_COUNTED_FILES = ("match/router.py", "luau/agent.py", "session/context_window.py")
+
+
 async def count_calls(session: vaka.Session) -> int:
-    """Return how many Python functions of the router and the context window one turn calls."""
+    """Return how many functions of the router, of Luau agents and of the context window one turn calls."""
     calls = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal calls
-        calls += event == "call" and frame.f_code.co_filename.endswith(("router.py", "context_window.py"))
+        calls += event == "call" and frame.f_code.co_filename.endswith(_COUNTED_FILES)
 
     sys.setprofile(note)
     try:

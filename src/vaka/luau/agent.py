@@ -25,7 +25,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Digest, MessageId
 from vaka.core.types.message import Content, Part, Text, ToolResult, text_of
 from vaka.core.types.monitor import Logged, ScriptAnswered
-from vaka.core.types.progress import MessageCompleted, MessageStarted, TextDelta
+from vaka.core.types.progress import MessageCompleted, MessageStarted, SubagentStarted, TextDelta
 from vaka.luau.host import surface_functions
 from vaka.luau.host.io import chunk_of_content, parse_chunk
 from vaka.luau.program import Program
@@ -47,8 +47,8 @@ class ScriptBody:
     async def __call__(self, turn: Turn) -> Ending:
         """Run the script with the turn's input until it waits for the next input or has ended."""
         await turn.log.append(turn.scope)  # the input must be in the log before the script receives it
-        events = list(turn.log.window.events_at(turn.path))
-        own = [event.data for event in turn.log.window.events if event.turn == turn.id and event.path == turn.path]
+        events = _recent_events(turn)
+        own = [event.data for event in events if event.turn == turn.id and event.path == turn.path]
         answers = [body for body in own if isinstance(body, ScriptAnswered)]
         if any(answer.name == SCRIPT_END for answer in answers):
             return Ending(text=turn.last_text)  # a crash after the script's end and before the turn's
@@ -58,7 +58,7 @@ class ScriptBody:
             raise Closed("the script of this agent has ended; it accepts no more input")
         journal = _AgentJournal(turn, script_events, program.digest)
         content = await restore_content(turn.log.store.blobs, turn_input_content(events, turn.path, turn.id))
-        turn_input = _TurnInput(turn, content)
+        turn_input = _TurnInput(content, was_delivered=any(answer.name == RECV for answer in answers))
         startup_info = self._source.startup_info("agent", program, journal, turn.path, self._services.user)
         startup_info["begin"] = how != "input"
         try:
@@ -105,13 +105,30 @@ class ScriptBody:
         return values[0] if values else "main"
 
 
+def _recent_events(turn: Turn) -> list[Event]:
+    """Return the events of the agent, for a child from the end of its last script on: earlier ones do not matter."""
+    found: list[Event] = []
+    path = turn.path
+    for event in reversed(turn.log.window.events) if path else ():
+        body = event.data
+        if isinstance(body, SubagentStarted) and (*event.path, body.child) == path:
+            found.append(event)
+            if not body.after:
+                return found[::-1]
+            path = tuple(body.after.split("/")) if "/" in body.after else (*event.path, body.after)
+        elif event.path == path:
+            found.append(event)
+            if isinstance(body, ScriptAnswered) and body.name == SCRIPT_END:
+                return found[::-1]
+    return list(turn.log.window.events_at(turn.path))
+
+
 class _TurnInput:
     """The input of one turn, delivered to the script once."""
 
-    def __init__(self, turn: Turn, content: Content) -> None:
+    def __init__(self, content: Content, *, was_delivered: bool) -> None:
         self._content = content  # empty when the agent is closed
-        bodies = [event.data for event in turn.log.window.events if event.turn == turn.id and event.path == turn.path]
-        self.was_delivered = any(isinstance(body, ScriptAnswered) and body.name == RECV for body in bodies)
+        self.was_delivered = was_delivered
         """Whether the script has received the input."""
         self.style = ""
         """``run``, ``input`` for ``on_input``, or ``main`` for neither."""
@@ -130,9 +147,8 @@ class _TurnInput:
 class _TurnOutput:
     """The messages of a script. Replaying the script gives a message the same id, so that it is logged only once."""
 
-    def __init__(self, turn: Turn, journal: ScriptJournal) -> None:
+    def __init__(self, turn: Turn, journal: ScriptJournal, events: Sequence[Event]) -> None:
         self._turn, self._journal = turn, journal
-        events = turn.log.window.events_at(turn.path)
         done = [event.data for event in events if isinstance(event.data, MessageCompleted)]
         self._logged_lengths = {body.message_id: len(text_of(body.content)) if body.cut else None for body in done}
         """The messages in the log: the length of a truncated one, ``None`` for a complete one."""
@@ -219,7 +235,7 @@ class _AgentJournal(ScriptJournal):
 
     def __init__(self, turn: Turn, events: Sequence[Event], code_digest: Digest) -> None:
         super().__init__(turn, events, code_digest)
-        self.output = _TurnOutput(turn, self)
+        self.output = _TurnOutput(turn, self, events)
 
     async def replay(self) -> AsyncGenerator[ScriptAnswer]:
         async with aclosing(super().replay()) as answers:

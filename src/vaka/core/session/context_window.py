@@ -98,7 +98,8 @@ class ContextWindow:
         """The steps of the events that an index was made of."""
         self._digests = [(0, sha256())]
         """The digest of the first events, for each index that was made."""
-        self._note_starts()
+        self._children: dict[AgentPath, _ChildStart] = {}
+        self._note_starts(self.events)
         self.add(events, state)
         if self.events:
             self._trim(state)
@@ -163,10 +164,11 @@ class ContextWindow:
         self._children[path] = _ChildStart(event.seq, earlier, origin)
         return path, earlier
 
-    def _note_starts(self) -> None:
-        self._children: dict[AgentPath, _ChildStart] = {}
-        """The children that the events of this window have started."""
-        for event in self.events:
+    def _note_starts(self, events: Iterable[Event], dropped: Iterable[Event] = ()) -> None:
+        for event in dropped:
+            if type(event.data) is progress.SubagentStarted:
+                self._children.pop((*event.path, event.data.child), None)
+        for event in events:
             if type(event.data) is progress.SubagentStarted:
                 self._note_start(event, event.data)
 
@@ -247,10 +249,9 @@ class ContextWindow:
     def last_text(self, turn: TurnId, path: AgentPath) -> str:
         """Return the last text of the agent in a turn, ``""`` when there is none."""
         for event in reversed(self.events):
-            if (event.turn, event.path) == (turn, path) and isinstance(event.data, progress.MessageCompleted):
-                text = text_of(event.data.content)
-                if text:
-                    return text
+            body = event.data if (event.turn, event.path) == (turn, path) else None
+            if isinstance(body, progress.MessageCompleted) and (text := text_of(body.content)):
+                return text
         return ""
 
     def _drop_child(self, child: AgentPath) -> None:
@@ -261,17 +262,16 @@ class ContextWindow:
         self.size -= sum(map(len, map(_STORED_BYTES, dropped)))
         if dropped:
             self._forget_index(start)
-        for event in dropped:
-            if type(event.data) is progress.SubagentStarted:
-                self._children.pop((*event.path, event.data.child), None)
+        self._note_starts((), dropped)
         events[start:] = [event for event in islice(events, start, None) if event.path[: len(child)] != child]
         self._views = {path: view for path, view in self._views.items() if path[: len(child)] != child}
 
     def _drop_script(self, end: Event) -> None:
         """Drop the requests and calls of a finished script: no replay needs them again; its end stays."""
-        bodies = [event.data for event in self.events if event.path == end.path]
+        start = self._start_of(end.path)
+        tail = self.events[start:]
+        bodies = [event.data for event in tail if event.path == end.path]
         calls = {body.call.id for body in bodies if isinstance(body, progress.ToolCalled) and not body.message_id}
-
         depth = len(end.path)
 
         def is_dropped(event: Event) -> bool:
@@ -282,7 +282,7 @@ class ContextWindow:
                 return body.result.call in calls
             return type(body) in _SCRIPT_BODIES or (isinstance(body, progress.ToolCalled) and body.call.id in calls)
 
-        self._set_events([*(event for event in self.events if not is_dropped(event)), end])
+        self._set_events([*(event for event in tail if not is_dropped(event)), end], start)
         self._views = {path: view for path, view in self._views.items() if path[:depth] != end.path}
 
     def _trim(self, state: SessionState) -> None:
@@ -290,8 +290,10 @@ class ContextWindow:
             early = set(state.early_input_seqs)
             self._set_events([event for event in self.events if event.seq >= state.window or event.seq in early])
 
-    def _set_events(self, events: list[Event]) -> None:
-        pairs = enumerate(zip(self.events, events, strict=False))
-        self._forget_index(next((at for at, (old, new) in pairs if old is not new), min(len(self.events), len(events))))
-        self.events, self.size = events, sum(map(len, map(_STORED_BYTES, events)))
-        self._note_starts()
+    def _set_events(self, events: list[Event], start: int = 0) -> None:
+        old = self.events[start:]
+        pairs, shorter = enumerate(zip(old, events, strict=False), start), start + min(len(old), len(events))
+        self._forget_index(next((at for at, (before, after) in pairs if before is not after), shorter))
+        self.size += sum(map(len, map(_STORED_BYTES, events))) - sum(map(len, map(_STORED_BYTES, old)))
+        self.events[start:] = events
+        self._note_starts(events, old)
