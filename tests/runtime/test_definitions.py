@@ -25,8 +25,10 @@ from vaka.runtime.agent_catalog import AgentCatalog
 from vaka.runtime.definitions import DefinitionSources
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools.function import sanitize_name
 
 PLAIN_SERVER = Path(__file__).parents[1] / "mcp" / "plain_server.py"
+QUIT = sanitize_name("完成")
 WEATHER = """
 tool = { description = "Tells the weather.", params = { city = { type = "string" } }, effect = "read" }
 function invoke(ctx, args) return "sunny in " .. args.city end
@@ -226,17 +228,22 @@ async def test_a_router_of_definitions_hands_inputs_to_the_agents_of_its_rules(f
           - {rules: [chat], agent: {name: chatty, prompt: Be kind.}}
         default: {$ref: "agent:counter"}
     """)  # fmt: skip
-    write(folder / "agents/booking.yaml", "prompt: You book.\n")
+    quits = "tools: [{name: 完成, type: agent, quit: true, agent: {name: closer, prompt: Close.}}]"
+    write(folder / "agents/booking.yaml", f"prompt: You book.\n{quits}\n")
     write(folder / "agents/counter.yaml", "lua: function run(ctx) ctx.emit({text = 'Which?', eof = true}) end\n")
     write(folder / "rules/book.yaml", "name: book\nvars: {city: {label: city}}\npatterns: ['book a room in [city]']\n")
     model = ScriptedModel(
-        agents={"front": [say("nothing"), say("book: city=Rome")], "booking": [say("Booked.")]}
+        agents={
+            "front": [say("nothing"), say("book: city=Rome"), say("nothing")],
+            "booking": [call(QUIT, prompt="Close."), say("Booked.")], "closer": [say("Closed.")],
+        }
     )  # fmt: skip
     agents = vaka.load_agents(folder)
     async with runtime(cwd=str(folder)) as rt:
         session = await rt.open(use_model(model, agents, "front"), id="s")
         assert (await session.run("Hm.")).text == "Which?"
         assert (await session.run("Book a room in Rome.")).text == "Booked."
+        assert (await session.run("Hm.")).text == "Which?", "an agent that has finished gets no more input"
     assert isinstance(agents["front"], vaka.MatchAgent)
 
 

@@ -50,6 +50,7 @@ from vaka.runtime import lazy
 from vaka.runtime.model_registry import SCRIPTED_PREFIX
 from vaka.runtime.project_agents import ToolFilter
 from vaka.runtime.task_tool import matches_tool
+from vaka.tools.function import sanitize_name
 
 DEFINITION_LAYER = "definition"
 """The layer of tools of a trusted folder: the permission mode decides on calls that no rule matches."""
@@ -275,7 +276,7 @@ class DefinitionBuilder:
         if not self._sources.trusted:
             raise ConfigError(
                 f"{where} reads the variable {name} of the environment, which only a trusted folder may do; "
-                f"`vaka trust` trusts it"
+                f"`vaka trust` trusts it, and load_agents(trusted=True) in Python"
             )
         if name not in self._sources.variables:
             self.notes.append(
@@ -344,7 +345,8 @@ class DefinitionBuilder:
                 )  # fmt: skip
             case AgentToolDefinition():
                 agent = self._agent_of(definition.agent)
-                return agent.as_tool(name=definition.name, description=definition.description)
+                about = definition.description or agent.description or f"Hand a task to the agent {agent.name}."
+                return agent.as_tool(name=sanitize_name(definition.name), description=about)
             case HttpToolDefinition():
                 return self._make_http_tool(definition)
             case GeneratorToolDefinition() | TextProcessorDefinition():
