@@ -231,13 +231,19 @@ def test_unknown_keys_are_errors_in_strict_mode_and_notes_otherwise() -> None:
     )
 
 
-def test_deprecated_kinds_and_double_parameters_are_noted() -> None:
+def test_deprecated_kinds_and_fields_without_effect_are_noted() -> None:
     assert [message for _, message in parse_document("tool", HTTP).notes] == [
         "the tool type 'http' is deprecated; `vaka config convert` makes a Luau tool of it"
     ]
     both = parse_document("tool", {"name": "t", "params": {"type": "object"}, "parameters": {}})
     assert both.value.params == {"type": "object"}
     assert [message for _, message in both.notes] == ["tool t: parameters has no effect beside params"]
+    router = {"type": "match", "name": "r", "prompt": "Hi.", "context_layers": [{"$this": ".x"}]}
+    assert [message for _, message in parse_document("agent", router).notes] == [
+        "agent r: context layer: $this: '.x' is always empty; expected one of prompt, name, description, model, mode",
+        "agent r: prompt has no effect: the prompt of a router is made of its rules",
+        "agent r: context_layers has no effect: the prompt of a router is made of its rules",
+    ]
 
 
 def test_the_file_of_a_script_is_found_in_the_folders_and_nowhere_else(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from vaka.config.definitions.agents import (
     RuleSlot,
 )
 from vaka.config.definitions.context_layers import (
+    THIS_FIELDS,
     ContextLayer,
     ContextLayerReference,
     EnvironmentLayer,
@@ -260,7 +261,7 @@ class DefinitionBuilder:
                 case InlineLayer():
                     texts.append(layer.text)
                 case FieldLayer():
-                    texts.append(str(getattr(owner, layer.field, "")) if layer.field in _THIS_FIELDS else "")
+                    texts.append(str(getattr(owner, layer.field, "")) if layer.field in THIS_FIELDS else "")
                 case ContextLayerReference():
                     context: ContextDefinition = self._find(layer.reference).value
                     texts.append(context.prompt)
@@ -389,10 +390,6 @@ class DefinitionBuilder:
         layers, _ = self._layers_of(definition, definition.context_layers)
         context = join_layers(layers, self._sources.variables)
         return lazy.generator_tool()(definition.name, mode=definition.mode, context=[context], **common)
-
-
-_THIS_FIELDS = frozenset(("prompt", "name", "description", "model", "mode"))
-"""The fields that a ``$this`` layer may name."""
 
 
 def _names_server_tool(value: object) -> bool:

@@ -52,6 +52,8 @@ class MemoryLayer(msgspec.Struct, frozen=True):
 
 ContextLayer: TypeAlias = InlineLayer | FieldLayer | ContextLayerReference | EnvironmentLayer | MemoryLayer
 
+THIS_FIELDS = ("prompt", "name", "description", "model", "mode")
+"""The fields that a ``$this`` layer may name; the last two are those of generator tools."""
 _LAYER_KEYS = ("$this", "$ref", "$env", "$mem")
 
 
@@ -83,7 +85,12 @@ def _parse_layer(fields: DefinitionFields, value: object, *keys: str | int) -> C
         reference = parse_reference(layer, "context")
         return ContextLayerReference(reference) if reference is not None else None
     text = layer.text(given[0])
-    return FieldLayer(text) if given[0] == "$this" else EnvironmentLayer(text)
+    if given[0] == "$env":
+        return EnvironmentLayer(text)
+    field = FieldLayer(text)
+    if field.field not in THIS_FIELDS:
+        layer.note(f"$this: {text!r} is always empty; expected one of {', '.join(THIS_FIELDS)}", "$this")
+    return field
 
 
 def _parse_memory_layer(layer: DefinitionFields) -> MemoryLayer:

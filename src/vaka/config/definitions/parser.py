@@ -128,6 +128,9 @@ def _parse_lua_agent(fields: DefinitionFields) -> AgentDefinition:
 
 def _parse_match(fields: DefinitionFields) -> AgentDefinition:
     fields, shared = _agent_fields(fields, "match")
+    for key in ("prompt", "context_layers"):
+        if shared[key]:
+            fields.note(f"{key} has no effect: the prompt of a router is made of its rules", key)
     rules = tuple(
         parse_slot(fields, value, "rule", _parse_rule, "rules", index)
         for index, value in enumerate(fields.items("rules"))
