@@ -120,3 +120,16 @@ def test_an_agent_of_a_definition_goes_on_after_a_kill(shell: Shell) -> None:
     assert (second.code, second.out) == (5, "Paid.\n"), "the denied call is the only one that fails"
     assert (shell.folder / "ledger").read_text() == "5\n"
     assert {event["data"]["agent"] for event in shell.events("s") if event["type"] == "turn.started"} == {"clerk"}
+
+
+def test_a_finished_agent_refuses_another_run_of_its_session(shell: Shell) -> None:
+    goodbye = "{name: goodbye, quit: true, lua: function invoke() return 'waved' end}"
+    shell.write_file("agents/host.yaml", f"prompt: Be kind.\ntools: [{goodbye}]\n")
+    script = shell.write_script(call_line("goodbye"), say_line("Farewell."))
+    flags = ("--agent", "host", "--model", script, "--session", "s", "--trust", "--allow", "goodbye")
+    first, second = shell.vaka("run", "Bye.", *flags), shell.vaka("run", "Still there?", *flags)
+    assert (first.code, first.out.strip()) == (0, "Farewell."), first.err
+    assert (second.code, second.out) == (1, "")
+    assert "error: agent: closed; the agent 'host' has finished" in second.err
+    assert "continue with" in first.err
+    assert "continue with" not in second.err

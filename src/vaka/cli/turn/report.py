@@ -18,7 +18,7 @@ from vaka.cli.render import as_printable, compact_json, shorten, typed_command
 from vaka.cli.stdout import echo, own_stdout
 from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.errors import Rejected, TurnError
+from vaka.core.types.errors import Closed, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolResult, Usage
@@ -266,7 +266,7 @@ class Report:
             return
         facts = [tokens_text(result.usage["total"]) if result.usage["total"] else ""]
         facts += [format_cost(result.cost)]
-        if self.is_stored:
+        if self.is_stored and (result.error or {}).get("code") != Closed.code:
             command = typed_command("run", "--session", result.session_id or "", store=self.store)
             facts += [translate("continue with: {command}", command=command)]
         self.print_note(" · ".join(fact for fact in facts if fact))
