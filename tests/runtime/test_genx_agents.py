@@ -411,11 +411,19 @@ def test_an_input_is_made_of_texts_blobs_and_parts() -> None:
         to_content(wrong)
 
 
-async def test_events_of_the_last_round_do_not_follow_a_close() -> None:
-    async with runtime() as rt:
-        assistant = await start(rt, say("One."))
-        await asyncio.gather(assistant.input("Hi."), assistant.close())
-        assert (await assistant.next()).type == "closed"
+async def test_nothing_follows_a_close_at_any_moment_of_an_input(tmp_path: Path) -> None:
+    async with vaka.Runtime(store=f"sqlite:///{tmp_path}/vaka.db") as rt:
+        genx = GenxRuntime(rt, agents=[agent(ScriptedModel(say("One.", repeat=True)))])
+        for ticks in range(12):
+            assistant = await genx.new_agent("assistant", state_id=f"s{ticks}")
+            giving = asyncio.create_task(assistant.input("Hi."))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            await assistant.close()
+            await asyncio.wait([giving])
+            assert giving.exception() is None or isinstance(giving.exception(), Closed)
+            assert (await assistant.next()).type == "closed"
+            assert not rt.is_running(assistant.state_id)
 
 
 async def test_the_results_of_a_round_that_has_not_ended_are_in_its_document() -> None:

@@ -428,9 +428,12 @@ async def test_destroyed_states_are_archived_or_gone() -> None:
         state = await genx.create_react_state("assistant")
         await genx.destroy_state(state.id, archive=True)
         await genx.destroy_state(state.id, archive=True)
-        assert (await genx.restore_agent(state.id)).state_id == state.id
+        restored = await genx.restore_agent(state.id)
+        assert restored.state_id == state.id
         await genx.destroy_state(state.id, archive=True)
         await genx.destroy_state(state.id)
+        with pytest.raises(Closed, match="agent: closed; its state was destroyed"):
+            await restored.input("Hi.")
         for method in (genx.destroy_state, genx.restore_agent, genx.export_state):
             with pytest.raises(NotFound, match=f'state "{state.id}" not found'):
                 await method(state.id)

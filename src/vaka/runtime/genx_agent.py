@@ -80,9 +80,10 @@ class GenxAgent:
         self._reading: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self._last: AgentEvent | None = None
-        """The terminal event that every ``next`` returns."""
+        """The terminal event that every ``next`` returns until the next input."""
+        self._closed_event: AgentEvent | None = None
+        """Set by ``close``: the event that every ``next`` returns from then on."""
         self._error: BaseException | None = None
-        self._is_closed = False
         self._input_lock = asyncio.Lock()
 
     @property
@@ -132,6 +133,8 @@ class GenxAgent:
             if self._round is not None:
                 await self._end_round("a new input", keep=False)
                 self._require_open()
+            if await self._runtime.store.sessions.find(self._session.id) is None:
+                raise Closed(f"{CLOSED_MESSAGE}; its state was destroyed")
             self._has_unfinished_turn = False
             reader, collector = self._round = await self._session.open_turn(content, "interrupt")
             await reader.__aenter__()
@@ -152,10 +155,12 @@ class GenxAgent:
         continues it.
         """
         while True:
-            if self._events and not self._is_closed:
-                return self._deliver(self._events.popleft())
             if self._error is not None:
                 raise self._error
+            if self._closed_event is not None:
+                return self._closed_event
+            if self._events:
+                return self._deliver(self._events.popleft())
             if self._last is not None:
                 return self._last
             if self._round is None and not self._has_unfinished_turn:
@@ -206,10 +211,10 @@ class GenxAgent:
         await self._close(error, archive=True)
 
     async def _close(self, error: BaseException | None, *, archive: bool) -> None:
-        if self._is_closed:
+        if self._closed_event is not None:
             return
-        self._is_closed, self._error = True, error
-        self._last = self._projection.event_of_root(AgentEventType.CLOSED, "finished")
+        self._closed_event = self._projection.event_of_root(AgentEventType.CLOSED, "finished")
+        self._error = error
         self._wake()
         async with self._input_lock:
             if self._round is not None:
@@ -226,7 +231,8 @@ class GenxAgent:
             await self._session.close(str(error or ""))
 
     def _require_open(self) -> None:
-        if self._is_closed or (self._last is not None and self._last.type == AgentEventType.CLOSED):
+        is_finished = self._last is not None and self._last.type == AgentEventType.CLOSED
+        if is_finished or self._closed_event is not None:
             raise Closed(CLOSED_MESSAGE)
 
     def _make_projection(self) -> AgentEventProjection:
