@@ -248,6 +248,33 @@ def without_repeats(lines: Sequence[str]) -> list[str]:
     return [line for line in lines if line != "- resumed" and "calls" not in line]
 
 
+async def test_an_agent_that_fails_or_is_stopped_at_its_end_is_not_active_any_more() -> None:
+    waiting = asyncio.Event()
+
+    @vaka.tool(effect="read")
+    async def wait() -> None:
+        """Wait for ever."""
+        waiting.set()
+        await asyncio.Event().wait()
+
+    answers = {"player": [call("done"), call("wait")], "chat": [say("Hello."), say("Well.")]}
+    player = vaka.Agent("player", tools=[done, wait], middleware=[vaka.QuitTools("done")])
+    broken = vaka.LuauAgent("counter", " function run(ctx) ctx.recv() error('boom') end")
+    routes = [vaka.Route(["music"], player), vaka.Route(["book"], broken)]
+    who = vaka.MatchAgent("front", rules=RULES, routes=routes, matcher=offline(), default=vaka.Agent("chat"))
+    async with runtime(model=ScriptedModel(agents=answers)) as rt:
+        session = await rt.open(who, id="s")
+        running = asyncio.create_task(session.run("play music"))
+        await waiting.wait()
+        await session.interrupt("stop")
+        with pytest.raises(TurnError, match="stop"):
+            await running
+        assert (await session.run("zzz")).text == "Hello."
+        with pytest.raises(TurnError, match="boom"):
+            await session.run("book a room in Hilo")
+        assert (await session.run("zzz")).text == "Well."
+
+
 async def test_a_failed_agent_is_the_failure_of_the_turn_also_after_a_crash_behind_its_end() -> None:
     store, model = MemoryStore(), ScriptedModel(agents={"player": [fail(400, "no such song")]})
     async with runtime(store, model=model) as rt:

@@ -1,7 +1,7 @@
 """Fakes and contract suites for tests of agents, and of parts that others plug into vaka. Nothing shipped imports it.
 
 The contract suites need pytest and stand in modules of their own: ``vaka.testing.models``, ``stores``, ``files``,
-``sandboxes``, ``adapters``.
+``sandboxes``, ``adapters``, ``agents``.
 """
 
 from vaka.testing.clock import FakeClock, FakeIds, FakeRandom

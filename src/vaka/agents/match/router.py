@@ -232,6 +232,8 @@ class _RoutedTurn:
             ending = await self._answer()
         except TurnStopped as stop:
             ending = Ending(limit=stop.note) if stop.kind == "limit" else Ending(kind=stop.kind, message=stop.note)
+        if not ending.is_answer and self._has_finished():
+            self._state = None  # the next input must not go to an agent that accepts none
         self._store_state()
         return msgspec.structs.replace(ending, text=_SEPARATOR.join(filter(None, self._texts)))
 
@@ -342,7 +344,7 @@ class _RoutedTurn:
 
     def _has_finished(self) -> bool:
         """Return whether the conversation of the active agent has ended."""
-        if self._state is None:
+        if self._state is None or not self._state.child:
             return True
         log, path = self._turn.log, _path_of(self._state)
         if isinstance(self._agent.agents[self._state.current.agent_name], MatchAgent):
