@@ -322,6 +322,16 @@ class SandboxContract:
         await without.stop(60)
         assert await without.wait() == -signal.SIGTERM
 
+    async def test_a_command_can_be_stopped_while_it_starts(self, sandbox: Sandbox, workspace: Path) -> None:
+        """SIGTERM reaches it also when its processes do not exist yet."""
+
+        async def start_and_stop() -> int:
+            process = await sandbox.start(shell_command("exec sleep 600", workspace))
+            await process.stop(60)
+            return await process.wait()
+
+        assert await asyncio.gather(*(start_and_stop() for _ in range(12))) == [-signal.SIGTERM] * 12
+
     async def test_a_writer_waits_while_the_command_does_not_read(self, sandbox: Sandbox, workspace: Path) -> None:
         """Data that is not read takes no memory, a cancelled writer leaves the pipe usable, and all processes end."""
         script = "(exec 9>lock; flock 9; touch ready; exec sleep 600 >/dev/null) & cat; wait"

@@ -145,6 +145,7 @@ class Supervisor:
         self._exit_code_buffer = b""
         self._code_sent = False
         self._deadline: float | None = None
+        self._is_terminated = False
         self._is_finished = False
         self.all_ended = True
         """``False`` if processes are left, such as some that changed their user and may not be killed."""
@@ -193,7 +194,7 @@ class Supervisor:
             message = json.loads(line)
             if "stop" in message and self._deadline is None:
                 self._deadline = time.monotonic() + float(message["stop"])
-                processes.terminate(self._job_pids())
+                self._terminate()
             elif "end" in message:
                 self._is_finished = True
 
@@ -235,6 +236,15 @@ class Supervisor:
             self._code_sent = True
             _send_report(self._control, code=code, why=reason)
 
+    def _terminate(self) -> None:
+        """Send SIGTERM to the processes of the command, unless bubblewrap has not started it yet.
+
+        Processes that appear later get no signal: a command may start some to clean up.
+        """
+        pids = self._job_pids()
+        processes.terminate(pids)
+        self._is_terminated = bool(pids)
+
     def _job_pids(self) -> list[int]:
         helpers = {self._started.pid, *self._started.helper_pids} if self._started.init_pid else set[int]()
         return [pid for pid in processes.list_descendants(self._started.tree_root_pid) if pid not in helpers]
@@ -246,6 +256,8 @@ class Supervisor:
 
     def _check_progress(self) -> None:
         """Finish when the deadline has passed, all processes of a stopped command have ended or a limit is exceeded."""
+        if self._deadline is not None and not self._is_terminated:
+            self._terminate()
         if self._deadline is not None and (
             time.monotonic() >= self._deadline or (self._code_sent and not self._job_pids())
         ):
