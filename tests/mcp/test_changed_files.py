@@ -62,7 +62,9 @@ class Project:
         return states
 
     async def results(self) -> list[Any]:
-        return [*results_by_call(await read_log(self.store, "s")).values()]
+        """Return the results in the order of their calls, which may end in another one."""
+        found = results_by_call(await read_log(self.store, "s"))
+        return [found[id] for id in sorted(found, key=lambda id: int(id.rpartition("_")[2]))]
 
     async def bodies(self, kind: type) -> list[Any]:
         return [event.data for event in await read_log(self.store, "s") if isinstance(event.data, kind)]
