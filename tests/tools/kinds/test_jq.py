@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import resource
 import sys
 from importlib import import_module
 
@@ -29,6 +30,19 @@ async def test_a_program_returns_its_first_result() -> None:
     assert await first(".lines[].n # all of them", order) == 42
     assert await first("42.0 | tostring") == "42"
     assert await first('[1.5, null, "a", [1.0]] | map(tostring)') == ["1.5", "null", "a", "[1.0]"]
+
+
+async def test_a_process_with_many_open_files_can_run_a_program() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    duplicates = [os.dup(1) for _ in range(1040)]
+    try:
+        many = (first("[range(200000)] | length") for _ in range(4))  # more than the workers that may be idle
+        assert await asyncio.gather(*many) == [200000] * 4
+    finally:
+        for descriptor in duplicates:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_a_program_reaches_neither_the_environment_nor_modules_nor_more_input(

@@ -159,9 +159,10 @@ class _Worker:
         except OSError as error:
             raise _WorkerLost from error
         answer = bytearray()
+        poll = select.poll()  # select() fails for descriptors above 1023, which a server has
+        poll.register(stdout, select.POLLIN)
         while not answer.endswith(b"\n"):
-            ready, _, _ = select.select([stdout], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
+            if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
                 raise ScriptError(f"the jq expression was stopped: it took longer than {seconds:g} s")
             chunk = os.read(stdout.fileno(), 1 << 20)
             if not chunk:
