@@ -127,7 +127,9 @@ async def test_a_session_neither_stores_nor_publishes_text_that_looks_like_a_sec
         """Look."""
         used.append(at)
         context.emit(at[:20])
+        context.emit("warn ", stream="stderr")
         context.emit(at[20:])
+        context.emit("done", stream="stderr")
         return f"{at} " + "x" * 40_000
 
     bot = agent(FunctionModel(answer), look, middleware=[Redaction()])
@@ -137,6 +139,7 @@ async def test_a_session_neither_stores_nor_publishes_text_that_looks_like_a_sec
     assert secret.encode() not in b"".join([event.stored for event in await read_log(store, "s")])
     text = [event.data.text for event in events if isinstance(event.data, progress.TextDelta)]
     assert "".join(text) == "It is [redacted], g"
-    output = [event.data.text for event in events if isinstance(event.data, progress.ToolOutputDelta)]
-    assert "".join(output) == "[redacted]"
+    output = [event.data for event in events if isinstance(event.data, progress.ToolOutputDelta)]
+    assert "".join(delta.text for delta in output if delta.stream == "stdout") == "[redacted]"
+    assert [(d.block, d.offset, d.text) for d in output if d.stream == "stderr"] == [(1, 0, "warn "), (1, 5, "done")]
     assert secret not in repr(prompts[1].messages)

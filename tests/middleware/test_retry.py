@@ -58,7 +58,7 @@ async def test_a_failed_read_call_is_repeated_with_doubling_pauses() -> None:
     assert event_types(events).count("tool.completed") == 1
     deltas = [event.data for event in events if isinstance(event.data, ToolOutputDelta)]
     assert [(delta.block, delta.offset, delta.text) for delta in deltas] == [
-        (0, 0, "try 1"), (1, 0, "try 2"), (2, 0, "try 3"),
+        (0, 0, "try 1"), (2, 0, "try 2"), (4, 0, "try 3"),
     ]  # fmt: skip
 
 

@@ -196,7 +196,7 @@ async def _rerun_read_call(turn: Turn, call: ToolCall, retry_number: int) -> Too
     known = msgspec.structs.replace(known, asked=())  # the rerun makes model calls of its own
     permitted = PermittedCall(tool, call)
     try:
-        return await run_in_context(permitted, CallContext(turn, known, permitted, block=retry_number))
+        return await run_in_context(permitted, CallContext(turn, known, permitted, retry_number))
     except DecisionPending:
         return None
 

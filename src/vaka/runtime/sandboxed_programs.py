@@ -8,9 +8,10 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal, cast
 
-from vaka.core.ports.sandbox import OutputStream, Process
+from vaka.core.ports.sandbox import Process
 from vaka.core.ports.tool import World
 from vaka.core.types.errors import McpError, SandboxError
+from vaka.core.types.progress import OutputStream
 from vaka.hooks.command import DRAIN_SECONDS, MAX_OUTPUT_BYTES, CommandResult, RunCommand
 from vaka.mcp.definition import McpServer
 from vaka.mcp.stdio import EXIT_SECONDS, ServerLog, ServerStreams, StartServer

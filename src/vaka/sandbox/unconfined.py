@@ -10,8 +10,9 @@ from asyncio.subprocess import Process as Child
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Literal
 
-from vaka.core.ports.sandbox import Command, OutputStream, Process
+from vaka.core.ports.sandbox import Command, Process
 from vaka.core.types.errors import SandboxError
+from vaka.core.types.progress import OutputStream
 from vaka.sandbox.sensitive import build_command_environment
 
 CHUNK_BYTES = 64 * 1024

@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
-from vaka.core.ports.sandbox import Command, OutputStream
+from vaka.core.ports.sandbox import Command
 from vaka.core.types.errors import SandboxError
+from vaka.core.types.progress import OutputStream
 from vaka.sandbox.proxy import ProxyBridge
 from vaka.sandbox.select import IMPORT_STUBS, PACKAGE_ROOT
 from vaka.sandbox.sensitive import PLACEHOLDER_FOLDERS, build_command_environment, scrub_environment

@@ -25,8 +25,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vaka.core.ports.sandbox import Command, OutputStream, Process, ResourceLimits, Sandbox
+from vaka.core.ports.sandbox import Command, Process, ResourceLimits, Sandbox
 from vaka.core.types.errors import SandboxError
+from vaka.core.types.progress import OutputStream
 
 PYTHON = "/usr/bin/python3"
 """A Python that every user of this machine can run."""

@@ -335,7 +335,8 @@ class TestWritersAndFollowers:
         await harness.hub.close()
         await asyncio.wait([here.task, elsewhere])
         assert here.seqs == list(range(1, log.head + 1))
-        assert elsewhere.result() == []
+        assert [here.types[-1], *(event.type for event in elsewhere.result())] == ["stream.end", "stream.end"]
+        assert here.events[-1].data == control.StreamEnd(reason="closed")
 
     async def test_a_follower_that_is_ended_reads_the_stored_events_first(self, harness: LogHarness) -> None:
         log = await harness.open()

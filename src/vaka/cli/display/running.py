@@ -26,13 +26,14 @@ class RunningCall:
         self.call, self.path, self.since = call, path, now
         self.started = False
         self.output: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
-        self._length = 0
+        self._lengths: dict[int, int] = {}
         self._partial = ""
 
-    def add_output(self, text: str, offset: int) -> None:
+    def add_output(self, body: progress.ToolOutputDelta | progress.MessageSnapshot) -> None:
         """Add printed text; a part that was added before is ignored."""
-        new = text[max(self._length - offset, 0) :]
-        self._length = max(self._length, offset + len(text))
+        length = self._lengths.get(body.block, 0)
+        new = body.text[max(length - body.offset, 0) :]
+        self._lengths[body.block] = max(length, body.offset + len(body.text))
         *lines, partial = (self._partial + new).split("\n")
         self.output.extend(_last_overprint(line) for line in lines[-10 * MAX_OUTPUT_LINES :] if line.strip())
         self._partial = _last_overprint(partial)

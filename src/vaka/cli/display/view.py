@@ -370,7 +370,7 @@ class SessionView:
 
     def _on_snapshot(self, event: Event, body: progress.MessageSnapshot) -> str:
         if body.of == progress.ToolOutputDelta.type and (running := self.running.get(CallId(body.message_id))):
-            running.add_output(body.text, body.offset)
+            running.add_output(body)
         return ""
 
     def _on_reasoning(self, event: Event, body: progress.ReasoningDelta) -> str:
@@ -406,7 +406,7 @@ class SessionView:
     def _on_tool_output(self, event: Event, body: progress.ToolOutputDelta) -> str:
         running = self.running.get(CallId(body.message_id))
         if running is not None:
-            running.add_output(body.text, body.offset)
+            running.add_output(body)
         return ""
 
     def _on_tool_ended(self, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> str:

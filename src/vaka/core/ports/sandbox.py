@@ -1,11 +1,11 @@
 """The sandbox port: commands in processes of their own, and their confinement."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol
 
 import msgspec
 
-OutputStream: TypeAlias = Literal["stdout", "stderr"]
+from vaka.core.types.progress import OutputStream
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from vaka.core.ports.net import Network, SearchEngine
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
 from vaka.core.types.message import Part, Stored, ToolResult
+from vaka.core.types.progress import OutputStream
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class ToolContext(Protocol[DepsT_co]):
         """True once the turn is being stopped; a tool in a thread should check it and return."""
         ...
 
-    def emit(self, text: str) -> None:
+    def emit(self, text: str, *, stream: OutputStream = "stdout") -> None:
         """Publish a piece of output to followers. Safe to call from a thread."""
         ...
 

@@ -61,6 +61,7 @@ class BlockBuffer:
         snapshot = progress.MessageSnapshot(
             message_id=body.message_id, block=body.block, of=body.type, text=text, offset=self._dropped,
             name=body.name if isinstance(body, progress.ToolArgsDelta) else "",
+            stream=body.stream if isinstance(body, progress.ToolOutputDelta) else "stdout",
         )  # fmt: skip
         first = self.first_event
         return Event(

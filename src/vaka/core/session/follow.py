@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout, Follower
-from vaka.core.types.control import StreamReset
+from vaka.core.types.control import StreamEnd, StreamReset
 from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
@@ -64,15 +64,17 @@ class FollowerHub:
     async def follow(self, session: SessionId, after: Cursor) -> AsyncGenerator[Event]:
         """Yield the durable events after a cursor, the open blocks, and then every event as it happens.
 
-        Ends when the hub is closed, and raises the error that cuts it off from the store.
+        Ends with ``stream.end`` when the hub is closed, and raises the error that cuts it off from the store.
         """
-        follower = Follower()
+        follower, ts = Follower(), ""
         async with Subscription(self, session, after, follower) as subscription:
             while events := await subscription.next_batch():
+                ts = events[-1].ts
                 for event in events:
                     yield event
         if follower.error is not None:
             raise follower.error
+        yield Event(data=StreamEnd(reason="closed"), session=session, ts=ts)
 
     async def close(self) -> None:
         """End every follower and stop listening to other processes."""

@@ -169,5 +169,6 @@ class LiveRedactor:
 
 
 def _is_finished_by(old: progress.Delta, new: progress.Delta) -> bool:
-    """Whether the next block of a message completes an open one; the arguments of several calls may alternate."""
-    return old.message_id == new.message_id and not isinstance(old, progress.ToolArgsDelta)
+    """Whether the next block of a message completes an open one; arguments of calls and streams of output alternate."""
+    alternating = isinstance(old, progress.ToolArgsDelta | progress.ToolOutputDelta)
+    return old.message_id == new.message_id and not alternating

@@ -278,7 +278,7 @@ class StreamReset(Control, tag="stream.reset", durable=False):
 
 
 class StreamEnd(Control, tag="stream.end", durable=False):
-    """Nothing more comes on this stream."""
+    """Nothing more comes on this stream: it was read to its end, and a stream without this event was cut off."""
 
     reason: str = ""
 

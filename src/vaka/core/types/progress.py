@@ -125,13 +125,17 @@ class ToolArgsDelta(Progress, tag="tool.args.delta", durable=False):
     name: str = ""
 
 
+OutputStream: TypeAlias = Literal["stdout", "stderr"]
+
+
 class ToolOutputDelta(Progress, tag="tool.output.delta", durable=False):
-    """A piece of what a running tool prints. ``message_id`` is the call's id."""
+    """A piece of what a running tool prints. ``message_id`` is the call's id; every stream is a block of its own."""
 
     message_id: MessageId
     block: int
     offset: int
     text: str
+    stream: OutputStream = "stdout"
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolArgsDelta | ToolOutputDelta
@@ -149,6 +153,8 @@ class MessageSnapshot(Progress, tag="message.snapshot", durable=False):
     name: str = ""
     offset: int = 0
     """Code points before ``text`` that were dropped: of a tool's output only the end is kept."""
+    stream: OutputStream = "stdout"
+    """The stream of a tool's output."""
 
 
 class MessageCompleted(Progress, tag="message.completed"):

@@ -20,7 +20,7 @@ from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import JSON, DecisionId, Digest, MessageId
 from vaka.core.types.message import Stored, replace_surrogates
-from vaka.core.types.progress import ToolOutputDelta
+from vaka.core.types.progress import OutputStream, ToolOutputDelta
 
 
 def idempotency_key(turn: Turn, open_call: OpenCall) -> str:
@@ -31,7 +31,7 @@ def idempotency_key(turn: Turn, open_call: OpenCall) -> str:
 class CallContext:
     """What a tool may use while one call runs; implements ``ToolContext``."""
 
-    def __init__(self, turn: Turn, open_call: OpenCall, permitted: PermittedCall, block: int = 0) -> None:
+    def __init__(self, turn: Turn, open_call: OpenCall, permitted: PermittedCall, retry: int = 0) -> None:
         self.owner_turn, self.open_call = turn, open_call
         self.session, self.turn, self.path = turn.session, turn.id, turn.path
         self.call, self.attempt, self.values = open_call.call.id, open_call.attempt + 1, turn.values
@@ -45,7 +45,7 @@ class CallContext:
         self._children: list[asyncio.Task[Any]] = []
         self._question_count = self._model_question_count = 0
         self._child_count = 0
-        self._block, self._output_length = block, 0
+        self._retry, self._printed = retry, {"stdout": 0, "stderr": 0}
         self.closed = False
 
     @property
@@ -79,16 +79,16 @@ class CallContext:
         """True once the call is being stopped."""
         return self.stop.reason is not None
 
-    def emit(self, text: str) -> None:
+    def emit(self, text: str, *, stream: OutputStream = "stdout") -> None:
         """Publish a piece of output to the followers of the session."""
         try:
             in_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
             in_loop = False
         if in_loop:
-            self._publish_output(text)
+            self._publish_output(text, stream)
         else:
-            self._loop.call_soon_threadsafe(self._publish_output, text)
+            self._loop.call_soon_threadsafe(self._publish_output, text, stream)
 
     async def ask_model(self, model: Model, prompt: Prompt) -> str:
         """Call a model on behalf of this call and return its complete answer."""
@@ -148,11 +148,11 @@ class CallContext:
         if self._done_future is not None and not self._done_future.done():
             self._done_future.set_result(None)
 
-    def _publish_output(self, text: str) -> None:
+    def _publish_output(self, text: str, stream: OutputStream) -> None:
         if self.closed:
             return  # an abandoned tool: its call has its result already
-        text = replace_surrogates(text)
-        id, offset = MessageId(self.call), self._output_length
-        body = ToolOutputDelta(message_id=id, block=self._block, offset=offset, text=text)
-        self._output_length += len(text)
+        text, offset = replace_surrogates(text), self._printed[stream]
+        id, block = MessageId(self.call), 2 * self._retry + (stream == "stderr")
+        body = ToolOutputDelta(message_id=id, block=block, offset=offset, text=text, stream=stream)
+        self._printed[stream] += len(text)
         self.owner_turn.log.publish_live(self.owner_turn.scope, body)
