@@ -11,7 +11,7 @@ from vaka.agents.match.offline import OfflineMatcher
 from vaka.agents.match.router_state import RouterState
 from vaka.agents.match.rules import parse_rule
 from vaka.core.types import progress
-from vaka.core.types.control import StateChanged
+from vaka.core.types.control import SessionReverted, StateChanged
 from vaka.core.types.event import Event
 from vaka.core.types.message import text_of
 from vaka.core.types.monitor import ScriptAnswered
@@ -64,6 +64,7 @@ _LINES: dict[type, Callable[[Any], str]] = {
     progress.ToolStarted: lambda body: f"calls {body.call.name}",
     progress.SubagentCompleted: lambda body: f"end of {body.child}{body.reason and f' ({body.reason})'}",
     StateChanged: _active_agent,
+    SessionReverted: lambda body: "rewound",
     progress.TurnCompleted: lambda body: f"completed {body.text!r}{body.limit and f' at {body.limit}'}",
     progress.TurnFailed: lambda body: f"failed {body.code}: {body.message}",
     progress.TurnInterrupted: lambda body: f"interrupted {body.text!r}",
