@@ -185,6 +185,26 @@ async def test_the_text_of_an_interrupted_round_stays_in_the_conversation() -> N
         assert await teller.format_history() == "[user]: Tell a story.\n[model]: Once upon "
 
 
+async def test_an_interrupt_that_was_not_read_does_not_end_the_next_round() -> None:
+    async with runtime() as rt:
+        assistant = await start(rt, stall(), say("Here."))
+        await assistant.input("One.")
+        await assistant.interrupt()
+        assert types(await assistant.run_until_eof("Two.")) == ["chunk", "eof"]
+
+
+async def test_an_input_after_an_end_that_was_not_read_is_refused() -> None:
+    async with runtime() as rt:
+        assistant = await start(
+            rt, call("goodbye"), say("Bye."), tools=[goodbye], middleware=[vaka.QuitTools("goodbye")]
+        )
+        await assistant.input("Go.")
+        await wait_until(lambda: not rt.is_running("s"))
+        with pytest.raises(Closed, match="agent: closed"):
+            await assistant.input("Still there?")
+        assert types(await assistant.run_until_eof()) == ["tool_start", "tool_done", "chunk", "closed"]
+
+
 async def test_a_denied_call_is_an_error_and_never_starts() -> None:
     async with runtime(deny=["look"]) as rt:
         assistant = await start(rt, call("look", at="it"), say("No."))

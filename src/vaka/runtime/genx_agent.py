@@ -131,14 +131,14 @@ class GenxAgent:
         async with self._input_lock:
             self._require_open()
             if self._round is not None:
-                await self._end_round("a new input", keep=False)
+                await self._end_round("a new input")
                 self._require_open()
             if await self._runtime.store.sessions.find(self._session.id) is None:
                 raise Closed(f"{CLOSED_MESSAGE}; its state was destroyed")
             self._has_unfinished_turn = False
             reader, collector = self._round = await self._session.open_turn(content, "interrupt")
             await reader.__aenter__()
-            self._last = None
+            self._forget_interrupt()
             self._wake()
             while not collector.turn and not collector.ended:  # an interrupt of a turn that has not begun does nothing
                 await self._advance()
@@ -190,7 +190,7 @@ class GenxAgent:
         async with self._input_lock:
             self._require_open()
             if self._round is not None:
-                await self._end_round("reverted", keep=True)
+                await self._end_round("reverted")
             await revert_round(self._runtime, self._session.id)
             self._has_unfinished_turn = False
             await self.restore()
@@ -218,7 +218,7 @@ class GenxAgent:
         self._wake()
         async with self._input_lock:
             if self._round is not None:
-                await self._end_round("closed", keep=False)
+                await self._end_round("closed")
             if (reading := self._reading) is not None:
                 reading.cancel()
                 await asyncio.wait([reading])
@@ -231,8 +231,8 @@ class GenxAgent:
             await self._session.close(str(error or ""))
 
     def _require_open(self) -> None:
-        is_finished = self._last is not None and self._last.type == AgentEventType.CLOSED
-        if is_finished or self._closed_event is not None:
+        known = (self._closed_event, self._last, *self._events)
+        if any(isinstance(event, AgentEvent) and event.type == AgentEventType.CLOSED for event in known):
             raise Closed(CLOSED_MESSAGE)
 
     def _make_projection(self) -> AgentEventProjection:
@@ -298,16 +298,21 @@ class GenxAgent:
             self._round = None
         await current[0].__aexit__()
 
-    async def _end_round(self, note: str, *, keep: bool) -> None:
-        """Interrupt the running round and read it to its end; its ``interrupted`` is delivered only with ``keep``."""
+    async def _end_round(self, note: str) -> None:
+        """Interrupt the running round and read it to its end."""
         await self._session.interrupt(note)
         with suppress(VakaError):
             while self._round is not None:
                 await self._advance()
-        if not keep and self._events:
-            last = self._events[-1]
-            if isinstance(last, AgentEvent) and last.type == AgentEventType.INTERRUPTED:
-                self._events.pop()
+
+    def _forget_interrupt(self) -> None:
+        """Forget that an earlier round was interrupted: a new one begins."""
+        self._last = None
+        self._events = deque(
+            event
+            for event in self._events
+            if isinstance(event, RoundFailure) or event.type != AgentEventType.INTERRUPTED
+        )
 
     def _next_change(self) -> "asyncio.Future[None]":
         if self._changed is None:
