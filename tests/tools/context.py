@@ -10,6 +10,7 @@ from vaka.core.ports.tool import World
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
 from vaka.core.types.message import Stored
+from vaka.core.types.progress import OutputStream
 
 SESSION, TURN, CALL = SessionId("s"), TurnId("t"), CallId("c1")
 
@@ -58,7 +59,7 @@ class FakeContext:
     async def ask_model(self, model: Model, prompt: Prompt) -> str:
         raise NotFound("this context asks no models")
 
-    def emit(self, text: str) -> None:
+    def emit(self, text: str, *, stream: OutputStream = "stdout") -> None:
         self.emitted.append(text)
 
     async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:

@@ -35,6 +35,9 @@ class DictValues:
         else:
             self.entries[key] = value
 
+    async def put_if_absent(self, key: str, value: JSON) -> JSON:
+        return self.entries.setdefault(key, value)
+
     async def keys(self, prefix: str = "") -> Sequence[str]:
         return sorted(key for key in self.entries if key.startswith(prefix))
 
