@@ -229,6 +229,14 @@ async def test_a_router_with_an_offline_matcher_and_scripts_needs_no_model() -> 
     ]
 
 
+async def test_a_router_can_ask_the_model_only_for_texts_that_match_nothing_offline() -> None:
+    model = ScriptedModel(agents={"front": [say("book: city=Hilo")], "player": [say("La.")], "booking": [say("Yes.")]})
+    async with runtime(model=model) as rt:
+        session = await rt.open(router(matcher="offline-first"), id="s")
+        assert [(await session.run(text)).text for text in ("play music", "I need a bed in Hilo")] == ["La.", "Yes."]
+    assert [prompt.agent for prompt in model.prompts] == ["player", "front", "booking"]
+
+
 async def test_a_router_is_an_agent_of_another_router() -> None:
     rooms = [{"name": "single", "patterns": ["a single room"]}, {"name": "double", "patterns": ["a double room"]}]
     model = ScriptedModel(
@@ -365,6 +373,7 @@ async def test_a_script_of_a_route_keeps_its_conversation_with_an_agent_of_its_o
             "the rule 'book' has a route already, to 'a'",
         ),
         ({"default": vaka.Agent("player")}, "two agents are named 'player'"),
+        ({"matcher": "ofline"}, "matcher must be offline, offline-first or a matcher, not 'ofline'"),
     ],
 )
 def test_a_router_that_is_not_well_formed_is_refused(change: dict[str, Any], why: str) -> None:

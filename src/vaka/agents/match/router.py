@@ -95,7 +95,7 @@ class MatchAgent(Agent):
     agent like any other: a tool of another one, or the agent of a route of another router.
     """
 
-    __slots__ = ("agents", "compiled", "default", "matcher", "routes")
+    __slots__ = ("agents", "asks_model", "compiled", "default", "matcher", "routes")
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
@@ -105,7 +105,7 @@ class MatchAgent(Agent):
         rules: Sequence[MatchRule | Mapping[str, Any]],
         routes: Sequence[Route],
         default: Agent[Any] | None = None,
-        matcher: Matcher | Literal["offline"] | None = None,
+        matcher: Matcher | Literal["offline", "offline-first"] | None = None,
         model: "Model | str | None" = None,
         template: str | None = None,
         middleware: Sequence[Middleware] = (),
@@ -123,7 +123,7 @@ class MatchAgent(Agent):
             default: The agent for an input that matches nothing while no agent is active. Without one such a turn
                 ends at once with an empty text.
             matcher: Matches without a model: ``offline`` for an ``OfflineMatcher`` of the rules, or a matcher of your
-                own; by default the model matches.
+                own. ``offline-first`` asks the model if that finds nothing. By default the model matches.
             model: The model that matches; default: the runtime's. Agents of routes without a model use it, too.
             template: A Jinja template of the prompt, in place of the built-in one.
             middleware: Behaviour around the turns of the router, in order.
@@ -133,13 +133,16 @@ class MatchAgent(Agent):
 
         Raises:
             ConfigError: A rule is not well formed, or there is none.
-            InvalidInput: A route has no rule, names an unknown one, or two agents have one name.
+            InvalidInput: A route has no rule or an unknown one, two agents have one name, or ``matcher`` is unknown.
         """
         compiled = compile_rules(
             [rule if isinstance(rule, MatchRule) else parse_rule(rule) for rule in rules], template=template
         )
         self.compiled: CompiledRules = compiled
-        self.matcher: Matcher | None = OfflineMatcher(compiled.rules) if matcher == "offline" else matcher
+        self.matcher: Matcher | None = OfflineMatcher(compiled.rules) if isinstance(matcher, str) else matcher
+        self.asks_model = matcher in (None, "offline-first")
+        if isinstance(matcher, str) and matcher not in ("offline", "offline-first"):
+            raise InvalidInput(f"agent {name}: matcher must be offline, offline-first or a matcher, not {matcher!r}")
         self.default = default
         self.routes = _routes_by_rule(name, compiled, routes)
         self.agents = _agents_by_name(name, [*(route.agent for route in routes), *([default] if default else [])])
@@ -151,7 +154,7 @@ class MatchAgent(Agent):
     @property
     def needs_model(self) -> bool:
         """Whether the router matches with a model; its agents may need one even if it does not."""
-        return self.matcher is None
+        return self.asks_model
 
     def bind(self, services: AgentServices) -> AgentBody[Turn]:
         """Return the body that runs the turns of the router."""
@@ -253,15 +256,16 @@ class _RoutedTurn:
         found = _distinct_matches(results)
         request = ScriptRequest.from_arguments(_MATCH_NUMBER, MATCH, text)
         recorded = await self._journal.record_answer(request, found)  # written with the call of an agent
-        if self._agent.matcher is None and "before_tool" in self._turn.middleware.handled:
+        if self._agent.asks_model and "before_tool" in self._turn.middleware.handled:
             await self._journal.commit()  # a hook before that call may take long, and a crash in it repeats no match
         return msgspec.convert(recorded.value, _Matches)
 
     async def _find_rules(self, text: str) -> Sequence[MatchResult]:
         turn, agent = self._turn, self._agent
         with turn.stop.cancellable():
-            if agent.matcher is not None:
-                return await agent.matcher.match_async(text)
+            found = await agent.matcher.match_async(text) if agent.matcher is not None else ()
+            if found or not agent.asks_model:
+                return found
             settings, message = turn.recipe.settings, UserMessage(content=as_content(text))
             prompt = Prompt(
                 messages=(message,), system=agent.compiled.prompt, options=dict(settings.options), session=turn.session
