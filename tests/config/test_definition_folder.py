@@ -72,6 +72,14 @@ def test_a_folder_has_definitions_of_every_kind_with_their_origin(tmp_path: Path
     assert load_definitions(tmp_path / "none").problems == ()
 
 
+def test_the_lines_of_a_long_list_are_counted_once(tmp_path: Path) -> None:
+    rules = ",\n".join(f'{{"name": "r{number}", "patterns": ["play {number}"]}}' for number in range(3000))
+    write_files(tmp_path, {"rules/all.json": f"[\n{rules}]"})  # minutes, if each rule counted the lines again
+    found = load_definitions(tmp_path).find("rule", "r2999")
+    assert found is not None
+    assert found.line == 3001
+
+
 def test_a_definition_in_code_has_no_origin() -> None:
     made = Definition(kind="tool", name="t", value=BuiltinToolDefinition(name="t"))
     assert made.origin == ""

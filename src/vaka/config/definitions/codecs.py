@@ -1,6 +1,7 @@
 """Definitions as JSON, YAML and MessagePack, in both directions."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -19,7 +20,7 @@ from vaka.config.definitions.fields import MAX_NESTING, check_document
 from vaka.config.definitions.references import Slot
 from vaka.config.definitions.tools import ScriptDefinition, ToolDefinition, ToolSlot
 from vaka.config.definitions.yaml_documents import parse_yaml, write_yaml
-from vaka.config.documents import JsonPath, json_line_of, parse_json, read_errors
+from vaka.config.documents import JsonPath, iter_json_lines, parse_json, read_errors
 from vaka.core.types.errors import ConfigError
 
 Format: TypeAlias = Literal["json", "yaml", "msgpack"]
@@ -57,7 +58,8 @@ def decode_document(data: bytes, format: Format, origin: str = "document") -> Lo
     except UnicodeDecodeError as error:
         raise ConfigError(f"{origin}: not UTF-8: {error.reason} at byte {error.start}") from None
     if format == "json":
-        return LocatedDocument(parse_json(text, origin), lambda path: json_line_of(text, path))
+        json_lines = cache(lambda: dict(iter_json_lines(text)))  # only a document with items or problems needs them
+        return LocatedDocument(parse_json(text, origin), lambda path: _nearest_line(json_lines() if path else {}, path))
     value, lines = parse_yaml(text, origin)
     return LocatedDocument(value, lambda path: _nearest_line(lines, path))
 
