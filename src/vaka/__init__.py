@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from vaka.runtime.scripts import LuauAgent as LuauAgent
     from vaka.runtime.session import Session as Session
     from vaka.runtime.turn_stream import TurnStream as TurnStream
+    from vaka.tools.client_tool import ClientTool as ClientTool
     from vaka.tools.function import tool as tool
 
 _NAMES = {
@@ -60,6 +61,7 @@ _NAMES = {
     "Answer": "vaka.core.types.ending",
     "Ask": "vaka.core.types.tool",
     "Busy": "vaka.core.types.errors",
+    "ClientTool": "vaka.tools.client_tool",
     "Cursor": "vaka.core.types.ids",
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
@@ -109,6 +111,7 @@ __all__ = [
     "Answer",
     "Ask",
     "Busy",
+    "ClientTool",
     "Cursor",
     "Deny",
     "Event",

@@ -7,6 +7,7 @@ from typing import Any
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import World
+from vaka.core.types.control import QuestionKind
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
 from vaka.core.types.message import Stored
@@ -42,7 +43,7 @@ class FakeContext:
     answer: JSON = None
     world: World = field(default_factory=World)
     deps: Any = None
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     state: Values = field(default_factory=Values)
 
     @property
@@ -62,5 +63,8 @@ class FakeContext:
     def emit(self, text: str, *, stream: OutputStream = "stdout") -> None:
         self.emitted.append(text)
 
-    async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
+    async def ask(
+        self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None,
+        kind: QuestionKind = "question",
+    ) -> JSON:  # fmt: skip
         return self.answer

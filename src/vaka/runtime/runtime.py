@@ -22,6 +22,7 @@ from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_sessi
 from vaka.core.types.keywords import suggest_keywords
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.client_calls import ClientResult, answer_call
 from vaka.runtime.clock import RandomIds, SystemClock
 from vaka.runtime.drivers import SessionDrivers
 from vaka.runtime.model_registry import ModelRegistry
@@ -307,6 +308,12 @@ class Runtime:
         except NotFound as error:
             return await self._find_settlement(question, error)
         return await self._drivers.offer(pending.session, answered, question)
+
+    async def answer_call(
+        self, session: str, call: str, result: ClientResult, *, failed: bool = False, by: str = ""
+    ) -> Event:
+        """Give the result of a call of a ``ClientTool``, as ``Session.answer_call`` does."""
+        return await answer_call(self._drivers, parse_session_id(session), call, result, failed=failed, by=by)
 
     async def _find_settlement(self, decision: str, error: NotFound) -> Event:
         settled = await lazy.find_settlement(self.store, decision)

@@ -26,9 +26,10 @@ from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
 from vaka.core.types.keywords import suggest_keywords
-from vaka.core.types.message import Content, Message, Text, as_content
+from vaka.core.types.message import Content, Message, Text, ToolCall, as_content
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
+from vaka.runtime.client_calls import ClientResult, answer_call, read_client_calls
 from vaka.runtime.options import OnBusy, Response, UserInput
 from vaka.runtime.session_edits import TimedEntry, append_entries, make_update, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
@@ -185,6 +186,25 @@ class Session(Generic[Deps]):
         Raises ``Busy`` while another process runs the session: its queue cannot be changed from here.
         """
         return await self._drivers.withdraw(self.id, InputWithdrawn(input=key, by=by))
+
+    async def client_calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls of ``ClientTool`` tools that wait for a result, with their arguments, oldest first."""
+        return await read_client_calls(self._runtime.store, self.id)
+
+    @suggest_keywords
+    async def answer_call(self, call: str, result: ClientResult, *, failed: bool = False, by: str = "") -> Event:
+        """Give the result of a call of a ``ClientTool``, from any process; return the event that counts, the first.
+
+        Args:
+            call: The id of the call, as in ``tool.started`` and ``client_calls``.
+            result: A text, JSON data, parts such as ``Image``, or a ``ToolResult``.
+            failed: The call has failed; the model reads ``result`` as the error.
+            by: The name of the client, for the log.
+
+        A suspended turn goes on with ``resume``. The same result again returns the first event. Raises ``NotFound``
+        for an unknown call, and ``InvalidInput`` for one that has another result already or no longer waits.
+        """
+        return await answer_call(self._drivers, self.id, call, result, failed=failed, by=by)
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield the stored events after a cursor, then new ones as they are written."""

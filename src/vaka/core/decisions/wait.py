@@ -5,7 +5,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from vaka.core.ports.env import Env
+import msgspec
+
+from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.session.log import Log
 from vaka.core.session.state import DecisionRecord
 from vaka.core.session.stop import StopSignal, Timer
@@ -48,8 +50,8 @@ class DecisionWaits:
             else:
                 await self.log.append(self.scope, default_decision(decision))
 
-    async def ask(self, question: QuestionAsked, timer: Timer) -> JSON:
-        """Ask a person, once, and return the answer, ``None`` when it expires or no person may be asked.
+    async def ask(self, question: QuestionAsked, timer: Timer, expires_in: float | None = None) -> JSON:
+        """Ask once and return the answer, ``None`` when it expires after some seconds or no one may be asked.
 
         ``timer`` is paused during the wait. Raises ``DecisionPending`` to suspend the turn.
         """
@@ -61,6 +63,9 @@ class DecisionWaits:
         if id not in log.state.decisions:
             if self.env.ask == "deny" or not may_ask():
                 return None
+            if expires_in is not None:
+                expires = format_timestamp(self.env.clock.time() + expires_in)
+                question = msgspec.structs.replace(question, expires=expires)
             await log.append(self.scope, question)
         while (decision := log.state.decisions[id]).waiting and may_ask():
             if self.env.ask == "wait":

@@ -3,10 +3,11 @@
 import base64
 import binascii
 import hashlib
+from typing import Protocol
 
 import msgspec
 
-from vaka.core.ports.store import BlobStore
+from vaka.core.ports.store import BlobStore, Store
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import InvalidInput, NotFound
@@ -38,6 +39,16 @@ _encode = msgspec.json.Encoder().encode
 _decode_reasoning = msgspec.json.Decoder(Reasoning).decode
 
 
+class BlobOwner(Protocol):
+    """A log, or another owner of a store and of the secrets that are redacted in it."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def secrets(self) -> Secrets: ...
+
+
 class DigestedText:
     """A text that is part of many prompts, with its digest, which is computed once."""
 
@@ -65,7 +76,7 @@ async def store_text(log: Log, text: str) -> Stored:
     return Stored(blob=await log.store.blobs.put(data), size=len(data), cut=True)
 
 
-async def offload(log: Log, content: Content) -> Content:
+async def offload(log: BlobOwner, content: Content) -> Content:
     """Return ``content`` with its large parts stored as blobs."""
     for part in content:
         if (len(part.text) > SMALL_TEXT) if type(part) is Text else type(part) is not CallRef and _is_large(part):
@@ -105,7 +116,7 @@ async def _offload_part(blobs: BlobStore, secrets: Secrets, part: Part) -> Part:
     return msgspec.structs.replace(part, data="", blob=await blobs.put(data))
 
 
-async def offload_result(log: Log, result: ToolResult) -> ToolResult:
+async def offload_result(log: BlobOwner, result: ToolResult) -> ToolResult:
     """Return ``result`` with its large texts stored as blobs, and without its value if that is as large."""
     content = await offload(log, result.content)
     if content is result.content:

@@ -10,6 +10,7 @@ from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.net import Network, SearchEngine
 from vaka.core.ports.sandbox import Sandbox
+from vaka.core.types.control import QuestionKind
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
 from vaka.core.types.message import Part, Stored, ToolResult
 from vaka.core.types.progress import OutputStream
@@ -169,8 +170,11 @@ class ToolContext(Protocol[DepsT_co]):
         """
         ...
 
-    async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
-        """Ask a person and return the answer, ``None`` when there is none in time.
+    async def ask(
+        self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None,
+        kind: QuestionKind = "question",
+    ) -> JSON:  # fmt: skip
+        """Ask a person, or with the kind ``result`` the client, and return the answer, ``None`` without one in time.
 
         Only ``resume`` and ``read`` tools should ask: the turn may be suspended here and the tool run again later.
         """

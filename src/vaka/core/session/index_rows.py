@@ -168,9 +168,20 @@ def blobs_of(event: Event) -> list[Digest]:
         blobs += [getattr(part, "blob", None) for part in content]
     if kind is ScriptAnswered or kind is progress.SubagentCompleted:
         blobs.append(body.blob)
+    if kind is control.QuestionAnswered and body.answer is not None:
+        blobs += _result_blobs(body.answer)
     if kind is control.StateChanged and body.key == CHANGED_FILE_KEY:
         blobs.append(_copied_blob(body.value))
     return [digest for digest in blobs if digest]
+
+
+def _result_blobs(answer: JSON) -> list[Digest | None]:
+    """Return the blobs of the result that a client has given; another answer names none."""
+    try:
+        result = msgspec.convert(answer, ToolResult)
+    except msgspec.ValidationError:
+        return []
+    return [getattr(part, "blob", None) for part in result.content]
 
 
 class _FileCopy(msgspec.Struct):

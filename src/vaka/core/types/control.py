@@ -113,20 +113,23 @@ class ApprovalExpired(Control, tag="approval.expired"):
     approval: DecisionId
 
 
+QuestionKind: TypeAlias = Literal["question", "outcome", "result"]
+"""A question to a person, for the ``outcome`` of a call that a crash cut off, or to the client for a ``result``."""
+
+
 class QuestionAsked(Control, tag="question.asked"):
-    """The session wants to know something from a person."""
+    """The session wants to know something from a person, or the result of a call from the client."""
 
     question: DecisionId
     text: str
     options: tuple[str, ...] = ()
     call: CallId | None = None
     expires: str = ""
-    kind: Literal["question", "outcome"] = "question"
-    """``outcome`` asks for the result of a call that a crash cut off."""
+    kind: QuestionKind = "question"
 
 
 class QuestionAnswered(Control, tag="question.answered"):
-    """A person has answered; ``None`` when nobody did in time."""
+    """A person or the client has answered; ``None`` when there was no answer in time."""
 
     question: DecisionId
     answer: JSON = None
@@ -183,11 +186,9 @@ class SessionUpdated(Control, tag="session.updated"):
 
     workspace: SessionWorkspace | None = None
     run: RunSettings | None = None
-    title: str | None = None
-    """The new title; after ``""`` the next input gives one."""
+    title: str | None = None  # after "" the next input gives one
     owner: str | None = None
-    tags: tuple[str, ...] | None = None
-    """All tags from now on."""
+    tags: tuple[str, ...] | None = None  # all of them from now on
     metadata: dict[str, Any] | None = None
     """The keys that change; the value ``None`` removes a key."""
     by: str = ""

@@ -9,14 +9,13 @@ from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
 from vaka.core.messages.ask_model import ask_model
 from vaka.core.messages.blobs import store_text
-from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import World
 from vaka.core.session.state import OpenCall, child_name
 from vaka.core.session.stop import StopSignal, Timer
 from vaka.core.session.values import SessionValues
-from vaka.core.types.control import QuestionAsked
+from vaka.core.types.control import QuestionAsked, QuestionKind
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import JSON, DecisionId, Digest, MessageId
 from vaka.core.types.message import Stored, replace_surrogates
@@ -97,17 +96,17 @@ class CallContext:
             self.owner_turn.budget, model, prompt, call=self.open_call, ordinal=self._model_question_count
         )
 
-    async def ask(self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None) -> JSON:
-        """Ask a person and return the answer, ``None`` when it expires or no person may be asked."""
-        turn = self.owner_turn
+    async def ask(
+        self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None,
+        kind: QuestionKind = "question",
+    ) -> JSON:  # fmt: skip
+        """Ask a person or the client and return the answer, ``None`` when it expires or there is no one to ask."""
         self._question_count += 1
-        id = DecisionId(f"qst_{turn.id}_{self.call}_{self._question_count}")
-        expires = format_timestamp(turn.env.clock.time() + expires_in) if expires_in is not None else ""
-        asked = QuestionAsked(
-            question=id, text=replace_surrogates(question), options=tuple(options), call=self.call, expires=expires
-        )
+        id = DecisionId(f"qst_{self.turn}_{self.call}_{self._question_count}")
+        text = replace_surrogates(question)
+        asked = QuestionAsked(question=id, text=text, options=tuple(options), call=self.call, kind=kind)
         try:
-            return await turn.decision_waits.ask(asked, self.timer)
+            return await self.owner_turn.decision_waits.ask(asked, self.timer, expires_in)
         except DecisionPending as pending:
             self.suspended.extend(pending.decisions)
             raise asyncio.CancelledError from None  # the call stays open; it runs again when there is an answer
