@@ -117,7 +117,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = "power"
     """What an acknowledged event survives: a ``power`` cut, or only the death of the ``process``, which is faster."""
     namespace: str = ""
-    """The namespace of the store; sessions of other namespaces are not visible."""
+    """The namespace of the store, also of a ``Store`` that is given; sessions of other namespaces are not visible."""
     task_store: "Store | str | None" = None
     """Where the task board is kept that all sessions share: a store, which you close, or a URL. Default: every session
     has a board of its own in its log."""

@@ -418,9 +418,10 @@ class Runtime:
         return driver is not None and driver.started
 
     def _open_store(self, place: "Store | str") -> Store:
+        namespace = self.options.namespace
         if not isinstance(place, str):
-            return place
-        store = lazy.open_store(place, durability=self.options.durability, namespace=self.options.namespace)
+            return place if namespace in ("", place.namespace) else place.with_namespace(namespace)
+        store = lazy.open_store(place, durability=self.options.durability, namespace=namespace)
         self._owned_stores.append(store)
         return store
 

@@ -19,9 +19,12 @@ from vaka.core.types.event import Custom, Event, Unknown, decode
 from vaka.core.types.ids import SessionId, Term
 from vaka.testing.stores.sealed_events import (
     EventSealer,
+    approval_requested,
+    approval_resolved,
     begin_session,
     find_session,
     input_added,
+    offer_event,
     read_log,
     turn_events,
     unsealed_event,
@@ -191,6 +194,28 @@ class LogContract:
         assert await read_log(store.with_namespace("tenant2"), "s") == []
         assert await read_log(store.with_namespace("tenan"), "s") == []
         assert (tenant.namespace, store.namespace) == ("tenant", "")
+
+    async def test_namespaces_have_writers_keys_and_decisions_of_their_own(self, store: Store, other: Store) -> None:
+        spaces = [store.with_namespace(name) for name in ("one", "two")]
+        claims = [await begin_session(space, "s", input_added("x"), approval_requested("apr_1")) for space in spaces]
+        (one, two), (_, (_, term)) = spaces, claims
+        waiting = asyncio.create_task(two.events.wait(SESSION, after=2))
+        assert await offer_event(one, input_added("first", "k2")) == 3
+        assert await offer_event(one, approval_resolved("apr_1", by="ann")) == 4
+        assert [pending.id for pending in await one.sessions.decisions()] == []
+        assert [pending.id for pending in await two.sessions.decisions(SESSION)] == ["apr_1"]
+        assert not waiting.done()
+        assert await offer_event(other.with_namespace("two"), approval_resolved("apr_1", by="bob")) == 3
+        assert await waiting == 3
+        assert await offer_event(two, input_added("second", "k2")) == 4
+        assert await offer_event(one, input_added("again", "k2")) == 3
+        await one.close()
+        assert two.events.is_held(SESSION, term)
+        assert [b"second" in raw for raw in await read_log(two, "s")] == [False, False, False, True]
+        with pytest.raises(NotFound):
+            await offer_event(store.with_namespace("three"), input_added("x"))
+        with pytest.raises(NotFound):
+            await store.sessions.delete(SESSION)
 
     async def test_a_fork_is_the_same_bytes_under_another_name(self, store: Store) -> None:
         log = await write_session(store, "s", *(input_added(str(n), str(n)) for n in range(5)))
