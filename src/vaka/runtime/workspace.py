@@ -40,18 +40,25 @@ def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWork
     return SessionWorkspace(root=real, directories=added, device=found.st_dev, inode=found.st_ino, host=host)
 
 
-def works_in_folder(agent: Agent[Any], above: tuple[Agent[Any], ...] = ()) -> bool:
+def works_in_folder(agent: Agent[Any]) -> bool:
     """Return whether an agent or one of its child agents has built-in tools that read, change or run files."""
-    for tool in agent.tools:
-        child: Any = tool.agent if isinstance(tool, AgentTool) else tool
-        if not isinstance(child, Agent):
-            name = child if isinstance(child, str) else getattr(child, "name", None)  # a name costs no schema
-            if name is None:
-                name = getattr(getattr(child, "spec", None), "name", "")
-            if targets_of(name).target_kind in _FOLDER_TARGETS:
-                return True
-        elif child not in above and works_in_folder(child, (*above, agent)):  # pyright: ignore[reportUnknownArgumentType]  # its dependencies do not matter
+    waiting: list[Any] = [agent]
+    seen: set[int] = set()
+    while waiting:
+        tool = waiting.pop()
+        tool = tool.agent if isinstance(tool, AgentTool) else tool
+        if id(tool) in seen:
+            continue
+        seen.add(id(tool))
+        if isinstance(tool, Agent):
+            waiting += tool.tools
+            continue
+        name = tool if isinstance(tool, str) else getattr(tool, "name", None)  # a name costs no schema
+        if name is None:
+            name = getattr(getattr(tool, "spec", None), "name", "")
+        if targets_of(name).target_kind in _FOLDER_TARGETS:
             return True
+        waiting += (step.tool for step in getattr(tool, "steps", ()))  # of a composite tool
     return False
 
 
