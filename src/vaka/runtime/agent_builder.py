@@ -178,6 +178,8 @@ class AgentBuilder:
             tool_like.name: tool_like for tool_like in agent.tools if isinstance(tool_like, Agent | AgentTool)
         }
         built: dict[str, RunnableAgent] = {}
+        built_tools: dict[int, tuple[ToolLike, Tool]] = {}
+        """By the id of the tool, which is kept here so that no other one gets that id."""
 
         def find_agent(name: str, config: JSON) -> RunnableAgent | None:
             key = msgspec.json.encode([name, config]).decode()
@@ -197,11 +199,20 @@ class AgentBuilder:
             return model if name in ("default", model.name) else self._models.find(name)
 
         def build_tool(tool_like: ToolLike) -> Tool:
-            return self._build_tool(tool_like, agent, model, allowed)
+            """Build a tool once, however many tools have it as a step."""
+            found = built_tools.get(id(tool_like))
+            if found is None:
+                found = tool_like, self._build_tool(tool_like, agent, model, allowed, services)
+                built_tools[id(tool_like)] = found
+            return found[1]
 
-        return self._services().make_services(find_model, find_agent, build_tool)
+        services = self._services().make_services(find_model, find_agent, build_tool)
+        return services
 
-    def _build_tool(self, tool_like: ToolLike, agent: Agent, model: Model, allowed: frozenset[str] | None) -> Tool:
+    def _build_tool(
+        self, tool_like: ToolLike, agent: Agent, model: Model, allowed: frozenset[str] | None,
+        services: AgentServices | None = None,
+    ) -> Tool:  # fmt: skip
         if isinstance(tool_like, str):
             return lazy.find_builtin(tool_like)
         if isinstance(tool_like, Agent):
@@ -214,7 +225,7 @@ class AgentBuilder:
         bindable = cast("BindableTool", tool_like)
         if self._services is None:
             return _SpecOnlyTool(bindable.spec)
-        return bindable.bind(self._make_services(agent, model, allowed))
+        return bindable.bind(services or self._make_services(agent, model, allowed))
 
     def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> "_ChildTool":
         def build_recipe() -> Recipe:

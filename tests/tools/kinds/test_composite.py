@@ -205,3 +205,12 @@ async def test_two_different_tools_of_one_name_are_refused() -> None:
     tool = CompositeTool("c", steps=[ToolStep("a", shout), ToolStep("b", other)])
     with pytest.raises(InvalidInput, match="two steps have different tools with the name 'shout'"):
         await run(tool, {"text": "hi"})
+
+
+async def test_a_tool_that_is_in_many_steps_is_built_once() -> None:
+    tool: Any = shout
+    for level in range(64):  # 2**64 ways to the innermost tool
+        tool = CompositeTool(f"level_{level}", steps=[ToolStep("first", tool), ToolStep("second", tool)])
+    async with runtime(MemoryStore()) as rt:
+        session = await rt.open(agent(ScriptedModel(say("Hi.")), tool))
+        assert (await session.run("Hi.")).text == "Hi."
