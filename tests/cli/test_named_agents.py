@@ -100,6 +100,7 @@ def test_a_definition_agent_has_tools_of_flags_a_folder_of_settings_and_variable
     for file, problem in (
         ("bot/agents/odd.yaml", "does not define an agent"),
         ("bot/clerk.yaml", "expected a file in"),
+        ("bot/agents/clark.yaml", "there is no such file"),
     ):
         wrong = shell.vaka("run", "Hi.", "--agent", file)
         assert (wrong.code, f"{shell.folder}/{file}: {problem}" in wrong.err) == (3, True), wrong.err

@@ -53,8 +53,10 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
 
 def _load_definition(settings: Settings, path: Path, tools: Sequence[ToolLike]) -> Agent:
     """Return the agent of a file in a folder ``agents``. Raises ``ConfigError``."""
-    if path.parent.name not in AGENT_FOLDERS or not path.is_file():
+    if path.parent.name not in AGENT_FOLDERS:
         raise ConfigError(f"{path}: expected a file in a folder 'agents', beside the folders of its tools")
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
     catalog = AgentCatalog(path.parent.parent, _sources_of(settings, path.parent.parent, tools))
     table = catalog.definitions.table("agent")
     name = next((name for name, found in table.items() if found.path == path), None)
