@@ -45,6 +45,18 @@ def test_a_second_answer_prints_who_gave_the_first(shell: Shell) -> None:
     assert "already answered by ann" in shell.vaka("approvals", "answer", id, "red").err
 
 
+def test_a_client_tool_of_a_file_waits_for_its_result(shell: Shell) -> None:
+    shell.write_file("client.py", "import vaka\n\npick = vaka.ClientTool('pick', 'Pick a file.')\n")
+    shell.write_script(call_line("pick"), say_line("A fine map."))
+    words = ("--session", "s", "--ask", "suspend", "--tools", "client.py", "--model", "scripted:script.jsonl")
+    done = shell.vaka("run", "Pick.", *words, "--output", "json")
+    (row,) = shell.pending_decisions()
+    assert (done.code, row["kind"], row["id"]) == (5, "result", done.json["decisions"][0]["id"])
+    assert shell.vaka("approvals", "answer", row["id"], "map.png").code == 0
+    resumed = shell.vaka("run", "--session", "s", "--resume")
+    assert (resumed.code, resumed.out) == (0, "A fine map.\n")
+
+
 def test_tools_are_listed_with_their_schemas(shell: Shell) -> None:
     table = shell.vaka("tools", "list", "--agent", "agent.py").out.splitlines()
     assert [line.split()[:2] for line in table[:3]] == [["NAME", "EFFECT"], ["add", "read"], ["pay", "once"]]

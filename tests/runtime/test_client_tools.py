@@ -88,14 +88,15 @@ async def test_a_failed_result_is_an_error_that_the_model_reads() -> None:
     assert (result.failed, result.reason, result.text) == (True, "error", "the user closed the dialog")
 
 
-async def test_a_plain_answer_to_the_question_is_the_result() -> None:
+@pytest.mark.parametrize("answer", [7, {"call": "call_9", "content": []}], ids=["number", "object"])
+async def test_a_plain_answer_to_the_question_is_the_result(answer: Any) -> None:
     store, bot = MemoryStore(), client_agent()
     async with runtime(store, ask="suspend") as rt:
         session = await suspend(rt, bot)
         [pending] = await rt.decisions(ID)
-        await rt.answer(pending.id, {"call": "call_9", "content": []})
+        await rt.answer(pending.id, answer)
         await session.resume().wait()
-    assert results_by_call(await read_log(store, ID))["call_1"].value == {"call": "call_9", "content": []}
+    assert results_by_call(await read_log(store, ID))["call_1"].value == answer
 
 
 async def test_a_result_for_another_call_or_that_cannot_be_stored_is_refused_and_the_call_waits_on() -> None:

@@ -90,6 +90,22 @@ async def test_a_description_changes_while_a_turn_runs_and_survives_a_rewind_and
         check_log(await read_log(store, ID))
 
 
+async def test_updates_at_every_moment_of_a_turn_are_all_in_the_log() -> None:
+    store = MemoryStore()
+    async with runtime(store=store) as rt:
+        session = await rt.open(agent(ScriptedModel(*[say("Hi.")] * 12)), id=ID)
+
+        async def update_after(ticks: int) -> None:
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            await session.update(metadata={str(ticks): True})
+
+        for ticks in range(0, 48, 4):
+            await asyncio.gather(session.run("Go."), *(update_after(ticks + n) for n in range(4)))
+        assert set((await find(rt)).metadata) == {str(ticks) for ticks in range(48)}
+        check_log(await read_log(store, ID))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

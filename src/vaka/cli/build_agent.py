@@ -275,7 +275,8 @@ def _is_tool(value: Any) -> bool:
     """Whether a value is a tool or a bindable one; the ``spec`` of a class is not a ``ToolSpec``."""
     if isinstance(value, vaka.tools.FunctionTool):
         return True
-    return callable(getattr(value, "bind", None)) and isinstance(getattr(value, "spec", None), ToolSpec)
+    works = callable(getattr(value, "bind", None)) or callable(getattr(value, "parse", None))
+    return works and isinstance(getattr(value, "spec", None), ToolSpec)
 
 
 def _check_spec(tool: Any) -> "Tool | BindableTool":

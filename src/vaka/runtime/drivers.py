@@ -154,14 +154,15 @@ class SessionDrivers:
         process runs the session.
         """
         body = self.secrets.redact_struct(body)
-        driver = self.active.get(session)
-        if driver is not None and await driver.wait_started():
+        while (driver := self.active.get(session)) is not None and await driver.wait_started():
             if driver.waiting_for_claim:
                 raise Busy(f"session {session!r} is run by another process; update it there, or try again later")
             await driver.wait_written()
             if not driver.ending and not driver.log.released:
                 with suppress(ConflictError):  # the turn has ended meanwhile
                     return (await driver.log.append(EventScope(), body))[-1]
+            await driver.wait()
+            await asyncio.sleep(0)
 
         def compose(now: OpenedSession) -> list[TimedEntry]:
             if now.last is None and opened is None:
