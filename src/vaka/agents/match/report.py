@@ -11,7 +11,7 @@ from vaka.agents.match.lines import MatchResult
 from vaka.agents.match.rules import NOTHING, MatchRule, Scalar
 from vaka.core.types.errors import VakaError
 
-Matcher: TypeAlias = Callable[[str, int], Awaitable[tuple[Sequence[MatchResult], VakaError | None]]]
+MatchFunction: TypeAlias = Callable[[str, int], Awaitable[tuple[Sequence[MatchResult], VakaError | None]]]
 """Matches a text, the n-th of the run; returns what it found and the error that ended it."""
 CaseStatus: TypeAlias = Literal["pass", "fail", "error"]
 _PERCENTILES = (50, 95, 99)
@@ -87,7 +87,7 @@ def collect_tests(rules: Sequence[MatchRule]) -> list[ExpectedMatch]:
     ]
 
 
-async def run_tests(tests: Sequence[ExpectedMatch], match: Matcher) -> AsyncIterator[CaseReport]:
+async def run_tests(tests: Sequence[ExpectedMatch], match: MatchFunction) -> AsyncIterator[CaseReport]:
     """Yield the report of each test as it ends."""
     for number, test in enumerate(tests, 1):
         begun = time.perf_counter()

@@ -12,7 +12,7 @@ from vaka.agents.match.matcher import CompiledRules, collect, compile_rules
 from vaka.agents.match.offline import DEFAULT_THRESHOLD, OfflineMatcher
 from vaka.agents.match.report import (
     CaseReport,
-    Matcher,
+    MatchFunction,
     MatchReport,
     ModelReport,
     collect_tests,
@@ -221,7 +221,7 @@ async def _run(rules: Sequence[MatchRule], settings: Settings, flags: dict[str, 
     tests = collect_tests(rules)
     registry = ModelRegistry(Options(**model_options(settings)).build_model_config())
     try:
-        matchers: dict[str, Matcher] = {}
+        matchers: dict[str, MatchFunction] = {}
         if flags["offline"]:
             matchers[OFFLINE] = _offline_matcher(rules, registry, flags)
         names = flags["model_names"] or (() if flags["offline"] else (settings["model"],))
@@ -239,7 +239,7 @@ async def _run(rules: Sequence[MatchRule], settings: Settings, flags: dict[str, 
         await registry.close()
 
 
-def _offline_matcher(rules: Sequence[MatchRule], registry: ModelRegistry, flags: dict[str, Any]) -> Matcher:
+def _offline_matcher(rules: Sequence[MatchRule], registry: ModelRegistry, flags: dict[str, Any]) -> MatchFunction:
     embedder = registry.embedder(flags["embedder"]) if flags["embedder"] else None
     offline = OfflineMatcher(rules, threshold=flags["threshold"], embedder=embedder)
 
@@ -249,7 +249,7 @@ def _offline_matcher(rules: Sequence[MatchRule], registry: ModelRegistry, flags:
     return match_text
 
 
-def _model_matcher(compiled: CompiledRules, registry: ModelRegistry, name: str) -> Matcher:
+def _model_matcher(compiled: CompiledRules, registry: ModelRegistry, name: str) -> MatchFunction:
     model = registry.find(name)
 
     async def match_text(text: str, number: int) -> tuple[Sequence[MatchResult], VakaError | None]:
