@@ -262,6 +262,14 @@ def test_the_file_of_a_script_is_found_in_the_folders_and_nowhere_else(tmp_path:
     def parse(file: str) -> Any:
         return parse_document("tool", {"name": "t", "lua_file": file}, settings=settings)
 
+    (tmp_path / "libs").mkdir()
+    (tmp_path / "project" / "root.luau").write_text("return 1")
+    assert (parse("root.luau").value.script.libs, parse("near.luau").value.script.libs) == (None, None)
+    (tmp_path / "project" / "libs").symlink_to(tmp_path / "libs")
+    assert parse("near.luau").value.script.libs is None, "a library outside of the project does not count"
+    (tmp_path / "project" / "libs").unlink()
+    (tmp_path / "project" / "libs").mkdir()
+    assert parse("near.luau").value.script.libs == tmp_path / "project" / "libs"
     near = parse("near.luau").value.script
     assert near.path == tools / "near.luau"
     assert read_script(near) == "return 1"

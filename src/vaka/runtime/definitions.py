@@ -402,11 +402,10 @@ def _names_server_tool(value: object) -> bool:
 
 
 def _script_of(script: ScriptDefinition) -> tuple[str | Path, tuple[Path, ...]]:
-    """Return the file or the text of a script, and the folder of its library: ``../libs``, if it exists."""
+    """Return the file or the text of a script, and the folder of its library, if it has one."""
     if script.path is None:
         return f"{script.text}\n", ()  # a text without white space would be a path
-    libs = script.path.resolve().parent.parent / "libs"
-    return script.path, (libs,) if libs.is_dir() else ()
+    return script.path, (script.libs,) if script.libs is not None else ()
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:

@@ -55,7 +55,9 @@ def _find_script(fields: DefinitionFields, key: str, name: str) -> ScriptDefinit
     elif path is None:
         fields.fail(f"{key}: {name!r} not found in {join_words([str(folder) for folder in folders])}", key)
     else:
-        script = ScriptDefinition(file=name, path=path)
+        libs = (path.parent.parent / "libs").resolve()
+        has_libs = libs.is_dir() and libs.is_relative_to(root)
+        script = ScriptDefinition(file=name, path=path, libs=libs if has_libs else None)
         try:
             _check_source(fields, key, read_script(script), name)
         except ConfigError as error:
