@@ -8,6 +8,8 @@ import pytest
 
 import vaka
 from vaka.core.ports.model import Chunk, Prompt, TextChunk
+from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.ids import SessionId
 from vaka.errors import TurnError
 from vaka.models import RetryingModel
 from vaka.stores.memory import MemoryStore
@@ -129,6 +131,48 @@ async def record_resumed() -> list[vaka.Event]:
         session = await rt.open(agent, id="s")
         events += [event async for event in session.resume()]
     return events
+
+
+async def record_decisions() -> list[vaka.Event]:
+    """Two calls at once that wait: a child agent whose call needs an approval, and a tool that asks a question."""
+    two = calls(call("scout", prompt="Look."), call("choose"))
+    scouts = [call("weather", city="Hilo"), say("It shines.")]
+    model = ScriptedModel(two, say("<script>alert(1)</script>"), agents={"scout": scouts})
+    scout = vaka.Agent("scout", model=model, tools=[weather])
+    agent = vaka.Agent("guide", model=model, tools=[scout, choose])
+    return await record_suspended(agent, ask_for=("weather",))
+
+
+async def record_client_tool() -> list[vaka.Event]:
+    """A call that the client runs."""
+    model = ScriptedModel(call("pick", name="map"), say("Thanks."))
+    return await record_suspended(vaka.Agent("guide", model=model, tools=[vaka.ClientTool("pick", "Pick a file.")]))
+
+
+async def record_suspended(agent: vaka.Agent[Any], **options: Any) -> list[vaka.Event]:
+    """Return the log of a turn whose decisions are made while it is suspended."""
+    store = MemoryStore()
+    async with runtime(store, ask="suspend", **options) as rt:
+        session = await rt.open(agent, id="s")
+        with pytest.raises(vaka.Suspended):
+            await session.run("Go.")
+        for pending in await rt.decisions():
+            match pending.event.data:
+                case ApprovalRequested():
+                    await rt.resolve(pending.id, "approve")
+                case QuestionAsked(kind="result", call=waiting):
+                    await session.answer_call(waiting or "", {"path": "map.png"})
+                case _:
+                    await rt.answer(pending.id, "east")
+        async for _ in session.resume():
+            pass
+        return [event async for event in store.events.read(SessionId("s"))]
+
+
+@vaka.tool(effect="resume")
+async def choose(context: vaka.ToolContext[Any]) -> str:
+    """Let a person choose."""
+    return str(await context.ask("East or west?", options=("east", "west")))
 
 
 ROUTERS = ("front", "desk")
