@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 import vaka
 from tests.views import recorded_runs as runs
+from tests.views.openai_clients import check
 from vaka.views.anthropic import StreamEncoder
 from vaka.views.lumos import LumosEncoder, StreamingConfig, from_lumos, to_lumos
+from vaka.views.openai import ChatEncoder, to_completion
 
 RECORDERS = (
     runs.record_tools, runs.record_output, runs.record_child, runs.record_interrupt, runs.record_retry,
@@ -76,3 +78,23 @@ def test_any_part_can_be_shown_to_lumosai_and_read_back(
     shown = [lumos_event for event in events for lumos_event in encoder.encode(event)]
     decoded = [list(from_lumos([lumos_event.to_json()])) for lumos_event in shown]
     assert all(event.seq == 0 for events_of_one in decoded for event in events_of_one)
+
+
+@given(partial_runs(), st.sampled_from(PATHS), ROUTERS, st.integers(0, 99))
+def test_chunks_of_any_part_are_whole_completions(
+    events: list[vaka.Event], path: tuple[str, ...], routers: tuple[str, ...], size: int
+) -> None:
+    encoder = ChatEncoder(path, routers=routers, reasoning=True)
+    open_id = ""
+    for chunk in [chunk for event in events[:size] for chunk in encoder.encode(event)] + encoder.finish():
+        if "error" in chunk:
+            assert open_id
+            open_id = ""
+            continue
+        (choice,) = check("ChatCompletionChunk", chunk).choices
+        assert (choice.delta.role == "assistant") == (not open_id)
+        assert chunk["id"] == (open_id or chunk["id"])
+        open_id = "" if choice.finish_reason else chunk["id"]
+    assert not open_id
+    completion = to_completion(events[:size], path, routers=routers)
+    assert "error" in completion or check("ChatCompletion", completion)

@@ -1,0 +1,299 @@
+"""The course of an agent's turns as a few kinds of parts: what the encoders of answer protocols have in common.
+
+Deltas are applied once each and in order, and what no delta carried comes with the completed message. So the joined
+pieces of a message are the same for live events, for a stored log, and for a reader that joins in the middle.
+"""
+
+from collections.abc import Collection
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from vaka.core.types import control, progress
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import AgentPath, CallId, DecisionId, MessageId
+from vaka.core.types.message import Part, Reasoning, Stored, Text, ToolCall, ToolResult, Usage, as_content
+from vaka.core.types.monitor import UsageRecorded
+from vaka.views.routed_agents import RoutedAgents
+
+PieceKind: TypeAlias = Literal["text", "reasoning"]
+AnswerStatus: TypeAlias = Literal["completed", "limit", "failed", "cancelled", "interrupted"]
+
+
+class AnswerBegan(msgspec.Struct, frozen=True):
+    """A turn begins, or a reader joins it. ``seq`` is 0 for the beginning of a turn and for live events."""
+
+    turn: str
+    agent: str
+    ts: str
+    seq: int
+
+
+class AnswerPiece(msgspec.Struct, frozen=True):
+    """The next piece of a block of a message."""
+
+    message: str
+    block: int
+    kind: PieceKind
+    text: str
+
+
+class MessageEnded(msgspec.Struct, frozen=True):
+    """All pieces of a message were given."""
+
+    message: str
+    stop: str
+
+
+class MessageWithdrawn(msgspec.Struct, frozen=True):
+    """The pieces of a message do not count: the model is asked again, or the rest was lost."""
+
+    message: str
+
+
+class CallBegan(msgspec.Struct, frozen=True):
+    """A tool runs."""
+
+    call: ToolCall
+
+
+class CallEnded(msgspec.Struct, frozen=True):
+    """A call has its result; ``call`` is ``None`` for a reader that joined after the call was made."""
+
+    call: ToolCall | None
+    result: ToolResult
+
+
+class DecisionAsked(msgspec.Struct, frozen=True):
+    """The turn waits: for an approval, for an answer, or for the result of a ``call`` that the client runs."""
+
+    asked: control.ApprovalRequested | control.QuestionAsked
+    call: ToolCall | None = None
+
+
+class AnswerEnded(msgspec.Struct, frozen=True):
+    """The turn has ended; ``message`` says why when it has no answer."""
+
+    status: AnswerStatus
+    usage: Usage
+    code: str = ""
+    message: str = ""
+
+
+AnswerPart: TypeAlias = (
+    AnswerBegan | AnswerPiece | MessageEnded | MessageWithdrawn | CallBegan | CallEnded | DecisionAsked | AnswerEnded
+)
+
+_Decision: TypeAlias = (
+    control.ApprovalRequested | control.ApprovalResolved | control.ApprovalExpired | control.QuestionAsked
+    | control.QuestionAnswered
+)  # fmt: skip
+_TurnEnd: TypeAlias = (
+    progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
+)  # fmt: skip
+_KINDS: dict[str, PieceKind] = {progress.TextDelta.type: "text", progress.ReasoningDelta.type: "reasoning"}
+
+
+class _OpenMessage:
+    """A message whose pieces are given as they come: the kind and the number of code points of each block."""
+
+    def __init__(self, id: MessageId, path: AgentPath) -> None:
+        self.id, self.path = id, path
+        self._blocks: dict[int, tuple[PieceKind, int]] = {}
+
+    def add(self, number: int, kind: PieceKind, offset: int, text: str) -> list[AnswerPiece]:
+        """Return what is new of a text that begins at ``offset``: nothing after a gap or of another kind of block."""
+        known, received = self._blocks.setdefault(number, (kind, 0))
+        new = text[received - offset :] if offset <= received and known == kind else ""
+        if not new:
+            return []
+        self._blocks[number] = (kind, received + len(new))
+        return [AnswerPiece(self.id, number, kind, new)]
+
+    def fill(self, completed: progress.MessageCompleted) -> list[AnswerPiece]:
+        """Return what the completed message has and no delta carried."""
+        if completed.cut and self._blocks:
+            return []  # the blocks of a message that was cut have lost their numbers
+        pieces: list[AnswerPiece] = []
+        for number, part in enumerate(completed.content):
+            kind, text = _describe(part)
+            if kind is None:
+                continue
+            if self._blocks.get(number, (kind, 0))[0] != kind:  # middleware has changed the message
+                number = max(*self._blocks, len(completed.content)) + 1
+            pieces += self.add(number, kind, 0, text)
+        return pieces
+
+
+def _describe(part: Part) -> tuple[PieceKind | None, str]:
+    match part:
+        case Text(text=text) | Stored(preview=text):
+            return "text", text
+        case Reasoning(text=text):
+            return "reasoning", text
+        case _:
+            return None, ""
+
+
+class AnswerReader:
+    """Turns the events of one agent of a session into parts of its answers.
+
+    ``path`` names the agent, ``routers`` the agents that are routers, as for the encoders. ``pending`` are the
+    decisions that the agent and its child agents wait for, oldest first.
+    """
+
+    def __init__(self, path: AgentPath = (), routers: Collection[str] = ()) -> None:
+        self._path, self._routed = path, RoutedAgents(path, routers)
+        self.pending: dict[DecisionId, DecisionAsked] = {}
+        self.usage = Usage()
+        """What the model calls of the turn cost that were read so far."""
+        self._is_open = self._has_message = False
+        self._ended_turn = ""
+        self._calls: dict[CallId, ToolCall] = {}
+        self._message: _OpenMessage | None = None
+        self._waiting: list[progress.MessageCompleted] = []
+        """Messages of agents that write at the same time; each comes whole after the one that is open."""
+
+    def read(self, event: Event) -> list[AnswerPart]:
+        """Return the parts of an event, often none."""
+        body = event.data
+        if self._path and event.path == self._path[:-1]:
+            return self._read_parent(event, body)
+        if event.path[: len(self._path)] != self._path:
+            return []
+        if isinstance(body, progress.ToolCalled | progress.ToolStarted):
+            self._calls[body.call.id] = body.call
+        if isinstance(body, UsageRecorded):
+            self.usage += body.usage
+        if isinstance(body, _Decision):
+            return self._read_decision(event, body)
+        if not self._routed.answers(event) or event.channel != "progress" or isinstance(body, progress.TurnQueued):
+            return []
+        begun = self._begin(event, body)
+        return begun + self._read_body(event, body) if self._is_open else []
+
+    def suspend(self) -> None:
+        """Note that the answer ends here, although the turn has not ended: what follows begins another one."""
+        self._is_open, self._message = False, None
+
+    # ----------------------------------------------------------------------------------------------------- the course
+
+    def _begin(self, event: Event, body: Body) -> list[AnswerPart]:
+        is_start = isinstance(body, progress.TurnStarted | progress.SubagentStarted)
+        if self._is_open or (event.turn == self._ended_turn and event.turn and not is_start):
+            return []
+        if is_start:
+            self.usage = Usage()
+            self._calls.clear()
+            self.pending.clear()
+        self._is_open, self._has_message = True, False
+        return [AnswerBegan(event.turn, getattr(body, "agent", ""), event.ts, 0 if is_start else event.seq)]
+
+    def _read_body(self, event: Event, body: Body) -> list[AnswerPart]:
+        if isinstance(body, progress.Delta | progress.MessageSnapshot):
+            return self._read_delta(event, body)
+        if isinstance(body, _TurnEnd):
+            return self._read_end(event, body)
+        match body:
+            case progress.StepStarted():
+                return self._withdraw() if self._message is not None and self._message.path == event.path else []
+            case progress.MessageCompleted():
+                return self._read_message(event.path, body)
+            case progress.MessageDiscarded(message_id=id):
+                return self._withdraw() if self._message is not None and self._message.id == id else []
+            case progress.ToolStarted(call=call) if not self._routed.is_router(event.path):
+                return [CallBegan(call)]
+            case progress.ToolCompleted(result=result) | progress.ToolFailed(result=result):
+                known = self._calls.pop(result.call, None)
+                return [] if self._routed.is_router(event.path) else [CallEnded(known, result)]
+            case _:
+                return []
+
+    def _read_parent(self, event: Event, body: Body) -> list[AnswerPart]:
+        """Return the parts for an event of the parent: it starts and ends this agent."""
+        match body:
+            case progress.SubagentStarted(child=child) if child == self._path[-1]:
+                return self._begin(event, body)
+            case progress.SubagentCompleted(child=child) if child == self._path[-1]:
+                begun = self._begin(event, body)
+                status: AnswerStatus = "failed" if body.failed else "completed"
+                return begun + self._end(event, status, body.text, body.reason, body.stop) if self._is_open else []
+            case _ if isinstance(body, _TurnEnd) and self._is_open:
+                return self._read_end(event, body)
+            case _:
+                return []
+
+    def _read_end(self, event: Event, body: _TurnEnd) -> list[AnswerPart]:
+        if not self._path:
+            self.usage = body.usage
+        match body:
+            case progress.TurnCompleted(text=text, stop=stop, limit=limit):
+                return self._end(event, "limit" if stop == "limit" else "completed", text, limit)
+            case progress.TurnFailed(code=code, message=message):
+                return self._end(event, "failed", "", code, message)
+            case progress.TurnCancelled(note=note):
+                return self._end(event, "cancelled", "", "cancelled", note)
+            case progress.TurnInterrupted(note=note):
+                return self._end(event, "interrupted", "", "interrupted", note)
+
+    def _end(
+        self, event: Event, status: AnswerStatus, text: str, code: str, message: str = ""
+    ) -> list[AnswerPart]:  # fmt: skip
+        parts = self._withdraw()
+        if text and not self._has_message:  # no event has shown the answer, such as that of a router
+            whole = progress.MessageCompleted(message_id=MessageId(event.turn), content=as_content(text), stop="end")
+            parts += self._read_message(event.path, whole)
+        self._is_open, self._ended_turn = False, event.turn
+        self.pending.clear()
+        self._calls.clear()
+        return [*parts, AnswerEnded(status, self.usage, code, message)]
+
+    # ------------------------------------------------------------------------------------------------------- messages
+
+    def _read_delta(self, event: Event, body: progress.Delta | progress.MessageSnapshot) -> list[AnswerPart]:
+        kind = _KINDS.get(body.of if isinstance(body, progress.MessageSnapshot) else body.type)
+        if kind is None:
+            return []
+        if self._message is None:
+            self._message = _OpenMessage(body.message_id, event.path)
+        if self._message.id != body.message_id:
+            return []
+        self._has_message = True
+        return [*self._message.add(body.block, kind, body.offset, body.text)]
+
+    def _read_message(self, path: AgentPath, body: progress.MessageCompleted) -> list[AnswerPart]:
+        message = self._message or _OpenMessage(body.message_id, path)
+        if message.id != body.message_id:
+            self._waiting.append(body)
+            return []
+        self._message, self._has_message = None, True
+        return [*message.fill(body), MessageEnded(body.message_id, body.stop), *self._flush_waiting(path)]
+
+    def _withdraw(self) -> list[AnswerPart]:
+        """Give up the open message, if there is one, and return the parts of those that waited for it."""
+        message, self._message = self._message, None
+        withdrawn: list[AnswerPart] = [] if message is None else [MessageWithdrawn(message.id)]
+        return withdrawn + self._flush_waiting(() if message is None else message.path)
+
+    def _flush_waiting(self, path: AgentPath) -> list[AnswerPart]:
+        waiting, self._waiting = self._waiting, []
+        return [part for body in waiting for part in self._read_message(path, body)]
+
+    # ------------------------------------------------------------------------------------------------------ decisions
+
+    def _read_decision(self, event: Event, body: _Decision) -> list[AnswerPart]:
+        id = body.question if isinstance(body, control.QuestionAsked | control.QuestionAnswered) else body.approval
+        if not isinstance(body, control.ApprovalRequested | control.QuestionAsked):
+            self.pending.pop(id, None)
+            return []
+        if id in self.pending:
+            return []
+        begun = self._begin(event, body)
+        call = body.call if isinstance(body, control.ApprovalRequested) else self._calls.get(body.call or CallId(""))
+        asked = self.pending[id] = DecisionAsked(body, call)
+        return [*begun, asked] if self._is_open else []
+
+
+def is_client_call(asked: DecisionAsked) -> bool:
+    """Return whether the client is asked for the result of a call."""
+    return isinstance(asked.asked, control.QuestionAsked) and str(asked.asked.kind) == "result"
