@@ -14,6 +14,7 @@ from vaka.config.definitions.agents import (
     ReactDefinition,
     RouteDefinition,
 )
+from vaka.config.definitions.codecs import read_document
 from vaka.config.definitions.context_layers import (
     ContextLayerReference,
     EnvironmentLayer,
@@ -22,6 +23,7 @@ from vaka.config.definitions.context_layers import (
     MemoryLayer,
 )
 from vaka.config.definitions.fields import DefinitionChecks, ParseSettings
+from vaka.config.definitions.folder import FOLDERS, list_files
 from vaka.config.definitions.generators import ContextDefinition, GeneratorDefinition
 from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.parser import parse_definition, parse_document
@@ -306,7 +308,21 @@ def test_the_schema_accepts_every_form_and_finds_typos() -> None:
     assert [typo for typo in typos if tools.is_valid(typo)] == []
     rules = jsonschema_rs.validator_for(definition_schema("rule"))
     assert rules.is_valid([{"name": "r", "vars": {"a": {"type": "int"}}, "patterns": ["x", ["y", "r"]]}])
+    assert rules.is_valid({"patterns": [{"input": "x"}], "examples": ["y"], "tests": ["x", {"input": "x"}]})
     assert not rules.is_valid({"name": "r", "patterns": [[]]})
+
+
+def test_the_schema_accepts_the_definitions_of_the_examples() -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    files = [
+        (path, kind)
+        for folder, kind in FOLDERS.items()
+        for project in examples.iterdir()
+        for path in list_files(project / folder)
+    ]
+    schemas = {kind: jsonschema_rs.validator_for(definition_schema(kind)) for _, kind in files}
+    assert [path for path, kind in files if not schemas[kind].is_valid(read_document(path).value)] == []
+    assert len(files) > 10
 
 
 def test_the_examples_of_the_reference_are_definitions() -> None:

@@ -54,7 +54,12 @@ _REQUIRED: Mapping[type, tuple[str, ...]] = {
 _TEXT: Schema = {"type": "string"}
 _QUIT: Schema = {"type": "boolean", "description": "Whether the agent that has this tool is finished after it ran."}
 _TEXT_TABLE: Schema = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-_PATTERN: Schema = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}]}
+_PATTERN: Schema = {
+    "anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}, {"type": "object"}]
+}
+_EXAMPLE: Schema = {
+    "anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}, {"type": "object"}]
+}
 _RULE: Schema = {
     "type": "object",
     "description": "An intent of a router.",
@@ -75,9 +80,13 @@ _RULE: Schema = {
         "examples": {
             "type": "array",
             "description": "Cases for the prompt: a subject, the text of the user, and the answer.",
-            "items": {"anyOf": [{"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 3}, {"type": "object"}]},
+            "items": _EXAMPLE,
         },
-        "tests": {"type": "array", "description": "Texts that must match.", "items": {"type": "object"}},
+        "tests": {
+            "type": "array",
+            "description": "Texts that must match, or tables with `input`, `args` and `rule`.",
+            "items": {"anyOf": [_TEXT, {"type": "object"}]},
+        },
     },
 }
 _LAYER: Schema = {
