@@ -314,7 +314,7 @@ def test_the_schema_accepts_every_form_and_finds_typos() -> None:
 
 def test_the_schema_accepts_the_definitions_of_the_examples() -> None:
     examples = Path(__file__).parents[2] / "examples"
-    files = [
+    files: list[tuple[Path, DefinitionKind]] = [
         (path, kind)
         for folder, kind in FOLDERS.items()
         for project in examples.iterdir()
