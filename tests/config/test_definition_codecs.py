@@ -81,6 +81,12 @@ def test_json_and_yaml_twins_are_equal_and_round_trip_in_every_format() -> None:
         assert parse_bytes(encode_definition(agent, format), format) == agent
 
 
+def test_a_context_without_text_round_trips() -> None:
+    context = parse_definition("context", {"name": "c", "prompt": ""})
+    for format in FORMATS:
+        assert parse_definition("context", decode_document(encode_definition(context, format), format).value) == context
+
+
 def test_a_reference_is_written_as_its_ref_alone_and_an_empty_one_as_null() -> None:
     assert to_document(Slot[Any](Reference("agent", "a", "agent"))) == {"$ref": "agent:a"}
     assert to_document(ToolSlot(Reference("tool", "a"), quit=True)) == {"$ref": "a", "quit": True}

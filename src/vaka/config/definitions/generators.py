@@ -55,7 +55,7 @@ class ContextDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt that agents refer to in their context layers."""
 
     name: Annotated[str, Meta(description="The name of the definition.")] = ""
-    prompt: Annotated[str, Meta(description="The text.")] = ""
+    prompt: Annotated[str, Meta(description="The text.")]
 
 
 def parse_context(fields: DefinitionFields) -> ContextDefinition:
