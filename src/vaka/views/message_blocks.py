@@ -89,6 +89,11 @@ class MessageBlocks:
         return ended
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was shown."""
+        return not self._shown
+
+    @property
     def has_text(self) -> bool:
         return any(block.kind == "text" and block.length for block in self._shown.values())
 
