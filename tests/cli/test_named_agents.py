@@ -23,7 +23,7 @@ def test_an_unknown_name_is_an_error_with_the_names_that_are_near(shell: Shell) 
     shell.write_file(".claude/agents/reviewer.md", REVIEWER)
     near = shell.vaka("run", "Hi.", "--agent", "Reviewr", "--model", "scripted:x", "--output", "json")
     assert (near.code, near.json["error"]["code"]) == (3, "config")
-    assert "there is no agent 'Reviewr'; did you mean reviewer?" in near.err
+    assert "there is no agent 'Reviewr'; did you mean reviewer? `vaka agents list` shows all" in near.err
     for words in (("tools", "list"), ("mcp-server",)):
         assert "there is no agent 'painter'; there are reviewer; `vaka agents list` shows all" in shell.vaka(
             *words, "--agent", "painter"

@@ -46,7 +46,8 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
     if file is None:
         names = [agent.name for agent in components.agents]
         explain = catalog.explain_missing if catalog is not None else partial(unknown_name_message, "agent")
-        raise ConfigError(f"{explain(name, names)}; {_AGENT_HELP}")
+        problem = explain(name, names)
+        raise ConfigError(f"{problem} {_AGENT_HELP}" if problem.endswith("?") else f"{problem}; {_AGENT_HELP}")
     models = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
     return FileAgent(file, components, models)
 
