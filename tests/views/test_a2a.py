@@ -168,6 +168,22 @@ async def test_a_task_ends_in_the_state_of_its_turn() -> None:
     )
 
 
+async def test_the_turns_of_a_session_are_tasks_with_their_inputs() -> None:
+    model = ScriptedModel(say("One."), say("Two."))
+    async with runs.runtime() as rt:
+        session = await rt.open(vaka.Agent("guide", model=model), id="s")
+        events = [event async for event in session.stream("First.")]
+        queued = events.pop(-1)
+        events += [event async for event in session.stream("Second.")]
+    added = next(at for at, event in enumerate(events) if event.type == "input.added" and at > 2)
+    events.insert(added + 1, queued)  # the second input comes while the first turn runs
+    tasks = [response["task"] for response in encode(events) if "task" in response]
+    assert [task["history"][0]["parts"] for task in tasks] == [[{"text": "First."}], [{"text": "Second."}]]
+    last = task_of(events)
+    assert last is not None
+    assert (last["id"], last["artifacts"][0]["parts"]) == (tasks[1]["id"], [{"text": "Two."}])
+
+
 async def test_an_approval_requires_input() -> None:
     events = await decision_runs.record_approval()
     responses = encode(events)

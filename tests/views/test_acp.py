@@ -113,8 +113,10 @@ async def test_a_running_tool_shows_the_end_of_its_output() -> None:
     long = live("tool.output.delta", message_id="call_1", block=0, offset=0, text="a" * 5000)
     (announced, update) = encode([long])
     assert (announced["title"], len(update["content"][0]["content"]["text"])) == ("Tool call", 4000)
-    joined = live("message.snapshot", message_id="call_1", block=0, of="tool.output.delta", text="kept", offset=99)
-    assert encode([long, joined])[-1]["content"][0]["content"]["text"] == "kept"
+    joined = live("message.snapshot", message_id="call_1", block=0, of="tool.output.delta", text="aab", offset=4998)
+    stderr = live("tool.output.delta", message_id="call_1", block=1, offset=0, text="c", stream="stderr")
+    updates = encode([long, joined, joined, stderr, stderr])
+    assert [update["content"][0]["content"]["text"][-3:] for update in updates[1:]] == ["aaa", "aab", "abc"]
     ended = live("tool.completed", result=ToolResult(call=CallId("call_1")))
     assert len(encode([long, ended, ended, long])) == 3
 

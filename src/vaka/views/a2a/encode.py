@@ -138,7 +138,6 @@ class A2aEncoder:
                 parts = [{"text": note}] if note else []
         yield self._set_state(event, state, parts, metadata)
         self._state = ""
-        self._inputs.clear()
         self._unsent.clear()
 
     # ---------------------------------------------------------------------------------------------------------- updates

@@ -46,6 +46,8 @@ class AcpEncoder:
         self._calls: dict[CallId, JsonObject] = {}
         """The calls that have no result yet, as the client knows them."""
         self._outputs: dict[CallId, str] = {}
+        self._received: dict[tuple[CallId, int], int] = {}
+        """The number of characters of each output that have come."""
         self._ended: set[CallId] = set()
         """The calls of the turn that have their result: a repeated event adds nothing."""
         self._has_message, self._stop, self._cost = False, "", 0.0
@@ -121,6 +123,7 @@ class AcpEncoder:
         self._ended.update(self._calls)
         self._calls.clear()
         self._outputs.clear()
+        self._received.clear()
         self._unsent.clear()
         if isinstance(body, progress.TurnFailed) and not body.withdrawn:
             self.outcome = {"error": {"code": -32603, "message": body.message, "data": {"code": body.code}}}
@@ -155,9 +158,12 @@ class AcpEncoder:
         call = CallId(body.message_id)
         if call in self._ended:
             return
+        received = self._received.get((call, body.block), 0)
+        self._received[call, body.block] = max(received, body.offset + len(body.text))
+        if not (text := body.text[max(0, received - body.offset) :]):
+            return
         yield from self._announce(ToolCall(id=call, name=""))
-        before = self._outputs.get(call, "") if isinstance(body, progress.ToolOutputDelta) else ""
-        self._outputs[call] = (before + body.text)[-LIVE_OUTPUT_LENGTH:]
+        self._outputs[call] = (self._outputs.get(call, "") + text)[-LIVE_OUTPUT_LENGTH:]
         yield {
             "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress",
             "content": [text_content(self._outputs[call])],
