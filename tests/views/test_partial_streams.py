@@ -12,6 +12,7 @@ from tests.views.openai_clients import check
 from vaka.views.anthropic import StreamEncoder
 from vaka.views.lumos import LumosEncoder, StreamingConfig, from_lumos, to_lumos
 from vaka.views.openai import ChatEncoder, to_completion
+from vaka.views.responses import ResponseEncoder
 
 RECORDERS = (
     runs.record_tools, runs.record_output, runs.record_child, runs.record_interrupt, runs.record_retry,
@@ -98,3 +99,34 @@ def test_chunks_of_any_part_are_whole_completions(
     assert not open_id
     completion = to_completion(events[:size], path, routers=routers)
     assert "error" in completion or check("ChatCompletion", completion)
+
+
+@given(partial_runs(), st.sampled_from(PATHS), ROUTERS, st.integers(0, 99))
+def test_events_of_any_part_are_whole_responses(
+    events: list[vaka.Event], path: tuple[str, ...], routers: tuple[str, ...], size: int
+) -> None:
+    encoder = ResponseEncoder(path, routers=routers)
+    open_items: set[int] = set()
+    is_open, items, last = False, 0, -1
+    encoded = [one for event in events[:size] for one in encoder.encode(event)] + encoder.finish()
+    for event in encoded:
+        match event["type"].removeprefix("response."):
+            case "created":
+                assert not is_open
+                is_open, items, last = True, 0, -1
+            case "output_item.added":
+                assert event["output_index"] == items
+                open_items.add(items)
+                items += 1
+            case "output_item.done":
+                open_items.remove(event["output_index"])
+            case "completed" | "incomplete" | "failed":
+                assert (is_open, open_items) == (True, set())
+                is_open = False
+                check("Response", event["response"])
+            case _:
+                assert is_open
+                assert event.get("output_index", -1) in {-1, *open_items}
+        assert event["sequence_number"] > last
+        last = event["sequence_number"]
+    assert not is_open

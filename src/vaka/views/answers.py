@@ -195,12 +195,10 @@ class AnswerReader:
         if isinstance(body, _TurnEnd):
             return self._read_end(event, body)
         match body:
-            case progress.StepStarted():
-                return self._withdraw() if self._message is not None and self._message.path == event.path else []
             case progress.MessageCompleted():
                 return self._read_message(event.path, body)
-            case progress.MessageDiscarded(message_id=id):
-                return self._withdraw() if self._message is not None and self._message.id == id else []
+            case progress.StepStarted() | progress.TurnResumed() | progress.MessageDiscarded():
+                return self._withdraw() if self._is_lost(event, body) else []
             case progress.ToolStarted(call=call) if not self._routed.is_router(event.path):
                 return [CallBegan(call)]
             case progress.ToolCompleted(result=result) | progress.ToolFailed(result=result):
@@ -274,6 +272,13 @@ class AnswerReader:
         message, self._message = self._message, None
         withdrawn: list[AnswerPart] = [] if message is None else [MessageWithdrawn(message.id)]
         return withdrawn + self._flush_waiting(() if message is None else message.path)
+
+    def _is_lost(self, event: Event, body: Body) -> bool:
+        """Return whether the open message gets no end after this event."""
+        message = self._message
+        if isinstance(body, progress.MessageDiscarded):
+            return message is not None and message.id == body.message_id
+        return message is not None and (message.path == event.path or isinstance(body, progress.TurnResumed))
 
     def _flush_waiting(self, path: AgentPath) -> list[AnswerPart]:
         waiting, self._waiting = self._waiting, []

@@ -1,0 +1,230 @@
+"""The requests of OpenAI's Responses API as inputs of a session."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import (
+    AssistantMessage,
+    Content,
+    Message,
+    Text,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from vaka.core.types.tool import ToolChoice, ToolSpec
+from vaka.views.openai_requests import (
+    Reply,
+    convert_body,
+    convert_field,
+    drop_none,
+    make_call,
+    parse_content,
+    parse_response_format,
+    parse_tool_choice,
+    parse_tools,
+    read_effort,
+)
+
+
+class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the Responses API, in the terms of a session."""
+
+    model: str
+    """The agent."""
+    content: Content
+    """The input: what the user says after the last item of the assistant."""
+    results: tuple[ToolResult, ...] = ()
+    """The results of calls that the client was asked to run, by the ids of the log."""
+    replies: tuple[Reply, ...] = ()
+    """Decisions about approvals."""
+    history: tuple[Message, ...] = ()
+    """The conversation up to the last item of the assistant; empty with ``previous_response_id``."""
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools whose calls the client runs."""
+    tool_choice: ToolChoice = "auto"
+    options: dict[str, Any] = {}
+    """Model options; ``output`` is the schema of ``text.format``."""
+    stream: bool = False
+    background: bool = False
+    store: bool = True
+    previous_response_id: str = ""
+    conversation: str = ""
+    echo: dict[str, Any] = {}
+    """The fields that the response repeats, for ``ResponseEncoder``."""
+
+
+class _Conversation(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Reasoning(msgspec.Struct, frozen=True):
+    effort: str | None = None
+
+
+class _TextConfig(msgspec.Struct, frozen=True):
+    format: dict[str, Any] | None = None
+
+
+class _ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
+    model: str
+    input: str | list[dict[str, Any]] = ""
+    instructions: str | None = None
+    stream: bool | None = None
+    background: bool | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | _Conversation | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    text: _TextConfig | None = None
+    reasoning: _Reasoning | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    parallel_tool_calls: bool | None = None
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class _FunctionCall(msgspec.Struct, frozen=True):
+    call_id: str
+    name: str
+    arguments: str = ""
+
+
+class _FunctionOutput(msgspec.Struct, frozen=True):
+    call_id: str
+    output: str | list[dict[str, Any]]
+
+
+class _ApprovalResponse(msgspec.Struct, frozen=True):
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
+
+
+_ECHOED = (
+    "metadata", "tools", "tool_choice", "temperature", "top_p", "previous_response_id", "background",
+    "parallel_tool_calls", "max_output_tokens", "instructions", "conversation",
+)  # fmt: skip
+
+
+def parse_responses_request(body: "bytes | str | Mapping[str, Any]") -> ResponsesRequest:
+    """Return the request of a body. Raises ``InvalidInput`` that names the field and what was expected."""
+    given = convert_body(body, _ResponsesBody)
+    if given.previous_response_id and given.conversation:
+        raise InvalidInput("a request has 'previous_response_id' or 'conversation', not both")
+    read = _InputReader(given.input)
+    for tool in given.tools or ():
+        if tool.get("type") != "function":
+            raise InvalidInput(
+                f"a tool of a request has the type 'function', not {tool.get('type')!r}; the agent has its own besides"
+            )
+    conversation = given.conversation
+    options = drop_none(
+        temperature=given.temperature, top_p=given.top_p, max_tokens=given.max_output_tokens, user=given.user,
+        parallel_calls=given.parallel_tool_calls,
+        reasoning=read_effort(given.reasoning.effort) if given.reasoning else None,
+        output=parse_response_format(given.text.format) if given.text else None,
+    )  # fmt: skip
+    return ResponsesRequest(
+        model=given.model, content=read.content, results=tuple(read.results), replies=tuple(read.replies),
+        history=tuple(read.history),
+        instructions="\n\n".join(text for text in (given.instructions, *read.system) if text),
+        tools=parse_tools(given.tools or ()), tool_choice=parse_tool_choice(given.tool_choice), options=options,
+        stream=bool(given.stream), background=bool(given.background), store=given.store is not False,
+        previous_response_id=given.previous_response_id or "",
+        conversation=conversation.id if isinstance(conversation, _Conversation) else conversation or "",
+        echo=_echo_of(given),
+    )  # fmt: skip
+
+
+def _echo_of(given: _ResponsesBody) -> dict[str, Any]:
+    echo = drop_none(**{name: getattr(given, name) for name in _ECHOED})
+    if "conversation" in echo:
+        conversation = given.conversation
+        echo["conversation"] = {"id": conversation.id if isinstance(conversation, _Conversation) else conversation}
+    if "tools" in echo:  # the fields that a response must have
+        echo["tools"] = [{"parameters": None, "strict": False, **tool} for tool in echo["tools"]]
+    return echo
+
+
+class _InputReader:
+    """Sorts the items of an input into the history and what is new after it."""
+
+    def __init__(self, given: str | Sequence[Mapping[str, Any]]) -> None:
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        self.system: list[str] = []
+        self.history: list[Message] = []
+        self.results: list[ToolResult] = []
+        self.replies: list[Reply] = []
+        self._said: list[UserMessage] = []
+        for item in items:
+            self._read(item)
+        self.content: Content = tuple(
+            part for message in self._said for part in message.content if part != Text(text="")
+        )
+        if not (self.content or self.results or self.replies):
+            raise InvalidInput(
+                "there is nothing to answer: 'input' must end with a message of the user, a result or a decision"
+            )
+
+    def _read(self, item: Mapping[str, Any]) -> None:
+        kind = item.get("type", "message")
+        match kind:
+            case "message":
+                self._read_message(item)
+            case "function_call":
+                call = convert_field("input", item, _FunctionCall)
+                self._add_answer((), call)
+            case "function_call_output":
+                output = convert_field("input", item, _FunctionOutput)
+                content = parse_content(output.output)
+                self.results.append(ToolResult(call=CallId(output.call_id), content=content))
+            case "mcp_approval_response":
+                response = convert_field("input", item, _ApprovalResponse)
+                decision = Reply(
+                    "approve" if response.approve else "reject", response.approval_request_id, response.reason or ""
+                )
+                self.replies.append(decision)
+            case "reasoning" | "mcp_call" | "mcp_approval_request" | "mcp_list_tools":
+                self._end_history()  # items of earlier responses, which are in the log of the session
+            case _:
+                raise InvalidInput(
+                    f"an item of 'input' of the type {kind!r} cannot be read; expected a message, a function call, "
+                    "its output, or a decision about an approval"
+                )
+
+    def _read_message(self, item: Mapping[str, Any]) -> None:
+        role, content = item.get("role"), parse_content(item.get("content"))
+        if role in ("system", "developer"):
+            self.system += [part.text for part in content if isinstance(part, Text)]
+        elif role == "user":
+            self._said.append(UserMessage(content=content))
+        elif role == "assistant":
+            self._add_answer(content, None)
+        else:
+            raise InvalidInput(f"the role of a message is 'system', 'developer', 'user' or 'assistant', not {role!r}")
+
+    def _add_answer(self, content: Content, call: _FunctionCall | None) -> None:
+        self._end_history()
+        calls = () if call is None else (make_call(call.call_id, call.name, call.arguments),)
+        last = self.history[-1] if self.history else None
+        if isinstance(last, AssistantMessage):
+            self.history[-1] = AssistantMessage(id=last.id, content=last.content + content, calls=last.calls + calls)
+        else:
+            id = MessageId(f"earlier_{len(self.history)}")
+            self.history.append(AssistantMessage(id=id, content=content, calls=calls))
+
+    def _end_history(self) -> None:
+        """Move what was new so far to the history: an item of the assistant follows."""
+        if self.results:
+            self.history.append(ToolMessage(results=tuple(self.results)))
+        self.history += self._said
+        self.results, self.replies, self._said = [], [], []
