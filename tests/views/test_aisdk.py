@@ -117,6 +117,8 @@ async def test_a_turn_that_waits_finishes_and_goes_on_in_the_same_message() -> N
             "tool-input-available call_2 choose {} True",
             "data-question qst_trn_1_call_2_1 {'text': 'East or west?', 'options': ['east', 'west'], 'toolCallId': 'call_2'}",
             "data-subagent agent-1 {'name': 'scout', 'toolCallId': 'call_1', 'status': 'running'}",
+            "finish-step",
+            "start-step",
             "tool-input-available call_1.1 weather {'city': 'Hilo'} True",
             "tool-approval-request apr_1 call_1.1 the rule weather asks about weather",
             "finish-step",
@@ -360,7 +362,7 @@ def test_a_request_has_the_new_user_messages() -> None:
     assert (given.session, given.approvals, given.results, given.known_calls) == ("s", (), (), frozenset())
 
 
-def test_a_request_has_the_decisions_and_results_of_the_last_step() -> None:
+def test_a_request_has_the_decisions_and_results_of_the_message_that_goes_on() -> None:
     parts = [
         {"type": "step-start"}, tool_part("call_1", "output-available", output="old"),
         {"type": "step-start"}, {"type": "text", "text": "I may."},
@@ -377,6 +379,7 @@ def test_a_request_has_the_decisions_and_results_of_the_last_step() -> None:
         ("apr_1", "approve", ""), ("apr_2", "reject", "no"),
     ]  # fmt: skip
     assert given.results == (
+        result("call_1", content=(Text(text="old"),)),
         result("call_4", content=(Text(text='{"path":"a"}'),), value={"path": "a"}),
         result("call_5", content=(Text(text="b"),)),
         result("call_6", content=(Text(text="no file"),), failed=True, reason="error"),

@@ -79,7 +79,7 @@ class UiStreamEncoder:
         self._routed, self._decisions = RoutedAgents((), routers), PendingDecisions()
         self._sent: list[UiChunk] = []
         self._turn = self._ended_turn = ""
-        self._is_open = self._in_step = self._step_has_calls = self._has_answer = False
+        self._is_open = self._in_step = self._step_has_calls = self._is_step_of_children = self._has_answer = False
         self._message: tuple[MessageId, MessageBlocks] | None = None
         self._approvals: set[str] = set()
         self._questions: dict[str, UiChunk] = {}
@@ -184,6 +184,13 @@ class UiStreamEncoder:
             self._send("start-step")
             self._in_step = True
 
+    def _open_step_of_children(self) -> None:
+        """Open a step for calls of child agents: a chat goes on when all calls of its last step have an answer."""
+        if not self._is_step_of_children:
+            self._close_step()
+        self._open_step()
+        self._is_step_of_children = True
+
     def _complete_step(self, event: Event, body: progress.StepCompleted) -> None:
         self._close_step()
 
@@ -191,7 +198,7 @@ class UiStreamEncoder:
         self._end_blocks()
         if self._in_step:
             self._send("finish-step")
-        self._in_step = self._step_has_calls = False
+        self._in_step = self._step_has_calls = self._is_step_of_children = False
 
     # -------------------------------------------------------------------------------------------- text and reasoning
 
@@ -276,6 +283,8 @@ class UiStreamEncoder:
         self._send("data-subagent", id="/".join((*event.path, body.child)), data=data)
 
     def _request_approval(self, event: Event, body: control.ApprovalRequested) -> None:
+        if event.path and body.call.id not in self._calls:
+            self._open_step_of_children()
         self._show_call(body.call)
         self._approvals.add(body.approval)
         self._asked_calls.add(body.call.id)

@@ -1,6 +1,6 @@
 """What a chat of the AI SDK sends, as inputs, tool results and decisions of a session."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -22,11 +22,12 @@ class UiChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The user messages after the last answer; the key of each is the id of its message, so a repeated one is one."""
     approvals: tuple[ApprovalResolved, ...] = ()
     results: tuple[ToolResult, ...] = ()
-    """The results of the calls of the last step, those of client tools among them; only calls that wait need one."""
+    """The results of the calls of the message that goes on, those of client tools among them: only calls that wait
+    need one."""
     answers: tuple[QuestionAnswered, ...] = ()
     """The answers to questions: the field ``answers`` that the application adds to the body, by the question's id."""
     known_calls: frozenset[str] = frozenset()
-    """The ids of the tool calls that the last message of the assistant has."""
+    """The ids of the tool calls of the message that goes on; none when there are new user messages."""
 
 
 class _Approval(msgspec.Struct, frozen=True):
@@ -73,22 +74,15 @@ def parse_ui_chat_request(request: "bytes | str | Mapping[str, Any]") -> UiChatR
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the request is not one of an AI SDK chat: {error}") from error
     last = max((at for at, message in enumerate(given.messages) if message.role == "assistant"), default=-1)
-    calls: Sequence[_UiPart] = ()
-    if last >= 0:
-        calls = [part for part in given.messages[last].parts if part.tool_call_id]
     new = [message for message in given.messages[last + 1 :] if message.role == "user"]
-    waiting = () if new or last < 0 else _last_step(given.messages[last].parts)
+    continued = () if new or last < 0 else given.messages[last].parts
+    calls = [part for part in continued if part.tool_call_id]
     return UiChatRequest(
         session=parse_session_id(given.id), trigger=given.trigger, message_id=given.message_id or "",
-        inputs=tuple(map(_to_input, new)), approvals=tuple(_to_approvals(waiting)), results=tuple(_to_results(waiting)),
+        inputs=tuple(map(_to_input, new)), approvals=tuple(_to_approvals(calls)), results=tuple(_to_results(calls)),
         answers=tuple(QuestionAnswered(question=DecisionId(id), answer=answer) for id, answer in given.answers.items()),
-        known_calls=frozenset(part.tool_call_id for part in calls) if not new else frozenset(),
+        known_calls=frozenset(part.tool_call_id for part in calls),
     )  # fmt: skip
-
-
-def _last_step(parts: Sequence[_UiPart]) -> Sequence[_UiPart]:
-    start = max((at for at, part in enumerate(parts) if part.type == "step-start"), default=-1)
-    return [part for part in parts[start + 1 :] if part.tool_call_id]
 
 
 def _to_approvals(parts: Iterable[_UiPart]) -> Iterable[ApprovalResolved]:
