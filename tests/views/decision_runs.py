@@ -45,3 +45,11 @@ async def record_approval(decision: Literal["approve", "reject"] = "approve") ->
     model = ScriptedModel(call("weather", city="Hilo"), say("Well."))
     agent = vaka.Agent("guide", model=model, tools=[runs.weather])
     return await record_decided(agent, decision, ask_for=("weather",))
+
+
+async def record_child_approval() -> list[vaka.Event]:
+    """A call of a child agent that a person approves."""
+    scripts = {"scout": [call("weather", city="Hilo"), say("It shines.")]}
+    model = ScriptedModel(call("scout", prompt="Look."), say("Sunny."), agents=scripts)
+    scout = vaka.Agent("scout", model=model, tools=[runs.weather])
+    return await record_decided(vaka.Agent("guide", model=model, tools=[scout]), ask_for=("weather",))

@@ -192,6 +192,7 @@ async def test_an_approval_requires_input() -> None:
     assert re.sub('"expires":"[^"]*"', '"expires":"…"', asked) == snapshot(
         'statusUpdate INPUT_REQUIRED{"parts":[{"text":"the rule weather asks about weather: weather {\\"city\\":\\"Hilo\\"}"},{"data":{"id":"apr_1","kind":"approval","tool":"weather","arguments":{"city":"Hilo"},"scopes":["once","session"],"expires":"…"},"mediaType":"application/json"}]}'
     )
+    assert states(encode(await decision_runs.record_child_approval())) == states(responses)
     resumed = await runs.record_resumed()
     assert states(encode(resumed)) == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
     at = next(at for at, event in enumerate(resumed) if event.type == "turn.resumed")

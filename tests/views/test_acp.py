@@ -314,6 +314,9 @@ async def test_an_approval_is_a_permission_request() -> None:
     rejected = encode(await decision_runs.record_approval("reject"))
     failed = next(update for update in rejected if update.get("status") == "failed")
     assert failed["_meta"] == {"vaka": {"reason": "denied"}}
+    of_child = request_of(find(await decision_runs.record_child_approval(), "approval.requested"))
+    assert of_child is not None
+    assert of_child.params["toolCall"]["toolCallId"] == "call_1.1"
     only_edit = msgspec.structs.replace(requested.data, decisions=("edit",), message="Really?")
     offered = request_of(event_of(only_edit))
     assert offered is not None
