@@ -276,8 +276,8 @@ Which one? (red, blue)\
     ]
     events = [started, *(made("tool.called", call=call, message_id="m") for call in calls)]
     for call_made in calls:
-        event = made("question.asked", question=f"q_{call_made['id']}", text="", call=call_made["id"])
-        events.append(msgspec.structs.replace(event, data=msgspec.structs.replace(event.data, kind="result")))
+        id = call_made["id"]
+        events.append(made("question.asked", question=f"q_{id}", text="", call=id, kind="result"))
     chunks = [*encode(events, encoder), *encoder.finish()]
     assert deltas(chunks) == snapshot(
         [
@@ -307,6 +307,22 @@ Which one? (red, blue)\
     functions = [(made.id, made.function.name, made.function.arguments) for made in whole.choices[0].message.tool_calls]
     assert functions == [("c1", "locate", '{"city":"世界<script>"}'), ("c2", "locate", "{oops")]
     assert whole.choices[0].finish_reason == "tool_calls"
+
+
+async def test_decisions_of_child_agents_and_client_calls_of_a_stored_log_are_shown() -> None:
+    for record in (runs.record_decisions, runs.record_client_tool):
+        events = await record()
+        at = next(at for at, event in enumerate(events) if event.type in {"approval.resolved", "question.answered"})
+        choice = to_completion(events[:at])["choices"][0]
+        if record is runs.record_client_tool:
+            (made_call,) = choice["message"]["tool_calls"]
+            assert (choice["finish_reason"], made_call["function"]["arguments"]) == ("tool_calls", '{"name":"map"}')
+            assert join_texts(encode(events[at:])) == "Thanks."
+        else:
+            question, _, approval = choice["message"]["content"].partition("\n\n")
+            assert (choice["finish_reason"], question) == ("stop", "East or west? (east, west)")
+            assert approval.startswith('weather {"city":"Hilo"} needs an approval')
+            assert join_texts(encode(events[at:])) == "<script>alert(1)</script>"
 
 
 async def test_markup_in_an_answer_stays_data() -> None:
@@ -371,8 +387,8 @@ def test_a_request_is_an_input_with_history_tools_and_options() -> None:
     assert [(result.call, result.text) for result in results.results] == [("c1", "Hilo"), ("c2", "?")]
     assert isinstance(answer, AssistantMessage)
     assert answer.text == "In Hilo.!"
-    assert [(tool.name, tool.description, tool.strict, tool.layer) for tool in request.tools] == [
-        ("locate", "", False, "client"), ("tide", "The tide.", True, "client"),
+    assert [(tool.name, tool.description, tool.strict, tool.effect) for tool in request.tools] == [
+        ("locate", "", False, "resume"), ("tide", "The tide.", True, "resume"),
     ]  # fmt: skip
     assert request.options == {
         "temperature": 0.5, "stop": ["END"], "seed": 1, "max_tokens": 9, "parallel_calls": False, "reasoning": "max",

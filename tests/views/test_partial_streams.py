@@ -16,7 +16,7 @@ from vaka.views.responses import ResponseEncoder
 
 RECORDERS = (
     runs.record_tools, runs.record_output, runs.record_child, runs.record_interrupt, runs.record_retry,
-    runs.record_failure, runs.record_resumed, runs.record_router,
+    runs.record_failure, runs.record_resumed, runs.record_router, runs.record_decisions, runs.record_client_tool,
 )  # fmt: skip
 PATHS: tuple[tuple[str, ...], ...] = ((), ("agent-1",), ("agent-1", "agent-1"))
 

@@ -292,18 +292,13 @@ async def test_an_approval_ends_a_response_and_the_decision_begins_another() -> 
     assert request.replies == (Reply("reject", "apr_1", "no"),)
 
 
-def ask_for_result(call: str) -> vaka.Event:
-    event = made("question.asked", question=f"q_{call}", text="", call=call)
-    return msgspec.structs.replace(event, data=msgspec.structs.replace(event.data, kind="result"))
-
-
 def test_calls_of_client_tools_are_function_calls_and_questions_are_messages() -> None:
     start = made("turn.started", agent="a", inputs=[])
     call = {"id": "c1", "name": "locate", "arguments": {"city": "世界<script>"}}
     called = [
         made("tool.called", call=call, message_id="m"),
         made("tool.started", call=call, key="k", effect="once"),
-        ask_for_result("c1"),
+        made("question.asked", question="q1", text="", call="c1", kind="result"),
     ]
     encoder = ResponseEncoder(client_tools=("locate",))
     stream = encode([start, *called], encoder) + encode([made("stream.end")], encoder)
@@ -338,6 +333,25 @@ def test_calls_of_client_tools_are_function_calls_and_questions_are_messages() -
     question = made("question.asked", question="q1", text="Which one?", options=["red", "blue"])
     stream = encode([start, question], encoder) + check_all(encoder.finish())
     assert final(stream)["output"][0]["content"][0]["text"] == "Which one? (red, blue)"
+
+
+async def test_decisions_of_child_agents_and_client_calls_of_a_stored_log_are_items() -> None:
+    items: list[list[str]] = []
+    for record in (runs.record_decisions, runs.record_client_tool):
+        events = await record()
+        at = next(at for at, event in enumerate(events) if event.type in {"approval.resolved", "question.answered"})
+        waits = to_response(events[:at], ResponseEncoder(client_tools=("pick",)), waiting=True)
+        goes_on = final(encode(events[at:], client_tools=("pick",)))
+        check("Response", waits)
+        items += [[f"{item['type']} {item.get('status')}" for item in one["output"]] for one in (waits, goes_on)]
+    assert items == snapshot(
+        [
+            ["mcp_call incomplete", "mcp_call incomplete", "mcp_approval_request None", "message completed"],
+            ["mcp_call completed", "mcp_call completed", "message completed"],
+            ["function_call completed"],
+            ["message completed"],
+        ]
+    )
 
 
 async def test_markup_in_an_answer_stays_data() -> None:

@@ -301,4 +301,4 @@ class AnswerReader:
 
 def is_client_call(asked: DecisionAsked) -> bool:
     """Return whether the client is asked for the result of a call."""
-    return isinstance(asked.asked, control.QuestionAsked) and str(asked.asked.kind) == "result"
+    return isinstance(asked.asked, control.QuestionAsked) and asked.asked.kind == "result"

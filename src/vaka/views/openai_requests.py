@@ -192,8 +192,8 @@ def parse_tools(functions: Sequence[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
             raise InvalidInput(f"the request has two tools {function.name!r}, or one without a name; rename one")
         parameters = function.parameters or {"type": "object", "properties": {}}
         specs[function.name] = ToolSpec(
-            name=function.name, description=function.description or "", parameters=parameters, timeout=None,
-            strict=bool(function.strict), layer="client",
+            name=function.name, description=function.description or "", parameters=parameters, effect="resume",
+            timeout=None, strict=bool(function.strict),
         )  # fmt: skip
     return tuple(specs.values())
 
