@@ -434,7 +434,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}}]}]},
         "needs 'file_data'",
     ),
-    ({"messages": [{"role": "assistant", "tool_calls": [{"id": 1}]}, USER]}, "'tool_calls' of the request"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"id": 1}]}, USER]}, r"at `\$.tool_calls"),
     ({"n": 2}, "'n'; leave it out"),
     ({"logprobs": True}, "'logprobs'"),
     ({"modalities": ["text", "audio"]}, "'modalities'"),

@@ -111,6 +111,10 @@ class _MadeCall(msgspec.Struct, frozen=True):
     function: _CalledFunction
 
 
+class _AssistantFields(msgspec.Struct, frozen=True):
+    tool_calls: list[_MadeCall] | None = None
+
+
 class _JsonSchema(msgspec.Struct, frozen=True):
     name: str = "answer"
     schema: dict[str, Any] | None = None
@@ -282,14 +286,12 @@ def _read_message(number: int, message: Mapping[str, Any]) -> Message:
         raise InvalidInput(
             f"the role of a message is 'system', 'developer', 'user', 'assistant' or 'tool', not {role!r}"
         )
-    calls = tuple(_read_call(call) for call in message.get("tool_calls") or ())
+    calls = tuple(
+        make_call(call.id, call.function.name, call.function.arguments)
+        for call in convert_field("messages", message, _AssistantFields).tool_calls or ()
+    )
     parts = parse_content(content) if content else ()
     return AssistantMessage(id=MessageId(f"earlier_{number}"), content=parts, calls=calls)
-
-
-def _read_call(given: Any) -> ToolCall:
-    call = convert_field("tool_calls", given, _MadeCall)
-    return make_call(call.id, call.function.name, call.function.arguments)
 
 
 def make_call(id: str, name: str, arguments: str) -> ToolCall:
