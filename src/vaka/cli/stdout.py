@@ -15,6 +15,23 @@ def own_stdout() -> TextIO:
     return _reserved or sys.stdout
 
 
+def terminal_size(stream: TextIO) -> os.terminal_size:
+    """Return the size of the terminal that a stream writes to, or else that of ``COLUMNS`` and ``LINES``, or 80 by 24.
+
+    ``shutil`` has such a function, and loads the compression libraries with it.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        size = os.get_terminal_size(stream.fileno())
+        if size.columns and size.lines:
+            return size
+    columns, lines = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
+    return os.terminal_size((_positive(columns, 80), _positive(lines, 24)))
+
+
+def _positive(text: str, default: int) -> int:
+    return (int(text) or default) if text.isdecimal() else default
+
+
 def echo(text: "str | bytes" = "", *, nl: bool = True) -> None:
     """Write a part of the result, and a newline."""
     click.echo(text, nl=nl, file=own_stdout())

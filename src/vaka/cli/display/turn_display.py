@@ -1,9 +1,7 @@
 """A turn as ``vaka run`` shows it: progress on stderr, the answer on stdout; at a terminal with a live area below."""
 
 import os
-import shutil
 import sys
-from contextlib import suppress
 from typing import TextIO
 
 import click
@@ -12,7 +10,7 @@ from vaka.cli import lazy
 from vaka.cli.display.plain_renderer import PlainRenderer
 from vaka.cli.display.view import SessionView
 from vaka.cli.render import as_printable
-from vaka.cli.stdout import echo, own_stdout
+from vaka.cli.stdout import echo, own_stdout, terminal_size
 from vaka.cli.strings import translate
 from vaka.core.types import control, progress
 from vaka.core.types.event import Event
@@ -41,7 +39,7 @@ class LiveArea:
 
     def draw(self, text: str) -> None:
         """Replace the lines."""
-        rows = terminal_size().lines
+        rows = terminal_size(sys.stderr).lines
         lines = text.split("\n")[-max(min(MAX_LIVE_LINES, rows - 3), 1) :] if text else []
         if lines == self._lines:
             return
@@ -100,7 +98,7 @@ class TurnDisplay:
         """Return the renderer of a terminal with colours, ``None`` without one."""
         if not self.for_terminal or (make := lazy.rich_renderer()) is None:
             return None
-        return make(terminal_size().columns, unicode=locale_has_unicode())
+        return make(terminal_size(sys.stderr).columns, unicode=locale_has_unicode())
 
     def show(self, event: Event) -> None:
         """Print what an event adds."""
@@ -139,7 +137,7 @@ class TurnDisplay:
         view = self._view if self._early else self._created_view
         if self._live is None or view is None or self._held_text is not None or self._closed:
             return
-        if view.renderer.width != terminal_size().columns:
+        if view.renderer.width != terminal_size(sys.stderr).columns:
             view.renderer = self._create_renderer() or view.renderer
         self._live.draw(view.live_text(translate("Ctrl-C interrupts")))
 
@@ -185,15 +183,6 @@ class TurnDisplay:
         else:
             click.echo(text if self._live is not None else click.style(text, dim=True), nl=False, err=True)
         self.tick()
-
-
-def terminal_size() -> os.terminal_size:
-    """Return the size of the terminal at stderr: stdout may be a pipe."""
-    with suppress(OSError, ValueError):
-        size = os.get_terminal_size(sys.stderr.fileno())
-        if size.columns and size.lines:
-            return size
-    return shutil.get_terminal_size()
 
 
 def locale_has_unicode() -> bool:

@@ -14,7 +14,8 @@ from typing import Self
 import click
 
 from vaka.cli.bootstrap import has_terminal, open_controlling_terminal
-from vaka.cli.display.turn_display import TurnDisplay, terminal_size
+from vaka.cli.display.turn_display import TurnDisplay
+from vaka.cli.stdout import terminal_size
 from vaka.cli.strings import translate
 
 if sys.platform != "win32":
@@ -49,7 +50,7 @@ class TerminalPrompt:
 
     @property
     def size(self) -> tuple[int, int]:
-        columns, rows = terminal_size()
+        columns, rows = terminal_size(sys.stderr)
         return columns, max(rows - _MARGIN, 4)
 
     async def ask(self, text: str, prompt: str, keys: str = "") -> str | None:
@@ -79,7 +80,7 @@ class TerminalPrompt:
 
     def _erase(self, shown: str, line: str | None) -> None:
         """Remove a question and its answer from the screen."""
-        columns, rows = terminal_size()
+        columns, rows = terminal_size(sys.stderr)
         last = click.unstyle(shown.rpartition("\n")[2])
         above = shown.count("\n") + (0 if line is None else 1 + (len(last) + len(line.rstrip())) // columns)
         up = f"\x1b[{min(above, rows - 1)}A" if above else ""
