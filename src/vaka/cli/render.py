@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from vaka.cli.stdout import echo, own_stdout, terminal_size
+from vaka.cli.stdout import echo, own_stdout, result_width
 from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import Body, Event
@@ -217,7 +217,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under a head; a terminal cuts long lines, a pipe gets all."""
     lines = [tuple(head), *(tuple(as_printable(cell, lines=False) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
-    edge = terminal_size(own_stdout()).columns if own_stdout().isatty() else None
+    edge = result_width()
     for line in lines:
         text = "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]])
         echo(text.rstrip()[:edge])

@@ -24,12 +24,19 @@ def terminal_size(stream: TextIO) -> os.terminal_size:
         size = os.get_terminal_size(stream.fileno())
         if size.columns and size.lines:
             return size
-    columns, lines = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
-    return os.terminal_size((_positive(columns, 80), _positive(lines, 24)))
+    return os.terminal_size((_variable("COLUMNS") or 80, _variable("LINES") or 24))
 
 
-def _positive(text: str, default: int) -> int:
-    return (int(text) or default) if text.isdecimal() else default
+def result_width() -> int | None:
+    """Return the columns that a line of a result may fill: ``COLUMNS`` or the terminal's; ``None`` in a pipe."""
+    stream = own_stdout()
+    return (_variable("COLUMNS") or terminal_size(stream).columns) if stream.isatty() else None
+
+
+def _variable(name: str) -> int:
+    """Return the number in an environment variable, 0 for anything else."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def echo(text: "str | bytes" = "", *, nl: bool = True) -> None:
