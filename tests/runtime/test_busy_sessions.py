@@ -483,3 +483,12 @@ async def test_an_input_steered_in_after_the_last_answer_is_in_the_next_prompt_o
         assert [text_of(message.content) for message in said] == ["First.", "late"]
         inputs = [e.data.inputs for e in await session.last_turn() if isinstance(e.data, TurnStarted | StepStarted)]
         assert len([key for keys in inputs for key in keys]) == 1
+
+
+async def test_inputs_given_at_the_same_time_are_answered_in_their_order() -> None:
+    """The turn of the first one ends before the others are stored."""
+    model = ScriptedModel(*(say(str(number)) for number in range(5)))
+    async with runtime(MemoryStore()) as rt:
+        session = await rt.open(agent(model), id="s")
+        answers = await asyncio.gather(*(session.run(f"question {number}") for number in range(5)))
+    assert [answer.text for answer in answers] == ["0", "1", "2", "3", "4"]

@@ -373,10 +373,11 @@ class SessionDriver:
         """Return the input of the next turn, ``None`` to finish the unfinished one."""
         if self.log.state.turn is not None:
             return None
-        if waiting := self._queued_inputs():
-            return TurnInput(content=waiting[0].content, keys=(waiting[0].key,))
-        added = self.new_inputs.pop(0)
-        return TurnInput(content=added.content, keys=(added.key,), fresh=(added,))
+        if self.new_inputs:  # what is queued in the log came later
+            added = self.new_inputs.pop(0)
+            return TurnInput(content=added.content, keys=(added.key,), fresh=(added,))
+        waiting = self._queued_inputs()[0]
+        return TurnInput(content=waiting.content, keys=(waiting.key,))
 
     def _unfinished_inputs(self) -> tuple[str, ...]:
         """Return the keys of the inputs with which the unfinished turn began."""
