@@ -13,7 +13,8 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 LUAU := $(VENV)/.pyluau
 CONFORMANCE := $(VENV)/.mcp-conformance
-WORKERS ?= 2
+# One more than the cores of a small machine: some tests wait for processes and timers.
+WORKERS ?= 3
 # Arguments for pytest: make test ARGS="tests/core -k fold"
 ARGS ?=
 
