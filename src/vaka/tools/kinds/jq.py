@@ -204,6 +204,7 @@ class _WorkerPool:
         if worker is not None:
             with suppress(_WorkerLost):  # it may have ended while it was idle
                 return self._ask(worker, source, data, seconds)
+        _watch_process()
         try:
             return self._ask(_Worker(), source, data, seconds)
         except _WorkerLost:
@@ -240,6 +241,11 @@ class _WorkerPool:
 
 
 _WORKERS = _WorkerPool()
-atexit.register(_WORKERS.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_WORKERS.forget)
+
+
+@functools.cache
+def _watch_process() -> None:
+    """End the workers with this process, and keep them from its forks."""
+    atexit.register(_WORKERS.close)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_WORKERS.forget)
