@@ -22,7 +22,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, MessageId
 from vaka.core.types.message import Audio, Content, Document, Image, Part, ToolResult, Usage, as_content, text_of
 from vaka.core.types.monitor import UsageRecorded
-from vaka.views.message_blocks import BlockChange, MessageBlocks
+from vaka.views.message_blocks import MessageBlocks, Piece
 from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
@@ -41,6 +41,8 @@ _LAST_BEFORE_WAITING = (
 )  # fmt: skip
 """The events after which a turn may have nothing left to do but wait."""
 
+_MESSAGE_TYPES = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
+
 
 def to_sse(event: AguiEvent) -> bytes:
     """Return the event as a server-sent event."""
@@ -57,6 +59,11 @@ class _ShownMessage:
         self.id = id
         self.shown_id = f"{id}-final" if is_replacement else id
         self.blocks = MessageBlocks()
+        self.open_block: Piece | None = None
+        """The last piece of the block that has no end yet."""
+
+    def id_of(self, piece: Piece) -> str:
+        return self.shown_id if piece.kind == "text" else f"{self.shown_id}-reasoning-{piece.block}"
 
 
 class AguiEncoder:
@@ -304,7 +311,7 @@ class AguiEncoder:
     def _end_message(self, path: AgentPath) -> None:
         message = self._messages.pop(path, None)
         if message is not None:
-            self._send_changes(path, message, message.blocks.end())
+            self._end_block(self._owner(path), message)
 
     def _add_delta(self, event: Event, body: progress.Delta | progress.MessageSnapshot) -> None:
         output = progress.ToolOutputDelta.type
@@ -314,7 +321,7 @@ class AguiEncoder:
             self._send("CUSTOM", self._announce(event.path), name="tool.output", value=value)
             return
         message = self._message_of(event.path, body.message_id)
-        self._send_changes(event.path, message, message.blocks.add_delta(body))
+        self._show_pieces(event.path, message, message.blocks.add_delta(body))
 
     def _complete_message(self, event: Event, body: progress.MessageCompleted) -> None:
         message = self._message_of(event.path, body.message_id)
@@ -322,8 +329,8 @@ class AguiEncoder:
             self._discard(event.path, message, "changed")
             self._replaced.add(body.message_id)
             message = self._messages[event.path] = _ShownMessage(body.message_id, is_replacement=True)
-        self._send_changes(event.path, message, message.blocks.complete(body))
-        self._messages.pop(event.path, None)
+        self._show_pieces(event.path, message, message.blocks.complete(body))
+        self._end_message(event.path)
 
     def _discard_message(self, event: Event, body: progress.MessageDiscarded) -> None:
         message = self._messages.get(event.path)
@@ -338,32 +345,26 @@ class AguiEncoder:
             value = {"messageId": message.shown_id, "reason": reason}
             self._send("CUSTOM", self._owner(path), name="message.discarded", value=value)
 
-    def _send_changes(self, path: AgentPath, message: _ShownMessage, changes: list[BlockChange]) -> None:
+    def _show_pieces(self, path: AgentPath, message: _ShownMessage, pieces: list[Piece]) -> None:
         owner = self._owner(path)
-        for change in changes:
-            if change.kind == "text":
-                self._has_answer = self._has_answer or not owner
-                self._send_text(owner, message.shown_id, change)
-            else:
-                self._send_reasoning(owner, f"{message.shown_id}-reasoning-{change.block}", change)
+        for piece in pieces:
+            is_text, id = piece.kind == "text", message.id_of(piece)
+            self._has_answer = self._has_answer or (is_text and not owner)
+            if message.open_block is None or message.open_block[:2] != piece[:2]:
+                self._end_block(owner, message)
+                if not is_text:
+                    self._send("REASONING_START", owner, messageId=id)
+                role = "assistant" if is_text else "reasoning"
+                self._send(f"{_MESSAGE_TYPES[piece.kind]}_START", owner, messageId=id, role=role)
+            message.open_block = piece
+            self._send(f"{_MESSAGE_TYPES[piece.kind]}_CONTENT", owner, messageId=id, delta=piece.text)
 
-    def _send_text(self, owner: str, id: str, change: BlockChange) -> None:
-        if change.action == "start":
-            self._send("TEXT_MESSAGE_START", owner, messageId=id, role="assistant")
-        elif change.action == "delta":
-            self._send("TEXT_MESSAGE_CONTENT", owner, messageId=id, delta=change.text)
-        else:
-            self._send("TEXT_MESSAGE_END", owner, messageId=id)
-
-    def _send_reasoning(self, owner: str, id: str, change: BlockChange) -> None:
-        if change.action == "start":
-            self._send("REASONING_START", owner, messageId=id)
-            self._send("REASONING_MESSAGE_START", owner, messageId=id, role="reasoning")
-        elif change.action == "delta":
-            self._send("REASONING_MESSAGE_CONTENT", owner, messageId=id, delta=change.text)
-        else:
-            self._send("REASONING_MESSAGE_END", owner, messageId=id)
-            self._send("REASONING_END", owner, messageId=id)
+    def _end_block(self, owner: str, message: _ShownMessage) -> None:
+        block, message.open_block = message.open_block, None
+        if block is not None:
+            self._send(f"{_MESSAGE_TYPES[block.kind]}_END", owner, messageId=message.id_of(block))
+            if block.kind == "reasoning":
+                self._send("REASONING_END", owner, messageId=message.id_of(block))
 
     # ---------------------------------------------------------------------------------------------- tools and the rest
 

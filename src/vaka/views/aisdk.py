@@ -23,7 +23,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, MessageId
 from vaka.core.types.message import Audio, Document, Image, ToolCall, ToolResult, Usage, as_content
 from vaka.core.types.monitor import UsageRecorded
-from vaka.views.message_blocks import BlockChange, MessageBlocks
+from vaka.views.message_blocks import MessageBlocks, Piece
 from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
@@ -81,6 +81,8 @@ class UiStreamEncoder:
         self._turn = self._ended_turn = ""
         self._is_open = self._in_step = self._step_has_calls = self._is_step_of_children = self._has_answer = False
         self._message: tuple[MessageId, MessageBlocks] | None = None
+        self._open_block: tuple[str, str] | None = None
+        """The kind and the id of the block that has no end yet."""
         self._approvals: set[str] = set()
         self._questions: dict[str, UiChunk] = {}
         """With ``_approvals`` what this stream has asked for."""
@@ -195,7 +197,7 @@ class UiStreamEncoder:
         self._close_step()
 
     def _close_step(self) -> None:
-        self._end_blocks()
+        self._end_message()
         if self._in_step:
             self._send("finish-step")
         self._in_step = self._step_has_calls = self._is_step_of_children = False
@@ -207,17 +209,21 @@ class UiStreamEncoder:
 
     def _blocks_of(self, id: MessageId) -> MessageBlocks:
         if self._message is None or self._message[0] != id:
-            self._end_blocks()
+            self._end_message()
             if self._step_has_calls:  # of another message: the start of this step was missed
                 self._close_step()
             self._message = (id, MessageBlocks())
         return self._message[1]
 
-    def _end_blocks(self) -> None:
-        if self._message is not None:
-            id, blocks = self._message
-            self._send_changes(id, blocks.end())
-            self._message = None
+    def _end_message(self) -> None:
+        self._end_block()
+        self._message = None
+
+    def _end_block(self) -> None:
+        if self._open_block is not None:
+            kind, id = self._open_block
+            self._send(f"{kind}-end", id=id)
+            self._open_block = None
 
     def _add_delta(self, event: Event, body: progress.Delta | progress.MessageSnapshot) -> None:
         if progress.ToolOutputDelta.type in (body.type, getattr(body, "of", "")):
@@ -225,13 +231,13 @@ class UiStreamEncoder:
             data = {"toolCallId": body.message_id, "stream": stream, "offset": body.offset, "text": body.text}
             self._send("data-tool-output", data=data, transient=True)
             return
-        self._send_changes(body.message_id, self._blocks_of(body.message_id).add_delta(body))
+        self._show_pieces(body.message_id, self._blocks_of(body.message_id).add_delta(body))
 
     def _complete_message(self, event: Event, body: progress.MessageCompleted) -> None:
         if not self._blocks_of(body.message_id).fits(body):  # middleware has changed the message
             self._reset_step()
-        self._send_changes(body.message_id, self._blocks_of(body.message_id).complete(body))
-        self._message = None
+        self._show_pieces(body.message_id, self._blocks_of(body.message_id).complete(body))
+        self._end_message()
 
     def _discard_message(self, event: Event, body: progress.MessageDiscarded) -> None:
         if self._message is not None and self._message[0] == body.message_id:
@@ -240,16 +246,20 @@ class UiStreamEncoder:
     def _reset_step(self) -> None:
         """Take back what the step has shown, which is the open message: its calls come after it."""
         is_shown = self._message is not None and not self._message[1].is_empty
-        self._end_blocks()
+        self._end_message()
         if is_shown:
             self._send("reset-step")
 
-    def _send_changes(self, id: MessageId, changes: list[BlockChange]) -> None:
-        for change in changes:
-            self._has_answer = self._has_answer or change.kind == "text"
+    def _show_pieces(self, message: MessageId, pieces: list[Piece]) -> None:
+        for kind, block, text in pieces:
+            self._has_answer = self._has_answer or kind == "text"
             self._open_step()
-            delta = {"delta": change.text} if change.action == "delta" else {}
-            self._send(f"{change.kind}-{change.action}", id=f"{id}-{change.block}", **delta)
+            id = f"{message}-{block}"
+            if self._open_block != (kind, id):
+                self._end_block()
+                self._send(f"{kind}-start", id=id)
+                self._open_block = (kind, id)
+            self._send(f"{kind}-delta", id=id, delta=text)
 
     # ---------------------------------------------------------------------------------------------- tools and the rest
 

@@ -13,13 +13,12 @@ _DELTA_KINDS: dict[str, BlockKind] = {
 }  # fmt: skip
 
 
-class BlockChange(NamedTuple):
-    """A block starts, gets text, or ends. At most one block is open; a block may start again after its end."""
+class Piece(NamedTuple):
+    """The next piece of a block of a message."""
 
-    action: Literal["start", "delta", "end"]
     kind: BlockKind
     block: int
-    text: str = ""
+    text: str
 
 
 class _ShownBlock:
@@ -36,24 +35,23 @@ class _ShownBlock:
 
 
 class MessageBlocks:
-    """Turns the deltas of one message into changes of its blocks, and completes them from the whole message.
+    """Returns each piece of one message once: from its deltas, and what they did not carry from the whole message.
 
     After a gap, such as a delta that the reader missed, nothing is shown until the message is complete.
     """
 
     def __init__(self) -> None:
         self._shown: dict[int, _ShownBlock] = {}
-        self._open: tuple[BlockKind, int] | None = None
         self._has_gap = False
 
-    def add_delta(self, body: progress.Delta | progress.MessageSnapshot) -> list[BlockChange]:
-        """Return the changes of a delta; none for the arguments of calls, which ``tool.called`` has whole."""
+    def add_delta(self, body: progress.Delta | progress.MessageSnapshot) -> list[Piece]:
+        """Return what a delta adds; nothing for the arguments of calls, which ``tool.called`` has whole."""
         kind = _DELTA_KINDS.get(body.of if isinstance(body, progress.MessageSnapshot) else body.type)
         return [] if kind is None else self._add(kind, body.block, body.offset, body.text)
 
     def fits(self, completed: progress.MessageCompleted) -> bool:
         """Return whether the text shown so far is the beginning of the message; middleware may have changed it."""
-        shown = {number: block for number, block in self._shown.items() if block.kind == "text" and block.length}
+        shown = {number: block for number, block in self._shown.items() if block.kind == "text"}
         if completed.cut:  # the blocks of a message that was cut have lost their numbers
             whole, text = text_of(completed.content), self._shown_text()
             return whole.startswith(text) or text.startswith(whole)
@@ -69,24 +67,17 @@ class MessageBlocks:
                 return False
         return not shown
 
-    def complete(self, completed: progress.MessageCompleted) -> list[BlockChange]:
-        """Return the changes of what was not shown yet, and the end of the last block."""
+    def complete(self, completed: progress.MessageCompleted) -> list[Piece]:
+        """Return what was not shown yet."""
         self._has_gap = False
-        changes: list[BlockChange] = []
         if completed.cut and self._shown:
-            rest = text_of(completed.content)[len(self._shown_text()) :]
-            changes = self._add("text", max(self._shown) + 1, 0, rest)
-        elif not completed.cut or not self._shown:
-            for number, kind, text in _blocks_of(completed.content):
-                if number not in self._shown or not isinstance(completed.content[number], Stored):
-                    changes += self._add(kind, number, 0, text)
-        return changes + self.end()
-
-    def end(self) -> list[BlockChange]:
-        """Return the end of the open block, if there is one."""
-        ended = [] if self._open is None else [BlockChange("end", *self._open)]
-        self._open = None
-        return ended
+            rest = text_of(completed.content)[len(self._shown_text()) :] if self.fits(completed) else ""
+            return self._add("text", max(self._shown) + 1, 0, rest)
+        pieces: list[Piece] = []
+        for number, kind, text in _blocks_of(completed.content):
+            if number not in self._shown or not isinstance(completed.content[number], Stored):
+                pieces += self._add(kind, number, 0, text)
+        return pieces
 
     @property
     def is_empty(self) -> bool:
@@ -95,12 +86,12 @@ class MessageBlocks:
 
     @property
     def has_text(self) -> bool:
-        return any(block.kind == "text" and block.length for block in self._shown.values())
+        return any(block.kind == "text" for block in self._shown.values())
 
     def _shown_text(self) -> str:
         return "".join(block.text for _, block in sorted(self._shown.items()) if block.kind == "text")
 
-    def _add(self, kind: BlockKind, number: int, offset: int, text: str) -> list[BlockChange]:
+    def _add(self, kind: BlockKind, number: int, offset: int, text: str) -> list[Piece]:
         shown = self._shown.get(number)
         received = shown.length if shown is not None and shown.kind == kind else 0
         self._has_gap = self._has_gap or offset > received
@@ -111,11 +102,7 @@ class MessageBlocks:
             shown = self._shown[number] = _ShownBlock(kind)
         shown.pieces.append(text)
         shown.length += len(text)
-        changes: list[BlockChange] = []
-        if self._open != (kind, number):
-            changes = [*self.end(), BlockChange("start", kind, number)]
-            self._open = (kind, number)
-        return [*changes, BlockChange("delta", kind, number, text)]
+        return [Piece(kind, number, text)]
 
 
 def _blocks_of(content: Content) -> Iterator[tuple[int, BlockKind, str]]:
