@@ -12,11 +12,11 @@ import msgspec
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, DecisionId, MessageId
-from vaka.core.types.message import Part, Reasoning, Stored, Text, ToolCall, ToolResult, Usage, as_content
+from vaka.core.types.message import ToolCall, ToolResult, Usage, as_content
 from vaka.core.types.monitor import UsageRecorded
+from vaka.views.message_blocks import BlockKind, MessageBlocks, Piece, kind_of
 from vaka.views.routed_agents import RoutedAgents
 
-PieceKind: TypeAlias = Literal["text", "reasoning"]
 AnswerStatus: TypeAlias = Literal["completed", "limit", "failed", "cancelled", "interrupted"]
 
 
@@ -33,8 +33,8 @@ class AnswerPiece(msgspec.Struct, frozen=True):
     """The next piece of a block of a message."""
 
     message: str
+    kind: BlockKind
     block: int
-    kind: PieceKind
     text: str
 
 
@@ -91,48 +91,16 @@ _Decision: TypeAlias = (
 _TurnEnd: TypeAlias = (
     progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
 )  # fmt: skip
-_KINDS: dict[str, PieceKind] = {progress.TextDelta.type: "text", progress.ReasoningDelta.type: "reasoning"}
 
 
 class _OpenMessage:
-    """A message whose pieces are given as they come: the kind and the number of code points of each block."""
+    """A message whose pieces are given as they come."""
 
     def __init__(self, id: MessageId, path: AgentPath) -> None:
-        self.id, self.path = id, path
-        self._blocks: dict[int, tuple[PieceKind, int]] = {}
+        self.id, self.path, self.blocks = id, path, MessageBlocks()
 
-    def add(self, number: int, kind: PieceKind, offset: int, text: str) -> list[AnswerPiece]:
-        """Return what is new of a text that begins at ``offset``: nothing after a gap or of another kind of block."""
-        known, received = self._blocks.setdefault(number, (kind, 0))
-        new = text[received - offset :] if offset <= received and known == kind else ""
-        if not new:
-            return []
-        self._blocks[number] = (kind, received + len(new))
-        return [AnswerPiece(self.id, number, kind, new)]
-
-    def fill(self, completed: progress.MessageCompleted) -> list[AnswerPiece]:
-        """Return what the completed message has and no delta carried."""
-        if completed.cut and self._blocks:
-            return []  # the blocks of a message that was cut have lost their numbers
-        pieces: list[AnswerPiece] = []
-        for number, part in enumerate(completed.content):
-            kind, text = _describe(part)
-            if kind is None:
-                continue
-            if self._blocks.get(number, (kind, 0))[0] != kind:  # middleware has changed the message
-                number = max(*self._blocks, len(completed.content)) + 1
-            pieces += self.add(number, kind, 0, text)
-        return pieces
-
-
-def _describe(part: Part) -> tuple[PieceKind | None, str]:
-    match part:
-        case Text(text=text) | Stored(preview=text):
-            return "text", text
-        case Reasoning(text=text):
-            return "reasoning", text
-        case _:
-            return None, ""
+    def give(self, pieces: list[Piece]) -> list[AnswerPart]:
+        return [AnswerPiece(self.id, *piece) for piece in pieces]
 
 
 class AnswerReader:
@@ -249,15 +217,14 @@ class AnswerReader:
     # ------------------------------------------------------------------------------------------------------- messages
 
     def _read_delta(self, event: Event, body: progress.Delta | progress.MessageSnapshot) -> list[AnswerPart]:
-        kind = _KINDS.get(body.of if isinstance(body, progress.MessageSnapshot) else body.type)
-        if kind is None:
+        if kind_of(body) is None:
             return []
         if self._message is None:
             self._message = _OpenMessage(body.message_id, event.path)
         if self._message.id != body.message_id:
             return []
         self._has_message = True
-        return [*self._message.add(body.block, kind, body.offset, body.text)]
+        return self._message.give(self._message.blocks.add_delta(body))
 
     def _read_message(self, path: AgentPath, body: progress.MessageCompleted) -> list[AnswerPart]:
         message = self._message or _OpenMessage(body.message_id, path)
@@ -265,7 +232,8 @@ class AnswerReader:
             self._waiting.append(body)
             return []
         self._message, self._has_message = None, True
-        return [*message.fill(body), MessageEnded(body.message_id, body.stop), *self._flush_waiting(path)]
+        pieces = message.give(message.blocks.complete(body))
+        return [*pieces, MessageEnded(body.message_id, body.stop), *self._flush_waiting(path)]
 
     def _withdraw(self) -> list[AnswerPart]:
         """Give up the open message, if there is one, and return the parts of those that waited for it."""

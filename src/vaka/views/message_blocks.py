@@ -21,6 +21,11 @@ class Piece(NamedTuple):
     text: str
 
 
+def kind_of(body: progress.Delta | progress.MessageSnapshot) -> BlockKind | None:
+    """Return the kind of the block that a delta belongs to; ``None`` for the arguments and the output of a call."""
+    return _DELTA_KINDS.get(body.of if isinstance(body, progress.MessageSnapshot) else body.type)
+
+
 class _ShownBlock:
     """The text of a block that the client has."""
 
@@ -37,16 +42,18 @@ class _ShownBlock:
 class MessageBlocks:
     """Returns each piece of one message once: from its deltas, and what they did not carry from the whole message.
 
-    After a gap, such as a delta that the reader missed, nothing is shown until the message is complete.
+    After a gap, such as a delta that the reader missed, nothing is shown until a snapshot of the block or the whole
+    message has what is missing: so the pieces are in the order of the message.
     """
 
     def __init__(self) -> None:
         self._shown: dict[int, _ShownBlock] = {}
-        self._has_gap = False
+        self._gaps: set[int] = set()
+        """The blocks of which text is missing."""
 
     def add_delta(self, body: progress.Delta | progress.MessageSnapshot) -> list[Piece]:
-        """Return what a delta adds; nothing for the arguments of calls, which ``tool.called`` has whole."""
-        kind = _DELTA_KINDS.get(body.of if isinstance(body, progress.MessageSnapshot) else body.type)
+        """Return what a delta of text or reasoning adds."""
+        kind = kind_of(body)
         return [] if kind is None else self._add(kind, body.block, body.offset, body.text)
 
     def fits(self, completed: progress.MessageCompleted) -> bool:
@@ -69,7 +76,7 @@ class MessageBlocks:
 
     def complete(self, completed: progress.MessageCompleted) -> list[Piece]:
         """Return what was not shown yet."""
-        self._has_gap = False
+        self._gaps.clear()
         if completed.cut and self._shown:
             rest = text_of(completed.content)[len(self._shown_text()) :] if self.fits(completed) else ""
             return self._add("text", max(self._shown) + 1, 0, rest)
@@ -94,9 +101,12 @@ class MessageBlocks:
     def _add(self, kind: BlockKind, number: int, offset: int, text: str) -> list[Piece]:
         shown = self._shown.get(number)
         received = shown.length if shown is not None and shown.kind == kind else 0
-        self._has_gap = self._has_gap or offset > received
-        text = text[received - offset :] if received >= offset else ""
-        if self._has_gap or not text:
+        if offset > received:
+            self._gaps.add(number)
+            return []
+        self._gaps.discard(number)
+        text = text[received - offset :]
+        if self._gaps or not text:
             return []
         if shown is None or shown.kind != kind:
             shown = self._shown[number] = _ShownBlock(kind)

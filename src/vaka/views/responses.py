@@ -28,9 +28,9 @@ from vaka.views.answers import (
     DecisionAsked,
     MessageEnded,
     MessageWithdrawn,
-    PieceKind,
     is_client_call,
 )
+from vaka.views.message_blocks import BlockKind
 from vaka.views.openai import arguments_of, describe_decision, seconds_of
 
 ResponseEvent: TypeAlias = dict[str, Any]
@@ -42,7 +42,7 @@ SECTION = 2**24
 """Sequence numbers of a new section begin at the next multiple of this; see ``ResponseEncoder``."""
 
 _INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
-_PREFIXES: dict[PieceKind, str] = {"text": "msg", "reasoning": "rs"}
+_PREFIXES: dict[BlockKind, str] = {"text": "msg", "reasoning": "rs"}
 
 
 def to_sse(event: ResponseEvent) -> bytes:
@@ -72,8 +72,8 @@ class _TextItem:
     """The open item of a text or of reasoning."""
 
     def __init__(self, piece: AnswerPiece, index: int, id: str) -> None:
-        self.block, self.index, self.id = (piece.message, piece.block), index, id
-        self.kind: PieceKind = piece.kind
+        self.block, self.index, self.id = (piece.message, piece.kind, piece.block), index, id
+        self.kind: BlockKind = piece.kind
         self.logprobs: dict[str, Any] = {"logprobs": []} if piece.kind == "text" else {}
         """A field that clients expect of the events of a text."""
         self.texts: list[str] = []
@@ -155,7 +155,7 @@ class ResponseEncoder:
         events += self._close_calls()
         for id, asked in pending:
             if isinstance(asked.asked, control.QuestionAsked) and not is_client_call(asked):
-                events += self._write(AnswerPiece(id, 0, "text", describe_decision(asked)))
+                events += self._write(AnswerPiece(id, "text", 0, describe_decision(asked)))
                 events += self._close_text("completed")
         return events + self._end_response("completed", usage)
 
@@ -235,7 +235,7 @@ class ResponseEncoder:
 
     def _write(self, piece: AnswerPiece) -> list[ResponseEvent]:
         opened: list[ResponseEvent] = []
-        if self._text is None or self._text.block != (piece.message, piece.block):
+        if self._text is None or self._text.block != (piece.message, piece.kind, piece.block):
             opened = self._close_text("completed")
             index = len(self._items)
             id = f"{_PREFIXES[piece.kind]}_{piece.message}_{len(self._message_items)}"
@@ -336,11 +336,11 @@ class ResponseEncoder:
         return [self._event("response.output_item.done", item=item, output_index=index)]
 
 
-def _text_event(kind: PieceKind) -> str:
+def _text_event(kind: BlockKind) -> str:
     return "response.output_text" if kind == "text" else "response.reasoning_summary_text"
 
 
-def _part_event(kind: PieceKind, change: str) -> str:
+def _part_event(kind: BlockKind, change: str) -> str:
     return f"response.content_part.{change}" if kind == "text" else f"response.reasoning_summary_part.{change}"
 
 
