@@ -1,10 +1,12 @@
 """The text and reasoning of a message as a client is shown them: each piece once, and in order."""
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 from vaka.core.types import progress
-from vaka.core.types.message import Content, Reasoning, Stored, Text, text_of
+from vaka.core.types.ids import MessageId
+from vaka.core.types.message import Audio, Content, Document, Image, Part, Reasoning, Stored, Text, text_of
 
 BlockKind: TypeAlias = Literal["text", "reasoning"]
 
@@ -52,9 +54,11 @@ class MessageBlocks:
         """The blocks of which text is missing."""
 
     def add_delta(self, body: progress.Delta | progress.MessageSnapshot) -> list[Piece]:
-        """Return what a delta of text or reasoning adds."""
-        kind = kind_of(body)
-        return [] if kind is None else self._add(kind, body.block, body.offset, body.text)
+        """Return what a delta of text or reasoning adds; nothing if its block is of another kind."""
+        kind, shown = kind_of(body), self._shown.get(body.block)
+        if kind is None or (shown is not None and shown.kind != kind):
+            return []
+        return self._add(kind, body.block, body.offset, body.text)
 
     def fits(self, completed: progress.MessageCompleted) -> bool:
         """Return whether the text shown so far is the beginning of the message; middleware may have changed it."""
@@ -121,3 +125,40 @@ def _blocks_of(content: Content) -> Iterator[tuple[int, BlockKind, str]]:
             yield number, "text", part.text if isinstance(part, Text) else part.preview
         elif isinstance(part, Reasoning):
             yield number, "reasoning", part.text
+
+
+class UnsentParts:
+    """Returns each part of the messages of an agent once. Several messages may be open at the same time."""
+
+    def __init__(self) -> None:
+        self._open: dict[MessageId, MessageBlocks] = {}
+        self._completed = MessageId("")
+
+    def add_delta(self, body: progress.Delta | progress.MessageSnapshot) -> list[Part]:
+        if body.message_id == self._completed:
+            return []
+        blocks = self._open.setdefault(body.message_id, MessageBlocks())
+        return [_part_of(piece) for piece in blocks.add_delta(body)]
+
+    def complete(self, body: progress.MessageCompleted) -> list[Part]:
+        """Return what the completed message has and no delta has carried; its calls are left out."""
+        if body.message_id == self._completed:
+            return []
+        self._completed = body.message_id
+        pieces = self._open.pop(body.message_id, MessageBlocks()).complete(body)
+        parts: list[tuple[int, Part]] = [(piece.block, _part_of(piece)) for piece in pieces]
+        parts += [
+            (number, part) for number, part in enumerate(body.content) if isinstance(part, Image | Audio | Document)
+        ]
+        return [part for _, part in sorted(parts, key=itemgetter(0))]
+
+    def discard(self, message: MessageId) -> bool:
+        """Forget a message. Returns whether a part of it was sent."""
+        return not self._open.pop(message, MessageBlocks()).is_empty
+
+    def clear(self) -> None:
+        self._open.clear()
+
+
+def _part_of(piece: Piece) -> Part:
+    return Text(text=piece.text) if piece.kind == "text" else Reasoning(text=piece.text)

@@ -9,9 +9,9 @@ from vaka.core.types.ids import TurnId
 from vaka.core.types.message import Content, Part, Reasoning, Text, Usage, as_content
 from vaka.views.a2a.content import JsonObject, parts_of
 from vaka.views.a2a.replies import parts_for
+from vaka.views.message_blocks import UnsentParts
 from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
-from vaka.views.unsent_parts import UnsentParts
 
 _TurnEnd: TypeAlias = progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
 _WaitingBody: TypeAlias = (
@@ -80,11 +80,9 @@ class A2aEncoder:
                 for key in inputs:
                     self._inputs.pop(key, None)
             case progress.TextDelta() | progress.ReasoningDelta() | progress.MessageSnapshot():
-                if part := self._unsent.add(body):
-                    yield from self._write(event, body.message_id, (part,))
+                yield from self._write(event, body.message_id, self._unsent.add_delta(body))
             case progress.MessageCompleted(message_id=id):
-                rest = tuple(self._unsent.complete(body))
-                yield from self._write(event, id, rest, is_last=True)
+                yield from self._write(event, id, self._unsent.complete(body), is_last=True)
             case progress.MessageDiscarded(message_id=id) if self._unsent.discard(id) and id in self._artifacts:
                 del self._artifacts[id]  # the artifact is replaced by an empty one
                 yield from self._write(event, id, as_content(""), is_last=True)
@@ -142,7 +140,7 @@ class A2aEncoder:
 
     # ---------------------------------------------------------------------------------------------------------- updates
 
-    def _write(self, event: Event, id: str, parts: tuple[Part, ...], *, is_last: bool = False) -> Iterator[JsonObject]:
+    def _write(self, event: Event, id: str, parts: Iterable[Part], *, is_last: bool = False) -> Iterator[JsonObject]:
         """Return the update that adds parts to an artifact; the last one of an artifact may add an empty text."""
         shapes = parts_of(tuple(part for part in parts if not isinstance(part, Reasoning)))
         is_known = id in self._artifacts

@@ -11,8 +11,8 @@ from vaka.core.types.monitor import UsageRecorded
 from vaka.views.acp.content import JsonObject, content_block_of, text_content, without_empty
 from vaka.views.acp.tool_calls import TOOL_KINDS, ToolKind, describe_call
 from vaka.views.media import is_list
+from vaka.views.message_blocks import UnsentParts
 from vaka.views.routed_agents import RoutedAgents
-from vaka.views.unsent_parts import MessageBody, UnsentParts
 
 LIVE_OUTPUT_LENGTH = 4000
 """Characters of the output of a running tool in an update, the last ones: each update replaces the one before."""
@@ -71,11 +71,10 @@ class AcpEncoder:
             case progress.ToolOutputDelta() | progress.MessageSnapshot(of=progress.ToolOutputDelta.type):
                 yield from self._encode_output(body)
             case progress.TextDelta() | progress.ReasoningDelta() | progress.MessageSnapshot():
-                yield from self._encode_delta(body)
+                yield from self._encode_parts(self._unsent.add_delta(body), body.message_id)
             case progress.MessageCompleted():
                 self._stop = body.stop
-                for part in self._unsent.complete(body):
-                    yield from self._encode_part(part, body.message_id)
+                yield from self._encode_parts(self._unsent.complete(body), body.message_id)
             case progress.MessageDiscarded(message_id=id) if self._unsent.discard(id):
                 meta = {"vaka": {"discarded": body.reason or True}}  # a client cannot be asked to forget a text
                 yield _chunk("agent_message_chunk", {"type": "text", "text": "\n\n"}, id) | {"_meta": meta}
@@ -117,7 +116,7 @@ class AcpEncoder:
 
     def _end_turn(self, event: Event, body: _TurnEnd) -> Iterator[JsonObject]:
         if body.text and not self._has_message and isinstance(body, progress.TurnCompleted):
-            yield from self._encode_part(Text(text=body.text), event.turn)  # the answer of a router, for example
+            yield from self._encode_parts([Text(text=body.text)], event.turn)  # the answer of a router, for example
         for call in self._calls:
             yield {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "failed"}
         self._ended.update(self._calls)
@@ -143,16 +142,13 @@ class AcpEncoder:
 
     # ----------------------------------------------------------------------------------------------- messages and tools
 
-    def _encode_delta(self, body: MessageBody) -> Iterator[JsonObject]:
-        if part := self._unsent.add(body):
-            yield from self._encode_part(part, body.message_id)
-
-    def _encode_part(self, part: Part, message: str) -> Iterator[JsonObject]:
-        if isinstance(part, Reasoning):
-            yield _chunk("agent_thought_chunk", {"type": "text", "text": part.text}, message)
-        elif block := content_block_of(part):
-            self._has_message = True
-            yield _chunk("agent_message_chunk", block, message)
+    def _encode_parts(self, parts: list[Part], message: str) -> Iterator[JsonObject]:
+        for part in parts:
+            if isinstance(part, Reasoning):
+                yield _chunk("agent_thought_chunk", {"type": "text", "text": part.text}, message)
+            elif block := content_block_of(part):
+                self._has_message = True
+                yield _chunk("agent_message_chunk", block, message)
 
     def _encode_output(self, body: progress.ToolOutputDelta | progress.MessageSnapshot) -> Iterator[JsonObject]:
         call = CallId(body.message_id)
