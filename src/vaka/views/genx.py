@@ -19,8 +19,9 @@ from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverte
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, MessageId, SessionId
-from vaka.core.types.message import Audio, Content, Document, Image, ToolCall, ToolResult, text_of
+from vaka.core.types.message import Audio, Content, Document, Image, ToolCall, ToolResult
 from vaka.core.types.monitor import ScriptAnswered
+from vaka.views.message_blocks import MessageBlocks, kind_of
 
 INVALID_TOOL_CALL = "agent: invalid tool call"
 FINISHED_KEY = "$finished"
@@ -243,9 +244,8 @@ class AgentEventProjection:
         self._calls: dict[CallId, ToolCall] = {}
         self._child_calls: set[CallId] = set()
         """The open calls that have started an agent."""
-        self._sent: dict[MessageId, int] = {}
-        """The code points sent of each open message; the blocks of a message come one after the other."""
-        self._block_starts: dict[tuple[MessageId, int], int] = {}
+        self._messages: dict[MessageId, MessageBlocks] = {}
+        """The text of the messages that are open."""
 
     def feed(self, event: Event) -> Projected:
         """Take the next event of the session, and return what it means to a GenX caller; mostly nothing or one."""
@@ -298,24 +298,21 @@ class AgentEventProjection:
         return []
 
     def text_arrived(self, event: Event, body: "progress.TextDelta | progress.MessageSnapshot") -> Projected:
-        if isinstance(body, progress.MessageSnapshot) and body.of != progress.TextDelta.type:
+        if kind_of(body) != "text":
             return []
-        sent = self._sent.get(body.message_id, 0)
-        start = self._block_starts.setdefault((body.message_id, body.block), sent)
-        fresh = body.text[max(sent - start - body.offset, 0) :]
-        return self._chunks(event, body.message_id, fresh) if fresh else []
+        blocks = self._messages.setdefault(body.message_id, MessageBlocks())
+        is_first, text = blocks.is_empty, "".join(piece.text for piece in blocks.add_delta(body))
+        return self._text(event, body.message_id, text, begin=is_first) if text else []
 
     def message_completed(self, event: Event, body: progress.MessageCompleted) -> Projected:
-        was_sent = self._sent.get(body.message_id, 0)
-        rest = text_of(body.content)[was_sent:]
-        events = self._chunks(event, body.message_id, rest, end=True) if rest or was_sent else []
-        self._forget_message(body.message_id)
+        blocks = self._messages.pop(body.message_id, MessageBlocks())
+        rest, is_first = blocks.rest_of(body.content), blocks.is_empty
+        events = self._text(event, body.message_id, rest, begin=is_first, end=True) if rest or not is_first else []
         return [*events, *self._media(event, body.message_id, body.content)]
 
     def message_discarded(self, event: Event, body: progress.MessageDiscarded) -> Projected:
-        events = self._chunks(event, body.message_id, "", end=True) if body.message_id in self._sent else []
-        self._forget_message(body.message_id)
-        return events
+        blocks = self._messages.pop(body.message_id, MessageBlocks())
+        return [] if blocks.is_empty else self._text(event, body.message_id, "", end=True)
 
     def tool_called(self, event: Event, body: progress.ToolCalled) -> Projected:
         self._calls[body.call.id] = body.call
@@ -366,7 +363,7 @@ class AgentEventProjection:
         root = self._agents[()]
         ended = self._ending_of(root, body)
         self._agents = {(): _Agent(root.name, root.state_id, root.is_router)}
-        self._calls, self._child_calls, self._sent, self._block_starts = {}, set(), {}, {}
+        self._calls, self._child_calls, self._messages = {}, set(), {}
         return [ended]
 
     def _ending_of(self, root: _Agent, body: Any) -> "AgentEvent | RoundFailure":
@@ -407,12 +404,12 @@ class AgentEventProjection:
             return self.session
         return state_id_of(self.session, self._starts.get(path, path))
 
-    def _chunks(self, event: Event, message: MessageId, text: str, *, end: bool = False) -> Projected:
-        is_first = message not in self._sent
-        self._sent[message] = self._sent.get(message, 0) + len(text)
+    def _text(
+        self, event: Event, message: MessageId, text: str, *, begin: bool = False, end: bool = False
+    ) -> Projected:  # fmt: skip
         ctrl = StreamCtrl(
-            stream_id=message, begin_of_stream=is_first, end_of_stream=end, timestamp=timestamp_of(event.ts)
-        )
+            stream_id=message, begin_of_stream=begin, end_of_stream=end, timestamp=timestamp_of(event.ts)
+        )  # fmt: skip
         return self._chunk(event, text, ctrl)
 
     def _media(self, event: Event, message: MessageId, content: Content) -> Projected:
@@ -451,10 +448,6 @@ class AgentEventProjection:
 
     def _event(self, agent: _Agent, kind: AgentEventType, phase: str, **details: Any) -> AgentEvent:
         return AgentEvent(type=kind, phase=phase, agent_def=agent.name, agent_state_id=agent.state_id, **details)
-
-    def _forget_message(self, message: MessageId) -> None:
-        if self._sent.pop(message, None) is not None:
-            self._block_starts = {key: at for key, at in self._block_starts.items() if key[0] != message}
 
 
 _HANDLERS: dict[type[Body], Callable[..., Projected]] = {

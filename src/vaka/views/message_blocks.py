@@ -82,13 +82,16 @@ class MessageBlocks:
         """Return what was not shown yet."""
         self._gaps.clear()
         if completed.cut and self._shown:
-            rest = text_of(completed.content)[len(self._shown_text()) :] if self.fits(completed) else ""
-            return self._add("text", max(self._shown) + 1, 0, rest)
+            return self._add("text", max(self._shown) + 1, 0, self.rest_of(completed.content))
         pieces: list[Piece] = []
         for number, kind, text in _blocks_of(completed.content):
             if number not in self._shown or not isinstance(completed.content[number], Stored):
                 pieces += self._add(kind, number, 0, text)
         return pieces
+
+    def rest_of(self, content: Content) -> str:
+        """Return the text of ``content`` that was not shown, whatever its blocks are."""
+        return text_of(content)[len(self._shown_text()) :]
 
     @property
     def is_empty(self) -> bool:
