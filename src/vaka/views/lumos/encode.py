@@ -8,9 +8,10 @@ import msgspec
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Custom, Event
 from vaka.core.types.ids import JSON, AgentPath, CallId
-from vaka.core.types.message import Stored, Text, ToolCall, ToolResult, Usage, text_of
+from vaka.core.types.message import ToolCall, ToolResult, Usage, text_of
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.lumos.event import CARRIED, CUSTOM_PREFIX, DISCARDED, LumosEvent, StreamingConfig
+from vaka.views.message_blocks import MessageBlocks, Piece, kind_of
 from vaka.views.routed_agents import RoutedAgents
 
 _DECISIONS = (
@@ -65,20 +66,15 @@ class _Step:
 
 
 class _AnswerText:
-    """The text of one answer: what has come of each block, and what was not sent yet."""
+    """The text of one answer: the blocks that have come, and what was not sent yet."""
 
     def __init__(self, message_id: str = "") -> None:
-        self.message_id = message_id
-        self.received: dict[int, int] = {}
+        self.message_id, self.blocks = message_id, MessageBlocks()
         self.unsent = ""
         self.sent_size = 0
 
-    def add(self, block: int, offset: int, text: str) -> None:
-        known = self.received.get(block, 0)
-        if offset <= known:
-            new = text[known - offset :]
-            self.received[block] = known + len(new)
-            self.unsent += new
+    def add(self, pieces: list[Piece]) -> None:
+        self.unsent += "".join(piece.text for piece in pieces if piece.kind == "text")
 
     def take(self) -> str:
         text, self.unsent = self.unsent, ""
@@ -233,14 +229,14 @@ class LumosEncoder:
     def _encode_delta(
         self, body: progress.TextDelta | progress.ReasoningDelta | progress.MessageSnapshot
     ) -> list[LumosEvent]:
-        kind = body.of if isinstance(body, progress.MessageSnapshot) else body.type
-        if kind == progress.ReasoningDelta.type:
+        kind = kind_of(body)
+        if kind == "reasoning":
             return self._metadata("reasoning", body.text, **self._step_id())
-        if kind != progress.TextDelta.type:
+        if kind is None:
             return []
         if self._text.message_id != body.message_id:
             self._text = _AnswerText(body.message_id)
-        self._text.add(body.block, body.offset, body.text)
+        self._text.add(self._text.blocks.add_delta(body))
         return self._send_text() if len(self._text.unsent) >= self._config.text_buffer_size else []
 
     def _send_text(self) -> list[LumosEvent]:
@@ -257,15 +253,13 @@ class LumosEncoder:
         whole = text_of(body.content)
         if self._step is not None:
             self._step.output = _message("assistant", whole) if whole else None
-        sent = self._finish_text(text, body) if text.received else self._simulate(whole)
+        sent = self._simulate(whole) if text.blocks.is_empty else self._finish_text(text, body)
         about = {"message": whole, "timestamp": self._time}
         return sent + ([self._event("MessageSent", **about)] if whole and self._config.emit_metadata else [])
 
     def _finish_text(self, text: _AnswerText, body: progress.MessageCompleted) -> list[LumosEvent]:
-        """Send the rest of an answer that was streamed; the blocks of one that was cut have lost their numbers."""
-        for number, part in enumerate(body.content if not body.cut else ()):
-            if isinstance(part, Text | Stored):
-                text.add(number, 0, part.text if isinstance(part, Text) else part.preview)
+        """Send the rest of an answer that was streamed."""
+        text.add(text.blocks.complete(body))
         self._text = text
         return self._send_text()
 
