@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 import vaka
 from tests.views import recorded_runs as runs
 from tests.views.openai_clients import check
+from vaka.core.types import progress
+from vaka.core.types.ids import MessageId, SessionId, TurnId
+from vaka.core.types.message import as_content
+from vaka.views.a2a import task_of
+from vaka.views.acp import AcpEncoder
 from vaka.views.anthropic import StreamEncoder
+from vaka.views.genx import AgentEvent, AgentEventProjection
 from vaka.views.lumos import LumosEncoder, StreamingConfig, from_lumos, to_lumos
 from vaka.views.openai import ChatEncoder, to_completion
 from vaka.views.responses import ResponseEncoder
@@ -130,3 +136,37 @@ def test_events_of_any_part_are_whole_responses(
         assert event["sequence_number"] > last
         last = event["sequence_number"]
     assert not is_open
+
+
+@st.composite
+def lossy_messages(draw: st.DrawFn) -> tuple[str, list[vaka.Event]]:
+    """Return the text of a message of several blocks, and its events without some of the deltas within the blocks."""
+    texts = draw(st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3))
+    is_cut = draw(st.booleans())
+    message = MessageId("m")
+    deltas = [
+        progress.TextDelta(message_id=message, block=block, offset=at, text=text[at])
+        for block, text in enumerate(texts)
+        for at in range(len(text))
+        if at == len(text) - 1 or draw(st.booleans())
+    ]
+    content = as_content("".join(texts) if is_cut else [vaka.Text(text=text) for text in texts])
+    whole = progress.MessageCompleted(message_id=message, content=content, stop="end", cut=is_cut)
+    bodies = [progress.TurnStarted(agent="guide", inputs=()), *deltas, whole]
+    return "".join(texts), [vaka.Event(data=body, session=SessionId("s"), ts="", turn=TurnId("t")) for body in bodies]
+
+
+@given(lossy_messages())
+def test_a_message_whose_deltas_were_lost_is_shown_whole_and_in_order(lossy: tuple[str, list[vaka.Event]]) -> None:
+    text, events = lossy
+    chat, lumos, acp, genx = ChatEncoder(), LumosEncoder(), AcpEncoder(), AgentEventProjection(SessionId("s"))
+    chunks = [chunk for event in events for chunk in chat.encode(event)]
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == text
+    shown = [one.data["delta"] for event in events for one in lumos.encode(event) if one.type == "TextDelta"]
+    assert "".join(shown) == text
+    updates = [one["update"] for event in events for one in acp.encode(event)]
+    assert "".join(update["content"]["text"] for update in updates) == text
+    projected = [one for event in events for one in genx.feed(event)]
+    assert "".join(str(one.chunk.part) for one in projected if isinstance(one, AgentEvent) and one.chunk) == text
+    task = task_of(events) or {}
+    assert "".join(part["text"] for artifact in task["artifacts"] for part in artifact["parts"]) == text
