@@ -23,7 +23,7 @@ from vaka.core.types.ids import JSON, AgentPath, CallId, MessageId
 from vaka.core.types.message import Audio, Content, Document, Image, Part, ToolResult, Usage, as_content, text_of
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.message_blocks import MessageBlocks, Piece
-from vaka.views.pending_decisions import PendingDecisions
+from vaka.views.pending_decisions import Asked, PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
 PROTOCOL_VERSION = "1.0"
@@ -137,7 +137,7 @@ class AguiEncoder:
     def finish(self, reason: str = "the stream ended before the turn") -> list[AguiEvent]:
         """Return the end of the open run, if there is one: its open decisions as interrupts, or an error."""
         self._sent = []
-        if self._run and self._decisions.events:
+        if self._run and self._decisions.asked:
             self._interrupt()
         elif self._run:
             self._fail("stream_ended", reason)
@@ -196,13 +196,13 @@ class AguiEncoder:
         interrupts: list[AguiEvent] = []
         calls: list[str] = []
         owned: dict[str, list[str]] = {}
-        for event in self._decisions.events:
-            if isinstance(event.data, control.QuestionAsked) and event.data.kind == "result":
-                calls.append(event.data.call or "")
+        for path, asked in self._decisions.asked:
+            if isinstance(asked, control.QuestionAsked) and asked.kind == "result":
+                calls.append(asked.call or "")
                 self._client_calls.add(calls[-1])
                 continue
-            owner = self._owner(event.path)
-            interrupts.append(_interrupt_of(event.data) | ({"subagentRunId": owner} if owner else {}))
+            owner = self._owner(path)
+            interrupts.append(_interrupt_of(asked) | ({"subagentRunId": owner} if owner else {}))
             owned.setdefault(owner, []).append(interrupts[-1]["id"])
         outcome: AguiEvent = {"type": "interrupt", "interrupts": interrupts}
         if not interrupts:
@@ -414,7 +414,7 @@ class AguiEncoder:
         self._sent.append({"type": type, **({"subagentRunId": subagent} if subagent else {}), **fields})
 
 
-def _interrupt_of(body: Body) -> AguiEvent:
+def _interrupt_of(body: Asked) -> AguiEvent:
     if isinstance(body, control.ApprovalRequested):
         properties: AguiEvent = {"approved": {"type": "boolean"}, "message": {"type": "string"}}
         if not body.decisions or "edit" in body.decisions:
@@ -426,7 +426,6 @@ def _interrupt_of(body: Body) -> AguiEvent:
             "metadata": {"toolName": body.call.name, "arguments": body.call.arguments, "rule": body.rule},
         }  # fmt: skip
         return interrupt | ({"expiresAt": body.expires} if body.expires else {})
-    assert isinstance(body, control.QuestionAsked)  # noqa: S101  # there are no other decisions
     interrupt = {"id": body.question, "reason": "input_required", "message": body.text}
     if body.options:
         interrupt["responseSchema"] = {"type": "string", "enum": list(body.options)}

@@ -127,7 +127,7 @@ class UiStreamEncoder:
     def finish(self, reason: str = "the stream ended before the turn") -> list[UiChunk]:
         """Return the end of the open message, if there is one: with open decisions as of a turn that waits."""
         self._sent = []
-        if self._is_open and self._decisions.events:
+        if self._is_open and self._decisions.asked:
             self._finish("tool-calls")
         elif self._is_open:
             self._fail(reason)

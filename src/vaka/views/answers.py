@@ -11,10 +11,11 @@ import msgspec
 
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import AgentPath, CallId, DecisionId, MessageId
+from vaka.core.types.ids import AgentPath, CallId, MessageId
 from vaka.core.types.message import ToolCall, ToolResult, Usage, as_content
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.message_blocks import BlockKind, MessageBlocks, Piece, kind_of
+from vaka.views.pending_decisions import Asked, PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
 AnswerStatus: TypeAlias = Literal["completed", "limit", "failed", "cancelled", "interrupted"]
@@ -67,7 +68,7 @@ class CallEnded(msgspec.Struct, frozen=True):
 class DecisionAsked(msgspec.Struct, frozen=True):
     """The turn waits: for an approval, for an answer, or for the result of a ``call`` that the client runs."""
 
-    asked: control.ApprovalRequested | control.QuestionAsked
+    asked: Asked
     call: ToolCall | None = None
 
 
@@ -84,10 +85,6 @@ AnswerPart: TypeAlias = (
     AnswerBegan | AnswerPiece | MessageEnded | MessageWithdrawn | CallBegan | CallEnded | DecisionAsked | AnswerEnded
 )
 
-_Decision: TypeAlias = (
-    control.ApprovalRequested | control.ApprovalResolved | control.ApprovalExpired | control.QuestionAsked
-    | control.QuestionAnswered
-)  # fmt: skip
 _TurnEnd: TypeAlias = (
     progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
 )  # fmt: skip
@@ -106,13 +103,12 @@ class _OpenMessage:
 class AnswerReader:
     """Turns the events of one agent of a session into parts of its answers.
 
-    ``path`` names the agent, ``routers`` the agents that are routers, as for the encoders. ``pending`` are the
-    decisions that the agent and its child agents wait for, oldest first.
+    ``path`` names the agent, ``routers`` the agents that are routers, as for the encoders.
     """
 
     def __init__(self, path: AgentPath = (), routers: Collection[str] = ()) -> None:
         self._path, self._routed = path, RoutedAgents(path, routers)
-        self.pending: dict[DecisionId, DecisionAsked] = {}
+        self._decisions = PendingDecisions()
         self.usage = Usage()
         """What the model calls of the turn cost that were read so far."""
         self._is_open = self._has_message = False
@@ -125,6 +121,8 @@ class AnswerReader:
     def read(self, event: Event) -> list[AnswerPart]:
         """Return the parts of an event, often none."""
         body = event.data
+        is_repeated = isinstance(body, Asked) and body in self.pending
+        self._decisions.note(event)
         if self._path and event.path == self._path[:-1]:
             return self._read_parent(event, body)
         if event.path[: len(self._path)] != self._path:
@@ -133,8 +131,8 @@ class AnswerReader:
             self._calls[body.call.id] = body.call
         if isinstance(body, UsageRecorded):
             self.usage += body.usage
-        if isinstance(body, _Decision):
-            return self._read_decision(event, body)
+        if isinstance(body, Asked):
+            return [] if is_repeated else self._read_asked(event, body)
         if not self._routed.answers(event) or event.channel != "progress" or isinstance(body, progress.TurnQueued):
             return []
         begun = self._begin(event, body)
@@ -153,7 +151,6 @@ class AnswerReader:
         if is_start:
             self.usage = Usage()
             self._calls.clear()
-            self.pending.clear()
         self._is_open, self._has_message = True, False
         return [AnswerBegan(event.turn, getattr(body, "agent", ""), event.ts, 0 if is_start else event.seq)]
 
@@ -210,7 +207,6 @@ class AnswerReader:
             whole = progress.MessageCompleted(message_id=MessageId(event.turn), content=as_content(text), stop="end")
             parts += self._read_message(event.path, whole)
         self._is_open, self._ended_turn = False, event.turn
-        self.pending.clear()
         self._calls.clear()
         return [*parts, AnswerEnded(status, self.usage, code, message)]
 
@@ -254,19 +250,18 @@ class AnswerReader:
 
     # ------------------------------------------------------------------------------------------------------ decisions
 
-    def _read_decision(self, event: Event, body: _Decision) -> list[AnswerPart]:
-        id = body.question if isinstance(body, control.QuestionAsked | control.QuestionAnswered) else body.approval
-        if not isinstance(body, control.ApprovalRequested | control.QuestionAsked):
-            self.pending.pop(id, None)
-            return []
-        if id in self.pending:
-            return []
+    @property
+    def pending(self) -> list[Asked]:
+        """The decisions that the agent and its child agents wait for, oldest first."""
+        size = len(self._path)
+        return [asked for path, asked in self._decisions.asked if path[:size] == self._path]
+
+    def _read_asked(self, event: Event, body: Asked) -> list[AnswerPart]:
         begun = self._begin(event, body)
         call = body.call if isinstance(body, control.ApprovalRequested) else self._calls.get(body.call or CallId(""))
-        asked = self.pending[id] = DecisionAsked(body, call)
-        return [*begun, asked] if self._is_open else []
+        return [*begun, DecisionAsked(body, call)] if self._is_open else []
 
 
-def is_client_call(asked: DecisionAsked) -> bool:
+def is_client_call(asked: Asked) -> bool:
     """Return whether the client is asked for the result of a call."""
-    return isinstance(asked.asked, control.QuestionAsked) and asked.asked.kind == "result"
+    return isinstance(asked, control.QuestionAsked) and asked.kind == "result"

@@ -30,6 +30,7 @@ from vaka.views.answers import (
     MessageWithdrawn,
     is_client_call,
 )  # fmt: skip
+from vaka.views.pending_decisions import Asked
 
 ChatObject: TypeAlias = dict[str, Any]
 """A ``chat.completion.chunk``, a ``chat.completion``, or ``{"error": {…}}``."""
@@ -56,14 +57,13 @@ def arguments_of(call: ToolCall) -> str:
     return call.raw or msgspec.json.encode(call.arguments).decode()
 
 
-def describe_decision(asked: DecisionAsked) -> str:
+def describe_decision(asked: Asked) -> str:
     """Return what a person is asked, with the reply that ``parse_reply`` of ``openai_requests`` understands."""
-    body = asked.asked
-    if isinstance(body, control.QuestionAsked):
-        return f"{body.text} ({', '.join(body.options)})" if body.options else body.text
-    reason = f" ({body.message or body.reason})" if body.message or body.reason else ""
-    wish = f"{body.call.name} {arguments_of(body.call)} needs an approval{reason}."
-    return f"{wish} Reply 'approve {body.approval}' or 'reject {body.approval}'."
+    if isinstance(asked, control.QuestionAsked):
+        return f"{asked.text} ({', '.join(asked.options)})" if asked.options else asked.text
+    reason = f" ({asked.message or asked.reason})" if asked.message or asked.reason else ""
+    wish = f"{asked.call.name} {arguments_of(asked.call)} needs an approval{reason}."
+    return f"{wish} Reply 'approve {asked.approval}' or 'reject {asked.approval}'."
 
 
 class ChatEncoder:
@@ -106,7 +106,7 @@ class ChatEncoder:
         """Return the end of the completion of a turn that waits; nothing if no completion is open."""
         if not self._is_open:
             return []
-        pending, usage = [*self._reader.pending.values()], self._reader.usage
+        pending, usage = self._reader.pending, self._reader.usage
         notices = [describe_decision(asked) for asked in pending if not is_client_call(asked)]
         self._reader.suspend()
         self._written.clear()
@@ -127,7 +127,7 @@ class ChatEncoder:
                 self._withdrawn = self._withdrawn or "".join(self._written)
                 self._written.clear()
                 return []
-            case DecisionAsked(call=ToolCall() as call) if is_client_call(part):
+            case DecisionAsked(call=ToolCall() as call) if is_client_call(part.asked):
                 return self._call(call)
             case AnswerEnded():
                 return self._end(part)

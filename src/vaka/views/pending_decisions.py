@@ -1,8 +1,12 @@
 """The decisions that a turn waits for, and whether it waits for nothing else."""
 
+from typing import TypeAlias
+
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, TurnId
+
+Asked: TypeAlias = control.ApprovalRequested | control.QuestionAsked
 
 
 class PendingDecisions:
@@ -10,14 +14,14 @@ class PendingDecisions:
 
     def __init__(self) -> None:
         self._turn = TurnId("")
-        self._pending: dict[str, Event] = {}
+        self._pending: dict[str, tuple[AgentPath, Asked]] = {}
         self._open: dict[AgentPath, set[CallId]] = {}
         self._asking_models: set[AgentPath] = set()
         self._children: dict[CallId, set[AgentPath]] = {}
 
     @property
-    def events(self) -> list[Event]:
-        """The events of the open approvals and questions, oldest first."""
+    def asked(self) -> list[tuple[AgentPath, Asked]]:
+        """The open approvals and questions with the agents that asked, oldest first."""
         return list(self._pending.values())
 
     def note(self, event: Event) -> None:
@@ -27,10 +31,10 @@ class PendingDecisions:
             self._clear()
         match body:
             case control.ApprovalRequested(approval=id, call=call):
-                self._pending[id] = event
+                self._pending[id] = (path, body)
                 self._open.setdefault(path, set()).add(call.id)
             case control.QuestionAsked(question=id):
-                self._pending[id] = event
+                self._pending[id] = (path, body)
             case control.ApprovalResolved(approval=id) | control.ApprovalExpired(approval=id):
                 self._pending.pop(id, None)
             case control.QuestionAnswered(question=id):
@@ -68,20 +72,20 @@ class PendingDecisions:
         if not self._pending or path in self._asking_models:
             return False
         open_calls = self._open.get(path, set())
-        asked = any(event.path == path for event in self._pending.values())
+        asked = any(asking == path for asking, _ in self._pending.values())
         return bool(open_calls or asked) and all(self._waits(call, path) for call in open_calls)
 
     def _waits(self, call: CallId, path: AgentPath) -> bool:
         """Return whether a call waits: for a decision of its own, or of a call or child agent that it has started."""
-        if any(_call_of(event.data) == call for event in self._pending.values()):
+        if any(_call_of(asked) == call for _, asked in self._pending.values()):
             return True
         children = self._children.get(call, ())
         nested = [other for other in self._open.get(path, ()) if other.startswith(f"{call}.")]
         return bool(children or nested) and all(map(self.is_waiting, children))
 
     def _drop(self, call: CallId, *kinds: type[Body]) -> None:
-        for id, event in list(self._pending.items()):
-            if isinstance(event.data, kinds) and _call_of(event.data) == call:
+        for id, (_, asked) in list(self._pending.items()):
+            if isinstance(asked, kinds) and _call_of(asked) == call:
                 del self._pending[id]
 
     def _clear(self) -> None:
@@ -91,11 +95,5 @@ class PendingDecisions:
         self._children.clear()
 
 
-def _call_of(body: Body) -> CallId | None:
-    match body:
-        case control.ApprovalRequested(call=call):
-            return call.id
-        case control.QuestionAsked(call=call):
-            return call
-        case _:
-            return None
+def _call_of(asked: Asked) -> CallId | None:
+    return asked.call.id if isinstance(asked, control.ApprovalRequested) else asked.call

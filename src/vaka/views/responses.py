@@ -148,14 +148,14 @@ class ResponseEncoder:
         """Return the end of the response of a turn that waits; nothing if no response is open."""
         if not self._is_open:
             return []
-        pending, usage = [*self._reader.pending.items()], self._reader.usage
+        pending, usage = self._reader.pending, self._reader.usage
         self._reader.suspend()
         events = self._close_text("incomplete")
         self._start_section()
         events += self._close_calls()
-        for id, asked in pending:
-            if isinstance(asked.asked, control.QuestionAsked) and not is_client_call(asked):
-                events += self._write(AnswerPiece(id, "text", 0, describe_decision(asked)))
+        for asked in pending:
+            if isinstance(asked, control.QuestionAsked) and not is_client_call(asked):
+                events += self._write(AnswerPiece(asked.question, "text", 0, describe_decision(asked)))
                 events += self._close_text("completed")
         return events + self._end_response("completed", usage)
 
@@ -310,7 +310,7 @@ class ResponseEncoder:
             }  # fmt: skip
             return [*self._add_item(item), *self._finish_item(index, item)]
         call = part.call
-        if call is None or not is_client_call(part):
+        if call is None or not is_client_call(part.asked):
             return []
         self._client_calls.add(call.id)
         item = {

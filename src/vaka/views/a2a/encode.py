@@ -10,7 +10,7 @@ from vaka.core.types.message import Content, Part, Reasoning, Text, Usage, as_co
 from vaka.views.a2a.content import JsonObject, parts_of
 from vaka.views.a2a.replies import parts_for
 from vaka.views.message_blocks import UnsentParts
-from vaka.views.pending_decisions import PendingDecisions
+from vaka.views.pending_decisions import Asked, PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
 _TurnEnd: TypeAlias = progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
@@ -37,7 +37,7 @@ class A2aEncoder:
         self._turn, self._state = TurnId(""), ""
         self._artifacts: dict[str, bool] = {}
         """The artifacts that the client knows, and whether they are complete."""
-        self._asked: list[str] = []
+        self._asked: list[Asked] = []
 
     def encode(self, event: Event) -> list[JsonObject]:
         """Return the stream responses of an event, often none."""
@@ -109,10 +109,9 @@ class A2aEncoder:
 
     def _encode_waiting(self, event: Event) -> Iterator[JsonObject]:
         """Return the update for a task that has begun or ceased to wait for the client."""
-        pending = self._pending.events if self._pending.is_waiting() else []
-        asked = [event.id or repr(event.data) for event in pending]
+        asked = [body for _, body in self._pending.asked] if self._pending.is_waiting() else []
         if asked and (asked != self._asked or self._state != INPUT_REQUIRED):
-            yield self._set_state(event, INPUT_REQUIRED, parts_for(pending))
+            yield self._set_state(event, INPUT_REQUIRED, parts_for(asked))
         elif not asked and self._state == INPUT_REQUIRED:
             yield self._set_state(event, WORKING)
         self._asked = asked

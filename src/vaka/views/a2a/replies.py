@@ -12,9 +12,9 @@ from vaka.core.types.ids import JSON, CallId
 from vaka.core.types.message import ToolResult, as_content
 from vaka.views.a2a.content import JsonObject, numbered_parts
 from vaka.views.media import as_object
+from vaka.views.pending_decisions import Asked
 
 Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered | ToolResult
-_Asked: TypeAlias = control.ApprovalRequested | control.QuestionAsked
 
 _WORDS: dict[str, Literal["approve", "reject"]] = {
     "approve": "approve", "yes": "approve", "allow": "approve",
@@ -26,36 +26,32 @@ _FORMS = {
 }  # fmt: skip
 
 
-def parts_for(pending: Sequence[Event]) -> list[JsonObject]:
+def parts_for(pending: Sequence[Asked]) -> list[JsonObject]:
     """Return a text for people and data for programs for each open approval, question and call of the client."""
     parts: list[JsonObject] = []
-    for body in _bodies_of(pending):
+    for body in pending:
         parts += [{"text": _text_of(body)}, {"data": _data_of(body), "mediaType": "application/json"}]
     return parts
 
 
-def _bodies_of(pending: Sequence[Event]) -> list[_Asked]:
-    return [event.data for event in pending if isinstance(event.data, _Asked)]
-
-
-def _text_of(body: _Asked) -> str:
+def _text_of(body: Asked) -> str:
     if isinstance(body, control.QuestionAsked):
         return f"{body.text}\n{' / '.join(body.options)}" if body.options else body.text
     call = f"{body.call.name} {msgspec.json.encode(body.call.arguments).decode()}"
     return f"{body.message or body.reason or 'This call needs an approval'}: {call}"
 
 
-def _kind_of(body: _Asked) -> str:
+def _kind_of(body: Asked) -> str:
     if isinstance(body, control.ApprovalRequested):
         return "approval"
     return "result" if body.kind == "result" else "question"
 
 
-def _id_of(body: _Asked) -> str:
+def _id_of(body: Asked) -> str:
     return body.approval if isinstance(body, control.ApprovalRequested) else body.question
 
 
-def _data_of(body: _Asked) -> JsonObject:
+def _data_of(body: Asked) -> JsonObject:
     data: JsonObject = {"id": _id_of(body), "kind": _kind_of(body)}
     if isinstance(body, control.ApprovalRequested):
         data |= {"tool": body.call.name, "arguments": body.call.arguments, "scopes": list(body.allowed_scopes)}
@@ -73,7 +69,7 @@ def read_reply(message: Any, pending: Sequence[Event]) -> list[Decision]:
     ``id``. A text answers the only open question, or the only open approval with ``approve`` or ``reject``. The result
     of a call of the client is a ``ToolResult``.
     """
-    asked = {_id_of(body): body for body in _bodies_of(pending)}
+    asked = {_id_of(event.data): event.data for event in pending if isinstance(event.data, Asked)}
     decisions = [_read_part(part, place, asked) for place, part in numbered_parts(as_object(message))]
     if len({_decision_id(decision) for decision in decisions}) < len(decisions):
         raise InvalidInput("message: two parts decide the same")
@@ -88,7 +84,7 @@ def _decision_id(decision: Decision) -> str:
             return id
 
 
-def _read_part(part: Any, place: str, asked: dict[str, _Asked]) -> Decision:
+def _read_part(part: Any, place: str, asked: dict[str, Asked]) -> Decision:
     fields = as_object(part)
     data, text = as_object(fields.get("data")), fields.get("text")
     if data:
@@ -106,7 +102,7 @@ def _read_part(part: Any, place: str, asked: dict[str, _Asked]) -> Decision:
     return _answer(body, answer)
 
 
-def _read_data(body: _Asked, data: JsonObject, place: str) -> Decision:
+def _read_data(body: Asked, data: JsonObject, place: str) -> Decision:
     if isinstance(body, control.ApprovalRequested) and data.get("decision") in {"approve", "reject"}:
         return _read_approval(body, data, place)
     if isinstance(body, control.QuestionAsked):
