@@ -36,11 +36,6 @@ _TOOL_BODIES = (
     progress.SubagentCompleted,
 )  # fmt: skip
 
-_LAST_BEFORE_WAITING = (
-    control.ApprovalRequested, control.QuestionAsked, progress.ToolCompleted, progress.ToolFailed,
-)  # fmt: skip
-"""The events after which a turn may have nothing left to do but wait."""
-
 _MESSAGE_TYPES = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
 
 
@@ -130,7 +125,7 @@ class AguiEncoder:
         if event.turn and event.turn == self._ended_turn:
             return []
         encode(event, event.data)
-        if self._run and isinstance(event.data, _LAST_BEFORE_WAITING) and self._decisions.is_waiting():
+        if self._run and self._decisions.is_waiting_after(event.data):
             self._interrupt()
         return self._sent
 

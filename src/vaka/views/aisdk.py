@@ -39,9 +39,6 @@ HEADERS = {
 DONE = b"data: [DONE]\n\n"
 """The end of the stream."""
 
-_LAST_BEFORE_WAITING = (
-    control.ApprovalRequested, control.QuestionAsked, progress.ToolCompleted, progress.ToolFailed,
-)  # fmt: skip
 _ROUTING_BODIES = (
     progress.ToolCalled, progress.ToolStarted, progress.ToolCompleted, progress.ToolFailed, progress.SubagentStarted,
     progress.SubagentCompleted,
@@ -120,7 +117,7 @@ class UiStreamEncoder:
         if not self._turn or self._turn == self._ended_turn:  # decisions alone are not events of their turn
             return []
         encode(event, body)
-        if self._is_open and isinstance(body, _LAST_BEFORE_WAITING) and self._decisions.is_waiting():
+        if self._is_open and self._decisions.is_waiting_after(body):
             self._finish("tool-calls")
         return self._sent
 

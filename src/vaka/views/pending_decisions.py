@@ -8,6 +8,8 @@ from vaka.core.types.ids import AgentPath, CallId, TurnId
 
 Asked: TypeAlias = control.ApprovalRequested | control.QuestionAsked
 
+_LAST_BEFORE_WAITING = (control.ApprovalRequested, control.QuestionAsked, progress.ToolCompleted, progress.ToolFailed)
+
 
 class PendingDecisions:
     """Follows the calls of a turn: which wait for a person or the client, and whether anything else still runs."""
@@ -66,6 +68,10 @@ class PendingDecisions:
                 self._clear()
             case _:
                 pass
+
+    def is_waiting_after(self, body: Body) -> bool:
+        """Return whether ``body`` may be what the turn did last, and the turn waits for decisions alone."""
+        return isinstance(body, _LAST_BEFORE_WAITING) and self.is_waiting()
 
     def is_waiting(self, path: AgentPath = ()) -> bool:
         """Return whether the agent at ``path`` waits for decisions alone, its child agents included."""
