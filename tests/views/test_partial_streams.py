@@ -150,9 +150,14 @@ def lossy_messages(draw: st.DrawFn) -> tuple[str, list[vaka.Event]]:
         for at in range(len(text))
         if at == len(text) - 1 or draw(st.booleans())
     ]
+    snapshots = [
+        progress.MessageSnapshot(message_id=message, block=block, of=progress.TextDelta.type, text=text)
+        for block, text in enumerate(texts)
+        if draw(st.booleans())
+    ]
     content = as_content("".join(texts) if is_cut else [vaka.Text(text=text) for text in texts])
     whole = progress.MessageCompleted(message_id=message, content=content, stop="end", cut=is_cut)
-    bodies = [progress.TurnStarted(agent="guide", inputs=()), *deltas, whole]
+    bodies = [progress.TurnStarted(agent="guide", inputs=()), *deltas, *snapshots, whole]
     return "".join(texts), [vaka.Event(data=body, session=SessionId("s"), ts="", turn=TurnId("t")) for body in bodies]
 
 

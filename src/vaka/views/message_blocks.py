@@ -44,8 +44,8 @@ class _ShownBlock:
 class MessageBlocks:
     """Returns each piece of one message once: from its deltas, and what they did not carry from the whole message.
 
-    After a gap, such as a delta that the reader missed, nothing is shown until a snapshot of the block or the whole
-    message has what is missing: so the pieces are in the order of the message.
+    After a gap, such as a delta that the reader missed, nothing of the block and of later ones is shown until a
+    snapshot or the whole message has what is missing: so the pieces are in the order of the message.
     """
 
     def __init__(self) -> None:
@@ -108,12 +108,12 @@ class MessageBlocks:
     def _add(self, kind: BlockKind, number: int, offset: int, text: str) -> list[Piece]:
         shown = self._shown.get(number)
         received = shown.length if shown is not None and shown.kind == kind else 0
-        if offset > received:
+        if offset > received or any(gap < number for gap in self._gaps):
             self._gaps.add(number)
             return []
         self._gaps.discard(number)
         text = text[received - offset :]
-        if self._gaps or not text:
+        if not text:
             return []
         if shown is None or shown.kind != kind:
             shown = self._shown[number] = _ShownBlock(kind)
