@@ -251,8 +251,9 @@ class SandboxContract:
             await sandbox.start(shell_command("true", workspace, **wrong))
 
     async def test_a_cancelled_start_leaves_no_process(self, sandbox: Sandbox, workspace: Path) -> None:
+        (workspace / "lock").touch()  # a command that starts late must not create it while the folder is removed
         for turns in range(12):
-            task = asyncio.create_task(sandbox.start(shell_command("exec 9>lock; flock 9; exec sleep 600", workspace)))
+            task = asyncio.create_task(sandbox.start(shell_command("exec 9<lock; flock 9; exec sleep 600", workspace)))
             for _ in range(turns):
                 await asyncio.sleep(0)
             task.cancel()
