@@ -367,3 +367,23 @@ async def test_a_process_that_cannot_end_does_not_block_stop(tmp_path: Path) -> 
         entered.communicate()
     while processes.parent_of(inner) != 0:  # noqa: ASYNC110  # now it ends
         await asyncio.sleep(0)
+
+
+async def test_a_start_cancelled_while_the_warden_starts_harms_no_other_command(tmp_path: Path) -> None:
+    """The descriptors of a cancelled start are closed, and their numbers used again, while the warden starts."""
+    for turns in range(1, 7):
+        WARDEN.close()
+        command = shell_command("exec sleep 600", tmp_path)
+        tasks = [asyncio.create_task(Bubblewrap().start(command)) for _ in range(4)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in tasks[:3]:
+            task.cancel()
+        for started in await asyncio.gather(*tasks[:3], return_exceptions=True):
+            if not isinstance(started, BaseException):
+                await started.stop(0)
+        process, warden = await tasks[3], WARDEN.pid
+        later = await run_to_end(await Bubblewrap().start(shell_command("echo here", tmp_path)))
+        assert (later.stdout, WARDEN.pid) == ("here\n", warden)
+        await process.stop(60)
+        assert await process.wait() == -signal.SIGTERM

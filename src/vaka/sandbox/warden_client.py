@@ -81,6 +81,11 @@ class WardenClient:
             return None
         return self._child.pid
 
+    def start(self) -> None:
+        """Start the warden if it does not run. It takes time, so callers on an event loop use a thread."""
+        with self._lock:
+            self._ensure_started()
+
     def send_descriptors(self, descriptors: list[int]) -> None:
         """Send the control socket and the streams of a command to a supervisor; start the warden if necessary."""
         with self._lock:
@@ -196,9 +201,8 @@ class SandboxedProcess:
                 self._pipes[stream] = reader
                 descriptors.append(writer)
             if WARDEN.pid is None:
-                await asyncio.to_thread(WARDEN.send_descriptors, descriptors)
-            else:
-                WARDEN.send_descriptors(descriptors)
+                await asyncio.to_thread(WARDEN.start)
+            WARDEN.send_descriptors(descriptors)  # not in a thread: a cancelled caller closes the descriptors
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
