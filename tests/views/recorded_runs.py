@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
 import vaka
 from vaka.core.ports.model import Chunk, Prompt, TextChunk
@@ -202,3 +204,27 @@ async def leave() -> str:
 async def record_router() -> list[vaka.Event]:
     """An input with two intents: the agent of another router answers the first, an agent of the router the second."""
     return await record(make_router(), "Book a room and play music.")
+
+
+RECORDERS = (
+    record_tools, record_output, record_child, record_interrupt, record_retry, record_failure, record_resumed,
+    record_router, record_decisions, record_client_tool,
+)  # fmt: skip
+
+
+@cache
+def recorded_runs() -> list[list[vaka.Event]]:
+    async def record_all() -> list[list[vaka.Event]]:
+        return [await record() for record in RECORDERS]
+
+    return asyncio.run(record_all())
+
+
+@st.composite
+def parts_of_runs(draw: st.DrawFn) -> list[vaka.Event]:
+    """The events of a run from any one on, up to any other, with events that are missing or come twice."""
+    events = draw(st.sampled_from(recorded_runs()))
+    start, end = draw(st.integers(0, len(events))), draw(st.integers(0, len(events)))
+    counts = draw(st.lists(st.sampled_from([1, 1, 1, 0, 2]), min_size=len(events), max_size=len(events)))
+    part = list(zip(events, counts, strict=True))[min(start, end) : max(start, end)]
+    return [event for event, count in part for _ in range(count)]

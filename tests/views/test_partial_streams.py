@@ -1,8 +1,5 @@
 """Encoders are given any part of a run, as a reader that joins late or misses live events gets it."""
 
-import asyncio
-from functools import cache
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,25 +17,13 @@ from vaka.views.lumos import LumosEncoder, StreamingConfig, from_lumos, to_lumos
 from vaka.views.openai import ChatEncoder, to_completion
 from vaka.views.responses import ResponseEncoder
 
-RECORDERS = (
-    runs.record_tools, runs.record_output, runs.record_child, runs.record_interrupt, runs.record_retry,
-    runs.record_failure, runs.record_resumed, runs.record_router, runs.record_decisions, runs.record_client_tool,
-)  # fmt: skip
 PATHS: tuple[tuple[str, ...], ...] = ((), ("agent-1",), ("agent-1", "agent-1"))
-
-
-@cache
-def recorded_runs() -> list[list[vaka.Event]]:
-    async def record_all() -> list[list[vaka.Event]]:
-        return [await record() for record in RECORDERS]
-
-    return asyncio.run(record_all())
 
 
 @st.composite
 def partial_runs(draw: st.DrawFn) -> list[vaka.Event]:
     """Return the events of a run from one on, some of them missing or repeated."""
-    events = draw(st.sampled_from(recorded_runs()))
+    events = draw(st.sampled_from(runs.recorded_runs()))
     events = events[draw(st.integers(0, len(events) - 1)) :]
     counts = draw(st.lists(st.sampled_from([1, 1, 1, 0, 2]), min_size=len(events), max_size=len(events)))
     return [event for event, count in zip(events, counts, strict=True) for _ in range(count)]
