@@ -1,5 +1,5 @@
 # `make` alone lists what there is. Everything below works from a fresh clone with Python 3.11 or newer; `make test` also
-# needs root (or sudo without a password) where PostgreSQL or bubblewrap are missing.
+# needs root (or sudo without a password) where PostgreSQL, bubblewrap or npm are missing.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,6 +13,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 LUAU := $(VENV)/.pyluau
 CONFORMANCE := $(VENV)/.mcp-conformance
+CLIENTS := $(VENV)/.blackbox-js
 # One more than the cores of a small machine: some tests wait for processes and timers.
 WORKERS ?= 3
 # Arguments for pytest: make test ARGS="tests/core -k fold"
@@ -53,19 +54,23 @@ $(CONFORMANCE): tests/blackbox/mcp_conformance/package.json scripts/mcp_conforma
 	@scripts/mcp_conformance.sh
 	@touch $(CONFORMANCE)
 
+$(CLIENTS): tests/blackbox/js/package.json scripts/blackbox_js.sh | $(STAMP)
+	@scripts/blackbox_js.sh
+	@touch $(CLIENTS)
+
 system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use for real
 	@scripts/system.sh postgresql bubblewrap ripgrep tmux
 
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py
 
-test: setup system $(LUAU) ## Tests of both packages, with coverage and its gates
+test: setup system $(LUAU) $(CLIENTS) ## Tests of both packages, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
-test-all: setup system $(LUAU) $(CONFORMANCE) ## Also the tests marked exhaustive
+test-all: setup system $(LUAU) $(CLIENTS) $(CONFORMANCE) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" --timeout 1200 --cov --cov-report= $(ARGS)
