@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -15,6 +15,7 @@ from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.references import KINDS
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
+from vaka.server.ws import frames
 from vaka.tools.builtin import SPECS_FILE, TOOLS, import_tool
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,8 +118,29 @@ def input_schema() -> Schema:
     }
 
 
+def frames_schema() -> Schema:
+    """Return the schema of the frames of the WebSocket: those that a client sends, and those that the server sends."""
+    shapes = [*get_args(frames.ClientFrame), *get_args(frames.ServerFrame), *frames.RESULTS.values()]
+    refs, components = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
+    named = dict(zip(shapes, refs, strict=True))
+    components["EventFrame"]["properties"]["event"] = {"$ref": "events.schema.json"}
+    return {
+        "$schema": DIALECT,
+        "title": f"vaka frames, WebSocket subprotocol {frames.SUBPROTOCOL}",
+        "description": "A frame of the client or of the server; `results` has the result of each method that has one.",
+        "oneOf": [{"$ref": "#/$defs/client"}, {"$ref": "#/$defs/server"}],
+        "$defs": {
+            "client": {"oneOf": [named[frame] for frame in get_args(frames.ClientFrame)]},
+            "server": {"oneOf": [named[frame] for frame in get_args(frames.ServerFrame)]},
+            "results": {method: named[result] for method, result in frames.RESULTS.items()},
+            **{name: components[name] for name in sorted(components)},
+        },
+    }
+
+
 FILES: dict[Path, Callable[[], Schema]] = {
-    FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema, SPECS_FILE: tool_specs,
+    FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema,
+    FOLDER / "frames.schema.json": frames_schema, SPECS_FILE: tool_specs,
     **{FOLDER / f"{kind}.schema.json": partial(definition_schema, kind) for kind in KINDS},
 }  # fmt: skip
 

@@ -16,6 +16,8 @@ MAX_QUEUED = 256
 """Queued live events above which a follower gets snapshots instead."""
 MERGE_FROM = 64
 """Queued live events from which on adjacent deltas of one block are merged."""
+MAX_MERGED_CHARS = 4096
+"""Characters of a delta above which nothing is added to it."""
 RECENT_EVENTS = 512
 """Durable events held in memory, so that a follower that keeps up never reads the store."""
 MAX_OUTPUT_CHARS = 64 * 1024
@@ -134,15 +136,21 @@ class Follower:
 
     def _merge(self, event: Event) -> bool:
         last = self.queue[-1]
-        if isinstance(last, int) or type(last.data) is not type(event.data):
+        merged = None if isinstance(last, int) else merge_deltas(last, event)
+        if merged is None:
             return False
-        old, new = last.data, event.data
-        if not isinstance(old, progress.DELTAS) or not isinstance(new, progress.DELTAS) or len(old.text) > 4096:
-            return False
-        if (old.message_id, old.block) != (new.message_id, new.block):
-            return False
-        self.queue[-1] = msgspec.structs.replace(last, data=msgspec.structs.replace(old, text=old.text + new.text))
+        self.queue[-1] = merged
         return True
+
+
+def merge_deltas(first: Event, second: Event) -> Event | None:
+    """Return two adjacent deltas of one block as one; ``None`` if they are not, or if the first is long already."""
+    old, new = first.data, second.data
+    if not isinstance(old, progress.DELTAS) or type(old) is not type(new) or len(old.text) > MAX_MERGED_CHARS:
+        return None
+    if (old.message_id, old.block) != (new.message_id, new.block):
+        return None
+    return msgspec.structs.replace(first, data=msgspec.structs.replace(old, text=old.text + new.text))
 
 
 class Fanout:

@@ -1,0 +1,1 @@
+"""The WebSocket ``/api/v1/ws``, subprotocol ``agent.v1+json``."""

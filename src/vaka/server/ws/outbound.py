@@ -1,0 +1,126 @@
+"""``OutboundQueue``: the frames that wait for one connection, bounded by their number and bytes.
+
+The queue never drops a stored event: while it is under pressure the subscriptions of the connection do not read their
+logs. Of live deltas they drop what they have, and continue with snapshots of the open blocks when the client has read.
+"""
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+from vaka.core.session.fanout import merge_deltas
+from vaka.core.types.event import Event
+from vaka.server.ws.frames import PressureControl, encode_control, encode_event
+
+MAX_QUEUED_BYTES = 1024 * 1024
+MAX_QUEUED_FRAMES = 4096
+MERGE_LEVEL = 0.5
+"""From here on adjacent deltas of one block are merged; below it the pressure ends."""
+PRESSURE_LEVEL = 0.8
+
+
+class _QueuedFrame(msgspec.Struct, gc=False):
+    data: bytes
+    sub: str = ""
+    event: Event | None = None
+
+
+class OutboundQueue:
+    """The frames of one connection that the client has not taken yet."""
+
+    def __init__(self, max_bytes: int = MAX_QUEUED_BYTES, max_frames: int = MAX_QUEUED_FRAMES) -> None:
+        self.max_bytes, self.max_frames = max_bytes, max_frames
+        self.queued_bytes = 0
+        self.pressure = False
+        """True from ``PRESSURE_LEVEL`` until the queue is below ``MERGE_LEVEL`` again."""
+        self.overflowed = False
+        """True when a frame did not fit: the connection must be closed."""
+        self.last_cursor = ""
+        """The subscription and the cursor of the last stored event that was taken, such as ``s1 1.42``."""
+        self._frames: deque[_QueuedFrame] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._relief = asyncio.Event()
+        self._relief.set()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @property
+    def level(self) -> float:
+        """How full the queue is, from 0 to 1."""
+        return max(self.queued_bytes / self.max_bytes, len(self._frames) / self.max_frames)
+
+    def put(self, data: bytes, *, first: bool = False) -> None:
+        """Queue a reply, or with ``first`` a control frame before all others; sets ``overflowed`` if it does not fit.
+
+        A single frame that is larger than the queue fits if the queue is empty.
+        """
+        if len(self._frames) >= self.max_frames or (self._frames and self.queued_bytes + len(data) > self.max_bytes):
+            self.overflowed = True
+            self._wake()
+            return
+        frame = _QueuedFrame(data)
+        if first:
+            self._frames.appendleft(frame)
+        else:
+            self._frames.append(frame)
+        self._grow(len(data))
+
+    def put_event(self, sub: str, event: Event) -> None:
+        """Queue an event; the caller has waited for ``relief``."""
+        if not event.seq and self._frames and self.level >= MERGE_LEVEL and self._merge(sub, event):
+            return
+        data = encode_event(sub, event)
+        self._frames.append(_QueuedFrame(data, sub, event))
+        self._grow(len(data))
+
+    def _merge(self, sub: str, event: Event) -> bool:
+        last = self._frames[-1]
+        merged = merge_deltas(last.event, event) if last.event is not None and last.sub == sub else None
+        if merged is None:
+            return False
+        data = encode_event(sub, merged)
+        added, last.data, last.event = len(data) - len(last.data), data, merged
+        self._grow(added)
+        return True
+
+    def _grow(self, added: int) -> None:
+        self.queued_bytes += added
+        self._wake()
+        if not self.pressure and self.level >= PRESSURE_LEVEL:
+            self._set_pressure(True)
+
+    def _set_pressure(self, active: bool) -> None:
+        self.pressure = active
+        if active:
+            self._relief.clear()
+        else:
+            self._relief.set()
+        control = PressureControl(active=active, queued_frames=len(self._frames), queued_bytes=self.queued_bytes)
+        data = encode_control(control)
+        self._frames.appendleft(_QueuedFrame(data))
+        self.queued_bytes += len(data)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def relief(self) -> None:
+        """Wait until the queue is not under pressure."""
+        await self._relief.wait()
+
+    async def take(self) -> bytes:
+        """Return the next frame, for the one task that sends them; waits while there is none."""
+        while not self._frames and not self.overflowed:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self.overflowed:
+            return b""
+        frame = self._frames.popleft()
+        self.queued_bytes -= len(frame.data)
+        if frame.event is not None and frame.event.seq:
+            self.last_cursor = f"{frame.sub} {frame.event.id}"
+        if self.pressure and self.level < MERGE_LEVEL:
+            self._set_pressure(False)
+        return frame.data
