@@ -157,6 +157,23 @@ class Session(Generic[Deps]):
         added = self._make_input(prompt, on_busy, "", "", None)
         return await self._submit_input(added, collector, on_busy, caller_key=False), collector
 
+    async def submit(
+        self, prompt: UserInput, follower: Follower, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[str, int]:  # fmt: skip
+        """Store an input whose turn ``follower`` reads; return its key and the seq after which its events follow."""
+        added = self._make_input(prompt, on_busy, key, model, options)
+        follower.input = added.key
+        reject = on_busy == "reject"
+        return added.key, await self._drivers.submit(self, added, follower, reject=reject, caller_key=bool(key))
+
+    async def wake(self, follower: Follower) -> TurnCollector | None:
+        """Continue unfinished work for ``follower``; return the collector of its turn, or ``None`` without such work.
+
+        Raises ``Busy`` while another process runs the session.
+        """
+        return (await self._drivers.wake(self, follower))[1]
+
     @suggest_keywords
     async def send(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",

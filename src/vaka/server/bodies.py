@@ -1,0 +1,51 @@
+"""Bodies of requests and responses as JSON."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from vaka.server.problems import Problem
+
+T = TypeVar("T")
+MAX_REPORTED_CHARS = 500
+
+
+async def read_bytes(request: Request) -> bytes:
+    """Return the body of a request. Raises ``Problem`` when it is too large, too slow, or the client has left."""
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise Problem(400, "disconnected", "the client left before the body had arrived") from error
+
+
+async def read_json(request: Request, type: type[T], *, empty: T | None = None) -> T:
+    """Return the body of a request, decoded and validated; ``empty`` is the value of an empty body.
+
+    Raises ``Problem`` with status 400 for a body that is not JSON, and 422 for one of another form.
+    """
+    body = await read_bytes(request)
+    if not body and empty is not None:
+        return empty
+    return decode_json(body, type)
+
+
+def decode_json(body: bytes, type: type[T]) -> T:
+    """Return JSON as a type. Raises ``Problem``, as ``read_json`` does."""
+    try:
+        return msgspec.json.decode(body, type=type)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `")
+        field = place.rstrip("`").removeprefix("$").removeprefix(".")
+        errors = [{"field": field, "message": message[:MAX_REPORTED_CHARS]}]
+        detail = f"the body is not valid: {str(error)[:MAX_REPORTED_CHARS]}"
+        raise Problem(422, "invalid_body", detail, errors=errors) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Problem(400, "invalid_json", f"the body is not JSON: {str(error)[:MAX_REPORTED_CHARS]}") from error
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a value as JSON."""
+    return Response(msgspec.json.encode(value), status, dict(headers or {}), "application/json")

@@ -1,0 +1,21 @@
+"""The doors of a server by feature. Each is imported when it is used: the modules of a feature that is off are not."""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias
+
+from vaka.server.guard import Door
+from vaka.server.health import door as health_door
+from vaka.server.service import AgentService
+from vaka.server.settings import Feature
+
+DoorFactory: TypeAlias = Callable[[AgentService], Door]
+
+_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {}
+
+
+def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:
+    """Yield the doors that are always open, then those of features that are on."""
+    yield health_door
+    for feature, load in _FEATURE_DOORS.items():
+        if feature in features:
+            yield load()

@@ -1,0 +1,235 @@
+"""``Guard``: the one way into every route. It authenticates the caller, checks scopes and limits, and shapes errors."""
+
+import asyncio
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vaka.core.types.errors import VakaError
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem, problem_of, problem_response
+from vaka.server.settings import ServerSettings
+
+ErrorShape: TypeAlias = Callable[[Problem, str], ASGIApp]
+"""Makes the response for a problem and a request id, in the form that the clients of a protocol read."""
+Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
+
+COOKIE = "vaka_console"
+CONSOLE_HEADER = "x-vaka-console"
+PRINCIPAL_KEY, REQUEST_ID_KEY = "vaka.principal", "vaka.request_id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request shows to prove its caller."""
+
+    token: str = ""
+    kind: str = "none"
+    """``bearer``, ``cookie``, ``ticket`` or ``none``. An API key in ``x-api-key`` is a ``bearer``, too."""
+    origin: str = ""
+    address: str = ""
+    """The address of the client."""
+    changes: bool = False
+    """Whether the request may change something; a cookie then counts only with the header of the console."""
+    console_header: bool = False
+
+
+class Authenticator(Protocol):
+    """Finds the principal of a request."""
+
+    async def authenticate(self, credentials: Credentials) -> Principal:
+        """Return the caller. Raises a ``Problem`` with status 401, or 429 after too many failures."""
+        ...
+
+
+class Limiter(Protocol):
+    """Counts the requests of callers."""
+
+    def count_request(self, principal: Principal) -> Mapping[str, str]:
+        """Count one request and return the headers that describe the limit. Raises a ``Problem`` with status 429."""
+        ...
+
+
+def principal_of(connection: HTTPConnection) -> Principal:
+    """Return the caller of a request that has passed the guard."""
+    principal: Principal = connection.scope[PRINCIPAL_KEY]
+    return principal
+
+
+def request_id_of(connection: HTTPConnection) -> str:
+    """Return the id of a request: its own ``X-Request-Id``, or a new one."""
+    known: str | None = connection.scope.get(REQUEST_ID_KEY)
+    if known is None:
+        given = connection.headers.get("x-request-id", "")
+        known = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        connection.scope[REQUEST_ID_KEY] = known
+    return known
+
+
+def read_credentials(connection: HTTPConnection, *, changes: bool, tickets: bool = False) -> Credentials:
+    """Return what a request shows to prove its caller; a ticket in the address counts only where ``tickets`` says."""
+    headers, client = connection.headers, connection.client
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    kind, token = ("bearer", token.strip()) if scheme.lower() == "bearer" else ("bearer", headers.get("x-api-key", ""))
+    if not token and tickets:
+        kind, token = "ticket", connection.query_params.get("ticket", "")
+    if not token:
+        kind, token = "cookie", connection.cookies.get(COOKIE, "")
+    return Credentials(
+        token=token, kind=kind if token else "none", origin=headers.get("origin", ""),
+        address=client.host if client is not None else "", changes=changes,
+        console_header=headers.get(CONSOLE_HEADER) == "1",
+    )  # fmt: skip
+
+
+class Guard:
+    """Admits the callers of one server."""
+
+    def __init__(self, settings: ServerSettings, authenticator: Authenticator, limiter: Limiter) -> None:
+        self.settings, self.authenticator, self.limiter = settings, authenticator, limiter
+
+    def check_host(self, connection: HTTPConnection) -> None:
+        """Refuse a name that is not this server's: a page of another site may have been bound to its address."""
+        host = _host_name(connection.headers.get("host", ""))
+        if "*" not in self.settings.hosts and host not in self.settings.hosts:
+            raise Problem(421, "bad_host", f"this server does not answer for host {host[:200]!r}; add it to hosts")
+
+    def check_origin(self, connection: HTTPConnection) -> None:
+        """Refuse a page of an origin that is neither the server's own nor an allowed one."""
+        origin = connection.headers.get("origin")
+        if origin is None or origin in self.settings.origins or "*" in self.settings.origins:
+            return
+        if urlsplit(origin).netloc.lower() != connection.headers.get("host", "").lower():
+            raise Problem(403, "bad_origin", f"origin {origin[:200]!r} may not call this server; add it to origins")
+
+    async def admit(self, connection: HTTPConnection, scope: str, *, changes: bool) -> Mapping[str, str]:
+        """Admit a request with a scope: set its principal and return headers for the response. Raises ``Problem``."""
+        principal = await self.authenticator.authenticate(read_credentials(connection, changes=changes))
+        connection.scope[PRINCIPAL_KEY] = principal
+        headers = self.limiter.count_request(principal)
+        if not principal.may(scope):
+            raise Problem(403, "forbidden", f"this needs the scope {scope}, which the credential does not have")
+        return headers
+
+
+class Door(msgspec.Struct, frozen=True):
+    """The routes of one protocol."""
+
+    routes: Sequence[BaseRoute]
+
+
+class GuardedApp:
+    """An ASGI application behind the guard. ``scopes`` has the scope that each method needs; others are 405."""
+
+    def __init__(self, guard: Guard, app: ASGIApp, scopes: Mapping[str, str], errors: ErrorShape) -> None:
+        self._guard, self._app, self._scopes, self._errors = guard, app, dict(scopes), errors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = HTTPConnection(scope)
+        request_id = request_id_of(connection)
+        started, extra = False, {"x-request-id": request_id}
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                added = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in extra.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
+            await send(message)
+
+        try:
+            method: str = scope["method"]
+            needed = self._scopes.get("GET" if method == "HEAD" else method)
+            if needed is None:
+                allow = {"Allow": ", ".join(self._scopes)}
+                raise Problem(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
+            extra |= await self._guard.admit(connection, needed, changes=method not in ("GET", "HEAD"))
+            await self._app(scope, receive, send_with_headers)
+        except (Problem, VakaError) as error:
+            if started:
+                raise
+            problem = error if isinstance(error, Problem) else problem_of(error)
+            await self._errors(problem, request_id)(scope, receive, send_with_headers)
+
+
+class _HandlerApp:
+    """Calls the handler of a request's method and sends what it returns."""
+
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._handlers["GET" if scope["method"] == "HEAD" else scope["method"]]
+        response = await handler(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def guard_route(
+    guard: Guard, path: str, handlers: Mapping[str, tuple[str, Handler]], errors: ErrorShape = problem_response
+) -> Route:
+    """Return a route: ``handlers`` has the needed scope and the handler of each method."""
+    scopes = {method: scope for method, (scope, _) in handlers.items()}
+    app = _HandlerApp({method: handler for method, (_, handler) in handlers.items()})
+    return Route(path, GuardedApp(guard, app, scopes, errors))
+
+
+class RequestLimits:
+    """The outermost application: checks host and origin, and bounds the size and time of request bodies."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app, self._guard = app, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        connection = HTTPConnection(scope)
+        try:
+            self._guard.check_host(connection)
+            self._guard.check_origin(connection)
+            self._check_length(connection)
+        except Problem as problem:
+            await problem_response(problem, request_id_of(connection))(scope, receive, send)
+            return
+        await self._app(scope, self._limit_receive(receive), send)
+
+    def _check_length(self, connection: HTTPConnection) -> None:
+        length, limit = connection.headers.get("content-length", "0"), self._guard.settings.max_body_bytes
+        if not length.isdigit() or int(length[:20]) > limit:
+            raise Problem(413, "body_too_large", f"the body may have {limit} bytes")
+
+    def _limit_receive(self, receive: Receive) -> Receive:
+        limit, seen, complete = self._guard.settings.max_body_bytes, 0, False
+        deadline = asyncio.get_running_loop().time() + self._guard.settings.body_timeout
+
+        async def receive_limited() -> Message:
+            nonlocal seen, complete
+            if complete:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise Problem(408, "body_timeout", "the body of the request did not arrive in time") from None
+            seen += len(message.get("body", b""))
+            complete = message["type"] != "http.request" or not message.get("more_body", False)
+            if seen > limit:
+                raise Problem(413, "body_too_large", f"the body may have {limit} bytes")
+            return message
+
+        return receive_limited
+
+
+def _host_name(value: str) -> str:
+    """Return the name in a ``Host`` header, without its port."""
+    value = value.strip().lower()
+    if value.startswith("["):
+        return value[1:].partition("]")[0]
+    return value.rpartition(":")[0] if value.count(":") == 1 else value

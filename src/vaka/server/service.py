@@ -1,0 +1,322 @@
+"""``AgentService``: the agents and sessions that a server offers, with a runtime for each tenant."""
+
+import asyncio
+import copy
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Unpack
+
+import msgspec
+
+from vaka.agents.react import Agent, ToolLike
+from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
+from vaka.core.session.fanout import Follower
+from vaka.core.types.errors import Busy, ConfigError, InvalidInput, NotFound, VakaError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import JSON, Cursor, TurnId, parse_session_id
+from vaka.runtime.client_calls import ClientResult
+from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.session import Session
+from vaka.runtime.turn_stream import TurnCollector
+from vaka.server.guard import Guard
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem, not_found
+from vaka.server.sse import OpenStreams
+from vaka.server.turn_events import DecisionCollector, TurnEvents
+
+_log = logging.getLogger("vaka.server")
+
+NAMESPACE_PREFIX = "server/namespaces/"
+"""Keys of the default namespace that name the tenants, so that their unfinished turns are found after a restart."""
+MAX_REMEMBERED_FAILURES = 10_000
+SWEEP_PAGE = 100
+
+
+class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The input of a turn; the fields are the parameters of ``Session.stream``."""
+
+    prompt: UserInput
+    on_busy: OnBusy = "queue"
+    key: str = ""
+    model: str = ""
+    options: Mapping[str, Any] = {}
+
+
+class AgentService:
+    """Runs the turns of every caller. ``run`` is entered while the server accepts requests."""
+
+    def __init__(
+        self, runtime: Runtime, agents: Mapping[str, Agent], guard: Guard, *, default_agent: str = "",
+        make_runtime: Callable[[str], Runtime] | None = None,
+        describe_settings: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+    ) -> None:  # fmt: skip
+        """Serve agents on the store of a runtime, which the caller closes.
+
+        Args:
+            runtime: The runtime of the default namespace.
+            agents: The agents by name; it may change, as that of a folder does.
+            guard: Authenticates callers; has the settings.
+            default_agent: The agent of a request that names none; default: the first one.
+            make_runtime: Makes the runtime of a tenant; default: one with the options of ``runtime``.
+            describe_settings: Returns key, value, origin and layer of each setting, for the console.
+        """
+        self.runtime, self.agents, self.guard, self.settings = runtime, agents, guard, guard.settings
+        self.default_agent, self.describe_settings = default_agent, describe_settings
+        self.streams = OpenStreams(self.settings)
+        self.draining = False
+        self._make_runtime = make_runtime or self._copy_runtime
+        self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
+        self._turns: dict[str, set[tuple[str, str]]] = {}
+        """Namespace and session of the turns that each credential has started here; ended ones are removed late."""
+        self._failures: OrderedDict[tuple[str, str], int] = OrderedDict()
+        """The sessions that could not be continued, and their heads at that time."""
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        """Continue unfinished turns now and from time to time, and close the runtimes of tenants at the end."""
+        sweeping = asyncio.create_task(self._sweep_repeatedly())
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            await asyncio.wait([sweeping])
+            tenants = [runtime for runtime in self._runtimes.values() if runtime is not self.runtime]
+            await asyncio.gather(*(runtime.close() for runtime in tenants))
+
+    def drain(self) -> None:
+        """Accept no more turns, and end the streams that clients open again at another process."""
+        self.draining = True
+        self.streams.end_followers()
+
+    # ---------------------------------------------------------------------------------------------- runtimes and agents
+
+    async def runtime_of(self, principal: Principal) -> Runtime:
+        """Return the runtime of a caller's tenant."""
+        return await self._runtime_of_namespace(principal.namespace)
+
+    async def _runtime_of_namespace(self, namespace: str) -> Runtime:
+        known = self._runtimes.get(namespace)
+        if known is None:
+            await self.runtime.store.values.put_if_absent(f"{NAMESPACE_PREFIX}{namespace}", {"namespace": namespace})
+            known = self._runtimes.get(namespace)
+        if known is None:
+            known = self._runtimes[namespace] = self._make_runtime(namespace)
+        return known
+
+    def _copy_runtime(self, namespace: str) -> Runtime:
+        return Runtime(self.runtime.options, store=self.runtime.store, namespace=namespace)
+
+    def find_agent(self, name: str = "") -> Agent:
+        """Return an agent by name, or the default one. Raises a ``Problem`` with status 404."""
+        name = name or self.default_agent or next(iter(self.agents), "")
+        try:
+            agent = self.agents.get(name)
+        except ConfigError as error:
+            raise Problem(500, "config", f"agent {name!r} cannot be used: {error}") from error
+        if agent is None:
+            known = ", ".join(list(self.agents)[:20])
+            raise Problem(404, "not_found", f"there is no agent {name[:100]!r}; there are: {known}")
+        return agent
+
+    # --------------------------------------------------------------------------------------------------------- sessions
+
+    async def find_session(self, principal: Principal, id: str) -> SessionInfo:
+        """Return the index row of a session that the caller may see. Raises a ``Problem`` with status 404."""
+        runtime = await self.runtime_of(principal)
+        info = await runtime.store.sessions.find(parse_session_id(id))
+        if info is None or (principal.own_sessions_only and info.owner != principal.id):
+            raise not_found(f"session {id!r}")
+        return info
+
+    async def open_session(
+        self, principal: Principal, id: str, *, agent: str = "", tools: Sequence[ToolLike] = ()
+    ) -> Session[Any]:
+        """Return an existing session with its agent. Raises a ``Problem`` when there is none (404).
+
+        Args:
+            principal: The caller.
+            id: The session.
+            agent: The agent that it must have, if the caller names one.
+            tools: Tools of this request besides those of the agent, such as ones that the client runs.
+        """
+        info = await self.find_session(principal, id)
+        if agent and info.agent not in ("", agent):
+            raise Problem(409, "other_agent", f"session {id!r} belongs to agent {info.agent!r}, not to {agent!r}")
+        runtime = await self.runtime_of(principal)
+        return await runtime.open(_with_tools(self.find_agent(info.agent or agent), tools), id=info.id)
+
+    async def create_session(
+        self, principal: Principal, *, agent: str = "", id: str = "", title: str | None = None,
+        tags: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None, tools: Sequence[ToolLike] = (),
+    ) -> Session[Any]:  # fmt: skip
+        """Create a session that belongs to the caller. Raises a ``Problem`` when the id is taken (409)."""
+        runtime, found = await self.runtime_of(principal), self.find_agent(agent)
+        if id and await runtime.store.sessions.find(parse_session_id(id)) is not None:
+            raise Problem(409, "exists", f"there is a session {id!r} already; choose another id")
+        session = await runtime.open(_with_tools(found, tools), id=id)
+        await session.update(title=title, owner=principal.id, tags=tags, metadata=metadata, by=principal.id)
+        return session
+
+    # ------------------------------------------------------------------------------------------------------------ turns
+
+    async def start_turn(
+        self, principal: Principal, session: Session[Any], input: PromptInput, *, until_waiting: bool = False
+    ) -> TurnEvents:
+        """Store an input and return the events of the turn that answers it; the turn needs no reader.
+
+        Use the result with ``async with``; ``until_waiting`` as for ``TurnEvents``. Raises a ``Problem`` when the
+        server stops (503) or the caller has too many turns (429).
+        """
+        if self.draining:
+            raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
+        runtime = await self.runtime_of(principal)
+        self._count_turn(principal, session.id)
+        info = await runtime.store.sessions.find(session.id)
+        if info is None or not info.owner:  # the server continues unfinished turns of sessions that have an owner
+            await session.update(owner=principal.id, by=principal.id)
+        follower = Follower()
+        key, after = await session.submit(
+            input.prompt, follower, on_busy=input.on_busy, key=input.key, model=input.model, options=input.options
+        )
+        collector = DecisionCollector(session.id, key=key)
+        return TurnEvents(runtime.hub, collector, Cursor(0, after), follower, until_waiting=until_waiting)
+
+    async def attach_turn(
+        self, principal: Principal, session: Session[Any], *, turn: str = "", key: str = "",
+        after: Cursor | None = None, until_waiting: bool = False,
+    ) -> TurnEvents:  # fmt: skip
+        """Return the events of a turn after a cursor, which must not be behind its input; continue it if it stopped.
+
+        The turn is known by its id, by the key of its input, or is the unfinished one.
+        """
+        runtime, follower = await self.runtime_of(principal), Follower()
+        info = await self.find_session(principal, session.id)
+        collector: TurnCollector = DecisionCollector(session.id, key=key, turn=turn)
+        if info.turn or info.inputs:
+            await self._wake(session, follower)
+        if not turn and not key:
+            if not info.turn:
+                raise Problem(409, "no_turn", f"session {session.id!r} has no unfinished turn")
+            collector.turn = TurnId(info.turn)
+        return TurnEvents(runtime.hub, collector, after or Cursor(), follower, until_waiting=until_waiting)
+
+    def _count_turn(self, principal: Principal, session: str) -> None:
+        limit = self.settings.concurrent_turns
+        turns = self._turns.setdefault(principal.key, set())
+        if limit and len(turns) >= limit:
+            turns.intersection_update({each for each in turns if self._runtimes[each[0]].is_running(each[1])})
+            if len(turns) >= limit:
+                detail = f"{limit} turns of this credential are running; wait for one of them to end"
+                raise Problem(429, "too_many_turns", detail, headers={"Retry-After": "1", "retry-after-ms": "1000"})
+        turns.add((principal.namespace, session))
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    async def find_decision(self, principal: Principal, decision: str) -> PendingDecision:
+        """Return an open approval or question that the caller may see. Raises a ``Problem`` with status 404."""
+        runtime = await self.runtime_of(principal)
+        for row in await runtime.decisions():
+            if row.id == decision:
+                await self.find_session(principal, row.session)
+                return row
+        raise not_found(f"open decision {decision!r}; it may have been decided, or have expired")
+
+    async def resolve(
+        self, principal: Principal, approval: str, *, approve: bool, **details: Unpack[ApprovalAnswer]
+    ) -> Event:
+        """Decide an approval, as ``Runtime.resolve`` does, and continue its turn."""
+        details["by"] = principal.id
+        runtime = await self.runtime_of(principal)
+        event = await runtime.resolve(approval, "approve" if approve else "reject", **details)
+        await self._continue(principal, event.session)
+        return event
+
+    async def answer(self, principal: Principal, question: str, answer: JSON) -> Event:
+        """Answer a question and continue its turn."""
+        runtime = await self.runtime_of(principal)
+        event = await runtime.answer(question, answer, by=principal.id)
+        await self._continue(principal, event.session)
+        return event
+
+    async def answer_call(
+        self, principal: Principal, session: str, call: str, result: ClientResult, *, failed: bool = False
+    ) -> Event:
+        """Give the result of a call of a client-side tool and continue its turn."""
+        runtime = await self.runtime_of(principal)
+        event = await runtime.answer_call(session, call, result, failed=failed, by=principal.id)
+        await self._continue(principal, event.session)
+        return event
+
+    async def _continue(self, principal: Principal, id: str) -> None:
+        """Continue the unfinished turn of a session if no process runs it."""
+        runtime = await self.runtime_of(principal)
+        if runtime.is_running(id):
+            return
+        info = await runtime.store.sessions.find(parse_session_id(id))
+        if info is not None and not info.live and (info.turn or info.inputs):
+            await self._wake(await self.open_session(principal, id), Follower())
+
+    async def _wake(self, session: Session[Any], follower: Follower) -> None:
+        try:
+            await session.wake(follower)
+        except Busy:
+            _log.debug("session %s is run by another process", session.id)
+
+    # --------------------------------------------------------------------------------------------------------- recovery
+
+    async def _sweep_repeatedly(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except VakaError as error:
+                _log.warning("unfinished turns could not be searched for: %s", error)
+            if not self.settings.sweep_seconds:
+                return
+            await asyncio.sleep(self.settings.sweep_seconds)
+
+    async def sweep(self) -> int:
+        """Continue the unfinished turns that no process runs; return their number.
+
+        Only sessions with an owner count: those that a server has created, or has run a turn of. What a stopped command
+        has left is its user's to resume.
+        """
+        keys = await self.runtime.store.values.keys(NAMESPACE_PREFIX)
+        count = 0
+        for namespace in {"", *(key.removeprefix(NAMESPACE_PREFIX) for key in keys)}:
+            runtime = await self._runtime_of_namespace(namespace)
+            for status in ("running", "queued"):
+                after: str | None = ""
+                while after is not None and not self.draining:
+                    page = await runtime.store.sessions.list(SessionQuery(status=status, limit=SWEEP_PAGE, after=after))
+                    for info in page.sessions:
+                        count += await self._recover(runtime, info)
+                    after = page.next or None
+        return count
+
+    async def _recover(self, runtime: Runtime, info: SessionInfo) -> bool:
+        mark = (runtime.store.namespace, info.id)
+        if info.live or not info.owner or runtime.is_running(info.id) or self._failures.get(mark) == info.head:
+            return False
+        try:
+            session = await runtime.open(self.find_agent(info.agent), id=info.id)
+            await session.wake(Follower())
+        except (Busy, NotFound):
+            return False
+        except (InvalidInput, Problem) as error:
+            _log.warning("the unfinished turn of session %s cannot be continued: %s", info.id, error)
+            self._failures[mark] = info.head
+            if len(self._failures) > MAX_REMEMBERED_FAILURES:
+                self._failures.popitem(last=False)
+            return False
+        return True
+
+
+def _with_tools(agent: Agent, tools: Sequence[ToolLike]) -> Agent:
+    if not tools:
+        return agent
+    changed = copy.copy(agent)
+    changed.tools = (*agent.tools, *tools)
+    return changed

@@ -1,0 +1,46 @@
+"""``ServerSettings``: addresses, limits and features of a server."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Feature: TypeAlias = Literal[
+    "websocket", "ui", "openai_compat", "anthropic_compat", "agui", "ai_sdk", "a2a", "mcp", "tracing", "debug_api"
+]
+
+FEATURES: tuple[Feature, ...] = (
+    "websocket", "ui", "openai_compat", "anthropic_compat", "agui", "ai_sdk", "a2a", "mcp", "tracing", "debug_api",
+)  # fmt: skip
+"""Every feature. The routes of one that is off do not exist, and its modules are not imported."""
+
+MIB = 1024 * 1024
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a server listens, what it offers, and how much one caller may use."""
+
+    features: frozenset[Feature] = frozenset(FEATURES)
+    hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")
+    """The names in ``Host`` that requests may have, without a port; ``*`` accepts all."""
+    origins: tuple[str, ...] = ()
+    """The origins of pages that may call the server, such as ``https://app.example``; its own is always allowed."""
+    public_url: str = ""
+    """The address that clients reach the server at, for agent cards; default: that of the request."""
+    max_body_bytes: int = 10 * MIB
+    body_timeout: float = 30.0
+    """Seconds within which the body of a request must arrive."""
+    heartbeat: float = 10.0
+    """Seconds without an event after which a stream sends a comment."""
+    stall_timeout: float = 60.0
+    """Seconds that a stream waits for a client that does not read, before it closes the connection."""
+    requests_per_minute: int = 600
+    """Requests of one credential; 0: no limit."""
+    burst: int = 100
+    concurrent_turns: int = 200
+    """Turns of one credential that run at the same time; 0: no limit."""
+    max_streams: int = 5000
+    """Open streams and sockets of the process."""
+    sweep_seconds: float = 5.0
+    """Seconds between two searches for unfinished turns that no process runs; 0: only at the start."""
+    drain_seconds: float = 10.0
+    """Seconds that running turns get to end when the server stops; the others go on at the next start."""

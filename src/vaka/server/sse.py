@@ -1,0 +1,140 @@
+"""``EventStream``: a response of server-sent events that ends when its source or the client does."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+
+from starlette.types import Receive, Scope, Send
+
+from vaka.server.problems import Problem
+from vaka.server.settings import ServerSettings
+
+OPENING = b": open\nretry: 1000\n\n"
+HEARTBEAT = b": keep-alive\n\n"
+EVENT_STREAM_HEADERS: Mapping[str, str] = {
+    "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}  # fmt: skip
+
+
+class OpenStreams:
+    """The open streams of a server: their limits, and how they end when it stops."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self._open: set[EventStream] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, stream: "EventStream") -> None:
+        """Count a stream. Raises a ``Problem`` (503) when there are too many."""
+        if len(self._open) >= self.settings.max_streams:
+            detail = f"{self.settings.max_streams} streams are open; try again later"
+            raise Problem(503, "overloaded", detail, headers={"Retry-After": "2"})
+        self._open.add(stream)
+
+    def remove(self, stream: "EventStream") -> None:
+        self._open.discard(stream)
+
+    def end_followers(self) -> None:
+        """End the streams that a client opens again at its last cursor."""
+        for stream in list(self._open):
+            if stream.resumable:
+                stream.cut()
+
+
+class EventStream:
+    """Sends frames as they come, and comments while there are none.
+
+    The source is read one frame at a time, after the frame before it has been accepted by the connection: a client that
+    reads slowly delays its own source only. The source is closed on every path.
+    """
+
+    def __init__(
+        self, frames: AsyncGenerator[bytes], streams: OpenStreams, *, headers: Mapping[str, str] | None = None,
+        opening: bytes = OPENING, on_disconnect: Callable[[], Awaitable[None]] | None = None, resumable: bool = False,
+    ) -> None:  # fmt: skip
+        """Send ``frames``; count the stream among ``streams`` while it is open.
+
+        Args:
+            frames: The source.
+            streams: The open streams of the server.
+            headers: Headers besides those of every event stream.
+            opening: What is sent first.
+            on_disconnect: Awaited when the client leaves before the source has ended.
+            resumable: Whether the stream ends at once when the server stops, since its client opens it again.
+        """
+        self._frames, self._streams, self._opening, self._on_disconnect = frames, streams, opening, on_disconnect
+        self._settings, self.resumable = streams.settings, resumable
+        self._pump: asyncio.Task[None] | None = None
+        self.headers = {**EVENT_STREAM_HEADERS, **(headers or {})}
+        self.status_code = 200
+        self._sending = 0.0
+        """The time at which the frame that is being sent was given to the connection; 0 while none is."""
+        self._sent = False
+
+    def cut(self) -> None:
+        """Close the connection after the frame that is being sent."""
+        if self._pump is not None:
+            self._pump.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._streams.add(self)
+        try:
+            await self._send_all(receive, send)
+        finally:
+            self._streams.remove(self)
+            await self._frames.aclose()
+
+    async def _send_all(self, receive: Receive, send: Send) -> None:
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": raw})
+        if self._opening:
+            await send({"type": "http.response.body", "body": self._opening, "more_body": True})
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._send_frames(send), _wait_disconnect(receive), self._send_heartbeats(send))
+        ]
+        self._pump = pump = tasks[0]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left = not pump.done()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if left:
+            if self._on_disconnect is not None:
+                await self._on_disconnect()
+            return
+        if not pump.cancelled():
+            pump.result()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_frames(self, send: Send) -> None:
+        now = asyncio.get_running_loop().time
+        async with aclosing(self._frames) as frames:
+            async for frame in frames:
+                self._sent, self._sending = True, now()
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
+                self._sending = 0.0
+
+    async def _send_heartbeats(self, send: Send) -> None:
+        """Send a comment after each silent interval; return when the client has not read for too long."""
+        now = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(self._settings.heartbeat)
+            if self._sending:
+                if now() - self._sending > self._settings.stall_timeout:
+                    return
+            elif not self._sent:
+                self._sending = now()
+                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+                self._sending = 0.0
+            self._sent = False
+
+
+async def _wait_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,119 @@
+"""``TurnEvents``: the events of one turn, decisions included, from its input to its end."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Self
+
+from vaka.core.session.fanout import Follower
+from vaka.core.session.follow import FollowerHub, Subscription
+from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered
+from vaka.core.types.errors import Closed, Suspended
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor
+from vaka.runtime.options import Response
+from vaka.runtime.turn_stream import TurnCollector
+from vaka.views.pending_decisions import PendingDecisions
+
+_DECIDED = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
+"""What is decided from outside of a turn, which is not recorded as part of it."""
+
+
+class DecisionCollector(TurnCollector):
+    """Finds the events of a turn, with the decisions that were made while it ran."""
+
+    def take_events(self, events: Sequence[Event]) -> list[Event]:
+        """Return those of some events that belong to the turn."""
+        known = {id(event) for event in super().take_events(events)}
+        return [
+            event
+            for event in events
+            if id(event) in known or (self.turn and not event.turn and isinstance(event.data, _DECIDED))
+        ]
+
+
+class TurnEvents:
+    """Reads one turn of a session in this or another process. The turn goes on when its reader leaves.
+
+    ``async for event in events`` ends with the turn, or with ``until_waiting`` also when the turn waits for decisions
+    alone; ``ended`` and ``waiting`` say which. Iterating again goes on after that.
+    """
+
+    def __init__(
+        self, hub: FollowerHub, collector: TurnCollector, after: Cursor, follower: Follower | None = None, *,
+        until_waiting: bool = False,
+    ) -> None:  # fmt: skip
+        self._hub, self._collector, self._until_waiting = hub, collector, until_waiting
+        self._follower = follower or Follower()
+        self._subscription = Subscription(hub, collector.session, after, self._follower)
+        self._decisions = PendingDecisions()
+        self._unread: list[Event] = []
+        self.waiting = False
+        """Whether the turn waits for decisions alone."""
+
+    @property
+    def session(self) -> str:
+        return self._collector.session
+
+    @property
+    def key(self) -> str:
+        """The key of the input that the turn answers; ``""`` if it is known by its id alone."""
+        return self._collector.key
+
+    @property
+    def turn(self) -> str:
+        """The id of the turn; ``""`` before it begins."""
+        return self._collector.turn
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event of the turn was read, or there will be none because its input was withdrawn."""
+        return self._collector.ended and not self._unread
+
+    @property
+    def pending(self) -> PendingDecisions:
+        """The decisions that the turn waits for."""
+        return self._decisions
+
+    async def __aenter__(self) -> Self:
+        await self._subscription.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._subscription.__aexit__(*error)
+
+    async def next_batch(self) -> list[Event]:
+        """Return the next events, up to the one after which the turn waits. Raises the error that ended its driver."""
+        events, self._unread = self._unread, []
+        if not events:
+            read = await self._subscription.next_batch()
+            if not read:
+                return self._end_reading()
+            events = self._collector.take_events(read)
+            if self._collector.ended:
+                await self._collector.restore_text(self._hub.store.blobs)
+        self.waiting = False
+        for index, event in enumerate(events):
+            self._decisions.note(event)
+            if self._decisions.is_waiting_after(event.data):
+                self.waiting = True
+                self._unread = events[index + 1 :]
+                return events[: index + 1]
+        return events
+
+    def _end_reading(self) -> list[Event]:
+        """Note that a suspended turn waits; raise any other error that ended the driver of the turn."""
+        if isinstance(self._follower.error, Suspended):
+            self.waiting = True
+            return []
+        message = f"session {self.session!r} stopped before its turn had ended; the server continues it when it starts"
+        raise self._follower.error or Closed(message)
+
+    async def __aiter__(self) -> AsyncGenerator[Event]:
+        while not self.ended:
+            for event in await self.next_batch():
+                yield event
+            if self.waiting and (self._until_waiting or self._follower.ended):
+                return
+
+    def summarize(self) -> Response:
+        """Return the response of an ended turn, whether it succeeded or not."""
+        return self._collector.summarize()
