@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from vaka.core.types.event import Channel, Event, encode_json
+from vaka.core.types.message import Audio, Document, Image, Text
 
 SUBPROTOCOL = "agent.v1+json"
 PROTOCOL_VERSION = 1
@@ -17,6 +18,8 @@ MAX_FRAME_BYTES = 1024 * 1024
 """The largest frame that a client may send."""
 
 RequestId: TypeAlias = int | str
+TurnInput: TypeAlias = str | list[Text | Image | Audio | Document]
+"""A text, or parts of content."""
 ErrorCode: TypeAlias = str
 
 CLOSE_OVERLOADED = 4100
@@ -73,7 +76,7 @@ class TurnStartParams(Params, frozen=True, kw_only=True):
     """An input of a session; ``key`` makes the request safe to repeat."""
 
     session: str
-    input: str | list[Any]
+    input: TurnInput
     key: str = ""
     agent: str = ""
     """The agent of a session that does not exist yet."""
@@ -86,14 +89,15 @@ class TurnSteerParams(Params, frozen=True, kw_only=True):
     """An input that joins the running turn."""
 
     session: str
-    input: str | list[Any]
+    input: TurnInput
     key: str = ""
 
 
 class TurnCancelParams(Params, frozen=True, kw_only=True):
-    """The session whose running turn is to stop."""
+    """The turn to stop: ``current``, the id of the running one, or the key of an input that waits."""
 
     session: str
+    turn: str = "current"
     note: str = ""
 
 
@@ -258,7 +262,7 @@ class AuthResult(ServerStruct, frozen=True, kw_only=True):
 
 
 class SubscribeResult(ServerStruct, frozen=True, kw_only=True):
-    """The result of ``subscribe``: the head of the log then, and the number of stored events up to it that follow."""
+    """The result of ``subscribe``: the head of the log then, and how many stored events up to it are read again."""
 
     sub: str
     cursor: str
@@ -270,6 +274,21 @@ class UnsubscribeResult(ServerStruct, frozen=True, kw_only=True):
 
     sub: str
     cursor: str
+
+
+class TurnResult(ServerStruct, frozen=True, kw_only=True):
+    """The result of ``turn.start`` and ``turn.steer``: the key of the input, and the cursor its events follow."""
+
+    session: str
+    key: str
+    cursor: str
+
+
+class TurnCancelResult(ServerStruct, frozen=True, kw_only=True):
+    """The result of ``turn.cancel``: whether a running turn was asked to stop, or a waiting input was withdrawn."""
+
+    session: str
+    cancelled: Literal["turn", "input"]
 
 
 class AckResult(ServerStruct, frozen=True, kw_only=True):
@@ -350,7 +369,8 @@ ControlFrame: TypeAlias = PingControl | PressureControl | DrainControl | Subscri
 ServerFrame: TypeAlias = ResultReply | ErrorReply | EventFrame | ControlFrame
 RESULTS: dict[str, type[ServerStruct]] = {
     "hello": HelloResult, "auth": AuthResult, "subscribe": SubscribeResult, "unsubscribe": UnsubscribeResult,
-    "ack": AckResult, "ping": PingResult,
+    "turn.start": TurnResult, "turn.steer": TurnResult, "turn.cancel": TurnCancelResult, "ack": AckResult,
+    "ping": PingResult,
 }  # fmt: skip
 """The results that this protocol defines; the other methods return the objects of the HTTP API."""
 

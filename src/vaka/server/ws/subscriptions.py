@@ -1,0 +1,203 @@
+"""The subscriptions of a connection: one session, or every session of a namespace that changes."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+from vaka.core.ports.env import format_milliseconds
+from vaka.core.ports.store import SessionInfo, SessionQuery, Store
+from vaka.core.session.fanout import Follower
+from vaka.core.session.follow import FollowerHub, Subscription
+from vaka.core.types.control import StreamEnd, StreamReset
+from vaka.core.types.errors import VakaError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor, SessionId
+from vaka.server.event_filter import EventFilter
+from vaka.server.ws.outbound import OutboundQueue
+
+POLL_SECONDS = 0.5
+"""Seconds between two searches for sessions that have changed."""
+POLL_PAGE = 200
+CLOCK_TOLERANCE_MS = 2000
+"""How far behind the latest change other processes may date theirs."""
+IDLE_SECONDS = 30.0
+"""Seconds without an event after which a subscription to all sessions no longer follows one of them."""
+TAIL_EVENTS = 64
+
+
+class SessionFeed:
+    """Reads the events of one session into the queue of a connection, as fast as its client takes them."""
+
+    def __init__(
+        self, hub: FollowerHub, session: SessionId, after: Cursor, sub: str, chosen: EventFilter, queue: OutboundQueue
+    ) -> None:
+        self.session = session
+        self._hub, self._after, self._sub, self._queue = hub, after, sub, queue
+        self._chosen = None if chosen.selects_all else chosen
+        self._follower = Follower()
+        self.seq, self.epoch = after.seq, after.epoch
+        """The last stored event that was read."""
+
+    @property
+    def cursor(self) -> str:
+        return str(Cursor(self.epoch, self.seq))
+
+    async def run(self, idle_seconds: float | None = None) -> VakaError | None:
+        """Read until the hub is closed or, with ``idle_seconds``, nothing has come for so long.
+
+        Returns the error that cut the session off, if one did.
+        """
+        try:
+            async with Subscription(self._hub, self.session, self._after, self._follower) as reader:
+                while True:
+                    await self._queue.relief()
+                    async with asyncio.timeout(idle_seconds):
+                        events = await reader.next_batch()
+                    if not events:
+                        break
+                    for event in events:
+                        await self._put(event)
+        except TimeoutError:
+            return None
+        except VakaError as error:
+            return error
+        error = self._follower.error
+        return error if isinstance(error, VakaError) else None
+
+    async def _put(self, event: Event) -> None:
+        if event.seq:
+            self.seq, self.epoch = event.seq, event.epoch
+        elif isinstance(event.data, StreamReset):
+            self.seq = 0
+        if self._chosen is not None and not self._chosen.selects(event):
+            return
+        if self._queue.pressure:
+            if not event.seq and not isinstance(event.data, StreamReset | StreamEnd):
+                self._follower.needs_snapshot = True  # of every open block, when the client has caught up
+                return
+            await self._queue.relief()
+        self._queue.put_event(self._sub, event)
+
+
+class ChangedSessions:
+    """Finds the sessions of one store that change, in this or another process, for all who watch.
+
+    The cost is that of the sessions that change: the others are not read.
+    """
+
+    def __init__(self, store: Store, now_ms: Callable[[], int]) -> None:
+        self._store, self._now_ms = store, now_ms
+        self._watchers: set[Callable[[SessionInfo], None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self, watcher: Callable[[SessionInfo], None]) -> str:
+        """Call ``watcher`` with each session that changes from now on; return the time of now."""
+        self._watchers.add(watcher)
+        if self._task is None:
+            self._task = asyncio.create_task(self._poll())
+        return format_milliseconds(self._now_ms())
+
+    def unwatch(self, watcher: Callable[[SessionInfo], None]) -> None:
+        self._watchers.discard(watcher)
+        if not self._watchers and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _poll(self) -> None:
+        known: dict[SessionId, int] = {}
+        since_ms = self._now_ms() - CLOCK_TOLERANCE_MS
+        while True:
+            started_ms = self._now_ms()
+            recent: dict[SessionId, int] = {}
+            for info in await self._list_changed(format_milliseconds(since_ms)):
+                recent[info.id] = info.head
+                if known.get(info.id) != info.head:
+                    for watcher in list(self._watchers):
+                        watcher(info)
+            known, since_ms = recent, started_ms - CLOCK_TOLERANCE_MS
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _list_changed(self, since: str) -> list[SessionInfo]:
+        found: list[SessionInfo] = []
+        after = ""
+        try:
+            while True:
+                query = SessionQuery(updated_after=since, limit=POLL_PAGE, after=after)
+                page = await self._store.sessions.list(query)
+                found.extend(page.sessions)
+                after = page.next
+                if not after:
+                    return found
+        except VakaError:  # the store cannot be reached now; the next search finds the same changes
+            return []
+
+
+class AllSessionsFeed:
+    """Reads the events of every session that changes and that the caller may see."""
+
+    session = SessionId("*")
+
+    def __init__(
+        self, hub: FollowerHub, changes: ChangedSessions, may_see: Callable[[SessionInfo], bool], sub: str,
+        chosen: EventFilter, queue: OutboundQueue,
+    ) -> None:  # fmt: skip
+        self._hub, self._changes, self._may_see = hub, changes, may_see
+        self._sub, self._chosen, self._queue = sub, chosen, queue
+        self._seqs: dict[SessionId, int] = {}
+        """The last event that was read of each session that has changed."""
+        self._feeds: dict[SessionId, asyncio.Task[None]] = {}
+        self._latest: dict[SessionId, SessionInfo] = {}
+        """The last change of each session that is being read: its feed may end before it has seen it."""
+        self._since = changes.watch(self._follow)
+
+    @property
+    def cursor(self) -> str:
+        return ""
+
+    def _follow(self, info: SessionInfo) -> None:
+        if info.id in self._feeds:
+            self._latest[info.id] = info
+        elif self._seqs.get(info.id, -1) < info.head and self._may_see(info):
+            self._feeds[info.id] = asyncio.create_task(self._read(info))
+
+    async def _read(self, info: SessionInfo) -> None:
+        try:
+            after = self._seqs.get(info.id)
+            if after is None:
+                after = await self._last_before(info)
+            feed = SessionFeed(self._hub, info.id, Cursor(0, after), self._sub, self._chosen, self._queue)
+            await feed.run(IDLE_SECONDS)
+            self._seqs[info.id] = feed.seq
+        except VakaError:  # it was deleted, or the store cannot be reached; its next change is found again
+            self._seqs.pop(info.id, None)
+        finally:
+            del self._feeds[info.id]
+            latest = self._latest.pop(info.id, None)
+        if latest is not None:
+            self._follow(latest)
+
+    async def _last_before(self, info: SessionInfo) -> int:
+        """Return the seq of the last event before this feed began: those after it are the first ones to send."""
+        if info.created > self._since:
+            return 0
+        upto, size = info.head, TAIL_EVENTS
+        while upto > 0:
+            start = max(0, upto - size)
+            async with aclosing(self._hub.store.events.read(info.id, after=start, upto=upto)) as events:
+                older = [event.seq async for event in events if event.ts <= self._since]
+            if older:
+                return older[-1]
+            upto, size = start, size * 2
+        return 0
+
+    async def run(self) -> VakaError | None:
+        """Read until cancelled or until the hub is closed."""
+        try:
+            await self._hub.closed.wait()
+        finally:
+            self._changes.unwatch(self._follow)
+            tasks = list(self._feeds.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return None
