@@ -23,7 +23,8 @@ def test_channels_and_types_select_and_events_about_the_stream_always_pass() -> 
     chosen = EventFilter(channels=("progress",), types=("text.delta", "turn.completed"))
     bodies: list[Body] = [
         TEXT, SNAPSHOT, progress.TurnCompleted(text=""), progress.StepCompleted(number=1),
-        control.CheckpointSaved(label="x"), control.StreamReset(), control.StreamEnd(), monitor.Logged(level="info", message="x"),
+        control.CheckpointSaved(label="x"), control.StreamReset(), control.StreamEnd(),
+        monitor.Logged(level="info", message="x"),
     ]  # fmt: skip
     assert [body.type for body in bodies if chosen.selects(event(body))] == [
         "text.delta", "message.snapshot", "turn.completed", "stream.reset", "stream.end",

@@ -10,7 +10,14 @@ from vaka.server.settings import Feature
 
 DoorFactory: TypeAlias = Callable[[AgentService], Door]
 
-_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {}
+
+def _websocket() -> DoorFactory:
+    from vaka.server.ws.connection import door
+
+    return door
+
+
+_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {"websocket": _websocket}
 
 
 def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:

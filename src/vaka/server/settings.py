@@ -33,6 +33,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Seconds without an event after which a stream sends a comment."""
     stall_timeout: float = 60.0
     """Seconds that a stream waits for a client that does not read, before it closes the connection."""
+    socket_heartbeat: float = 20.0
+    """Seconds of silence after which a WebSocket client is asked for a sign of life; after three times it is closed."""
+    socket_auth_seconds: float = 5.0
+    """Seconds that a WebSocket client without credentials has to send a token."""
+    max_subscriptions: int = 100
+    """Subscriptions of one WebSocket."""
     requests_per_minute: int = 600
     """Requests of one credential; 0: no limit."""
     burst: int = 100

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -17,24 +18,35 @@ EVENT_STREAM_HEADERS: Mapping[str, str] = {
 }  # fmt: skip
 
 
+class OpenStream(Protocol):
+    """A stream or socket that is open."""
+
+    resumable: bool
+    """Whether it ends at once when the server stops, since its client opens it again."""
+
+    def cut(self) -> None:
+        """Begin to end it."""
+        ...
+
+
 class OpenStreams:
     """The open streams of a server: their limits, and how they end when it stops."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self._open: set[EventStream] = set()
+        self._open: set[OpenStream] = set()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, stream: "EventStream") -> None:
+    def add(self, stream: OpenStream) -> None:
         """Count a stream. Raises a ``Problem`` (503) when there are too many."""
         if len(self._open) >= self.settings.max_streams:
             detail = f"{self.settings.max_streams} streams are open; try again later"
             raise Problem(503, "overloaded", detail, headers={"Retry-After": "2"})
         self._open.add(stream)
 
-    def remove(self, stream: "EventStream") -> None:
+    def remove(self, stream: OpenStream) -> None:
         self._open.discard(stream)
 
     def end_followers(self) -> None:

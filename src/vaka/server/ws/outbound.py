@@ -36,6 +36,7 @@ class OutboundQueue:
         """True from ``PRESSURE_LEVEL`` until the queue is below ``MERGE_LEVEL`` again."""
         self.overflowed = False
         """True when a frame did not fit: the connection must be closed."""
+        self._finished = False
         self.last_cursor = ""
         """The subscription and the cursor of the last stored event that was taken, such as ``s1 1.42``."""
         self._frames: deque[_QueuedFrame] = deque()
@@ -110,12 +111,20 @@ class OutboundQueue:
         """Wait until the queue is not under pressure."""
         await self._relief.wait()
 
+    def finish(self) -> None:
+        """End the queue when it has been emptied."""
+        self._finished = True
+        self._wake()
+
     async def take(self) -> bytes:
-        """Return the next frame, for the one task that sends them; waits while there is none."""
-        while not self._frames and not self.overflowed:
+        """Return the next frame, for the one task that sends them; waits while there is none.
+
+        Returns ``b""`` at the end: of a finished queue that is empty, and of one that has overflowed.
+        """
+        while not self._frames and not self.overflowed and not self._finished:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        if self.overflowed:
+        if self.overflowed or not self._frames:
             return b""
         frame = self._frames.popleft()
         self.queued_bytes -= len(frame.data)

@@ -12,6 +12,7 @@ from vaka.core.types.control import StreamEnd, StreamReset
 from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
+from vaka.runtime.runtime import Runtime
 from vaka.server.event_filter import EventFilter
 from vaka.server.ws.outbound import OutboundQueue
 
@@ -61,8 +62,8 @@ class SessionFeed:
             return None
         except VakaError as error:
             return error
-        error = self._follower.error
-        return error if isinstance(error, VakaError) else None
+        cause = self._follower.error
+        return cause if isinstance(cause, VakaError) else None
 
     async def _put(self, event: Event) -> None:
         if event.seq:
@@ -130,6 +131,22 @@ class ChangedSessions:
                     return found
         except VakaError:  # the store cannot be reached now; the next search finds the same changes
             return []
+
+
+class SessionChanges:
+    """The searches for changed sessions of a server, one for each namespace that is watched."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, ChangedSessions] = {}
+
+    def of(self, runtime: Runtime) -> ChangedSessions:
+        """Return the search in the namespace of a runtime."""
+        store, clock = runtime.store, runtime.env.clock
+        changes = self._by_namespace.get(store.namespace)
+        if changes is None:
+            changes = ChangedSessions(store, lambda: int(clock.time() * 1000))
+            self._by_namespace[store.namespace] = changes
+        return changes
 
 
 class AllSessionsFeed:

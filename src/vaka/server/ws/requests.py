@@ -1,0 +1,224 @@
+"""``RequestHandlers``: what the requests of one connection do, for the principal it belongs to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from vaka.core.ports.env import format_milliseconds
+from vaka.core.ports.store import SessionInfo
+from vaka.core.types.ids import Cursor
+from vaka.runtime.options import ApprovalAnswer
+from vaka.server.event_filter import EventFilter
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem, not_found
+from vaka.server.service import AgentService, PromptInput
+from vaka.server.ws import frames
+from vaka.server.ws.frames import encode_control
+from vaka.server.ws.outbound import OutboundQueue
+from vaka.server.ws.subscriptions import AllSessionsFeed, SessionChanges, SessionFeed
+
+Feed: TypeAlias = SessionFeed | AllSessionsFeed
+
+ALL_SESSIONS = "*"
+_SCOPES: dict[type, str] = {
+    frames.Subscribe: "runs:read", frames.StateGet: "runs:read", frames.TurnStart: "runs:write",
+    frames.TurnSteer: "runs:write", frames.TurnCancel: "runs:write", frames.SessionFork: "runs:write",
+    frames.ApprovalResolve: "approvals:write",
+}  # fmt: skip
+"""The scope that a request needs; the others need none and are not counted."""
+
+
+class RequestHandlers:
+    """Answers the requests of one connection and owns its subscriptions."""
+
+    def __init__(self, service: AgentService, queue: OutboundQueue, changes: SessionChanges) -> None:
+        self._service, self._queue, self._changes = service, queue, changes
+        self.principal: Principal | None = None
+        self.subscriptions: dict[str, Feed] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._acked: dict[str, Cursor] = {}
+        self._count = 0
+        self._methods: dict[type, Callable[[Principal, Any], Awaitable[Any]]] = {
+            frames.Subscribe: self._subscribe, frames.StateGet: self._describe, frames.TurnStart: self._start_turn,
+            frames.TurnSteer: self._start_turn, frames.TurnCancel: self._cancel_turn,
+            frames.ApprovalResolve: self._resolve, frames.SessionFork: self._fork,
+        }  # fmt: skip
+
+    async def answer(self, frame: frames.ClientFrame) -> Any:
+        """Return the result of a request. Raises ``Problem`` or an error of the runtime."""
+        if isinstance(frame, frames.Ping):
+            return frames.PingResult(ts=format_milliseconds(int(self._service.runtime.env.clock.time() * 1000)))
+        principal = self._require_principal(frame)
+        if isinstance(frame, frames.Unsubscribe):
+            return await self._unsubscribe(frame.params.sub)
+        if isinstance(frame, frames.Ack):
+            return self._acknowledge(frame.params)
+        return await self._methods[type(frame)](principal, frame.params)
+
+    def _require_principal(self, frame: frames.ClientFrame) -> Principal:
+        principal, scope = self.principal, _SCOPES.get(type(frame), "")
+        if principal is None:
+            raise Problem(401, "unauthenticated", "send auth with a token first")
+        if scope:
+            self._service.guard.limiter.count_request(principal)
+        if not principal.may(scope):
+            raise Problem(403, "forbidden", f"this needs the scope {scope}, which the credential does not have")
+        return principal
+
+    # -------------------------------------------------------------------------------------------------- subscriptions
+
+    async def _subscribe(self, principal: Principal, params: frames.SubscribeParams) -> frames.SubscribeResult:
+        limit = self._service.settings.max_subscriptions
+        if len(self.subscriptions) >= limit:
+            raise Problem(429, "too_many_subscriptions", f"a connection may have {limit} subscriptions; end one first")
+        chosen = EventFilter(channels=params.channels, types=params.types, path=params.path, depth=params.depth)
+        self._count += 1
+        sub = f"s{self._count}"
+        if params.session == ALL_SESSIONS:
+            return await self._subscribe_all(principal, params.after, sub, chosen)
+        info = await self._service.find_session(principal, params.session)
+        runtime = await self._service.runtime_of(principal)
+        after = Cursor(info.epoch, info.head) if params.after == "now" else Cursor.parse(params.after)
+        known = after.epoch in (0, info.epoch) and after.seq <= info.head  # otherwise all events follow stream.reset
+        self.subscriptions[sub] = SessionFeed(runtime.hub, info.id, after, sub, chosen, self._queue)
+        replayed = info.head - after.seq if known else info.head
+        return frames.SubscribeResult(sub=sub, cursor=_head_of(info), replayed=replayed)
+
+    async def _subscribe_all(
+        self, principal: Principal, after: str, sub: str, chosen: EventFilter
+    ) -> frames.SubscribeResult:
+        if after not in ("", "now"):
+            raise Problem(422, "invalid_params", "a cursor belongs to one session; after must be now for all sessions")
+        runtime = await self._service.runtime_of(principal)
+
+        def may_see(info: SessionInfo) -> bool:
+            return not principal.own_sessions_only or info.owner == principal.id
+
+        changes = self._changes.of(runtime)
+        self.subscriptions[sub] = AllSessionsFeed(runtime.hub, changes, may_see, sub, chosen, self._queue)
+        return frames.SubscribeResult(sub=sub, cursor="", replayed=0)
+
+    def start(self, sub: str) -> None:
+        """Begin to send the events of a subscription; its reply is queued already."""
+        self._tasks[sub] = asyncio.create_task(self._run_feed(sub, self.subscriptions[sub]))
+
+    async def _run_feed(self, sub: str, feed: Feed) -> None:
+        error = await feed.run()
+        del self.subscriptions[sub], self._tasks[sub]
+        code, message = (error.code, str(error)) if error is not None else ("closed", "the session ended its streams")
+        ended = frames.SubscriptionEnded(sub=sub, cursor=feed.cursor, code=code, message=message)
+        self._queue.put(encode_control(ended))
+
+    def _find_feed(self, sub: str) -> Feed:
+        feed = self.subscriptions.get(sub)
+        if feed is None:
+            raise not_found(f"subscription {sub[:40]!r} of this connection")
+        return feed
+
+    async def _unsubscribe(self, sub: str) -> frames.UnsubscribeResult:
+        feed = self._find_feed(sub)
+        del self.subscriptions[sub]
+        task = self._tasks.pop(sub)
+        task.cancel()
+        await asyncio.wait([task])
+        return frames.UnsubscribeResult(sub=sub, cursor=feed.cursor)
+
+    def _acknowledge(self, params: frames.AckParams) -> frames.AckResult:
+        self._find_feed(params.sub)
+        cursor = max(Cursor.parse(params.cursor), self._acked.get(params.sub, Cursor()))
+        self._acked[params.sub] = cursor
+        return frames.AckResult(sub=params.sub, cursor=str(cursor))
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        tasks, self._tasks = list(self._tasks.values()), {}
+        self.subscriptions = {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --------------------------------------------------------------------------------------------- sessions and turns
+
+    async def _describe(self, principal: Principal, params: frames.StateGetParams) -> dict[str, Any]:
+        info = await self._service.find_session(principal, params.session)
+        runtime = await self._service.runtime_of(principal)
+        decisions = await runtime.decisions(info.id) if info.pending else ()
+        return {"session": describe_session(info), "decisions": [row.event for row in decisions]}
+
+    async def _start_turn(
+        self, principal: Principal, params: frames.TurnStartParams | frames.TurnSteerParams
+    ) -> frames.TurnResult:
+        starts = params if isinstance(params, frames.TurnStartParams) else None
+        try:
+            agent = starts.agent if starts else ""
+            session = await self._service.open_session(principal, params.session, agent=agent)
+        except Problem as problem:
+            if problem.status != 404 or starts is None or not starts.agent:
+                raise
+            session = await self._service.create_session(principal, agent=starts.agent, id=params.session)
+        info = await self._service.find_session(principal, session.id)
+        content = params.input if isinstance(params.input, str) else tuple(params.input)
+        prompt = PromptInput(
+            prompt=content, key=params.key, on_busy=starts.on_conflict if starts else "steer",
+            model=starts.model if starts else "", options=starts.options if starts else {},
+        )  # fmt: skip
+        async with await self._service.start_turn(principal, session, prompt) as turn:
+            while not turn.ended and not await turn.next_batch():  # until the input is stored
+                continue
+            return frames.TurnResult(session=session.id, key=turn.key, cursor=_head_of(info))
+
+    async def _cancel_turn(self, principal: Principal, params: frames.TurnCancelParams) -> frames.TurnCancelResult:
+        session = await self._service.open_session(principal, params.session)
+        info = await self._service.find_session(principal, params.session)
+        if params.turn not in ("current", info.turn):
+            if not await session.withdraw(params.turn, by=principal.id):
+                raise Problem(409, "no_turn", f"{params.turn[:100]!r} neither runs nor waits in session {session.id!r}")
+            return frames.TurnCancelResult(session=session.id, cancelled="input")
+        if not info.turn:
+            raise Problem(409, "no_turn", f"session {session.id!r} has no unfinished turn")
+        await session.interrupt(params.note, by=principal.id)
+        return frames.TurnCancelResult(session=session.id, cancelled="turn")
+
+    async def _fork(self, principal: Principal, params: frames.SessionForkParams) -> dict[str, Any]:
+        info = await self._service.find_session(principal, params.session)
+        runtime = await self._service.runtime_of(principal)
+        copy = await runtime.fork(info.id, at=params.at or None, id=params.id)
+        await runtime.update_session(copy, title=params.title or None, owner=principal.id, by=principal.id)
+        return describe_session(await self._service.find_session(principal, copy))
+
+    async def _resolve(self, principal: Principal, params: frames.ApprovalResolveParams) -> dict[str, Any]:
+        try:
+            await self._service.find_decision(principal, params.id)
+        except Problem:
+            if principal.own_sessions_only:  # the owner of a decision that was made already is not known
+                raise
+        if params.decision == "answer":
+            event = await self._service.answer(principal, params.id, params.answer)
+        else:
+            approve = params.decision != "reject"
+            event = await self._service.resolve(principal, params.id, approve=approve, **_details_of(params))
+        return {"id": params.id, "event": event}
+
+
+def _details_of(params: frames.ApprovalResolveParams) -> ApprovalAnswer:
+    if (params.decision == "edit") != (params.edited_args is not None):
+        raise Problem(422, "invalid_params", "edited_args belong to the decision edit, which needs them")
+    details = ApprovalAnswer(message=params.message, edit=params.edited_args)
+    if params.remember is not None:
+        details["scope"], details["rule"] = params.remember.scope, params.remember.rule
+    return details
+
+
+def _head_of(info: SessionInfo) -> str:
+    return str(Cursor(info.epoch, info.head))
+
+
+def describe_session(info: SessionInfo) -> dict[str, Any]:
+    """Return a session as the API shows it."""
+    return {
+        "id": info.id, "agent": info.agent, "title": info.title, "status": info.status, "owner": info.owner,
+        "tags": info.tags, "metadata": info.metadata, "created": info.created, "updated": info.updated,
+        "cursor": _head_of(info), "turn": info.turn, "inputs": info.inputs, "pending": info.pending,
+        "origin": info.origin, "folder": info.folder,
+    }  # fmt: skip
