@@ -1,0 +1,10 @@
+export type * from "./api.ts";
+export { AgentClient, SessionClient, type ClientOptions, type SubscribeOptions } from "./client.ts";
+export { AgentError } from "./errors.ts";
+export type * from "./event.generated.ts";
+export { parseEvent, toEvent } from "./events.ts";
+export type { ConnectionStatus, RetryOptions } from "./follow.ts";
+export { Run, type RunOptions, type RunResult } from "./run.ts";
+export { AgentSocket } from "./socket.ts";
+export { SseParser, type SseFrame } from "./sse.ts";
+export { Subscription } from "./subscription.ts";
