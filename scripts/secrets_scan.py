@@ -19,6 +19,7 @@ PATTERNS = {
     "a Slack token": r"\bxox[abprs]-[0-9A-Za-z-]{20,}\b",
     "a Stripe key": r"\b[rs]k_live_[0-9A-Za-z]{20,}\b",
     "a package registry's token": r"\b(?:pypi-[A-Za-z0-9_-]{50,}|npm_[A-Za-z0-9]{36})\b",
+    "a key of a vaka server": r"\b(?:ak|vk[tls])_[a-z0-9]{8,16}_[A-Za-z0-9_-]{43}\b",
     "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{20,}\b",
     "a password in an address": r"\b[a-z][a-z0-9+]*://[^\s/:@{}<>$'\"]+:(?!\.\.\.|\*|pass(?:word)?@|secret@)[^\s/:@{}<>$'\"]{6,}@",
     "a secret assigned": r"(?i)\b(?:api_?key|secret|passw(?:or)?d|token)\b\s*[:=]\s*['\"][A-Za-z0-9+/_-]{24,}['\"]",

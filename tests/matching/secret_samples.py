@@ -49,6 +49,9 @@ fly|fo1_{url43}
 fly-machine|fm2_{b64120}
 frameio|fio-u-{url64}
 gcp|AIza{url35}
+vaka-key|ak_{low8}_{url43}
+vaka-ticket|vkt_{hex16}_{url43}
+vaka-login|vks_{hex16}_{url43}
 github|ghp_{alnum36}
 github-oauth|gho_{alnum36}
 github-user|ghu_{alnum36}

@@ -61,6 +61,12 @@ def approvals_command() -> click.Command:
     return approvals
 
 
+def keys_command() -> click.Command:
+    from vaka.cli.commands.keys import keys
+
+    return keys
+
+
 def is_definition(path: "Path") -> bool:
     from vaka.cli.definition_checks import is_definition
 

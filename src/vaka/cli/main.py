@@ -33,6 +33,7 @@ COMMANDS = {
     "hooks": (lazy.hooks_command, "List the hooks of the settings, or run those of an event."),
     "mcp": (lazy.mcp_command, "List, try, add and remove MCP servers, whose tools agents use."),
     "mcp-server": (lazy.mcp_server_command, "Serve agents to MCP clients on stdin and stdout."),
+    "keys": (lazy.keys_command, "Create, list, revoke and rotate API keys of the server."),
     "skills": (lazy.skills_command, "List the skills of the project, of your home folder and of plugins."),
     "commands": (lazy.commands_command, "List the slash commands of the same places."),
     "agents": (lazy.agents_command, "List the agents of the same places."),

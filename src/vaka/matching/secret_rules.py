@@ -80,6 +80,10 @@ TOKENS: tuple[SecretRule, ...] = (
         255,
         is_mixed,
     ),
+    SecretRule(
+        "credential of a vaka server",
+        (Words(("ak_", "vkt_", "vkl_", "vks_")), Chars("a-z0-9", 8, 16), Words(("_",)), Chars(URL_SAFE, 43, 43)),
+    ),
     # code hosts and registries
     _token("ghp_ gho_ ghu_ ghs_ ghr_", ALNUM, 36, 255),
     _token("github_pat_", WORD, 40, 255),
