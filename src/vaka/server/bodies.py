@@ -1,5 +1,6 @@
 """Bodies of requests and responses as JSON."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -11,6 +12,8 @@ from vaka.server.problems import Problem
 
 T = TypeVar("T")
 MAX_REPORTED_CHARS = 500
+_NAMED_FIELD = re.compile(r"field `(.{1,100}?)`$")
+"""The field that is unknown or missing, in a message of msgspec."""
 
 
 async def read_bytes(request: Request) -> bytes:
@@ -37,13 +40,18 @@ def decode_json(body: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `")
-        field = place.rstrip("`").removeprefix("$").removeprefix(".")
-        errors = [{"field": field, "message": message[:MAX_REPORTED_CHARS]}]
-        detail = f"the body is not valid: {str(error)[:MAX_REPORTED_CHARS]}"
-        raise Problem(422, "invalid_body", detail, errors=errors) from error
+        raise invalid_fields(error, "invalid_body", "the body is not valid") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise Problem(400, "invalid_json", f"the body is not JSON: {str(error)[:MAX_REPORTED_CHARS]}") from error
+
+
+def invalid_fields(error: msgspec.ValidationError, code: str, what: str) -> Problem:
+    """Return the answer (422) for values that are not valid, with the field."""
+    message, _, place = str(error).partition(" - at `")
+    named = _NAMED_FIELD.search(message)
+    field = place.rstrip("`").removeprefix("$") + (f".{named[1]}" if named else "")
+    errors = [{"field": field.removeprefix("."), "message": message[:MAX_REPORTED_CHARS]}]
+    return Problem(422, code, f"{what}: {str(error)[:MAX_REPORTED_CHARS]}", errors=errors)
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from vaka.server.guard import Door
 from vaka.server.health import door as health_door
+from vaka.server.rest.door import door as rest_door
 from vaka.server.service import AgentService
 from vaka.server.settings import Feature
 
@@ -23,6 +24,7 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {"websocket": _websoc
 def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:
     """Yield the doors that are always open, then those of features that are on."""
     yield health_door
+    yield rest_door
     for feature, load in _FEATURE_DOORS.items():
         if feature in features:
             yield load()

@@ -106,7 +106,7 @@ class EventStream:
             await send({"type": "http.response.body", "body": self._opening, "more_body": True})
         tasks = [
             asyncio.create_task(work)
-            for work in (self._send_frames(send), _wait_disconnect(receive), self._send_heartbeats(send))
+            for work in (self._send_frames(send), wait_disconnect(receive), self._send_heartbeats(send))
         ]
         self._pump = pump = tasks[0]
         try:
@@ -147,6 +147,7 @@ class EventStream:
             self._sent = False
 
 
-async def _wait_disconnect(receive: Receive) -> None:
+async def wait_disconnect(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         continue

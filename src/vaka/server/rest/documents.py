@@ -1,0 +1,182 @@
+"""The JSON documents of the native API. The OpenAPI document is generated from these types."""
+
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from vaka.core.ports.store import PendingDecision, SessionInfo, SessionStatus
+from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.message import Audio, Document, Image, Text, ToolCall, Usage
+from vaka.server.problems import Problem
+
+T = TypeVar("T")
+
+TurnStatus: TypeAlias = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "interrupted"]
+DecisionKind: TypeAlias = Literal["approval", "question", "result"]
+InputPart: TypeAlias = Text | Image | Audio | Document
+MAX_PAGE = 200
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A page of a list; ``next_cursor`` is the ``cursor`` of the next one."""
+
+    data: list[T]
+    next_cursor: str | None = None
+    has_more: bool = False
+
+
+class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, from its row in the index."""
+
+    id: str
+    agent: str
+    title: str
+    status: SessionStatus
+    owner: str
+    tags: tuple[str, ...]
+    metadata: dict[str, Any]
+    created: str
+    updated: str
+    cursor: str
+    """The last event: the position to follow it from."""
+    turn: str
+    """The unfinished turn, if there is one."""
+    inputs: int
+    """The number of inputs that no turn has taken yet."""
+    pending: int
+    """The number of open decisions."""
+    origin: str
+    folder: str
+
+
+def cursor_of(info: SessionInfo) -> str:
+    """Return the cursor of the last event of a session."""
+    return f"{info.epoch}.{info.head}"
+
+
+def session_document(info: SessionInfo) -> SessionDocument:
+    return SessionDocument(
+        id=info.id, agent=info.agent, title=info.title, status=info.status, owner=info.owner, tags=info.tags,
+        metadata=info.metadata, created=info.created, updated=info.updated, cursor=cursor_of(info), turn=info.turn,
+        inputs=info.inputs, pending=info.pending, origin=info.origin, folder=info.folder,
+    )  # fmt: skip
+
+
+class UsageDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens and cost of model calls; ``total`` is input and output together."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    total: int = 0
+    cost: float = 0.0
+
+
+def usage_document(usage: Usage) -> UsageDocument:
+    return UsageDocument(
+        input=usage.input, output=usage.output, cache_read=usage.cache_read, cache_write=usage.cache_write,
+        reasoning=usage.reasoning, total=usage.total, cost=usage.cost,
+    )  # fmt: skip
+
+
+class CallDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The tool call that a decision is about."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class DecisionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval or a question that a turn waits for, or the result of a client's tool."""
+
+    id: str
+    kind: DecisionKind
+    session: str
+    agent: str
+    turn: str
+    path: tuple[str, ...]
+    cursor: str
+    asked: str
+    expires: str
+    call: CallDocument | UnsetType = UNSET
+    reason: str = ""
+    rule: str = ""
+    effect: str = ""
+    suggested_rule: str | UnsetType = UNSET
+    """The rule that ``remember`` adds, if none is given."""
+    decisions: tuple[str, ...] = ()
+    """The possible values of ``decision``."""
+    scopes: tuple[str, ...] = ()
+    """The scopes that ``remember`` may have; none: the approval counts for this call only."""
+    question: str | UnsetType = UNSET
+    options: tuple[str, ...] | UnsetType = UNSET
+
+
+def decision_document(
+    row: PendingDecision, *, agent: str = "", client_call: ToolCall | None = None
+) -> DecisionDocument:
+    """Return a decision from the event that asks for it; ``agent`` is that of its session."""
+    event, body = row.event, row.event.data
+    place: dict[str, Any] = {
+        "session": row.session,
+        "turn": event.turn,
+        "path": event.path,
+        "cursor": event.id,
+        "asked": event.ts,
+    }
+    if isinstance(body, ApprovalRequested):
+        return DecisionDocument(
+            id=row.id, kind="approval", agent=body.agent or agent, expires=body.expires, reason=body.reason,
+            call=CallDocument(id=body.call.id, name=body.call.name, arguments=body.call.arguments), rule=body.rule,
+            effect=body.effect, suggested_rule=body.grant or UNSET,
+            decisions=tuple(each for each in ("approve", "edit", "reject") if each in (body.decisions or (each,))),
+            scopes=tuple(scope for scope in body.allowed_scopes if scope != "once"), **place,
+        )  # fmt: skip
+    if not isinstance(body, QuestionAsked):
+        raise Problem(500, "internal", f"event {event.id} of session {row.session!r} does not ask for a decision")
+    call: CallDocument | UnsetType = UNSET
+    if client_call is not None:
+        call = CallDocument(id=client_call.id, name=client_call.name, arguments=client_call.arguments)
+    return DecisionDocument(
+        id=row.id, kind="result" if body.kind == "result" else "question", agent=agent, expires=body.expires, call=call,
+        decisions=("answer",), question=body.text, options=body.options or UNSET, **place,
+    )  # fmt: skip
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a turn has no answer."""
+
+    code: str
+    message: str
+
+
+class TurnDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn, or an input that waits for one."""
+
+    id: str
+    """``""`` while the input is queued."""
+    key: str
+    """The key of its first input."""
+    session: str
+    status: TurnStatus
+    stop: str = ""
+    """Why it ended: ``end``, ``limit``, ``failed``, ``cancelled`` or ``interrupted``."""
+    limit: str = ""
+    """The limit that ended it, when ``stop`` is ``limit``."""
+    text: str = ""
+    output: Any | UnsetType = UNSET
+    """The answer as data, if the agent has an output type."""
+    usage: UsageDocument = UsageDocument()
+    steps: int = 0
+    tool_calls: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    error: ErrorDocument | UnsetType = UNSET
+    started: str = ""
+    ended: str = ""
+    cursor: str = ""
+    """The last event of the turn so far."""
+    decisions: tuple[DecisionDocument, ...] = ()

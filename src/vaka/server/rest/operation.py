@@ -1,0 +1,55 @@
+"""``Operation``: a method of a route as data. It makes the route, and its entry in the OpenAPI document."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from vaka.server.bodies import invalid_fields
+from vaka.server.service import AgentService
+
+T = TypeVar("T")
+
+RestHandler: TypeAlias = Callable[[AgentService, Request], Awaitable[ASGIApp]]
+
+PREFIX = "/api/v1"
+EVENT_STREAM = "text/event-stream"
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one route."""
+
+    method: str
+    path: str
+    """The path below ``/api/v1``, with parameters such as ``{session}``."""
+    scope: str
+    """The scope that a caller needs; ``""``: any caller."""
+    handler: RestHandler
+    summary: str
+    query: type[msgspec.Struct] | None = None
+    """The parameters of the address."""
+    body: Any = None
+    """The type of the request's body."""
+    result: Any = None
+    """The type of the response's body; ``None``: it has none, or it is not JSON."""
+    status: int = 200
+    streams: bool = False
+    """Whether it sends an event stream to a client that accepts one."""
+    idempotent: bool = False
+    """Whether it takes an ``Idempotency-Key``."""
+    media_type: str = "application/json"
+
+
+def read_query(request: Request, type: type[T]) -> T:
+    """Return the parameters of the address. Raises a ``Problem`` with status 422 for one that is unknown or invalid."""
+    try:
+        return msgspec.convert(dict(request.query_params), type, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid_fields(error, "invalid_query", "the parameters of the address are not valid") from error
+
+
+def wants_stream(request: Request) -> bool:
+    """Return whether the client accepts an event stream."""
+    return EVENT_STREAM in request.headers.get("accept", "")

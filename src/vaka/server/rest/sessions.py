@@ -1,0 +1,267 @@
+"""Sessions: create, list, describe, fork, rewind, close, export and delete them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
+from vaka.core.types.ids import SessionId
+from vaka.runtime.runtime import Runtime
+from vaka.server.bodies import json_response, read_json
+from vaka.server.guard import principal_of
+from vaka.server.problems import Problem, not_found
+from vaka.server.rest.documents import MAX_PAGE, Page, SessionDocument, cursor_of, session_document
+from vaka.server.rest.operation import PREFIX, Operation, read_query
+from vaka.server.rest.turn_log import find_turn
+from vaka.server.service import AgentService
+
+EXPORT_BATCH = 65_536
+"""Bytes that are sent at a time."""
+
+
+class ListSessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which sessions to list; the one that changed last comes first."""
+
+    agent: str = ""
+    status: SessionStatus | None = None
+    tag: str = ""
+    owner: str = ""
+    q: str = ""
+    """A part of the title."""
+    origin: str = ""
+    """The session that they were forked from."""
+    limit: int = 50
+    cursor: str = ""
+
+
+class CreateSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new session."""
+
+    id: str = ""
+    agent: str = ""
+    title: str | None = None
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class UpdateSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What changes in a session. A key of ``metadata`` with the value null is removed."""
+
+    title: str | None = None
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ForkSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a copy of a session ends; default: at its end."""
+
+    at: str = ""
+    """A cursor, or the label of a checkpoint."""
+    turn: str = ""
+    """The id of the last turn of the copy."""
+    id: str = ""
+    title: str | None = None
+
+
+class RewindSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a session continues."""
+
+    to: str
+    """A cursor, or the label of a checkpoint."""
+    interrupt: bool = False
+    """Stop a running turn first."""
+    files: bool = False
+    """Restore the files that tools have changed since."""
+    force: bool = False
+    """Restore also files that another program has changed since."""
+
+
+class CloseSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a session is closed."""
+
+    reason: str = ""
+
+
+def page_limit(limit: int) -> int:
+    """Return the length of a page. Raises a ``Problem`` unless it is 1 to ``MAX_PAGE``."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise Problem(422, "invalid_query", f"limit {limit} must be 1 to {MAX_PAGE}", errors=[{"field": "limit"}])
+    return limit
+
+
+async def find_session(service: AgentService, request: Request) -> tuple[Runtime, SessionInfo]:
+    """Return the runtime and the index row of the session in the address. Raises a ``Problem`` with status 404."""
+    principal = principal_of(request)
+    info = await service.find_session(principal, request.path_params["session"])
+    return await service.runtime_of(principal), info
+
+
+def describe_session(info: SessionInfo, status: int = 200) -> Response:
+    headers = {"ETag": f'"{cursor_of(info)}"'}
+    if status == 201:
+        headers["Location"] = f"{PREFIX}/sessions/{info.id}" if info.id.isascii() else ""
+    return json_response(session_document(info), status, headers)
+
+
+async def read_info(runtime: Runtime, session: str) -> SessionInfo:
+    """Return the index row of a session after a change."""
+    info = await runtime.store.sessions.find(SessionId(session))
+    if info is None:
+        raise not_found(f"session {session!r} any more")
+    return info
+
+
+async def list_sessions(service: AgentService, request: Request) -> Response:
+    """Reads one page of the index."""
+    query, principal = read_query(request, ListSessions), principal_of(request)
+    owner = query.owner
+    if principal.own_sessions_only:
+        if owner not in ("", principal.id):
+            return json_response(Page[SessionDocument](data=[]))
+        owner = principal.id
+    runtime = await service.runtime_of(principal)
+    selected = SessionQuery(
+        agent=query.agent, status=query.status, tag=query.tag, owner=owner, text=query.q, origin=query.origin,
+        limit=page_limit(query.limit), after=query.cursor,
+    )  # fmt: skip
+    page = await runtime.store.sessions.list(selected)
+    data = [session_document(info) for info in page.sessions]
+    return json_response(Page(data=data, next_cursor=page.next or None, has_more=bool(page.next)))
+
+
+async def create_session(service: AgentService, request: Request) -> Response:
+    body, principal = await read_json(request, CreateSession, empty=CreateSession()), principal_of(request)
+    check_new_id(body.id)
+    session = await service.create_session(
+        principal, agent=body.agent, id=body.id, title=body.title, tags=body.tags, metadata=body.metadata
+    )
+    return describe_session(await read_info(await service.runtime_of(principal), session.id), 201)
+
+
+def check_new_id(id: str) -> None:
+    """Raise a ``Problem`` for an id that could not be part of an address."""
+    if "/" in id or id in (".", ".."):
+        raise Problem(422, "invalid_body", f"id {id[:80]!r} cannot be part of an address", errors=[{"field": "id"}])
+
+
+async def get_session(service: AgentService, request: Request) -> Response:
+    _, info = await find_session(service, request)
+    if request.headers.get("if-none-match") == f'"{cursor_of(info)}"':
+        return Response(status_code=304, headers={"ETag": f'"{cursor_of(info)}"'})
+    return describe_session(info)
+
+
+async def update_session(service: AgentService, request: Request) -> Response:
+    runtime, info = await find_session(service, request)
+    body = await read_json(request, UpdateSession)
+    expected = request.headers.get("if-match", "*")
+    if expected not in ("*", f'"{cursor_of(info)}"'):
+        raise Problem(412, "changed", f"session {info.id!r} has changed since; its ETag is {cursor_of(info)!r}")
+    by = principal_of(request).id
+    await runtime.update_session(info.id, title=body.title, tags=body.tags, metadata=body.metadata, by=by)
+    return describe_session(await read_info(runtime, info.id))
+
+
+async def delete_session(service: AgentService, request: Request) -> Response:
+    runtime, info = await find_session(service, request)
+    await runtime.store.sessions.delete(info.id)
+    return Response(status_code=204)
+
+
+async def fork_session(service: AgentService, request: Request) -> Response:
+    """Copies the events of the session up to a position."""
+    runtime, info = await find_session(service, request)
+    body, principal = await read_json(request, ForkSession, empty=ForkSession()), principal_of(request)
+    check_new_id(body.id)
+    if body.at and body.turn:
+        raise Problem(422, "invalid_body", "give `at` or `turn`, not both", errors=[{"field": "turn"}])
+    at = await _end_of_turn(runtime.store, info, body.turn) if body.turn else body.at or None
+    if body.id and await runtime.store.sessions.find(SessionId(body.id)) is not None:
+        raise Problem(409, "exists", f"there is a session {body.id!r} already; choose another id")
+    new = await runtime.fork(info.id, at=at, id=body.id)
+    await runtime.update_session(new, title=body.title, owner=principal.id, by=principal.id)
+    return describe_session(await read_info(runtime, new), 201)
+
+
+async def _end_of_turn(store: Store, info: SessionInfo, turn: str) -> str:
+    record = await find_turn(store, info, turn)
+    if record is None or not record.id:
+        raise not_found(f"turn {turn!r} in session {info.id!r}")
+    return record.events[-1].id
+
+
+async def rewind_session(service: AgentService, request: Request) -> Response:
+    runtime, info = await find_session(service, request)
+    body = await read_json(request, RewindSession)
+    await runtime.rewind(info.id, body.to, interrupt=body.interrupt, files=body.files, force=body.force)
+    return describe_session(await read_info(runtime, info.id))
+
+
+async def close_session(service: AgentService, request: Request) -> Response:
+    runtime, info = await find_session(service, request)
+    body = await read_json(request, CloseSession, empty=CloseSession())
+    await (await service.open_session(principal_of(request), info.id)).close(body.reason)
+    return describe_session(await read_info(runtime, info.id))
+
+
+async def export_session(service: AgentService, request: Request) -> Response:
+    """Sends the stored bytes of the events, one line each, as they are read."""
+    runtime, info = await find_session(service, request)
+    return StreamingResponse(_read_lines(runtime.store, info.id), media_type="application/x-ndjson")
+
+
+async def _read_lines(store: Store, session: SessionId) -> AsyncGenerator[bytes]:
+    lines, size = list[bytes](), 0
+    async with aclosing(store.events.read(session)) as events:
+        async for event in events:
+            lines.append(event.stored + b"\n")
+            size += len(event.stored)
+            if size >= EXPORT_BATCH:
+                yield b"".join(lines)
+                lines, size = [], 0
+    yield b"".join(lines)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET", path="/sessions", scope="runs:read", handler=list_sessions, summary="List sessions",
+        query=ListSessions, result=Page[SessionDocument],
+    ),
+    Operation(
+        method="POST", path="/sessions", scope="runs:write", handler=create_session, summary="Create a session",
+        body=CreateSession, result=SessionDocument, status=201, idempotent=True,
+    ),
+    Operation(
+        method="GET", path="/sessions/{session}", scope="runs:read", handler=get_session, summary="Get a session",
+        result=SessionDocument,
+    ),
+    Operation(
+        method="PATCH", path="/sessions/{session}", scope="runs:write", handler=update_session,
+        summary="Change title, tags or metadata of a session", body=UpdateSession, result=SessionDocument,
+    ),
+    Operation(
+        method="DELETE", path="/sessions/{session}", scope="runs:write", handler=delete_session,
+        summary="Delete a session and its log", status=204,
+    ),
+    Operation(
+        method="POST", path="/sessions/{session}/fork", scope="runs:write", handler=fork_session,
+        summary="Copy a session up to a position", body=ForkSession, result=SessionDocument, status=201,
+        idempotent=True,
+    ),
+    Operation(
+        method="POST", path="/sessions/{session}/rewind", scope="runs:write", handler=rewind_session,
+        summary="Continue a session from an earlier position", body=RewindSession, result=SessionDocument,
+    ),
+    Operation(
+        method="POST", path="/sessions/{session}/close", scope="runs:write", handler=close_session,
+        summary="Close a session", body=CloseSession, result=SessionDocument,
+    ),
+    Operation(
+        method="GET", path="/sessions/{session}/export", scope="runs:read", handler=export_session,
+        summary="Export the log of a session as JSON lines", media_type="application/x-ndjson",
+    ),
+)  # fmt: skip

@@ -1,0 +1,173 @@
+"""Turns as they are in the log, which is read backwards: a recent turn costs little however long the log is."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from vaka.agents.react import Agent
+from vaka.core.ports.store import SessionInfo, Store
+from vaka.core.session.snapshot import reopen
+from vaka.core.types.control import InputAdded, SessionReverted
+from vaka.core.types.errors import TurnError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId, TurnId
+from vaka.core.types.progress import StepStarted, TurnStarted
+from vaka.runtime.agent_builder import output_schema_of
+from vaka.runtime.options import Response
+from vaka.runtime.turn_stream import TurnCollector
+from vaka.server.rest.documents import (
+    ErrorDocument,
+    TurnDocument,
+    TurnStatus,
+    decision_document,
+    usage_document,
+)
+
+READ_SPAN = 256
+"""Events read at a time."""
+
+_STATUS_OF_STOPS: dict[str, TurnStatus] = {
+    "end": "completed", "limit": "completed", "failed": "failed", "cancelled": "cancelled",
+    "interrupted": "interrupted",
+}  # fmt: skip
+
+
+class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The events of one turn, or the input that no turn has taken."""
+
+    id: TurnId
+    key: str
+    events: Sequence[Event]
+    withdrawn: bool = False
+
+    @property
+    def first_seq(self) -> int:
+        return self.events[0].seq
+
+
+async def read_backwards(store: Store, session: SessionId, upto: int) -> AsyncGenerator[list[Event]]:
+    """Yield the events of a log up to one, in spans; the last span first, each in the order of the log."""
+    while upto > 0:
+        after = max(upto - READ_SPAN, 0)
+        async with aclosing(store.events.read(session, after=after, upto=upto)) as events:
+            span = [event async for event in events]
+        yield span
+        upto = after
+
+
+async def find_turn(store: Store, info: SessionInfo, name: str) -> TurnRecord | None:
+    """Return the turn with an id, or that answers the input with a key; an input alone if it waits or was withdrawn.
+
+    Reads the log from its end back to the start of the turn; the whole log if there is no such turn.
+    """
+    current, events, known = TurnId(""), list[Event](), False
+    async with aclosing(read_backwards(store, info.id, info.head)) as spans:
+        async for span in spans:
+            for event in reversed(span):
+                body = event.data
+                if event.turn:
+                    if event.turn != current:
+                        current, events, known = event.turn, [], event.turn == name
+                    events.append(event)
+                    if isinstance(body, TurnStarted | StepStarted) and name in body.inputs:
+                        known = True
+                    if known and isinstance(body, TurnStarted) and not event.path:
+                        return _record(events)
+                elif isinstance(body, InputAdded) and body.key == name and not (known and current):
+                    waiting = name in (await reopen(store, info.id)).state.inputs
+                    return TurnRecord(id=TurnId(""), key=name, events=(event,), withdrawn=not waiting)
+    return None
+
+
+async def list_turns(store: Store, info: SessionInfo, before: int, limit: int) -> tuple[list[TurnRecord], int]:
+    """Return turns from the newest to older ones, and the seq before which the next page begins; 0 on the last page.
+
+    Turns that a rewind removed are left out. Reads the log back to the start of the last turn of the page. The first
+    page (``before`` is 0) begins with the inputs that wait, which are in the folded state of the session.
+    """
+    records = await _read_queued(store, info) if not before and info.inputs else []
+    position, events = (before - 1 if before else info.head), dict[TurnId, list[Event]]()
+    while position > 0:
+        after, jump = max(position - READ_SPAN, 0), -1
+        async with aclosing(store.events.read(info.id, after=after, upto=position)) as stored:
+            span = [event async for event in stored]
+        for event in reversed(span):
+            body = event.data
+            if isinstance(body, SessionReverted) and body.onward is None:
+                jump = body.to
+                break
+            if event.turn:
+                events.setdefault(event.turn, []).append(event)
+            if isinstance(body, TurnStarted) and not event.path:
+                records.append(_record(events.pop(event.turn)))
+                if len(records) >= limit:
+                    return records, event.seq if event.seq > 1 else 0
+        position = after if jump < 0 else jump
+    return records, 0
+
+
+async def _read_queued(store: Store, info: SessionInfo) -> list[TurnRecord]:
+    queued = sorted((await reopen(store, info.id)).state.inputs.values(), key=lambda each: each.seq, reverse=True)
+    records: list[TurnRecord] = []
+    for each in queued:
+        async with aclosing(store.events.read(info.id, after=each.seq - 1, upto=each.seq)) as events:
+            records.append(TurnRecord(id=TurnId(""), key=each.key, events=[event async for event in events]))
+    return records
+
+
+def _record(reversed_events: list[Event]) -> TurnRecord:
+    events = reversed_events[::-1]
+    started = events[0].data
+    inputs = started.inputs if isinstance(started, TurnStarted) else ()
+    return TurnRecord(id=events[0].turn, key=inputs[0] if inputs else "", events=events)
+
+
+async def describe_turn(
+    store: Store, info: SessionInfo, record: TurnRecord, agent: Agent | None = None
+) -> TurnDocument:
+    """Return the document of a turn; ``agent`` parses its ``output``."""
+    last = f"{info.epoch}.{record.events[-1].seq}"
+    if not record.id:
+        status: TurnStatus = "cancelled" if record.withdrawn else "queued"
+        return TurnDocument(id="", key=record.key, session=info.id, status=status, cursor=last)
+    collector = TurnCollector(info.id, key=record.key, turn=record.id)
+    collector.take_events(record.events)
+    fields: dict[str, Any] = {
+        "id": record.id, "key": record.key, "session": info.id, "cursor": last, "started": record.events[0].ts,
+        "steps": collector.steps, "tool_calls": tuple(collector.tool_names), "denied": tuple(collector.denied_calls),
+    }  # fmt: skip
+    if collector.end_event is None:
+        return await _describe_unfinished(store, info, record, fields)
+    await collector.restore_text(store.blobs)
+    response = collector.summarize()
+    failed = response.stop not in ("end", "limit")
+    return TurnDocument(
+        status=_STATUS_OF_STOPS[response.stop], stop=response.stop, limit=response.limit, text=response.text,
+        usage=usage_document(response.usage), ended=collector.end_event.ts,
+        error=ErrorDocument(code=response.code or response.stop, message=response.error) if failed else UNSET,
+        output=_parse_output(agent, response), **fields,
+    )  # fmt: skip
+
+
+async def _describe_unfinished(
+    store: Store, info: SessionInfo, record: TurnRecord, fields: dict[str, Any]
+) -> TurnDocument:
+    if info.turn != record.id:  # a rewind has removed its end
+        return TurnDocument(status="interrupted", stop="interrupted", **fields)
+    rows = await store.sessions.decisions(info.id) if info.pending else ()
+    decisions = tuple(decision_document(row, agent=info.agent) for row in rows if row.event.turn == record.id)
+    status: TurnStatus = "waiting" if decisions else "running"
+    return TurnDocument(status=status, decisions=decisions, **fields)
+
+
+def _parse_output(agent: Agent | None, response: Response) -> Any | UnsetType:
+    schema = output_schema_of(agent) if agent is not None and response.stop == "end" else None
+    if schema is None:
+        return UNSET
+    try:
+        return msgspec.to_builtins(schema.parse(response.text))
+    except TurnError:  # the answer is of an agent that had no output type then, or another one
+        return UNSET

@@ -1,0 +1,335 @@
+"""Turns of a session: start, list, wait for, steer and cancel them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from vaka.core.ports.store import SessionInfo
+from vaka.core.types.errors import Closed, VakaError
+from vaka.core.types.ids import Cursor
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.session import Session
+from vaka.server.bodies import json_response, read_json
+from vaka.server.guard import principal_of
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem, not_found
+from vaka.server.rest.documents import InputPart, Page, TurnDocument
+from vaka.server.rest.events import end_frame
+from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
+from vaka.server.rest.operation import PREFIX, Operation, read_query, wants_stream
+from vaka.server.rest.sessions import check_new_id, find_session, page_limit, read_info
+from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list_turns
+from vaka.server.service import AgentService, PromptInput
+from vaka.server.sse import EventStream, wait_disconnect
+from vaka.server.turn_events import TurnEvents
+from vaka.tools.client_tool import ClientTool
+
+_log = logging.getLogger("vaka.server")
+
+MAX_KEY_CHARS = 200
+MAX_WAIT = 600.0
+"""Seconds that a request waits for a turn at most."""
+
+
+class ClientToolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that the client runs; ``parameters`` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+
+
+class CreateTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The input of a turn, and how it is answered."""
+
+    input: str | list[InputPart]
+    agent: str = ""
+    """The agent of the session; a session that does not exist is then created."""
+    if_not_exists: Literal["create", "reject"] = "create"
+    model: str = ""
+    options: dict[str, Any] = {}
+    """Options of the model for this turn."""
+    on_conflict: Literal["reject", "enqueue", "interrupt", "rollback", "steer"] = "enqueue"
+    """What to do while another turn runs."""
+    on_disconnect: Literal["continue", "cancel"] = "continue"
+    """What becomes of the turn when the client leaves before its end."""
+    stream: bool = False
+    background: bool = False
+    client_tools: list[ClientToolSpec] = []
+
+
+class StreamTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the events of a turn are sent."""
+
+    format: StreamFormat = "vaka"
+
+
+class ListTurns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which turns to list; the newest comes first."""
+
+    limit: int = 20
+    cursor: str = ""
+
+
+class CancelTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a turn is stopped."""
+
+    note: str = ""
+
+
+class SteerTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An input that joins the running turn."""
+
+    input: str | list[InputPart]
+
+
+class WaitForTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long to wait."""
+
+    timeout: float = 60.0
+
+
+async def create_turn(service: AgentService, request: Request) -> ASGIApp:
+    query, body = read_query(request, StreamTurn), await read_json(request, CreateTurn)
+    principal, key = principal_of(request), request.headers.get("idempotency-key", "")
+    if len(key) > MAX_KEY_CHARS or not key.isprintable():
+        raise Problem(400, "invalid_key", f"an Idempotency-Key has at most {MAX_KEY_CHARS} printable characters")
+    session = await _open_session(service, principal, request.path_params["session"], body)
+    prompt = PromptInput(
+        prompt=read_input(body.input), on_busy=body.on_conflict, key=key, model=body.model, options=body.options
+    )
+    stream = body.stream or (wants_stream(request) and not body.background)
+    events = await service.start_turn(principal, session, prompt, until_waiting=not stream)
+    leave = _canceller(session, events, principal) if body.on_disconnect == "cancel" else None
+    if stream:
+        frames = turn_frames(events, make_encoder(query.format, session.id, session.agent.name))
+        headers = {"content-location": f"{_address(session.id)}/turns/{events.key}"} if session.id.isascii() else {}
+        return EventStream(frames, service.streams, headers=headers, on_disconnect=leave)
+    if body.background:
+        async with events:
+            while not events.ended and not await events.next_batch():
+                continue
+        return await _respond(service, principal, session, events.key, 202)
+    await _wait_for_end(request, events, leave)
+    return await _respond(service, principal, session, events.key)
+
+
+def _address(session: str) -> str:
+    return f"{PREFIX}/sessions/{session}"
+
+
+def read_input(input: str | list[InputPart]) -> str | list[Any]:
+    """Return the input of a request. Raises a ``Problem`` for a part that names stored bytes."""
+    for index, part in enumerate(input if isinstance(input, list) else ()):
+        if getattr(part, "blob", None) is not None:
+            errors = [{"field": f"input[{index}].blob", "message": "send the bytes as data, or a url"}]
+            raise Problem(422, "invalid_body", "a part of an input may not name a blob", errors=errors)
+    return input
+
+
+async def _open_session(service: AgentService, principal: Principal, id: str, body: CreateTurn) -> Session[Any]:
+    """Return the session, which is created if the body names an agent and permits it."""
+    tools = [ClientTool(each.name, each.description, each.parameters) for each in body.client_tools]
+    try:
+        return await service.open_session(principal, id, agent=body.agent, tools=tools)
+    except Problem as problem:
+        if problem.code != "not_found" or not body.agent or body.if_not_exists == "reject":
+            raise
+    service.find_agent(body.agent)
+    check_new_id(id)
+    with suppress(Problem):  # another request may have created it now
+        return await service.create_session(principal, agent=body.agent, id=id, tools=tools)
+    return await service.open_session(principal, id, agent=body.agent, tools=tools)
+
+
+def _canceller(session: Session[Any], events: TurnEvents, principal: Principal) -> Callable[[], Awaitable[None]]:
+    async def cancel() -> None:
+        if events.ended or (not events.turn and await session.withdraw(events.key, by=principal.id)):
+            return
+        await session.interrupt("the client has left", by=principal.id)
+
+    return cancel
+
+
+async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerator[bytes]:
+    """Yield the frames of a turn to its end; the last is ``stream.end``. Without it, the client has to attach again."""
+    async with events:
+        while not events.ended:
+            try:
+                batch = await events.next_batch()
+            except VakaError as error:
+                if not isinstance(error, Closed):
+                    _log.warning("a stream of session %s has ended early: %s", events.session, error)
+                return
+            if not batch and events.waiting:
+                return
+            if batch and (frames := encode(batch)):
+                yield frames
+    yield end_frame(events.session, "turn_ended")
+
+
+async def _wait_for_end(request: Request, events: TurnEvents, leave: Callable[[], Awaitable[None]] | None) -> None:
+    """Read a turn until it ends or waits for a decision; with ``leave``, only while the client is there."""
+
+    async def read() -> None:
+        async with events:
+            async for _ in events:
+                continue
+
+    if leave is None:
+        await read()
+        return
+    reading, leaving = asyncio.create_task(read()), asyncio.create_task(wait_disconnect(request.receive))
+    try:
+        await asyncio.wait((reading, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done() and not reading.done():
+            await leave()
+        await reading
+    finally:
+        leaving.cancel()
+        reading.cancel()
+        await asyncio.wait((reading, leaving))
+
+
+async def _respond(
+    service: AgentService, principal: Principal, session: Session[Any], name: str, status: int = 200
+) -> Response:
+    runtime = await service.runtime_of(principal)
+    info = await read_info(runtime, session.id)
+    document = await _describe(service, runtime, info, await _find(runtime, info, name))
+    location = f"{_address(info.id)}/turns/{document.id or document.key}"
+    return json_response(document, status, {"Location": location} if location.isascii() else None)
+
+
+async def _find(runtime: Runtime, info: SessionInfo, name: str) -> TurnRecord:
+    record = await find_turn(runtime.store, info, name)
+    if record is None:
+        raise not_found(f"turn {name!r} in session {info.id!r}")
+    return record
+
+
+async def _describe(service: AgentService, runtime: Runtime, info: SessionInfo, record: TurnRecord) -> TurnDocument:
+    agent = service.agents.get(info.agent)
+    return await describe_turn(runtime.store, info, record, agent)
+
+
+def _turn_name(info: SessionInfo, name: str) -> str:
+    """Return the id or key of a turn in an address, where ``current`` is the unfinished one."""
+    if name != "current":
+        return name
+    if not info.turn:
+        raise Problem(409, "no_turn", f"session {info.id!r} has no unfinished turn")
+    return info.turn
+
+
+async def read_turns(service: AgentService, request: Request) -> Response:
+    """Reads the log from its end back to the last turn of the page."""
+    runtime, info = await find_session(service, request)
+    query = read_query(request, ListTurns)
+    before = Cursor.parse(query.cursor).seq
+    records, next = await list_turns(runtime.store, info, before, page_limit(query.limit))
+    data = [await _describe(service, runtime, info, record) for record in records]
+    cursor = f"{info.epoch}.{next}" if next else None
+    return json_response(Page(data=data, next_cursor=cursor, has_more=bool(next)))
+
+
+async def get_turn(service: AgentService, request: Request) -> ASGIApp:
+    """Reads the log from its end back to the start of the turn; a stream then follows the turn from there."""
+    runtime, info = await find_session(service, request)
+    record = await _find(runtime, info, _turn_name(info, request.path_params["turn"]))
+    if not wants_stream(request):
+        return json_response(await _describe(service, runtime, info, record))
+    query, principal = read_query(request, StreamTurn), principal_of(request)
+    after = Cursor.parse(request.headers.get("last-event-id")) if record.id else Cursor()
+    if after.seq < record.first_seq or after.epoch not in (0, info.epoch):
+        after = Cursor(info.epoch, record.first_seq - 1)
+    session = await service.open_session(principal, info.id)
+    events = await service.attach_turn(principal, session, turn=record.id, key=record.key, after=after)
+    frames = turn_frames(events, make_encoder(query.format, info.id, info.agent))
+    return EventStream(frames, service.streams, resumable=True)
+
+
+async def wait_for_turn(service: AgentService, request: Request) -> Response:
+    """Returns when the turn has ended or waits for a decision, or after the timeout."""
+    runtime, info = await find_session(service, request)
+    timeout, principal = read_query(request, WaitForTurn).timeout, principal_of(request)
+    if not 0 <= timeout <= MAX_WAIT:
+        raise Problem(422, "invalid_query", f"timeout must be 0 to {MAX_WAIT:g} seconds", errors=[{"field": "timeout"}])
+    record = await _find(runtime, info, _turn_name(info, request.path_params["turn"]))
+    if not record.id or record.id == info.turn:
+        session = await service.open_session(principal, info.id)
+        after = Cursor(info.epoch, record.first_seq - 1)
+        events = await service.attach_turn(
+            principal, session, turn=record.id, key=record.key, after=after, until_waiting=True
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout), events:
+                async for _ in events:
+                    continue
+        info = await read_info(runtime, info.id)
+        record = await _find(runtime, info, record.id or record.key)
+    return json_response(await _describe(service, runtime, info, record))
+
+
+async def cancel_turn(service: AgentService, request: Request) -> Response:
+    """Asks the running turn to stop, or takes a queued input back. A turn that has ended stays as it is."""
+    runtime, info = await find_session(service, request)
+    body, principal = await read_json(request, CancelTurn, empty=CancelTurn()), principal_of(request)
+    record = await _find(runtime, info, _turn_name(info, request.path_params["turn"]))
+    session = await service.open_session(principal, info.id)
+    queued = not record.id and not record.withdrawn
+    running = (
+        record.id == info.turn if record.id else queued and not await session.withdraw(record.key, by=principal.id)
+    )
+    if running:
+        await session.interrupt(body.note, by=principal.id)
+    return await _respond(service, principal, session, record.id or record.key, 202)
+
+
+async def steer_turn(service: AgentService, request: Request) -> Response:
+    """Adds an input to the running turn, which reads it in its next step."""
+    _, info = await find_session(service, request)
+    body, principal = await read_json(request, SteerTurn), principal_of(request)
+    name = request.path_params["turn"]
+    if not info.turn or name not in ("current", info.turn):
+        raise Problem(409, "no_turn", f"session {info.id!r} does not run turn {name!r}; start one")
+    session = await service.open_session(principal, info.id)
+    key = request.headers.get("idempotency-key", "")
+    await session.send(read_input(body.input), on_busy="steer", key=key)
+    return await _respond(service, principal, session, info.turn, 202)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST", path="/sessions/{session}/turns", scope="runs:write", handler=create_turn,
+        summary="Start a turn", query=StreamTurn, body=CreateTurn, result=TurnDocument, streams=True,
+        idempotent=True,
+    ),
+    Operation(
+        method="GET", path="/sessions/{session}/turns", scope="runs:read", handler=read_turns, summary="List turns",
+        query=ListTurns, result=Page[TurnDocument],
+    ),
+    Operation(
+        method="GET", path="/sessions/{session}/turns/{turn}", scope="runs:read", handler=get_turn,
+        summary="Get or follow a turn", query=StreamTurn, result=TurnDocument, streams=True,
+    ),
+    Operation(
+        method="POST", path="/sessions/{session}/turns/{turn}/wait", scope="runs:read", handler=wait_for_turn,
+        summary="Wait until a turn ends or needs a decision", query=WaitForTurn, result=TurnDocument,
+    ),
+    Operation(
+        method="POST", path="/sessions/{session}/turns/{turn}/cancel", scope="runs:write", handler=cancel_turn,
+        summary="Stop a turn", body=CancelTurn, result=TurnDocument, status=202,
+    ),
+    Operation(
+        method="POST", path="/sessions/{session}/turns/{turn}/steer", scope="runs:write", handler=steer_turn,
+        summary="Add an input to the running turn", body=SteerTurn, result=TurnDocument, status=202,
+    ),
+)  # fmt: skip

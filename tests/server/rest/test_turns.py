@@ -1,0 +1,241 @@
+"""Turns through the native API: started, streamed, waited for, steered, cancelled and found again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+import vaka
+from tests.server.conftest import Serve
+from vaka.agents.react import Agent
+from vaka.testing import call, say
+
+Scripted = Callable[..., Agent]
+API = "/api/v1"
+
+
+@vaka.tool
+def deploy(place: str = "here") -> str:
+    """Deploy it."""
+    return f"deployed {place}"
+
+
+class Gate:
+    """A tool that waits until the test opens it."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened = asyncio.Event(), asyncio.Event()
+
+    @property
+    def tool(self) -> Any:
+        @vaka.tool
+        async def hold() -> str:
+            """Wait for the gate."""
+            self.entered.set()
+            await self.opened.wait()
+            return "open"
+
+        return hold
+
+
+def read_frames(text: str) -> list[dict[str, Any]]:
+    """Return the data of the frames of an event stream, with the id of each under ``_id``."""
+    frames: list[dict[str, Any]] = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line and not line.startswith(":"))
+        if "data" in fields:
+            frames.append(
+                {**msgspec.json.decode(fields["data"]), "_id": fields.get("id", ""), "_name": fields["event"]}
+            )
+    return frames
+
+
+async def start(client: httpx2.AsyncClient, session: str = "s", **body: Any) -> httpx2.Response:
+    body = {"input": "Go.", "agent": "assistant", **body}
+    return await client.post(f"{API}/sessions/{session}/turns", json=body)
+
+
+async def test_a_turn_is_streamed_as_its_stored_events_to_the_end(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hello there."))]) as served, served.client() as client:
+        answer = await start(client, stream=True)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.text.startswith(": open\nretry: 1000\n\n")
+        frames = read_frames(answer.text)
+        types = [frame["type"] for frame in frames]
+        assert types[-2:] == ["turn.completed", "stream.end"]
+        assert "text.delta" in types
+        assert all(frame["_id"] == frame.get("id", "") and frame["_name"] == frame["type"] for frame in frames)
+        log = (await client.get(f"{API}/sessions/s/events")).json()
+        stored = [event for event in log["data"] if event["type"] not in ("session.opened", "session.updated")]
+        assert [frame for frame in frames if frame["_id"]] == [
+            {**event, "_id": event["id"], "_name": event["type"]} for event in log["data"] if event in stored
+        ]
+        key = answer.headers["content-location"].rpartition("/")[2]
+        turn = (await client.get(f"{API}/sessions/s/turns/{key}")).json()
+        assert (turn["status"], turn["text"], turn["key"], turn["stop"]) == ("completed", "Hello there.", key, "end")
+        again = await client.get(f"{API}/threads/s/runs/{turn['id']}", headers={"Accept": "text/event-stream"})
+        assert [frame["type"] for frame in read_frames(again.text)][-2:] == ["turn.completed", "stream.end"]
+        rest = await client.get(
+            f"{API}/sessions/s/turns/{turn['id']}",
+            headers={"Accept": "text/event-stream", "Last-Event-ID": frames[-3]["_id"]},
+        )
+        assert [frame["type"] for frame in read_frames(rest.text)][-2:] == ["turn.completed", "stream.end"]
+
+
+async def test_a_turn_is_waited_for_and_then_listed(serve: Serve, scripted: Scripted) -> None:
+    agent = scripted(call("deploy", place="there"), say("Done."), say("Again."), tools=[deploy])
+    async with serve([agent]) as served, served.client() as client:
+        first = await start(client)
+        assert first.status_code == 200
+        turn = first.json()
+        assert turn["tool_calls"] == ["deploy"]
+        assert (turn["steps"], turn["status"], turn["text"]) == (2, "completed", "Done.")
+        assert turn["usage"]["total"] == turn["usage"]["input"] + turn["usage"]["output"]
+        assert first.headers["location"].endswith(f"/turns/{turn['id']}")
+        second = (await start(client)).json()
+        listed = (await client.get(f"{API}/sessions/s/turns")).json()
+        assert listed == {"data": [second, turn], "next_cursor": None, "has_more": False}
+        page = (await client.get(f"{API}/sessions/s/turns", params={"limit": 1})).json()
+        assert (page["data"], page["has_more"]) == ([second], True)
+        rest = (await client.get(f"{API}/sessions/s/turns", params={"limit": 1, "cursor": page["next_cursor"]})).json()
+        assert rest["data"] == [turn]
+        assert (await client.post(f"{API}/sessions/s/turns/{turn['id']}/wait")).json() == turn
+        cancelled = await client.post(f"{API}/sessions/s/turns/{turn['id']}/cancel")
+        assert (cancelled.status_code, cancelled.json()) == (202, turn)
+
+
+async def test_a_failed_turn_says_why(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted()]) as served, served.client() as client:
+        turn = (await start(client)).json()
+        assert turn["status"] == "failed"
+        assert turn["error"]["code"]
+        assert turn["error"]["message"]
+
+
+async def test_a_turn_that_needs_a_decision_returns_with_it(serve: Serve, scripted: Scripted) -> None:
+    agent = scripted(call("deploy", place="there"), say("Done."), tools=[deploy])
+    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+        turn = (await start(client)).json()
+        assert turn["status"] == "waiting"
+        [decision] = turn["decisions"]
+        assert decision["kind"] == "approval"
+        assert decision["call"]["name"] == "deploy"
+        assert decision["call"]["arguments"] == {"place": "there"}
+        assert (await client.post(f"{API}/sessions/s/turns/current/wait", params={"timeout": 0.01})).json() == turn
+        assert (await client.get(f"{API}/sessions/s")).json()["status"] == "waiting"
+        stopped = await client.post(f"{API}/sessions/s/turns/current/cancel", json={"note": "Enough."})
+        assert stopped.status_code == 202
+        ended = (await client.post(f"{API}/sessions/s/turns/{turn['id']}/wait")).json()
+        assert ended["status"] == "interrupted"
+        assert ended["error"]["message"] == "Enough."
+
+
+async def test_a_turn_in_the_background_is_steered_and_another_input_waits_for_it(
+    serve: Serve, scripted: Scripted
+) -> None:
+    gate = Gate()
+    agent = scripted(call("hold"), say("Steered."), say("Second."), tools=[gate.tool])
+    async with serve([agent]) as served, served.client() as client:
+        started = await start(client, background=True)
+        assert started.status_code == 202
+        await gate.entered.wait()
+        turn = (await client.get(f"{API}/sessions/s/turns/current")).json()
+        assert (turn["status"], turn["key"]) == ("running", started.json()["key"])
+        queued = (await start(client, input="Next.", background=True)).json()
+        assert (queued["id"], queued["status"]) == ("", "queued")
+        withdrawn = (await start(client, input="Never.", background=True)).json()
+        gone = (await client.post(f"{API}/sessions/s/turns/{withdrawn['key']}/cancel")).json()
+        assert gone["status"] == "cancelled"
+        listed = (await client.get(f"{API}/sessions/s/turns")).json()["data"]
+        assert [each["key"] for each in listed] == [queued["key"], turn["key"]]
+        rejected = await start(client, on_conflict="reject")
+        assert (rejected.status_code, rejected.json()["code"]) == (409, "busy")
+        steered = await client.post(f"{API}/sessions/s/turns/current/steer", json={"input": "Faster."})
+        assert (steered.status_code, steered.json()["id"]) == (202, turn["id"])
+        early = (await client.post(f"{API}/sessions/s/turns/current/wait", params={"timeout": 0})).json()
+        assert early["status"] == "running"
+        gate.opened.set()
+        assert (await client.post(f"{API}/sessions/s/turns/{turn['id']}/wait")).json()["text"] == "Steered."
+        second = (await client.post(f"{API}/sessions/s/turns/{queued['key']}/wait")).json()
+        assert (second["status"], second["text"]) == ("completed", "Second.")
+
+
+async def test_requests_for_a_turn_that_does_not_run_are_conflicts(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        assert (await start(client)).status_code == 200
+        for action, body in (("cancel", {}), ("steer", {"input": "Faster."}), ("wait", None)):
+            answer = await client.post(f"{API}/sessions/s/turns/current/{action}", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (409, "no_turn")
+        missing = await client.get(f"{API}/sessions/s/turns/trn_missing")
+        assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_stops_its_turn_if_it_said_so(
+    serve: Serve, scripted: Scripted, stream: bool
+) -> None:
+    gate = Gate()
+    agent = scripted(call("hold"), say("Done."), tools=[gate.tool])
+    async with serve([agent]) as served, served.client() as client, served.client() as leaving:
+        request = asyncio.create_task(start(leaving, on_disconnect="cancel", stream=stream))
+        await gate.entered.wait()
+        turn = (await client.get(f"{API}/sessions/s/turns/current")).json()["id"]
+        request.cancel()
+        await asyncio.wait([request])
+        assert (await client.post(f"{API}/sessions/s/turns/{turn}/wait")).json()["status"] == "interrupted"
+
+
+async def test_a_turn_goes_on_when_its_client_leaves(serve: Serve, scripted: Scripted) -> None:
+    gate = Gate()
+    agent = scripted(call("hold"), say("Done."), tools=[gate.tool])
+    async with serve([agent]) as served, served.client() as client, served.client() as leaving:
+        request = asyncio.create_task(start(leaving, stream=True))
+        await gate.entered.wait()
+        turn = (await client.get(f"{API}/sessions/s/turns/current")).json()["id"]
+        request.cancel()
+        await asyncio.wait([request])
+        gate.opened.set()
+        assert (await client.post(f"{API}/sessions/s/turns/{turn}/wait")).json()["text"] == "Done."
+
+
+async def test_a_session_is_created_only_for_a_named_agent(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        assert (await client.post(f"{API}/sessions/s/turns", json={"input": "Go."})).status_code == 404
+        assert (await start(client, if_not_exists="reject")).status_code == 404
+        assert (await start(client, agent="unknown")).status_code == 404
+        assert (await client.get(f"{API}/sessions")).json()["data"] == []
+        assert (await start(client)).status_code == 200
+
+
+async def test_inputs_that_are_not_valid_name_the_field(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        blob = {"type": "image", "blob": "0" * 64}
+        for body, field in (
+            ({"input": "Go.", "colour": 1}, "colour"),
+            ({"agent": "assistant"}, "input"),
+            ({"input": [{"type": "stored", "blob": "0"}]}, "input[0].type"),
+            ({"input": [blob], "agent": "assistant"}, "input[0].blob"),
+            ({"input": "Go.", "on_conflict": "fight"}, "on_conflict"),
+        ):
+            answer = await client.post(f"{API}/sessions/s/turns", json=body)
+            assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+        assert (await start(client, input="  ")).status_code == 400
+        bad = await client.post(f"{API}/sessions/s/turns", content=b"{")
+        assert (bad.status_code, bad.json()["code"]) == (400, "invalid_json")
+
+
+async def test_a_turn_is_streamed_in_the_forms_of_other_libraries(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("One."), say("Two."), say("Three."))]) as served, served.client() as client:
+        for format, name in (("lumos", "GenerationComplete"), ("genx", "chunk"), ("agentsdk", "message_stop")):
+            answer = await client.post(
+                f"{API}/sessions/s/turns?format={format}", json={"input": "Go.", "agent": "assistant", "stream": True}
+            )
+            names = [frame["_name"] for frame in read_frames(answer.text)]
+            assert name in names
+            assert names[-1] == "stream.end"
+        bad = await client.post(f"{API}/sessions/s/turns?format=morse", json={"input": "Go."})
+        assert (bad.status_code, bad.json()["errors"][0]["field"]) == (422, "format")
