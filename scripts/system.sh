@@ -10,6 +10,7 @@ present() {
         bubblewrap) command -v bwrap >/dev/null ;;
         ripgrep) command -v rg >/dev/null ;;
         tmux) command -v tmux >/dev/null ;;
+        chromium) command -v chromium >/dev/null ;;
         npm) command -v npm >/dev/null ;;
         *) return 1 ;;
     esac

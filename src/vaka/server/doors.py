@@ -18,7 +18,13 @@ def _websocket() -> DoorFactory:
     return door
 
 
-_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {"websocket": _websocket}
+def _console() -> DoorFactory:
+    from vaka.server.console import door
+
+    return door
+
+
+_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {"websocket": _websocket, "ui": _console}
 
 
 def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:

@@ -1,0 +1,81 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Icon } from "../icons.tsx";
+import { useShortcuts } from "../keys.ts";
+import { agents } from "../shared.ts";
+import { report } from "../toast.ts";
+
+interface Props {
+  /** Under which name an unsent text is kept, so that a reload does not lose it. */
+  draft: string;
+  running: boolean;
+  agent: string;
+  onAgent?: (agent: string) => void;
+  onSend: (input: string, key: string, steer: boolean) => Promise<void>;
+  onStop?: () => void;
+}
+
+export function Composer({ draft, running, agent, onAgent, onSend, onStop }: Props) {
+  const store = `vaka.draft.${draft}`;
+  const [text, setText] = useState(sessionStorage.getItem(store) ?? "");
+  const [busy, setBusy] = useState(false);
+  const area = useRef<HTMLTextAreaElement>(null);
+  const key = useRef(newKey());
+  useEffect(() => { if (matchMedia("(hover: hover)").matches) area.current?.focus(); }, [draft]);
+  useEffect(() => { if (text) sessionStorage.setItem(store, text); else sessionStorage.removeItem(store); }, [text, store]);
+  useLayoutEffect(() => {
+    const element = area.current;
+    if (!element) return;
+    element.style.height = "auto";
+    element.style.height = `${element.scrollHeight}px`;
+  }, [text]);
+  useShortcuts([{ keys: "/", label: "Write a message", group: "Chat", run: () => area.current?.focus() }]);
+
+  const send = async (steer: boolean) => {
+    const input = text.trim();
+    if (!input || busy) return;
+    setBusy(true);
+    try {
+      // The key stays the same until the server has the message: sending again after an error cannot send it twice.
+      await onSend(input, key.current, steer);
+      key.current = newKey();
+      setText("");
+      sessionStorage.removeItem(store);
+    } catch (error) {
+      report(error);
+    } finally {
+      setBusy(false);
+      area.current?.focus();
+    }
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      void send(running && (event.ctrlKey || event.metaKey));
+    } else if (event.key === "Escape") area.current?.blur();
+  };
+  return (
+    <div class="composer">
+      <div class="inner">
+        <div class="box">
+          <textarea
+            ref={area} rows={1} value={text} placeholder={running ? "Add a message; it waits for the turn, or steer it now" : "Message"} aria-label="Message"
+            onInput={(event) => setText(event.currentTarget.value)} onKeyDown={onKeyDown}
+          />
+          <div class="bar">
+            {onAgent ? (
+              <select aria-label="Agent" value={agent} onChange={(event) => onAgent(event.currentTarget.value)}>
+                {agents.value.map((each) => <option key={each.name} value={each.name}>{each.name}</option>)}
+              </select>
+            ) : <span class="chip ellipsis"><Icon name="agent" />{agent || "agent"}</span>}
+            <span class="grow faint small hint ellipsis">{running ? "Enter queues · Ctrl+Enter steers · Esc, Esc stops" : "Enter sends · Shift+Enter breaks the line"}</span>
+            {running && <button type="button" disabled={busy || !text.trim()} onClick={() => send(true)}><Icon name="steer" />Steer</button>}
+            {running && onStop && <button type="button" class="danger" onClick={onStop}><Icon name="stop" />Stop</button>}
+            <button type="button" class="primary" disabled={busy || !text.trim()} onClick={() => send(false)} aria-label={running ? "Queue the message" : "Send the message"}><Icon name="send" />{running ? "Queue" : "Send"}</button>
+          </div>
+        </div>
+      </div>
+    </div>
+  );
+}
+
+const newKey = (): string => `console-${Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("")}`;

@@ -1,0 +1,199 @@
+import { type Block, type CallBlock, type Message, openDecisions, outputOf, type SessionState, textOf, toArray, transcript, type TurnState } from "@vaka/client/store.ts";
+import { memo } from "preact/compat";
+import { useMemo } from "preact/hooks";
+import { pendingOf } from "../decisions.ts";
+import { clock, compact, cost, count, duration } from "../format.ts";
+import { Icon } from "../icons.tsx";
+import { path } from "../router.ts";
+import { CopyButton } from "./basics.tsx";
+import { DecisionCard, type Pending } from "./DecisionCard.tsx";
+import { Markdown } from "./Markdown.tsx";
+import { ToolCard } from "./ToolCard.tsx";
+
+interface Group {
+  turn: TurnState | undefined;
+  messages: Message[];
+  key: string;
+}
+
+/** The messages of each turn; what came before any turn is a group of its own. */
+export function groupsOf(state: SessionState): Group[] {
+  const turns = new Map(toArray(state.turns).map((turn) => [turn.id, turn]));
+  const groups: Group[] = [];
+  for (const message of transcript(state)) {
+    const last = groups.at(-1);
+    const key = message.status === "queued" ? "queued" : message.turn;
+    if (last && last.key === key) last.messages.push(message);
+    else groups.push({ turn: turns.get(message.turn), messages: [message], key });
+  }
+  return groups;
+}
+
+interface Props {
+  state: SessionState;
+  /** Leave out everything that acts: replays and comparisons only show. */
+  passive?: boolean;
+  onFork?: (cursor: string) => void;
+}
+
+export function Transcript({ state, passive, onFork }: Props) {
+  const groups = useMemo(() => groupsOf(state), [state]);
+  const decisions = useMemo(() => (passive ? [] : openDecisions(state).map((each) => pendingOf(each, state.session))), [state.decisions, passive]);
+  const inline = new Set<string>();
+  for (const group of groups) for (const message of group.messages) for (const block of message.blocks) if (block.type === "call" && block.id) inline.add(block.id);
+  const loose = decisions.filter((each) => !inline.has(each.callId));
+  return (
+    <div class="transcript">
+      {groups.map((group, index) => (
+        <TurnView
+          key={`${group.key}-${index}`} group={group} last={index === groups.length - 1} decisions={decisions} session={state.session} onFork={passive ? undefined : onFork}
+          outputs={group.turn && !group.turn.ended ? state.output : NO_OUTPUT} state={group.turn && !group.turn.ended ? state : null}
+        />
+      ))}
+      {loose.map((pending) => <DecisionCard key={pending.id} pending={pending} />)}
+      {!passive && isThinking(state) && <div class="row muted small" role="status"><span class="dot pulse kind-model" />working</div>}
+    </div>
+  );
+}
+
+const NO_OUTPUT = {};
+
+function isThinking(state: SessionState): boolean {
+  return state.status === "running" && Object.values(state.live).every((message) => Object.keys(message.blocks).length === 0) && Object.keys(state.openCalls).length === 0;
+}
+
+interface TurnProps {
+  group: Group;
+  last: boolean;
+  decisions: Pending[];
+  session: string;
+  outputs: object;
+  state: SessionState | null;
+  onFork: ((cursor: string) => void) | undefined;
+}
+
+const TurnView = memo(({ group, last, decisions, session, state, onFork }: TurnProps) => (
+  <section class={`turn ${last ? "last" : ""}`} data-turn={group.turn?.id}>
+    {group.messages.map((message) => <MessageView key={message.id} message={message} decisions={decisions} state={state} />)}
+    {group.turn && <TurnFoot turn={group.turn} session={session} text={() => group.messages.filter((each) => each.role === "assistant").map((each) => textOf(each.blocks)).filter(Boolean).join("\n\n")} onFork={onFork} />}
+  </section>
+), isSameTurn);
+
+/** A turn is drawn again when one of its messages, its own state, or what its running calls printed has changed. */
+function isSameTurn(before: Readonly<TurnProps>, after: Readonly<TurnProps>): boolean {
+  return before.last === after.last && before.group.turn === after.group.turn && before.decisions === after.decisions && before.outputs === after.outputs &&
+    before.onFork === after.onFork && before.group.messages.length === after.group.messages.length &&
+    before.group.messages.every((message, index) => message === after.group.messages[index]) && (after.state === null || before.state?.live === after.state.live);
+}
+
+interface MessageProps {
+  message: Message;
+  decisions: Pending[];
+  state: SessionState | null;
+}
+
+function MessageView({ message, decisions, state }: MessageProps) {
+  if (message.role === "notice") return <Notice message={message} />;
+  if (message.role === "user" && message.path.length === 0) {
+    return (
+      <div class={`message user ${message.status === "queued" ? "queued" : ""}`}>
+        {message.status === "queued" && <div class="who">queued</div>}
+        {message.source && message.status !== "queued" && message.source !== "user" && <div class="who">{message.source}</div>}
+        <Parts blocks={message.blocks} plain />
+      </div>
+    );
+  }
+  const streaming = message.status === "streaming";
+  const body = (
+    <div class={`message ${message.role}`}>
+      {message.path.length > 0 && <div class="who kind-subagent"><Icon name="subagent" />{message.path.join(" / ")}{message.role === "user" ? " was asked" : ""}</div>}
+      <div class="column">
+        {message.blocks.map((block, index) => <BlockView key={index} block={block} live={streaming && index === message.blocks.length - 1} decisions={decisions} state={state} />)}
+      </div>
+      {message.status === "cut" && <div class="small faint">cut short</div>}
+    </div>
+  );
+  return message.path.length ? <div class="subagent">{body}</div> : body;
+}
+
+interface BlockProps {
+  block: Block;
+  live: boolean;
+  decisions: Pending[];
+  state: SessionState | null;
+}
+
+function BlockView({ block, live, decisions, state }: BlockProps) {
+  switch (block.type) {
+    case "text":
+      return block.text ? <div><Markdown text={block.text} />{live && <span class="cursor-block" />}</div> : null;
+    case "reasoning":
+      return block.text ? (
+        <details class="reasoning" open={live}>
+          <summary><span class="caret"><Icon name="caret" /></span><span class="kind-model"><Icon name="brain" /></span>{live ? "Reasoning" : `Reasoned in ${compact(block.text.length)} characters`}</summary>
+          <div class="text" tabIndex={0}>{block.text}</div>
+        </details>
+      ) : null;
+    case "call":
+      return <CallView call={block} decisions={decisions} state={state} />;
+    case "notice":
+      return <span class="muted small">{block.text}</span>;
+    default:
+      return <Parts blocks={[block]} />;
+  }
+}
+
+function CallView({ call, decisions, state }: { call: CallBlock; decisions: Pending[]; state: SessionState | null }) {
+  const open = decisions.filter((each) => call.id && each.callId === call.id);
+  const output = state && call.status === "running" ? outputOf(state, call.id) : null;
+  return (
+    <div class="column">
+      <ToolCard call={call} output={output?.stdout || output?.stderr ? output : null} />
+      {open.map((pending) => <DecisionCard key={pending.id} pending={pending} />)}
+    </div>
+  );
+}
+
+/** Texts, and what stands beside them: a file or picture is named with its address, never loaded. */
+function Parts({ blocks, plain }: { blocks: Block[]; plain?: boolean }) {
+  return (
+    <>
+      {blocks.map((block, index) => {
+        if (block.type === "text") return plain ? <span key={index}>{block.text}</span> : <Markdown key={index} text={block.text} />;
+        if (block.type === "stored") return <span key={index}>{block.preview}<span class="faint">{` … ${count(block.size)} bytes`}</span></span>;
+        if (block.type === "image" || block.type === "audio" || block.type === "document") {
+          return <span key={index} class="chip"><Icon name="file" />{`${block.type} ${block.media_type ?? ""} ${"url" in block ? (block.url ?? "") : ""}`}</span>;
+        }
+        return null;
+      })}
+    </>
+  );
+}
+
+function Notice({ message }: { message: Message }) {
+  const block = message.blocks[0];
+  if (block?.type !== "notice") return null;
+  return <div class="row faint small"><Icon name="flag" /><span class="mono">{block.kind}</span><span class="grow" style={{ overflowWrap: "anywhere" }}>{block.text}</span></div>;
+}
+
+function TurnFoot({ turn, session, text, onFork }: { turn: TurnState; session: string; text: () => string; onFork: ((cursor: string) => void) | undefined }) {
+  const usage = turn.usage;
+  const bad = turn.status === "failed";
+  return (
+    <>
+      {turn.error && <div class="notice" role="alert"><Icon name="alert" /><span><b>{turn.error.code}</b>: {turn.error.message}</span></div>}
+      <div class="turn-foot">
+        {turn.ended ? <span class={bad ? "is-error" : ""}>{turn.status}{turn.limit ? ` (limit: ${turn.limit})` : ""}{turn.note ? `: ${turn.note}` : ""}</span> : <span>{turn.status}</span>}
+        <span>{clock(turn.started)}</span>
+        {turn.durationMs !== null && <span>{duration(turn.durationMs)}</span>}
+        {usage.input + usage.output > 0 && <span title={`input ${count(usage.input)}, output ${count(usage.output)}, cached ${count(usage.cache_read)}, reasoning ${count(usage.reasoning)}`}>{`${compact(usage.input)} in · ${compact(usage.output)} out`}</span>}
+        {usage.cost > 0 && <span>{cost(usage.cost)}</span>}
+        <span class="actions">
+          {turn.ended && <CopyButton text={text} label="Copy the answer" />}
+          <a class="button plain small" href={path("traces", session, turn.id)} title="Trace of this turn" aria-label="Trace of this turn"><Icon name="trace" /></a>
+          {turn.ended && onFork && <button type="button" class="plain small" title="Fork here" aria-label={`Fork after this turn, at ${turn.cursor}`} onClick={() => onFork(turn.cursor)}><Icon name="fork" /></button>}
+        </span>
+      </div>
+    </>
+  );
+}

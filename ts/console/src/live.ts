@@ -1,0 +1,152 @@
+import { type ConnectionStatus, follow } from "@vaka/client/follow.ts";
+import { pathOf } from "@vaka/client/http.ts";
+import { SeenEvents } from "@vaka/client/seen_events.ts";
+import { type AgentEvent, initialState, reduce, type SessionState } from "@vaka/client/store.ts";
+import { type Signal, signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { api, http } from "./api.ts";
+import { openApprovals } from "./shared.ts";
+import type { Session } from "./types.ts";
+
+export type Link = "connecting" | "live" | "reconnecting" | "offline";
+
+export interface Connection {
+  link: Link;
+  /** The session that is followed, "" for the inbox. */
+  of: string;
+  cursor: string;
+  attempts: number;
+  since: number;
+}
+
+/** The connection that the pill shows: that of the open session, else that of the inbox. */
+export const connection = signal<Connection>({ link: "connecting", of: "", cursor: "", attempts: 0, since: Date.now() });
+
+function setConnection(changes: Partial<Connection>): void {
+  const now = connection.value;
+  const since = changes.link && changes.link !== now.link ? Date.now() : now.since;
+  connection.value = { ...now, since, ...changes };
+}
+
+const OFFLINE_AFTER = 6;
+
+function linkOf(status: ConnectionStatus, attempt: number): Link {
+  if (status === "live") return "live";
+  if (status === "failed" || !navigator.onLine || attempt >= OFFLINE_AFTER) return "offline";
+  return status === "reconnecting" ? "reconnecting" : "connecting";
+}
+
+/** A session that is followed: its state after each frame of the screen. */
+export class LiveSession {
+  readonly state: Signal<SessionState>;
+  readonly error = signal<Error | null>(null);
+  private next: SessionState;
+  private scheduled = false;
+  private readonly abort = new AbortController();
+
+  constructor(readonly id: string) {
+    this.next = initialState(id);
+    this.state = signal(this.next);
+  }
+
+  /** Follow after a cursor, "" for the whole log, until `close`. */
+  async follow(after: string): Promise<void> {
+    const { signal } = this.abort;
+    const open = (cursor: string, signal: AbortSignal) => http.events("GET", pathOf("sessions", this.id, "events"), { query: { after: cursor || "0" }, signal });
+    const onStatus = (status: ConnectionStatus, attempt: number) => {
+      if (!signal.aborted) setConnection({ link: linkOf(status, attempt), of: this.id, cursor: this.next.cursor, attempts: attempt });
+    };
+    try {
+      for await (const event of follow(open, { seen: new SeenEvents(after), signal, onStatus })) this.apply(event);
+    } catch (error) {
+      if (!signal.aborted) this.error.value = error as Error;
+    }
+  }
+
+  private apply(event: AgentEvent): void {
+    this.next = reduce(this.next, event);
+    if (this.scheduled) return;
+    // Deltas arrive faster than the screen is drawn; a hidden page has no frames, so a timer stands in.
+    this.scheduled = true;
+    if (document.hidden) setTimeout(this.show, 200);
+    else requestAnimationFrame(this.show);
+  }
+
+  private readonly show = (): void => {
+    this.scheduled = false;
+    if (this.state.value === this.next || this.abort.signal.aborted) return;
+    this.state.value = this.next;
+    if (connection.value.of === this.id) setConnection({ cursor: this.next.cursor });
+  };
+
+  close(): void {
+    this.abort.abort();
+  }
+}
+
+const TURNS_SHOWN = 30;
+
+/** The cursor before the newest turns of a session, "" when all of them are shown. */
+async function startOf(id: string, turns: number): Promise<string> {
+  const page = await api.turns(id, { limit: String(turns + 1) });
+  return page.data.length > turns ? (page.data[turns]?.cursor ?? "") : "";
+}
+
+interface Followed {
+  state: SessionState;
+  session: Session | null;
+  error: Error | null;
+  /** Whether there are turns before those that are shown. */
+  earlier: boolean;
+  loadEarlier: () => void;
+}
+
+/** Follow a session while the component is on the page, from its newest turns on. */
+export function useLiveSession(id: string): Followed {
+  const [live, setLive] = useState<LiveSession>(() => new LiveSession(id));
+  const [session, setSession] = useState<Session | null>(null);
+  const [failure, setFailure] = useState<Error | null>(null);
+  const [turns, setTurns] = useState(TURNS_SHOWN);
+  const [start, setStart] = useState("");
+  useEffect(() => {
+    const current = new LiveSession(id);
+    let open = true;
+    setFailure(null);
+    Promise.all([api.session(id), startOf(id, turns)]).then(([found, after]) => {
+      if (!open) return;
+      setSession(found);
+      setStart(after);
+      setLive(current);
+      void current.follow(after);
+    }, (error: Error) => { if (open) setFailure(error); });
+    return () => {
+      open = false;
+      current.close();
+      setConnection({ of: "" });
+    };
+  }, [id, turns]);
+  const state = live.state.value;
+  const shown = session && !state.agent ? { ...state, agent: session.agent } : state;
+  return { state: shown, session, error: failure ?? live.error.value, earlier: start !== "", loadEarlier: () => setTurns(turns * 4) };
+}
+
+/** Keep the number of open approvals, and call `onChange` when it may have changed. One stream serves all pages. */
+export const inboxChanged = signal(0);
+
+export function followInbox(): () => void {
+  const abort = new AbortController();
+  const open = (_cursor: string, signal: AbortSignal) => http.events("GET", "/approvals", { signal });
+  const onStatus = (status: ConnectionStatus, attempt: number) => {
+    if (!abort.signal.aborted && !connection.value.of) setConnection({ link: linkOf(status, attempt), attempts: attempt, cursor: "" });
+  };
+  const run = async () => {
+    for await (const event of follow(open, { signal: abort.signal, onStatus })) {
+      const data = (event.type === "unknown" ? event.raw : event.data) as { count?: number; data?: { count?: number } } | null;
+      const open = data?.count ?? data?.data?.count;
+      if (typeof open === "number") openApprovals.value = open;
+      inboxChanged.value++;
+    }
+  };
+  run().catch((error: Error) => { if (!abort.signal.aborted) console.warn(`the feed of approvals has ended: ${error.message}`); });
+  return () => abort.abort();
+}

@@ -1,0 +1,88 @@
+import { useEffect, useState } from "preact/hooks";
+import { api } from "../api.ts";
+import { Empty, Failure, Loading } from "../components/basics.tsx";
+import { approve, DecisionCard, type Pending } from "../components/DecisionCard.tsx";
+import { pendingFromInbox } from "../decisions.ts";
+import { plural } from "../format.ts";
+import { Icon } from "../icons.tsx";
+import { useShortcuts } from "../keys.ts";
+import { inboxChanged } from "../live.ts";
+import { openApprovals } from "../shared.ts";
+import { report, toast } from "../toast.ts";
+
+/** Everything that waits for a person, oldest first. */
+export function ApprovalsPage() {
+  const [list, setList] = useState<Pending[] | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const [at, setAt] = useState(0);
+  const [wish, setWish] = useState<{ id: string; what: string }>({ id: "", what: "" });
+  const load = () => api.approvals().then((page) => {
+    const sorted = page.data.map(pendingFromInbox).sort((a, b) => a.asked.localeCompare(b.asked));
+    setList(sorted);
+    setError(null);
+    openApprovals.value = sorted.length;
+  }, setError);
+  useEffect(() => { void load(); }, [inboxChanged.value]);
+
+  const chosen = list?.[Math.min(at, (list?.length ?? 1) - 1)];
+  const act = (what: string) => { if (chosen) setWish({ id: chosen.id, what }); };
+  useShortcuts([
+    { keys: "j", label: "Next", group: "Approvals", run: () => setAt((now) => Math.min((list?.length ?? 1) - 1, now + 1)) },
+    { keys: "k", label: "Previous", group: "Approvals", run: () => setAt((now) => Math.max(0, now - 1)) },
+    { keys: "a", label: "Approve once", group: "Approvals", run: () => { if (chosen?.kind === "approval") approve(chosen).then(load, report); } },
+    { keys: "m", label: "Approve and remember", group: "Approvals", run: () => act("remember") },
+    { keys: "e", label: "Edit the arguments", group: "Approvals", run: () => act("edit") },
+    { keys: "r", label: "Reject", group: "Approvals", run: () => act("reject") },
+  ], [list, at, chosen?.id]);
+
+  if (error && !list) return <Failure error={error} retry={load} />;
+  if (!list) return <Loading what="approvals" />;
+  return (
+    <div class="scroll">
+      <div class="page" style={{ maxWidth: "860px" }}>
+        {list.length === 0 ? (
+          <Empty icon="inbox" title="Nothing waits for you" command="vaka approvals list">
+            <p>Calls that a rule wants to ask about, and questions of agents, appear here and in the terminal: it is one queue.</p>
+          </Empty>
+        ) : (
+          <>
+            <div class="row wrap muted small">
+              <span class="grow">{`${plural(list.length, "decision")} open, oldest first`}</span>
+              <span><kbd>j</kbd> <kbd>k</kbd> move · <kbd>a</kbd> approve · <kbd>e</kbd> edit · <kbd>r</kbd> reject · <kbd>m</kbd> remember</span>
+            </div>
+            <Bulk list={list} onDone={load} />
+            <div class="inbox">
+              {list.map((pending, index) => (
+                <div key={pending.id} onClick={() => setAt(index)} onFocusCapture={() => setAt(index)}>
+                  <DecisionCard pending={pending} withSession selected={pending.id === chosen?.id} wish={wish.id === pending.id ? wish.what : undefined} onDone={load} />
+                </div>
+              ))}
+            </div>
+          </>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Several calls that the same rule asks about, with equal arguments, may be approved together. */
+function Bulk({ list, onDone }: { list: Pending[]; onDone: () => void }) {
+  const groups = new Map<string, Pending[]>();
+  for (const each of list) {
+    if (each.kind !== "approval") continue;
+    const key = JSON.stringify([each.rule, each.call?.name, each.call?.arguments]);
+    groups.set(key, [...(groups.get(key) ?? []), each]);
+  }
+  const equal = [...groups.values()].filter((group) => group.length > 1);
+  if (!equal.length) return null;
+  return (
+    <div class="row wrap">
+      {equal.map((group) => (
+        <button
+          type="button" key={group[0]!.id} class="small"
+          onClick={() => Promise.all(group.map((each) => api.resolve(each.id, { decision: "approve" }))).then(() => { toast(`Approved ${group.length} calls`); onDone(); }, report)}
+        ><Icon name="check" />{`Approve ${group.length} equal calls of ${group[0]!.call?.name}`}</button>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,196 @@
+import { last, type SessionState } from "@vaka/client/store.ts";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { api } from "../api.ts";
+import { Empty, Failure, Status } from "../components/basics.tsx";
+import { Transcript } from "../components/Transcript.tsx";
+import { ago, compact, cost, count } from "../format.ts";
+import { Icon } from "../icons.tsx";
+import { useShortcuts } from "../keys.ts";
+import { useLiveSession } from "../live.ts";
+import { navigate, path, route } from "../router.ts";
+import { agents, recent, refreshSessions } from "../shared.ts";
+import { report, toast } from "../toast.ts";
+import { Composer } from "../components/Composer.tsx";
+
+export function ChatPage() {
+  const id = route.value.rest[0] ?? "";
+  const started = id !== "" || route.value.query.has("new");
+  return (
+    <div class={`chat ${started ? "open" : ""} ${id ? "with-inspector" : ""}`}>
+      <SessionList current={id} />
+      {id ? <Conversation key={id} id={id} /> : <NewConversation />}
+    </div>
+  );
+}
+
+function SessionList({ current }: { current: string }) {
+  const [find, setFind] = useState("");
+  const shown = recent.value.filter((each) => !find || `${each.title} ${each.id} ${each.agent}`.toLowerCase().includes(find.toLowerCase()));
+  const at = shown.findIndex((each) => each.id === current);
+  const go = (to: number) => { const next = shown[to]; if (next) navigate(path("chat", next.id)); };
+  useShortcuts([
+    { keys: "n", label: "New chat", group: "Chat", run: () => navigate(`${path("chat")}?new=1`) },
+    { keys: "]", label: "Next session", group: "Chat", run: () => go(at + 1) },
+    { keys: "[", label: "Previous session", group: "Chat", run: () => go(Math.max(0, at - 1)) },
+  ], [shown.length, at]);
+  return (
+    <aside class="session-list" aria-label="Recent sessions">
+      <div class="head">
+        <input type="search" class="grow" placeholder="Find a session" aria-label="Find a session" value={find} onInput={(event) => setFind(event.currentTarget.value)} />
+        <a class="button square" href={`${path("chat")}?new=1`} aria-label="New chat" title="New chat (n)"><Icon name="plus" /></a>
+      </div>
+      <ul>
+        {shown.map((session) => (
+          <li key={session.id}>
+            <a href={path("chat", session.id)} aria-current={session.id === current ? "page" : undefined}>
+              <span class="ellipsis">{session.title || session.id}</span>
+              <span class="sub">
+                {session.status === "running" && <span class="dot pulse kind-agent" />}
+                {session.status === "waiting" && <span class="dot kind-approval" />}
+                <span class="ellipsis">{session.status === "idle" || session.status === "closed" ? session.agent : `${session.status} · ${session.agent}`}</span>
+                <span style={{ marginLeft: "auto", flex: "none" }}>{ago(session.updated)}</span>
+              </span>
+            </a>
+          </li>
+        ))}
+        {shown.length === 0 && <li class="muted small pad">{find ? "No session matches." : "No session yet."}</li>}
+      </ul>
+    </aside>
+  );
+}
+
+function NewConversation() {
+  const [agent, setAgent] = useState(route.value.query.get("agent") ?? "");
+  const chosen = agents.value.find((each) => each.name === agent) ?? agents.value[0];
+  const start = async (input: string, key: string) => {
+    const session = await api.createSession({ agent: chosen?.name ?? "" });
+    await api.startTurn(session.id, { input, background: true }, key);
+    void refreshSessions();
+    navigate(path("chat", session.id));
+  };
+  return (
+    <section class="conversation" aria-label="New chat">
+      <div class="stream">
+        <Empty icon="chat" title="What should be done?" command={recent.value.length ? undefined : 'vaka run "Say hello"'}>
+          <p>{chosen ? chosen.description || `You are talking to ${chosen.name}.` : "The server offers no agent yet; name one with --agent, or put one into .claude/agents."}</p>
+          {chosen && <p class="faint small">{`${chosen.model || "default model"} · ${chosen.tools?.length ?? 0} tools`}</p>}
+        </Empty>
+      </div>
+      <Composer draft="new" running={false} agent={chosen?.name ?? ""} onAgent={setAgent} onSend={start} />
+    </section>
+  );
+}
+
+function Conversation({ id }: { id: string }) {
+  const { state, session, error, earlier, loadEarlier } = useLiveSession(id);
+  const stream = useRef<HTMLDivElement>(null);
+  const pinned = useRef(true);
+  const [away, setAway] = useState(false);
+  const running = state.status === "running" || state.status === "waiting" || state.status === "queued";
+
+  useLayoutEffect(() => {
+    const element = stream.current;
+    if (element && pinned.current) element.scrollTop = element.scrollHeight;
+  }, [state]);
+  useEffect(() => { void refreshSessions(); }, [state.status]);
+  const onScroll = () => {
+    const element = stream.current!;
+    pinned.current = element.scrollHeight - element.scrollTop - element.clientHeight < 60;
+    setAway(!pinned.current);
+  };
+  const toEnd = () => { pinned.current = true; setAway(false); if (stream.current) stream.current.scrollTop = stream.current.scrollHeight; };
+
+  const send = async (input: string, key: string, steer: boolean) => {
+    pinned.current = true;
+    await api.startTurn(id, { input, background: true, on_conflict: steer ? "steer" : "enqueue" }, key);
+  };
+  const stop = () => api.cancel(id).then(() => toast("Stopping"), report);
+  const fork = useMemo(() => forker(id), [id]);
+  useShortcuts([
+    { keys: "Escape", label: "Stop the turn", group: "Chat", run: () => { if (running) void stop(); } },
+    { keys: "e", label: "Go to the end", group: "Chat", run: toEnd },
+  ], [running]);
+
+  return (
+    <>
+      <section class="conversation" aria-label="Conversation">
+        <div class="stream" ref={stream} onScroll={onScroll} tabIndex={0} role="log" aria-label="Transcript" aria-live="off">
+          {error ? <Failure error={error} /> : (
+            <>
+              {earlier && <div class="row" style={{ justifyContent: "center", paddingTop: "12px" }}><button type="button" class="small" onClick={loadEarlier}>Show earlier turns</button></div>}
+              {state.messages.size === 0 && state.seq > 0 && Object.keys(state.inputs).length === 0 ? <Empty icon="chat" title="Nothing was said here yet" command={`vaka run --session ${id} "Hello"`} /> : <Transcript state={state} onFork={fork} />}
+            </>
+          )}
+        </div>
+        <Announcer state={state} />
+        {away && <button type="button" class="to-bottom small" onClick={toEnd}><Icon name="down" />Newest</button>}
+        <Composer draft={id} running={running} agent={state.agent || session?.agent || ""} onSend={send} onStop={stop} />
+      </section>
+      <Inspector state={state} id={id} />
+    </>
+  );
+}
+
+/** Fork a session at a cursor and open what came of it. */
+export function forker(id: string): (cursor: string) => void {
+  return (cursor) => {
+    api.fork(id, { at: cursor }).then((session) => {
+      toast(`Forked at ${cursor}`);
+      void refreshSessions();
+      navigate(path("chat", session.id));
+    }, report);
+  };
+}
+
+/** Tell a screen reader what changed, at most once for each message and decision. */
+function Announcer({ state }: { state: SessionState }) {
+  const turn = last(state.turns);
+  const open = Object.values(state.decisions).at(-1);
+  const text = open ? `${open.kind === "approval" ? `Approval needed for ${open.call?.name}` : `Question: ${open.question}`}` : turn?.ended ? `Turn ${turn.status}. ${turn.text.slice(0, 300)}` : turn ? "The agent is working" : "";
+  return <div class="sr" aria-live="polite">{text}</div>;
+}
+
+function Inspector({ state, id }: { state: SessionState; id: string }) {
+  const usage = state.usage;
+  return (
+    <aside class="inspector" aria-label="About this session">
+      <section>
+        <h2>Session</h2>
+        <dl class="facts">
+          <dt>status</dt><dd><Status status={state.status} /></dd>
+          <dt>agent</dt><dd>{state.agent || "–"}</dd>
+          <dt>cursor</dt><dd class="mono">{state.cursor || "–"}</dd>
+          {state.origin && <><dt>forked from</dt><dd><a class="mono" href={path("chat", state.origin.session)}>{state.origin.session}</a></dd></>}
+          {state.folder && <><dt>folder</dt><dd class="mono small">{state.folder}</dd></>}
+        </dl>
+      </section>
+      <section>
+        <h2>Tokens</h2>
+        <dl class="facts">
+          <dt>input</dt><dd class="number">{count(usage.input)}</dd>
+          <dt>output</dt><dd class="number">{count(usage.output)}</dd>
+          <dt>cached</dt><dd class="number">{count(usage.cache_read)}</dd>
+          <dt>reasoning</dt><dd class="number">{count(usage.reasoning)}</dd>
+          <dt>cost</dt><dd class="number">{cost(usage.cost)}</dd>
+          {state.context && <><dt>context</dt><dd class="number" title={state.context.model}>{`${compact(state.context.tokens)} in the last prompt`}</dd></>}
+        </dl>
+      </section>
+      {state.subagents.size > 0 && <section><h2>Child agents</h2><p>{`${state.subagents.size} started`}</p></section>}
+      {state.checkpoints.length > 0 && (
+        <section>
+          <h2>Checkpoints</h2>
+          <ul class="column">{state.checkpoints.slice(-8).map((each) => <li key={each.cursor} class="row"><Icon name="flag" /><span class="ellipsis grow">{each.label}</span><span class="mono faint">{each.cursor}</span></li>)}</ul>
+        </section>
+      )}
+      <section class="column">
+        <h2>Look closer</h2>
+        <a href={path("sessions", id, "trace")}>Trace</a>
+        <a href={path("sessions", id, "events")}>Events</a>
+        <a href={path("sessions", id, "replay")}>Replay</a>
+        <a href={`${path("compare")}?a=${encodeURIComponent(state.origin?.session ?? id)}&b=${encodeURIComponent(state.origin ? id : "")}`}>Compare</a>
+        <a href={api.exportUrl(id)} download={`${id}.jsonl`}>Export JSONL</a>
+      </section>
+      {state.errors.size > 0 && <section><h2 class="is-error">Errors</h2><p class="small">{last(state.errors)?.message}</p></section>}
+    </aside>
+  );
+}

@@ -1,0 +1,40 @@
+import { useState } from "preact/hooks";
+import { signIn } from "../api.ts";
+import { Command } from "../components/basics.tsx";
+import { Mark } from "../icons.tsx";
+
+export function LoginPage() {
+  const [key, setKey] = useState("");
+  const [problem, setProblem] = useState("");
+  const [busy, setBusy] = useState(false);
+  const send = async () => {
+    setBusy(true);
+    setProblem("");
+    try {
+      if (!(await signIn(key.trim()))) setProblem("The server does not accept this key.");
+    } catch (error) {
+      setProblem((error as Error).message);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <main class="login" id="main">
+      <div class="panel card">
+        <span class="mark"><Mark /></span>
+        <h1>Sign in to vaka</h1>
+        <p class="muted">The link that the server prints opens this console. Each link works once; this command prints a new one and opens it:</p>
+        <div><Command text="vaka serve --open" /></div>
+        <form class="column" onSubmit={(event) => { event.preventDefault(); void send(); }}>
+          <label class="field">
+            <span>Or use an API key; it stays in this tab</span>
+            <input type="password" autocomplete="off" spellcheck={false} placeholder="ak_…" value={key} onInput={(event) => setKey(event.currentTarget.value)} />
+          </label>
+          {problem && <div class="notice" role="alert">{problem}</div>}
+          <div><button type="submit" class="primary" disabled={busy || !key.trim()}>Sign in</button></div>
+        </form>
+        <p class="faint small">A key is made with <code>vaka keys create</code>.</p>
+      </div>
+    </main>
+  );
+}

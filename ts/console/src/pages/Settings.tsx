@@ -1,0 +1,82 @@
+import { useState } from "preact/hooks";
+import { api, forgetKey, me } from "../api.ts";
+import { Failure, Loading, useLoaded } from "../components/basics.tsx";
+import { JsonView } from "../components/JsonView.tsx";
+import { type Theme, theme } from "../theme.ts";
+import type { Setting } from "../types.ts";
+
+export function SettingsPage() {
+  return (
+    <div class="scroll">
+      <div class="page">
+        <div class="cards">
+          <Appearance />
+          <Identity />
+          <Health />
+        </div>
+        <Configuration />
+      </div>
+    </div>
+  );
+}
+
+function Appearance() {
+  return (
+    <section class="panel pad column">
+      <h2>Appearance</h2>
+      <div class="segmented" role="group" aria-label="Theme">
+        {(["system", "light", "dark"] as Theme[]).map((each) => <button type="button" key={each} aria-pressed={theme.value === each} onClick={() => { theme.value = each; }}>{each}</button>)}
+      </div>
+    </section>
+  );
+}
+
+function Identity() {
+  const who = me.value;
+  return (
+    <section class="panel pad column">
+      <h2>You</h2>
+      <dl class="facts"><dt>id</dt><dd class="mono">{who?.id || "–"}</dd><dt>namespace</dt><dd class="mono">{who?.namespace || "default"}</dd><dt>scopes</dt><dd>{who?.scopes?.join(", ")}</dd></dl>
+      {sessionStorage.getItem("vaka.key") && <div><button type="button" class="small" onClick={forgetKey}>Forget the API key of this tab</button></div>}
+    </section>
+  );
+}
+
+function Health() {
+  const { data } = useLoaded(() => Promise.all([api.version(), api.ready().catch((error: Error) => ({ status: error.message }))]), []);
+  return (
+    <section class="panel pad column">
+      <h2>Server</h2>
+      {data ? <dl class="facts">{Object.entries({ ...data[0], ...data[1] }).filter(([, value]) => typeof value !== "object").map(([name, value]) => <><dt>{name}</dt><dd class="mono">{String(value)}</dd></>)}</dl> : <span class="muted">Loading</span>}
+    </section>
+  );
+}
+
+function Configuration() {
+  const { data, error, reload } = useLoaded<Setting[]>(async () => { const found = await api.config(); return Array.isArray(found) ? found : found.data; }, []);
+  const [find, setFind] = useState("");
+  if (error) return <section class="panel"><Failure error={error} retry={reload} /></section>;
+  if (!data) return <Loading what="the configuration" />;
+  const shown = data.filter((each) => !find || `${each.key} ${JSON.stringify(each.value)} ${each.origin}`.toLowerCase().includes(find.toLowerCase()));
+  return (
+    <section class="panel">
+      <div class="row wrap pad"><h2 class="grow">Effective configuration</h2><input type="search" placeholder="Find a setting" aria-label="Find a setting" value={find} onInput={(event) => setFind(event.currentTarget.value)} /></div>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Settings with their origins">
+        <table class="grid">
+          <thead><tr><th>key</th><th>value</th><th class="wide">layer</th><th class="wide">origin</th></tr></thead>
+          <tbody>
+            {shown.map((each) => (
+              <tr key={each.key}>
+                <td class="mono" style={{ overflowWrap: "anywhere" }}>{each.key}</td>
+                <td class="mono" style={{ overflowWrap: "anywhere" }}>{typeof each.value === "object" && each.value !== null ? <JsonView value={each.value} open={0} /> : String(each.value)}</td>
+                <td class="wide"><span class="chip">{each.layer}</span></td>
+                <td class="faint small wide" style={{ overflowWrap: "anywhere" }}>{each.origin}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {shown.length === 0 && <div class="pad muted">No setting matches.</div>}
+    </section>
+  );
+}
