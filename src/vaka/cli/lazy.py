@@ -121,6 +121,15 @@ def hooks_command() -> click.Command:
     return hooks
 
 
+def serve_command() -> click.Command:
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.commands.serve import serve
+
+    return serve
+
+
 def mcp_server_command() -> click.Command:
     from vaka.runtime.lazy import explain_missing_extra
 

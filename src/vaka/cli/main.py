@@ -20,6 +20,7 @@ from vaka.core.types.errors import VakaError
 COMMANDS = {
     "run": (lazy.run_command, "Run one turn: the result on stdout, progress on stderr."),
     "chat": (lazy.chat_command, "Converse with an agent at the terminal."),
+    "serve": (lazy.serve_command, "Serve agents over HTTP: API, console and other protocols."),
     "init": (lazy.init_command, "Write vaka.toml and an agent file into this folder."),
     "sessions": (lazy.sessions_command, "List, show, export, fork, rewind, check and remove sessions."),
     "approvals": (lazy.approvals_command, "List, decide and answer what waits for a person."),

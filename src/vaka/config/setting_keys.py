@@ -19,6 +19,7 @@ from vaka.config.documents import (
     suggest,
 )
 from vaka.config.model_tables import TABLE_CHECKS
+from vaka.config.server_tables import SERVER_TABLE_CHECKS
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 SettingKind: TypeAlias = Literal["text", "list", "whole", "count", "number", "seconds", "table"]
@@ -79,10 +80,15 @@ _ALL_KEYS = (
     SettingKey(name="tiers", kind="table", default={}),
     SettingKey(name="subagents", kind="table", default={}),
     SettingKey(name="prices", kind="table", default={}),
+    SettingKey(name="server", kind="table", default={}),
+    SettingKey(name="features", kind="table", default={}),
 )  # fmt: skip
 
 SETTING_KEYS: dict[str, SettingKey] = {key.name: key for key in _ALL_KEYS}
 """Every setting by its name; docs/guides/configuration.md says what each means."""
+
+
+_TABLE_CHECKS = {**TABLE_CHECKS, **SERVER_TABLE_CHECKS}
 
 
 def find_key(name: str) -> SettingKey:
@@ -108,7 +114,7 @@ def parse_key_path(text: str) -> tuple[SettingKey, tuple[str, ...]]:
 def check_value(key: SettingKey, value: object) -> Any:
     """Return a value in the type of the setting. Raises ``ValueError`` with what was expected."""
     if key.kind == "table":
-        return TABLE_CHECKS[key.name](value)
+        return _TABLE_CHECKS[key.name](value)
     if key.kind != "text":
         return _KIND_CHECKS[key.kind](value)
     if not isinstance(value, str) or (key.choices and value not in key.choices):

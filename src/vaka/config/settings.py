@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from vaka.config.documents import replace_file
-from vaka.config.model_tables import TABLE_CHECKS, hide_password, redact_entry, untrusted_reason
+from vaka.config.model_tables import hide_password, redact_entry, untrusted_reason
 from vaka.config.setting_keys import (
     SETTING_KEYS,
     SettingKey,
@@ -130,8 +130,8 @@ SettingLayer: TypeAlias = Literal[
 
 _WIDENING_KEYS = frozenset({
     "add_dir", "allow", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
-    "command_memory", "command_processes", "durability", "model_files", "redact_patterns", "script_env", "snapshots",
-    "store",
+    "command_memory", "command_processes", "durability", "features", "model_files", "redact_patterns", "script_env",
+    "server", "snapshots", "store",
 })  # fmt: skip
 """Settings that permit more, store less, or open sessions in which another user has approved calls."""
 
@@ -238,7 +238,7 @@ def load_settings(context: ConfigContext, flags: Mapping[str, Any] | None = None
 
 def redact_setting(name: str, value: Any) -> Any:
     """Return a setting with keys and the password of the store replaced by ``***``."""
-    if name in TABLE_CHECKS:
+    if find_key(name).kind == "table":
         return {part: redact_entry(entry) for part, entry in value.items()}
     if name != "store":
         return [*value] if isinstance(value, tuple) else value

@@ -60,7 +60,10 @@ if TYPE_CHECKING:
 
 Durability: TypeAlias = Literal["power", "process"]
 
-_EXTRAS = {"asyncpg": "postgres", "mcp": "mcp", "mcp_types": "mcp", "prompt_toolkit": "tui", "rich": "tui"}
+_EXTRAS = {
+    "asyncpg": "postgres", "mcp": "mcp", "mcp_types": "mcp", "prompt_toolkit": "tui", "rich": "tui",
+    "httptools": "server", "jwt": "server", "starlette": "server", "uvicorn": "server",
+}  # fmt: skip
 
 
 @contextmanager

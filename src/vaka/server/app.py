@@ -1,8 +1,10 @@
-"""``create_app``: the ASGI application of a server, with the doors of the features that are on."""
+"""``create_app`` and ``open_service``: the ASGI application of a server, and all that it needs besides a socket."""
 
-from collections.abc import AsyncGenerator
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,11 +13,47 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from vaka.agents.react import Agent
 from vaka.core.types.errors import VakaError
+from vaka.runtime.runtime import Runtime
+from vaka.server.auth.authenticator import open_authenticator
+from vaka.server.auth.jwt import JwtSettings
 from vaka.server.doors import doors_of
-from vaka.server.guard import RequestLimits, request_id_of
+from vaka.server.guard import Guard, RequestLimits, request_id_of
+from vaka.server.limits import RateLimiter
+from vaka.server.principal import SCOPES, Principal
 from vaka.server.problems import Problem, problem_of, problem_response
 from vaka.server.service import AgentService
+from vaka.server.settings import ServerSettings
+
+LOCAL_PRINCIPAL = Principal(id="local", key="local", scopes=frozenset(SCOPES))
+"""The person at this machine: who opens the console's link, and every caller of a server without tokens."""
+
+
+async def open_service(
+    runtime: Runtime, agents: "Mapping[str, Agent] | Sequence[Agent]", settings: ServerSettings | None = None, *,
+    jwt: JwtSettings | None = None, insecure: bool = False,
+    describe_settings: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+) -> AgentService:  # fmt: skip
+    """Return the service of agents for ``create_app``; API keys and logins are in the store of the runtime.
+
+    Args:
+        runtime: Runs the turns; the caller closes it.
+        agents: The agents, or a mapping of them by name; the first is the default.
+        settings: Limits and features.
+        jwt: Tokens of another issuer that count besides API keys.
+        insecure: Whether requests without a token are accepted, with all rights.
+        describe_settings: Returns the settings that the console shows.
+    """
+    settings, clock = settings or ServerSettings(), runtime.env.clock
+    authenticator = await open_authenticator(
+        runtime.store.values, os.environ, clock, jwt=jwt, network=runtime.env.world.network if jwt else None,
+        anonymous=LOCAL_PRINCIPAL if insecure else None,
+    )  # fmt: skip
+    limiter = RateLimiter(clock, requests_per_minute=settings.requests_per_minute, burst=settings.burst)
+    named = agents if isinstance(agents, Mapping) else {agent.name: agent for agent in agents}
+    guard = Guard(settings, authenticator, limiter)
+    return AgentService(runtime, named, guard, describe_settings=describe_settings)
 
 
 def create_app(service: AgentService) -> ASGIApp:

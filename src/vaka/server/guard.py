@@ -140,8 +140,9 @@ class GuardedApp:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                added = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in extra.items()]
-                message = {**message, "headers": [*message.get("headers", ()), *added]}
+                added = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in extra.items()}
+                own = [(name, value) for name, value in message.get("headers", ()) if name not in added]
+                message = {**message, "headers": [*own, *added.items()]}
             await send(message)
 
         try:

@@ -11,6 +11,8 @@ from vaka.server.bodies import json_response
 from vaka.server.guard import Door
 from vaka.server.service import AgentService
 
+PROBE_PATHS = ("/healthz", "/readyz", "/version")
+
 
 def door(service: AgentService) -> Door:
     """Return the routes for probes, at the root and below ``/api/v1``."""
@@ -30,7 +32,7 @@ def door(service: AgentService) -> Door:
     async def version(request: Request) -> Response:
         return json_response({"name": "vaka", "version": __version__})
 
-    handlers = {"/healthz": health, "/readyz": readiness, "/version": version}
+    handlers = dict(zip(PROBE_PATHS, (health, readiness, version), strict=True))
     return Door(
         [
             Route(prefix + path, handler, methods=["GET"])

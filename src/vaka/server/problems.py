@@ -58,4 +58,4 @@ def problem_response(problem: Problem, request_id: str) -> Response:
     if problem.errors:
         document["errors"] = problem.errors
     body = msgspec.json.encode(document)
-    return Response(body, problem.status, problem.headers, "application/problem+json")
+    return Response(body, problem.status, {**problem.headers, "x-request-id": request_id}, "application/problem+json")

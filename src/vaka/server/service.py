@@ -76,7 +76,10 @@ class AgentService:
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Continue unfinished turns now and from time to time, and close the runtimes of tenants at the end."""
+        """Continue unfinished turns now and from time to time, and close the runtimes of tenants at the end.
+
+        Running turns get some seconds to end. The others are left as they are: the next start continues them.
+        """
         sweeping = asyncio.create_task(self._sweep_repeatedly())
         try:
             yield
@@ -84,7 +87,9 @@ class AgentService:
             sweeping.cancel()
             await asyncio.wait([sweeping])
             tenants = [runtime for runtime in self._runtimes.values() if runtime is not self.runtime]
-            await asyncio.gather(*(runtime.close() for runtime in tenants))
+            if tenants:
+                closing = [asyncio.create_task(runtime.close()) for runtime in tenants]
+                await asyncio.wait(closing, timeout=self.settings.drain_seconds)
 
     def drain(self) -> None:
         """Accept no more turns, and end the streams that clients open again at another process."""

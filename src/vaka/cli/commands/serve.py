@@ -1,0 +1,238 @@
+"""``vaka serve``: serve agents over HTTP, with the console and every protocol that is on."""
+
+import asyncio
+import logging
+import os
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any
+
+import click
+import msgspec
+
+from vaka.agents.coding_prompt import is_coding_agent
+from vaka.agents.react import Agent
+from vaka.cli import lazy, options
+from vaka.cli.bootstrap import load_flag_settings, print_notes, runtime_from_settings
+from vaka.cli.build_agent import DEFAULT_AGENT, apply_model_flags, load_agent_of_flags
+from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
+from vaka.cli.serve_workers import Supervisor, take_socket
+from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable
+from vaka.config.settings import Settings, redact_setting
+from vaka.core.types.errors import ConfigError
+from vaka.server.app import LOCAL_PRINCIPAL, open_service
+from vaka.server.auth.authenticator import CredentialAuthenticator
+from vaka.server.auth.jwt import JwtSettings
+from vaka.server.listen import StoppableServer, close_in_time, open_socket
+from vaka.server.service import AgentService
+from vaka.server.settings import MIB, ServerSettings
+
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+_DEFAULT_STORE_NOTE = (
+    "a server with several workers needs a store that they share; use sqlite:///PATH or postgresql://…"
+)
+
+
+@click.command(epilog=options.format_examples(
+    "vaka serve", "vaka serve --open", "vaka serve --agent review.py --agent docs.py:writer --port 9000",
+    "vaka serve --host 0.0.0.0 --allow-hostname agents.example.com", "vaka serve --workers 4 --store postgresql:///vaka",
+))  # fmt: skip
+@click.option(
+    "--agent", "agents", multiple=True, metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
+    help="An agent to serve; may be repeated. By default the built-in one and those of the project and of yours.",
+)  # fmt: skip
+@click.option("--host", metavar="ADDRESS", help="The address to listen on (default: 127.0.0.1, this machine only).")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on (default: 8321; 0: a free one).")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that answer requests (default: 1).")
+@click.option(
+    "--allow-hostname", multiple=True, metavar="NAME",
+    help="A host name that requests may use besides that of --host; may be repeated.",
+)  # fmt: skip
+@click.option("--origin", multiple=True, metavar="URL", help="A web origin that may call the server; may be repeated.")
+@click.option("--no-ui", is_flag=True, help="Do not serve the console.")
+@click.option("--open", "open_page", is_flag=True, help="Open the console in the browser, logged in.")
+@click.option("--insecure", is_flag=True, help="Accept requests without a token. Only on an address of this machine.")
+@click.option("--worker-socket", type=int, hidden=True)
+@click.option("--announce", is_flag=True, hidden=True)
+@options.tool_options
+@click.option("--model", metavar="NAME", help="The model of agents that set none.")
+@click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated.")
+@options.prompt_options
+@options.plugin_option
+@options.server_options
+@options.world_options
+@options.policy_options
+@options.limit_options
+@options.store_options
+def serve(agents: tuple[str, ...], **flags: Any) -> None:
+    """Serve agents over HTTP: the API below /api/v1, the console at /, and other protocols.
+
+    Requests need a token, which `vaka keys create` makes; the link that is printed logs a browser in, once. A turn goes
+    on when its client leaves, and after a crash when the server starts again. Ctrl-C waits for running turns, a second
+    one does not.
+    """
+    logging.basicConfig(level=logging.INFO if flags["verbose"] else logging.WARNING, stream=sys.stderr)
+    settings = load_flag_settings(flags)
+    table = _read_table(flags, settings)
+    is_worker = flags["worker_socket"] is not None
+    if not is_worker:
+        print_notes(settings.notes)
+        _check_address(table, insecure=flags["insecure"])
+    if table.workers > 1 and not is_worker:
+        if settings["store"] == "memory:":
+            raise UsageError(_DEFAULT_STORE_NOTE)
+        raise Quit(Supervisor(open_socket(table.host, table.port), table.workers, table.drain_seconds).run())
+    served = ServedAgents(agents, flags, settings)
+    runner = asyncio.Runner(loop_factory=_loop_factory())
+    with runner:
+        code = runner.run(_serve(served, table, flags, settings))
+    if code:
+        raise Quit(code)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop: uvloop where it is installed, which halves the cost of a stream."""
+    try:
+        import uvloop  # noqa: PLC0415  # optional on platforms that it does not support
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _read_table(flags: Mapping[str, Any], settings: Settings) -> ServerTable:
+    """Return ``[server]`` with the flags applied."""
+    changes = {name: flags[name] for name in ("host", "port", "workers") if flags[name] is not None}
+    table = msgspec.structs.replace(ServerTable(), **settings["server"] | changes)
+    return msgspec.structs.replace(
+        table, hosts=(*table.hosts, *flags["allow_hostname"]), origins=(*table.origins, *flags["origin"])
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_address(table: ServerTable, *, insecure: bool) -> None:
+    if insecure and not _is_loopback(table.host):
+        raise UsageError(
+            f"--insecure would let anyone who reaches {table.host} run agents here; leave it out and create keys with "
+            "`vaka keys create`, or listen on 127.0.0.1"
+        )
+
+
+class ServedAgents(Mapping[str, Agent]):
+    """The agents of a server by name. Those of the project are loaded on first use."""
+
+    def __init__(self, named: Sequence[str], flags: Mapping[str, Any], settings: Settings) -> None:
+        """Load the agents that ``--agent`` names, or the built-in one. Raises what their loading does."""
+        self._flags = {**flags, "tool_choice": None, "output_schema": None}
+        self._settings = settings
+        self._loaded: dict[str, Agent] = {}
+        self._names: tuple[str, ...] = () if named else tuple(lazy.project_agent_names(settings))
+        for name in named or (DEFAULT_AGENT,):
+            agent = self._load(name)
+            self._loaded[agent.name] = agent
+
+    @property
+    def governing(self) -> Agent:
+        """The agent whose kind decides about hooks, project content and MCP servers: the coding agent, if served."""
+        agents = list(self._loaded.values())
+        return next((agent for agent in agents if is_coding_agent(agent.instructions)), agents[0])
+
+    def _load(self, name: str) -> Agent:
+        agent = load_agent_of_flags({**self._flags, "agent": name}, self._settings)
+        apply_model_flags(agent, self._flags["option"], None, None)
+        return agent
+
+    def __getitem__(self, name: str) -> Agent:
+        if name not in self._loaded:
+            if name not in self._names:
+                raise KeyError(name)
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._loaded, *self._names)))
+
+    def __len__(self) -> int:
+        return len({*self._loaded, *self._names})
+
+
+def server_settings(table: ServerTable, features: Mapping[str, bool], *, ui: bool) -> ServerSettings:
+    """Return the settings of a server. Features that a table does not name are on."""
+    wanted = {name for name in FEATURE_NAMES if features.get(name, True) and (ui or name != "ui")}
+    hosts = (*LOCAL_NAMES, *table.hosts) if _is_loopback(table.host) else (table.host, *LOCAL_NAMES, *table.hosts)
+    return ServerSettings(
+        features=frozenset(wanted),  # type: ignore[arg-type]  # the table and the settings have the same names
+        hosts=hosts, origins=table.origins, public_url=table.public_url, max_body_bytes=table.max_body_mib * MIB,
+        requests_per_minute=table.requests_per_minute, burst=table.burst, concurrent_turns=table.concurrent_turns,
+        max_streams=table.max_streams, drain_seconds=table.drain_seconds,
+    )  # fmt: skip
+
+
+def _jwt_settings(table: JwtTable | None, environ: Mapping[str, str]) -> JwtSettings | None:
+    if table is None:
+        return None
+    secret = environ.get(table.secret_env, "") if table.secret_env else ""
+    if table.secret_env and not secret:
+        raise ConfigError(f"server.jwt.secret_env: the variable {table.secret_env} is not set")
+    given = {name: value for name, value in msgspec.structs.asdict(table).items() if value and name != "secret_env"}
+    try:
+        return msgspec.convert({**given, "secret": secret}, JwtSettings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"server.jwt: {error}") from error
+
+
+async def _serve(agents: ServedAgents, table: ServerTable, flags: Mapping[str, Any], settings: Settings) -> int:
+    """Serve until a signal; return the exit code."""
+    given = flags["worker_socket"]
+    listener = open_socket(table.host, table.port) if given is None else take_socket(given)
+    runtime = runtime_from_settings(settings, agents.governing, quiet=True, ask=settings["ask"] or "wait")
+    try:
+        service = await open_service(
+            runtime, agents, server_settings(table, settings["features"], ui=not flags["no_ui"]),
+            jwt=_jwt_settings(table.jwt, os.environ), insecure=flags["insecure"],
+            describe_settings=lambda: _describe_settings(settings),
+        )  # fmt: skip
+        server = StoppableServer(service)
+        if given is None or flags["announce"]:
+            await _announce(service, listener.getsockname()[:2], open_page=flags["open_page"])
+        await server.serve([listener])
+    finally:
+        ended = await close_in_time(runtime, table.drain_seconds)
+    if not ended:
+        click.echo("turns are unfinished; they continue when the server starts again", err=True)
+        sys.stderr.flush()
+        os._exit(TERMINATED)  # a turn that is cancelled now could not continue
+    return {2: INTERRUPTED, 15: TERMINATED}.get(server.signal, 0)
+
+
+async def _announce(service: AgentService, address: tuple[str, int], *, open_page: bool) -> None:
+    """Print where the server is, and the link that logs a browser in."""
+    authenticator = service.guard.authenticator
+    assert isinstance(authenticator, CredentialAuthenticator)  # noqa: S101  # open_service makes no other
+    host, port = address
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # shown
+    url = f"http://{name}:{port}"
+    click.echo(f"vaka serves {', '.join(service.agents)} at {url}")
+    if "ui" in service.settings.features:
+        link = f"{url}/console/login?ticket={await authenticator.tickets.issue_link(LOCAL_PRINCIPAL)}"
+        click.echo(f"console: {link} (this link works once)")
+        if open_page:
+            webbrowser.open(link)
+    if not _is_loopback(host) and not await authenticator.keys.list():
+        click.echo("note: there is no API key yet; create one with `vaka keys create`", err=True)
+    sys.stdout.flush()
+
+
+def _describe_settings(settings: Settings) -> list[dict[str, Any]]:
+    """Return every setting with its origin; keys and passwords are hidden."""
+    return [
+        {"key": name, "value": redact_setting(name, value.value), "origin": value.origin, "layer": value.layer}
+        for name, value in settings.values.items()
+    ]

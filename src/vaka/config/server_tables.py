@@ -1,0 +1,91 @@
+"""The settings tables of the server: ``[server]`` and ``[features]``."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias, cast
+
+import msgspec
+
+from vaka.config.documents import suggest
+from vaka.config.model_tables import InvalidTable
+
+FEATURE_NAMES = (
+    "a2a", "agui", "ai_sdk", "anthropic_compat", "debug_api", "mcp", "openai_compat", "tracing", "ui", "websocket",
+)  # fmt: skip
+"""What a server offers besides its own API; all are on by default."""
+
+_Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class JwtTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``[server.jwt]``: which tokens of another issuer count."""
+
+    issuer: str
+    audience: str
+    jwks: str = ""
+    """The keys of the issuer: a file, or an https address."""
+    secret_env: str = ""
+    """The variable with the secret of HS256 tokens, in place of ``jwks``."""
+    algorithms: tuple[str, ...] = ()
+    tenant_claim: str = ""
+    """The claim that names the tenant; without it all callers share the default namespace."""
+    scope_claim: str = ""
+    own_sessions_only: bool = True
+
+
+class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``[server]``; docs/guides/server.md says what each key means."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8321
+    workers: _Positive = 1
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    public_url: str = ""
+    max_body_mib: _Positive = 10
+    requests_per_minute: _Count = 600
+    burst: _Positive = 100
+    concurrent_turns: _Count = 200
+    max_streams: _Positive = 5000
+    drain_seconds: _Seconds = 10.0
+    jwt: JwtTable | None = None
+
+
+def check_server(value: object) -> dict[str, Any]:
+    """Return ``[server]`` checked. Raises ``InvalidTable``."""
+    table = _require_known_keys(value, ServerTable.__struct_fields__)
+    if "jwt" in table:
+        _require_known_keys(table["jwt"], JwtTable.__struct_fields__, "jwt")
+    try:
+        server = msgspec.convert(table, ServerTable)
+    except msgspec.ValidationError as error:
+        words, _, place = str(error).partition(" - at `$")
+        at = [part for part in re.split(r"[.\[\]`]+", place) if part]
+        raise InvalidTable(words[:1].lower() + words[1:], *at) from None
+    return {name: getattr(server, name) for name in table}
+
+
+def check_features(value: object) -> dict[str, bool]:
+    """Return ``[features]`` checked. Raises ``InvalidTable``."""
+    table = _require_known_keys(value, FEATURE_NAMES)
+    for name, on in table.items():
+        if not isinstance(on, bool):
+            raise InvalidTable(f"expected true or false, not {on!r}", name)
+    return table
+
+
+SERVER_TABLE_CHECKS: dict[str, Callable[[object], Mapping[str, Any]]] = {
+    "server": check_server, "features": check_features,
+}  # fmt: skip
+
+
+def _require_known_keys(value: object, known: tuple[str, ...], *at: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidTable(f"expected a table, not {type(value).__name__}", *at)
+    table = cast("dict[str, Any]", value)
+    for name in table:
+        if name not in known:
+            raise InvalidTable(f"unknown key {name!r}; {suggest(name, known)}", *at)
+    return table

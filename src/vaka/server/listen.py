@@ -1,0 +1,76 @@
+"""Run the application of a service on sockets until a signal stops it."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+
+from vaka.core.types.errors import ConfigError
+from vaka.runtime.runtime import Runtime
+from vaka.server.app import create_app
+from vaka.server.http_protocol import BoundedHttpProtocol
+from vaka.server.service import AgentService
+
+MAX_FRAME_BYTES = 1024 * 1024
+"""The largest message of a WebSocket."""
+BACKLOG = 2048
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises ``ConfigError`` when the address cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"{host}:{port} cannot be listened on: {reason}; choose another --port or --host") from error
+    listener.setblocking(False)
+    return listener
+
+
+class StoppableServer(uvicorn.Server):
+    """A server that ends followers before it waits for connections, and remembers the signal that stopped it."""
+
+    def __init__(self, service: AgentService) -> None:
+        self._service = service
+        self.signal = 0
+        """The signal that stopped the server, 0 if none did."""
+        config = uvicorn.Config(
+            create_app(service), http=BoundedHttpProtocol, ws="websockets-sansio", ws_max_size=MAX_FRAME_BYTES,
+            ws_per_message_deflate=False, log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            lifespan="on", timeout_graceful_shutdown=max(1, round(service.settings.drain_seconds)),
+        )  # fmt: skip
+        super().__init__(config)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.drain()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop at SIGINT and SIGTERM, without waiting at the second one; the handlers from before come back."""
+        loop, stops = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        for number in stops:
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in stops:
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: int) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit, self.signal = True, number
+
+
+async def close_in_time(runtime: Runtime, seconds: float) -> bool:
+    """Close a runtime when its running turns have ended; return whether they have within some seconds.
+
+    Turns that have not are left as they are: the next start of the server continues them.
+    """
+    closing = asyncio.create_task(runtime.close())
+    done, _ = await asyncio.wait([closing], timeout=seconds)
+    return bool(done)
