@@ -28,7 +28,7 @@ def take_socket(descriptor: int) -> socket.socket:
     return listener
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Starts workers, replaces those that die, and ends them all at a signal."""
 
     def __init__(self, listener: socket.socket, workers: int, drain_seconds: float) -> None:

@@ -18,7 +18,7 @@ from vaka.cli import lazy, options
 from vaka.cli.bootstrap import load_flag_settings, print_notes, runtime_from_settings
 from vaka.cli.build_agent import DEFAULT_AGENT, apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
-from vaka.cli.serve_workers import Supervisor, take_socket
+from vaka.cli.serve_workers import WorkerSupervisor, take_socket
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable
 from vaka.config.settings import Settings, redact_setting
 from vaka.core.types.errors import ConfigError
@@ -83,7 +83,7 @@ def serve(agents: tuple[str, ...], **flags: Any) -> None:
     if table.workers > 1 and not is_worker:
         if settings["store"] == "memory:":
             raise UsageError(_DEFAULT_STORE_NOTE)
-        raise Quit(Supervisor(open_socket(table.host, table.port), table.workers, table.drain_seconds).run())
+        raise Quit(WorkerSupervisor(open_socket(table.host, table.port), table.workers, table.drain_seconds).run())
     served = ServedAgents(agents, flags, settings)
     runner = asyncio.Runner(loop_factory=_loop_factory())
     with runner:
