@@ -26,8 +26,12 @@ def start(shell: Shell, *arguments: str, port: int = 0) -> ServerProcess:
 
 
 def test_a_server_needs_a_token_and_a_signal_ends_it_in_order(server_shell: Shell) -> None:
+    key = server_shell.vaka("keys", "create", "--name", "test").out.strip()
     with start(server_shell) as server:
         assert httpx2.get(f"{server.url}/readyz").json() == {"status": "ready"}
+        assert httpx2.get(f"{server.url}/api/v1/sessions").status_code == 401
+        sessions = httpx2.get(f"{server.url}/api/v1/sessions", headers={"Authorization": f"Bearer {key}"})
+        assert sessions.json()["data"] == []
         assert "/console/login?ticket=" in server.link
         assert server.stop(signal.SIGTERM) == (143, "")
 
@@ -37,6 +41,7 @@ def test_a_server_without_tokens_listens_on_this_machine_only(server_shell: Shel
     assert refused.code == 2
     assert "--insecure would let anyone who reaches 0.0.0.0 run agents here" in refused.err
     with start(server_shell, "--insecure", "--no-ui") as server:
+        assert httpx2.get(f"{server.url}/api/v1/sessions").status_code == 200
         assert httpx2.get(server.url).status_code == 404
         assert server.stop(signal.SIGINT)[0] == 130
 
