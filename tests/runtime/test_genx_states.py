@@ -125,7 +125,7 @@ async def test_stored_messages_are_merged_and_reach_the_model() -> None:
         recent = without_times(await state.load_recent())
         assert [(message.role, message.content or message.tool_call_args) for message in recent] == [
             ("user", "One.\nTwo."), ("model", "Three."), ("model", '{"at":"it"}'), ("model", "{"), ("tool", "seen it"),
-            ("tool", "broken"), ("model", "{}"), ("tool", "The state document has no result of this call."),
+            ("tool", "broken"), ("model", "{}"), ("tool", "The imported conversation has no result of this call."),
             ("user", "Well?"),
         ]  # fmt: skip
         restored = await genx.restore_agent(state.id)

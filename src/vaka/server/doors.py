@@ -18,13 +18,23 @@ def _websocket() -> DoorFactory:
     return door
 
 
+def _openai() -> DoorFactory:
+    from vaka.server.openai_chat import door
+
+    return door
+
+
 def _console() -> DoorFactory:
     from vaka.server.console import door
 
     return door
 
 
-_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {"websocket": _websocket, "ui": _console}
+_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
+    "websocket": _websocket,
+    "openai_compat": _openai,
+    "ui": _console,
+}
 
 
 def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:

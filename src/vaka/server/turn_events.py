@@ -3,12 +3,16 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Self
 
+import msgspec
+
+from vaka.core.messages.blobs import restore_content
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered
 from vaka.core.types.errors import Closed, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
+from vaka.core.types.progress import MessageCompleted
 from vaka.runtime.options import Response
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.views.pending_decisions import PendingDecisions
@@ -113,6 +117,16 @@ class TurnEvents:
                 yield event
             if self.waiting and (self._until_waiting or self._follower.ended):
                 return
+
+    async def restore(self, event: Event) -> Event:
+        """Return an event with the text of its message that is too large for the log."""
+        body = event.data
+        if not isinstance(body, MessageCompleted):
+            return event
+        content = await restore_content(self._hub.store.blobs, body.content)
+        if content is body.content:
+            return event
+        return msgspec.structs.replace(event, data=msgspec.structs.replace(body, content=content))
 
     def summarize(self) -> Response:
         """Return the response of an ended turn, whether it succeeded or not."""

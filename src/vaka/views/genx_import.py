@@ -11,7 +11,17 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, AgentPath, CallId, EventScope, MessageId, TurnId
-from vaka.core.types.message import Content, Text, ToolCall, ToolResult
+from vaka.core.types.message import (
+    AssistantMessage,
+    Content,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    text_of,
+)
 from vaka.views.genx_state import GenxMessage
 
 LogEntry: TypeAlias = tuple[int, EventScope, Body]
@@ -36,13 +46,28 @@ class ImportedTurns:
         self._time = message.unix_epoch or self._time
         if message.role == "user":
             self.end_turn()
-            self._begin_turn(message.content)
+            self._begin_turn(_content_of(message.content))
         elif message.role == "tool":
-            self._add_result(message)
+            self._add_result(message.tool_result_id, (Text(text=message.content),))
         elif message.tool_call_id:
-            self._add_call(message)
+            arguments, raw = _parse_arguments(message.tool_call_args)
+            self._add_call(message.tool_call_id, message.tool_call_name, arguments, raw)
         else:
-            self._begin_step(message.content)
+            self._begin_step(_content_of(message.content))
+
+    def add_message(self, message: Message) -> None:
+        """Add the next message of a conversation that a client has sent. Raises ``InvalidInput`` as ``add`` does."""
+        match message:
+            case UserMessage(content=content):
+                self.end_turn()
+                self._begin_turn(content)
+            case AssistantMessage(content=content, calls=calls):
+                self._begin_step(content)
+                for call in calls:
+                    self._add_call(call.id, call.name, call.arguments, call.raw)
+            case ToolMessage(results=results):
+                for result in results:
+                    self._add_result(result.call, result.content, failed=result.failed)
 
     @property
     def calls(self) -> int:
@@ -57,56 +82,49 @@ class ImportedTurns:
         self._write(progress.TurnCompleted(text=self._text))
         self._turn, self._text = None, ""
 
-    def _begin_turn(self, text: str = "") -> None:
+    def _begin_turn(self, content: Content = ()) -> None:
         self._turn, self._step = TurnId(self._new_id("trn")), 0
         keys: tuple[str, ...] = ()
-        if text:
+        if content:
             keys = (self._new_id("inp"),)
-            added = InputAdded(key=keys[0], content=(Text(text=text),), source="import")
+            added = InputAdded(key=keys[0], content=content, source="import")
             self.entries.append((self._time, EventScope(), added))
         self._write(progress.TurnStarted(agent=self._agent, inputs=keys))
 
-    def _begin_step(self, text: str) -> None:
+    def _begin_step(self, content: Content) -> None:
         if self._turn is None:
             self._begin_turn()
         self._end_step()
         self._step += 1
-        self._message, self._text = MessageId(self._new_id("msg")), text or self._text
+        self._message, self._text = MessageId(self._new_id("msg")), text_of(content) or self._text
         self._write(progress.StepStarted(agent=self._agent, number=self._step, model=progress.GIVEN_CALLS))
-        content = (Text(text=text),) if text else ()
         self._write(progress.MessageCompleted(message_id=self._message, content=content))
 
     def _end_step(self) -> None:
         if self._message is None:
             return
         for call in list(self._open.values()):
-            content = (Text(text="The state document has no result of this call."),)
+            content = (Text(text="The imported conversation has no result of this call."),)
             result = ToolResult(call=call, content=content, failed=True, reason="sealed")
             self._write(progress.ToolFailed(result=result))
         self._open.clear()
         self._write(progress.StepCompleted(number=self._step))
         self._message = None
 
-    def _add_call(self, message: GenxMessage) -> None:
-        if self._message is None or (self._open and message.tool_call_id in self._open):
-            self._begin_step("")
+    def _add_call(self, given_id: str, name: str, arguments: dict[str, Any], raw: str) -> None:
+        if self._message is None or (self._open and given_id in self._open):
+            self._begin_step(())
         self._calls += 1
-        id = self._open[message.tool_call_id] = call_id(self._path, self._calls)
-        arguments, raw = _parse_arguments(message.tool_call_args)
-        call = ToolCall(
-            id=id, name=message.tool_call_name, arguments=arguments, raw=raw, provider_id=message.tool_call_id
-        )
+        id = self._open[given_id] = call_id(self._path, self._calls)
+        call = ToolCall(id=id, name=name, arguments=arguments, raw=raw, provider_id=given_id)
         assert self._message is not None  # noqa: S101  # ``_begin_step`` has set it
         self._write(progress.ToolCalled(call=call, message_id=self._message))
 
-    def _add_result(self, message: GenxMessage) -> None:
-        call = self._open.pop(message.tool_result_id, None)
+    def _add_result(self, given_id: str, content: Content, *, failed: bool = False) -> None:
+        call = self._open.pop(given_id, None)
         if call is None:
-            raise InvalidInput(
-                f"the tool result {message.tool_result_id!r} has no call before it, or is the second one"
-            )
-        failed = message.tool_result_id in self._failed
-        content: Content = (Text(text=message.content),)
+            raise InvalidInput(f"the tool result {given_id!r} has no call before it, or is the second one")
+        failed = failed or given_id in self._failed
         result = ToolResult(call=call, content=content, failed=failed, reason="error" if failed else "")
         self._write(progress.ToolFailed(result=result) if failed else progress.ToolCompleted(result=result))
         if not self._open:
@@ -153,7 +171,7 @@ class ImportedChild(ImportedTurns):
         self._write_for_router(progress.ToolCompleted(result=ToolResult(call=self._call.id)))
         self._turn, self._text, self._call = None, "", None
 
-    def _begin_turn(self, text: str = "") -> None:
+    def _begin_turn(self, content: Content = ()) -> None:
         self._router_calls += 1
         self._turn, self._step, self._calls = self._router_turn, 0, 0
         self._call = ToolCall(id=call_id((), self._router_calls), name=self._agent)
@@ -161,7 +179,6 @@ class ImportedChild(ImportedTurns):
         self.children.append(child)
         self._path = (child,)
         self._write_for_router(progress.ToolCalled(call=self._call, message_id=MessageId("")))
-        content: Content = (Text(text=text),) if text else ()
         started = progress.SubagentStarted(
             call=self._call.id, agent=self._agent, child=child, content=content, after=after
         )
@@ -169,6 +186,10 @@ class ImportedChild(ImportedTurns):
 
     def _write_for_router(self, body: Body) -> None:
         self.entries.append((self._time, EventScope(self._router_turn), body))
+
+
+def _content_of(text: str) -> Content:
+    return (Text(text=text),) if text else ()
 
 
 def _parse_arguments(text: str) -> tuple[dict[str, JSON], str]:

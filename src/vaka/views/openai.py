@@ -9,7 +9,7 @@
     send(DONE)
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -208,7 +208,12 @@ def to_completion(
     Live events are ignored, so messages that were discarded leave nothing. ``events`` may end where the turn waits.
     """
     encoder = ChatEncoder(path, routers=routers, model=model, include_usage=True, reasoning=reasoning)
-    chunks = [chunk for event in events if event.data.durable for chunk in encoder.encode(event)] + encoder.finish()
+    chunks = [chunk for event in events if event.data.durable for chunk in encoder.encode(event)]
+    return join_chunks(chunks + encoder.finish())
+
+
+def join_chunks(chunks: Sequence[ChatObject]) -> ChatObject:
+    """Return the ``chat.completion`` of the chunks of one turn, usage included, or ``{"error": {…}}``."""
     if not chunks or "error" in chunks[-1]:
         return chunks[-1] if chunks else {"error": _NO_TURN}
     choices = [choice for chunk in chunks for choice in chunk["choices"]]

@@ -100,9 +100,10 @@ class ResponseEncoder:
 
     ``path``, ``routers`` and ``model`` are as in ``ChatEncoder``. ``client_tools`` are the names of the tools that the
     client runs; their calls are ``function_call`` items, those of other tools ``mcp_call`` items of the server
-    ``server_label``. ``echo`` are fields of the request that the response repeats, such as ``metadata``. Call
-    ``finish`` when the turn waits for a decision: the response is completed with ``mcp_approval_request`` or
-    ``function_call`` items, and what follows the decision is another response.
+    ``server_label``. ``echo`` are fields of the request that the response repeats, such as ``metadata``; ``id`` is the
+    id of the responses, by default one made of the turn. Call ``finish`` when the turn waits for a decision: the
+    response is completed with ``mcp_approval_request`` or ``function_call`` items, and what follows the decision is
+    another response.
 
     A stored log gives the same sequence numbers as the live events, so ``resume_after`` continues a stream that was
     cut. A delta counts as many numbers as it has code points. After each message, at the end, and where the shown text
@@ -113,8 +114,9 @@ class ResponseEncoder:
     def __init__(
         self, path: AgentPath = (), *, routers: Collection[str] = (), model: str = "",
         client_tools: Collection[str] = (), echo: Mapping[str, Any] | None = None, server_label: str = "vaka",
+        id: str = "",
     ) -> None:  # fmt: skip
-        self._reader = AnswerReader(path, routers)
+        self._reader, self._id = AnswerReader(path, routers), id
         self._model, self._client_tools, self._echo, self._label = model, client_tools, dict(echo or {}), server_label
         self._response: dict[str, Any] = {}
         self._items: list[dict[str, Any] | None] = []
@@ -191,7 +193,7 @@ class ResponseEncoder:
         self._client_calls.clear()
         self._is_open, self._number, self._stop, self._text = True, 0, "", None
         self._response = {
-            "id": f"resp_{part.turn}" + (f"-{part.seq}" if part.seq else ""), "object": "response",
+            "id": self._id or f"resp_{part.turn}" + (f"-{part.seq}" if part.seq else ""), "object": "response",
             "created_at": float(seconds_of(part.ts)), "status": "in_progress", "error": None,
             "incomplete_details": None, "instructions": None, "metadata": {}, "model": self._model or part.agent,
             "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "tools": [], "top_p": None,

@@ -1,0 +1,396 @@
+"""Requests of clients that send the whole conversation, as turns of sessions.
+
+A request belongs to the session that its model names (``agent:session``), to the one whose conversation it repeats, or
+to a new one that begins with the conversation that it has sent.
+"""
+
+import copy
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from vaka.agents.match.router import MatchAgent
+from vaka.agents.react import Agent, tool_name_of
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.store import PendingDecision
+from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor, digest_of, parse_session_id
+from vaka.core.types.message import (
+    AssistantMessage,
+    Content,
+    Message,
+    Text,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    text_of,
+)
+from vaka.core.types.tool import ToolChoice, ToolSpec
+from vaka.runtime.genx_import import write_imported
+from vaka.runtime.session import Session
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem
+from vaka.server.service import AgentService, PromptInput
+from vaka.server.turn_events import TurnEvents
+from vaka.tools.client_tool import ClientTool
+from vaka.views.answers import is_client_call
+from vaka.views.genx_import import ImportedTurns
+from vaka.views.openai import describe_decision
+from vaka.views.openai_requests import Reply, parse_reply
+from vaka.views.pending_decisions import Asked
+
+CONVERSATION_PREFIX = "server/conversations/"
+"""Keys with the session of a conversation, by the digest of its messages."""
+REQUEST_PREFIX = "server/requests/"
+"""Keys with the session and the turn of a request that has an idempotency key."""
+
+
+class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a client, in the terms of a session."""
+
+    model: str
+    """The agent, or ``agent:session``."""
+    content: Content
+    results: tuple[ToolResult, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    history: tuple[Message, ...] = ()
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    options: Mapping[str, Any] = {}
+    key: str = ""
+    """The idempotency key of the client."""
+    session: str = ""
+    """The session that the request continues, if the protocol names it."""
+    spoken_replies: bool = True
+    """Whether a text such as ``approve`` decides an approval, because the protocol has no other way."""
+
+    @property
+    def decisions(self) -> tuple[Reply, ...]:
+        """The decisions about approvals, a spoken one included."""
+        last = next((part.text for part in reversed(self.content) if isinstance(part, Text)), "")
+        spoken = parse_reply(last) if self.spoken_replies and not self.replies else None
+        return self.replies if spoken is None else (spoken,)
+
+
+class Encoder(Protocol):
+    """Turns events into the objects of a protocol."""
+
+    def encode(self, event: Event) -> list[dict[str, Any]]:
+        """Return the objects of an event."""
+        ...
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Return the end of an answer whose turn waits."""
+        ...
+
+
+class RequestInstructions(Middleware):
+    """Adds the instructions of a request to those of the agent."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def prompt_for_step(self, turn: Turn) -> str:
+        """Return the text that follows the instructions of the agent."""
+        return self._text
+
+
+class AnswerPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an answer is in the log of its session."""
+
+    session: str
+    key: str = ""
+    """The key of the input that its turn answers."""
+    turn: str = ""
+    """The turn, if it is not known by the key."""
+    start: int = 0
+    """A position before the input of the turn."""
+    after: int = 0
+    """The event up to which the turn belongs to earlier answers."""
+    decided: int = 0
+    """The event of the last decision of the request; waits before it are over."""
+
+
+class RequestAnswer:
+    """The events of a turn that answer one request, from the input or a decision to the end or the next decision."""
+
+    def __init__(self, session: Session[Any], events: TurnEvents, place: AnswerPlace) -> None:
+        self.session, self.events, self.place = session, events, place
+
+    async def encode(self, encoder: Encoder, *, live: bool = True) -> AsyncGenerator[list[dict[str, Any]]]:
+        """Yield the objects of the answer, those of a batch of events at a time. The last ones end it.
+
+        Without ``live``, only what is stored counts: no text of a message that is discarded.
+        """
+        is_earlier, seq = bool(self.place.after), 0
+        async with self.events as events:
+            while not events.ended:
+                objects: list[dict[str, Any]] = []
+                for event in await events.next_batch():
+                    if not (live or event.seq):
+                        continue
+                    seq = event.seq or seq
+                    if is_earlier and seq > self.place.after:
+                        encoder.finish()
+                        is_earlier = False
+                    encoded = encoder.encode(await events.restore(event))
+                    objects += () if is_earlier else encoded
+                if events.waiting and not is_earlier and seq >= self.place.decided:
+                    yield objects + encoder.finish()
+                    return
+                if objects:
+                    yield objects
+
+
+class Conversations:
+    """Finds or creates the sessions of requests, and starts or continues their turns."""
+
+    def __init__(self, service: AgentService) -> None:
+        self._service = service
+
+    def find_model(self, model: str) -> tuple[Agent, str]:
+        """Return the agent and the session that the name of a model stands for. Raises a ``Problem`` (404)."""
+        name, _, session = (model, "", "") if model in self._service.agents else model.partition(":")
+        if name not in self._service.agents:
+            known = ", ".join(list(self._service.agents)[:20])
+            raise Problem(404, "model_not_found", f"there is no model {model[:100]!r}; the models are agents: {known}")
+        return self._service.find_agent(name), session
+
+    async def start(self, principal: Principal, request: ConversationRequest) -> RequestAnswer:
+        """Return the answer of a request; its turn runs from now on, with or without a reader.
+
+        Raises ``Problem`` and ``VakaError``.
+        """
+        agent, named = self.find_model(request.model)
+        session = request.session or named
+        if request.key:
+            return await self._start_once(principal, agent, request, session)
+        session = session or await self._find_session(principal, agent, request)
+        return await self._continue(principal, agent, request, session)
+
+    async def _start_once(
+        self, principal: Principal, agent: Agent, request: ConversationRequest, session: str
+    ) -> RequestAnswer:  # fmt: skip
+        """Start or continue a turn, or return the answer of the request that had the same idempotency key."""
+        runtime, id = await self._service.runtime_of(principal), digest_of([principal.id, request.key])
+        fields = [request.model, request.history, request.content, request.results, request.replies]
+        mark, values = digest_of(msgspec.to_builtins(fields)), runtime.store.values
+        stored = await values.get(f"{REQUEST_PREFIX}{id}")
+        if stored is None:
+            session = session or await self._find_session(principal, agent, request) or runtime.env.ids.new_id("ses")
+            place = AnswerPlace(session=session, key=f"key_{id}")
+            stored = await values.put_if_absent(f"{REQUEST_PREFIX}{id}", _record(mark, place))
+        record = cast("Mapping[str, Any]", stored)
+        if record["request"] != mark:
+            detail = "the idempotency key belongs to another request; use a new key for each request"
+            raise Problem(422, "idempotency_conflict", detail)
+        place = msgspec.convert(record["place"], AnswerPlace)
+        if record.get("started"):
+            return await self.follow(principal, place, agent=_adapt_agent(agent, request))
+        answer = await self._continue(principal, agent, msgspec.structs.replace(request, key=place.key), place.session)
+        await values.put(f"{REQUEST_PREFIX}{id}", {**_record(mark, answer.place), "started": True})
+        return answer
+
+    async def follow(self, principal: Principal, place: AnswerPlace, *, agent: Agent | None = None) -> RequestAnswer:
+        """Return an answer again. Raises a ``Problem`` (404) if its session is gone."""
+        info = await self._service.find_session(principal, place.session)
+        runtime = await self._service.runtime_of(principal)
+        session = await runtime.open(agent or self._service.find_agent(info.agent), id=info.id)
+        events = await self._service.attach_turn(
+            principal, session, turn=place.turn, key=place.key, after=Cursor(0, place.start)
+        )
+        return RequestAnswer(session, events, place)
+
+    async def remember(
+        self, principal: Principal, request: ConversationRequest, answer: RequestAnswer, said: AssistantMessage
+    ) -> None:
+        """Store that the session of an answer goes on when a client repeats the conversation up to it."""
+        agent, named = self.find_model(request.model)
+        if request.session or named:
+            return
+        messages: list[Message] = [*request.history]
+        if request.results:
+            messages.append(ToolMessage(results=request.results))
+        if request.content:
+            messages.append(UserMessage(content=request.content))
+        runtime = await self._service.runtime_of(principal)
+        key = conversation_key(principal, agent.name, [*messages, said])
+        await runtime.store.values.put(key, {"session": answer.session.id})
+
+    # --------------------------------------------------------------------------------------------------------- sessions
+
+    async def _find_session(self, principal: Principal, agent: Agent, request: ConversationRequest) -> str:
+        """Return the session that a request continues; ``""`` for none."""
+        runtime = await self._service.runtime_of(principal)
+        named = {reply.approval for reply in request.decisions} - {""}
+        for row in await runtime.decisions() if named else ():
+            if row.id in named:
+                return (await self._service.find_session(principal, row.session)).id
+        if not request.history:
+            return ""
+        found = await runtime.store.values.get(conversation_key(principal, agent.name, request.history))
+        if not isinstance(found, dict):
+            return ""
+        info = await runtime.store.sessions.find(parse_session_id(str(found["session"])))
+        return info.id if info is not None else ""
+
+    async def _forget(self, principal: Principal, agent: Agent, request: ConversationRequest) -> None:
+        """Let another request with the same messages begin a session of its own."""
+        if request.history and not request.session:
+            runtime = await self._service.runtime_of(principal)
+            await runtime.store.values.put(conversation_key(principal, agent.name, request.history), None)
+
+    async def _create(self, principal: Principal, agent: Agent, request: ConversationRequest, id: str) -> Session[Any]:
+        """Return a new session that begins with the history of the request."""
+        if not request.content:
+            raise _nothing_waits(request)
+        runtime = await self._service.runtime_of(principal)
+        turns = ImportedTurns(agent.name, runtime.env.ids.new_id)
+        for message in request.history:
+            turns.add_message(message)
+        turns.end_turn()
+        session = await runtime.open(agent, id=id)
+        await session.update(owner=principal.id, by=principal.id)
+        if turns.entries:
+            await write_imported(runtime, session, lambda _: turns.entries)
+        return session
+
+    async def _continue(
+        self, principal: Principal, agent: Agent, request: ConversationRequest, id: str
+    ) -> RequestAnswer:
+        """Decide what a session waits for, or start a turn of it. A session that does not exist is created."""
+        runtime, changed = await self._service.runtime_of(principal), _adapt_agent(agent, request)
+        if not id or await runtime.store.sessions.find(parse_session_id(id)) is None:
+            session = await self._create(principal, changed, request, id)
+            return await self._start_turn(principal, session, request, 0)
+        info = await self._service.find_session(principal, id)
+        if info.agent not in ("", agent.name):
+            raise Problem(409, "other_agent", f"session {id!r} belongs to agent {info.agent!r}, not to {agent.name!r}")
+        session = await runtime.open(changed, id=info.id)
+        rows = await runtime.decisions(info.id) if info.pending else ()
+        if not rows and not request.content:
+            raise _nothing_waits(request)
+        if not rows:
+            await self._forget(principal, agent, request)
+            return await self._start_turn(principal, session, request, info.head)
+        start = (await session.last_turn())[0].seq - 1
+        seqs = [event.seq for event in await self._decide(principal, request, rows)]
+        await self._forget(principal, agent, request)
+        place = AnswerPlace(session=info.id, turn=info.turn, start=start, after=min(seqs), decided=max(seqs))
+        return await self.follow(principal, place, agent=changed)
+
+    async def _start_turn(
+        self, principal: Principal, session: Session[Any], request: ConversationRequest, head: int
+    ) -> RequestAnswer:
+        input = PromptInput(prompt=request.content, key=request.key, options=request.options)
+        events = await self._service.start_turn(principal, session, input, until_waiting=True)
+        place = AnswerPlace(session=session.id, key=events.key, start=0 if request.key else head)
+        return RequestAnswer(session, events, place)
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    async def _decide(
+        self, principal: Principal, request: ConversationRequest, rows: Sequence[PendingDecision]
+    ) -> list[Event]:
+        """Decide what a request decides; return the events. Raises a ``Problem`` when it decides nothing."""
+        service, events = self._service, list[Event]()
+        asked = {row.id: cast("Asked", row.event.data) for row in rows}
+        calls = {body.call for body in asked.values() if isinstance(body, QuestionAsked) and is_client_call(body)}
+        for result in request.results:
+            if result.call in calls:
+                session = rows[0].session
+                events.append(await service.answer_call(principal, session, result.call, result, failed=result.failed))
+        approvals = [id for id, body in asked.items() if isinstance(body, ApprovalRequested)]
+        for reply in request.decisions:
+            id = reply.approval or (approvals[0] if len(approvals) == 1 else "")
+            if id in approvals:
+                _require_approver(principal)
+                approve = reply.decision == "approve"
+                events.append(await service.resolve(principal, id, approve=approve, message=reply.message))
+        questions = [id for id, body in asked.items() if id not in approvals and not is_client_call(body)]
+        if not events and questions and text_of(request.content):
+            events.append(await service.answer(principal, questions[0], text_of(request.content)))
+        if not events:
+            raise _still_waits(list(asked.values()))
+        return events
+
+
+def _record(mark: str, place: AnswerPlace) -> dict[str, Any]:
+    return {"request": mark, "place": msgspec.to_builtins(place)}
+
+
+def routers_of(agent: Agent) -> set[str]:
+    """Return the names of an agent and of the agents of its routes that are routers, for the encoders."""
+    if not isinstance(agent, MatchAgent):
+        return set()
+    return {agent.name}.union(*(routers_of(routed) for routed in agent.agents.values()))
+
+
+def conversation_key(principal: Principal, agent: str, messages: Iterable[Message]) -> str:
+    """Return the key of a conversation, whatever blanks its messages have and in how many pieces they are sent."""
+    parts: list[list[Any]] = []
+    for message in messages:
+        role, text, others = _describe(message)
+        if parts and parts[-1][0] == role:
+            parts[-1][1] += text
+            parts[-1][2] += others
+        else:
+            parts.append([role, text, others])
+    return f"{CONVERSATION_PREFIX}{digest_of([principal.id, agent, parts])}"
+
+
+def _describe(message: Message) -> tuple[str, str, list[Any]]:
+    """Return the role of a message, its text without blanks, and its other parts."""
+    if isinstance(message, ToolMessage):
+        return "tool", "", [[result.call, "".join(text_of(result.content).split())] for result in message.results]
+    others = [msgspec.to_builtins(part) for part in message.content if not isinstance(part, Text)]
+    text = "".join(text_of(message.content).split())
+    if isinstance(message, UserMessage):
+        return "user", text, others
+    return "assistant", text, [call.id for call in message.calls]
+
+
+def _adapt_agent(agent: Agent, request: ConversationRequest) -> Agent:
+    """Return the agent with the tools, the tool choice and the instructions of a request."""
+    if not (request.tools or request.instructions or request.tool_choice != "auto"):
+        return agent
+    own, changed = {tool_name_of(tool) for tool in agent.tools}, copy.copy(agent)
+    tools: list[ClientTool] = []
+    for spec in request.tools:
+        tool = ClientTool(spec.name, spec.description, spec.parameters)
+        if spec.name in own or tool.spec.name != spec.name:
+            why = "the agent has a tool of that name" if spec.name in own else "a name has letters, digits, _ and -"
+            raise Problem(400, "invalid_tool", f"tool {spec.name[:80]!r} cannot be added: {why}; rename it")
+        tools.append(tool)
+    changed.tools = (*agent.tools, *tools)
+    if request.instructions:
+        changed.middleware = (*agent.middleware, RequestInstructions(request.instructions))
+    if request.tool_choice != "auto":
+        changed.tool_choice = request.tool_choice
+    return changed
+
+
+def _require_approver(principal: Principal) -> None:
+    if not principal.may("approvals:write"):
+        raise Problem(403, "forbidden", "a decision about an approval needs the scope approvals:write")
+
+
+def _nothing_waits(request: ConversationRequest) -> Problem:
+    given = [result.call for result in request.results] + [reply.approval for reply in request.replies]
+    detail = (
+        f"no session with these messages waits for {', '.join(given)[:200]}; send the messages as they were received"
+    )
+    return Problem(400, "nothing_waits", detail)
+
+
+def _still_waits(asked: Sequence[Asked]) -> Problem:
+    needed = [
+        f"the result of call {body.call}" if isinstance(body, QuestionAsked) and is_client_call(body)
+        else describe_decision(body)
+        for body in asked
+    ]  # fmt: skip
+    return Problem(400, "decision_needed", f"the turn waits: {' '.join(needed)[:2000]}")

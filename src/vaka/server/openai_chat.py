@@ -1,0 +1,100 @@
+"""OpenAI's Chat Completions API: agents as models.
+
+A request continues the session whose conversation it repeats; see ``conversations``.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, ToolCall, as_content
+from vaka.server.bodies import json_response, read_bytes
+from vaka.server.conversations import ConversationRequest, Conversations, RequestAnswer, routers_of
+from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.model_list import model_routes
+from vaka.server.openai_errors import error_response, failure_of
+from vaka.server.principal import Principal
+from vaka.server.service import AgentService
+from vaka.server.sse import EventStream
+from vaka.views.openai import DONE, ChatEncoder, ChatObject, join_chunks, to_sse
+from vaka.views.openai_requests import ChatRequest, parse_chat_request
+
+SESSION_HEADER = "x-vaka-session"
+
+
+def door(service: AgentService) -> Door:
+    """Return the routes of Chat Completions and of the list of models."""
+    chat = ChatCompletions(service)
+    handlers = {"POST": ("runs:write", chat.create)}
+    route = guard_route(service.guard, "/v1/chat/completions", handlers, error_response)
+    return Door([route, *model_routes(service, error_response)])
+
+
+class ChatCompletions:
+    """Answers requests of Chat Completions."""
+
+    def __init__(self, service: AgentService) -> None:
+        self._service, self._conversations = service, Conversations(service)
+
+    async def create(self, request: Request) -> ASGIApp:
+        """Return a completion, or the stream of its chunks."""
+        principal, given = principal_of(request), parse_chat_request(await read_bytes(request))
+        asked = _conversation_of(given, request.headers.get("idempotency-key", ""))
+        answer = await self._conversations.start(principal, asked)
+        headers = {SESSION_HEADER: answer.session.id}
+        chunks = self._encode(principal, asked, answer, given)
+        if given.stream:
+            return EventStream(_write_frames(chunks), self._service.streams, headers=headers, opening=b"")
+        return await _join(chunks, headers)
+
+    async def _encode(
+        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, given: ChatRequest
+    ) -> AsyncGenerator[list[ChatObject]]:
+        """Yield the chunks; the conversation is stored before the last ones."""
+        include_usage = given.include_usage or not given.stream
+        encoder = ChatEncoder(routers=routers_of(answer.session.agent), model=given.model, include_usage=include_usage)
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        async with aclosing(answer.encode(encoder, live=given.stream)) as batches:
+            async for chunks in batches:
+                for choice in (choice for chunk in chunks for choice in chunk.get("choices", ())):
+                    texts.append(choice["delta"].get("content", ""))
+                    calls += [
+                        ToolCall(id=CallId(made["id"]), name=made["function"]["name"])
+                        for made in choice["delta"].get("tool_calls", ())
+                    ]
+                    if choice["finish_reason"] is not None:
+                        content = as_content("".join(texts))
+                        said = AssistantMessage(id=MessageId(""), content=content, calls=tuple(calls))
+                        await self._conversations.remember(principal, asked, answer, said)
+                yield chunks
+
+
+def _conversation_of(given: ChatRequest, key: str) -> ConversationRequest:
+    return ConversationRequest(
+        model=given.model, content=given.content, results=given.results, history=given.history,
+        instructions=given.instructions, tools=given.tools, tool_choice=given.tool_choice, options=given.options,
+        key=key,
+    )  # fmt: skip
+
+
+async def _write_frames(batches: AsyncGenerator[list[ChatObject]]) -> AsyncGenerator[bytes]:
+    async with aclosing(batches) as opened:
+        async for chunks in opened:
+            yield b"".join(map(to_sse, chunks))
+            if any("error" in chunk for chunk in chunks):
+                return
+    yield DONE
+
+
+async def _join(batches: AsyncGenerator[list[ChatObject]], headers: Mapping[str, str]) -> Response:
+    async with aclosing(batches) as opened:
+        chunks = [chunk async for batch in opened for chunk in batch]
+    completion = join_chunks(chunks)
+    if "error" in completion:
+        raise failure_of(completion["error"]["code"], completion["error"]["message"])
+    return json_response(completion, headers=headers)
