@@ -21,6 +21,7 @@ from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
+from vaka.server.decision_feed import DecisionFeed
 from vaka.server.guard import Guard
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
@@ -65,7 +66,7 @@ class AgentService:
         """
         self.runtime, self.agents, self.guard, self.settings = runtime, agents, guard, guard.settings
         self.default_agent, self.describe_settings = default_agent, describe_settings
-        self.streams = OpenStreams(self.settings)
+        self.streams, self.decision_feed = OpenStreams(self.settings), DecisionFeed()
         self.draining = False
         self._make_runtime = make_runtime or self._copy_runtime
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}

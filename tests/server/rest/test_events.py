@@ -33,7 +33,7 @@ class LiveFrames:
 
     async def read_until(self, type: str) -> list[dict[str, Any]]:
         frames = [await self.next()]
-        while frames[-1]["type"] != type:
+        while frames[-1]["_name"] != type:
             frames.append(await self.next())
         return frames
 
@@ -55,7 +55,7 @@ async def test_the_log_is_read_in_pages_of_stored_bytes(serve: Serve, scripted: 
         assert [event["seq"] for event in whole["data"]] == list(range(1, len(whole["data"]) + 1))
         assert (whole["has_more"], whole["head"]) == (False, whole["data"][-1]["id"])
         data: list[Any] = []
-        page = {"next_cursor": "", "has_more": True}
+        page: dict[str, Any] = {"next_cursor": "", "has_more": True}
         while page["has_more"]:
             query = {"limit": 3, "after": page["next_cursor"]}
             page = (await client.get(f"{API}/sessions/s/events", params=query)).json()

@@ -43,7 +43,7 @@ async def test_sessions_are_listed_in_pages_of_the_index(serve: Serve, scripted:
             body = {"id": f"s{number}", "title": f"Title {number}", "tags": ["odd" if number % 2 else "even"]}
             await client.post(f"{API}/sessions", json={**body, "agent": "other" if number == 4 else "assistant"})
         names: list[str] = []
-        cursor = ""
+        cursor: str | None = ""
         while cursor is not None:
             page = (await client.get(f"{API}/sessions", params={"limit": 2, "cursor": cursor})).json()
             names += [session["id"] for session in page["data"]]
