@@ -51,11 +51,12 @@ from vaka.config.settings import (
     data_folder,
     keys_folder,
     load_settings,
+    settings_folder,
     trust_root_of,
 )
 from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
-from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, NotFound
 from vaka.core.types.ids import parse_session_id
@@ -83,7 +84,7 @@ def config_context() -> ConfigContext:
     if sys.platform != "win32" and home is not None and not Path(home).is_absolute():
         problem = f"is {home!r}, which is not an absolute path" if home else "is empty"
         raise ConfigError(f"the variable HOME {problem}; set it to your home directory, or unset it")
-    return ConfigContext(cwd=Path.cwd(), home=Path.home(), environ=os.environ)
+    return ConfigContext(cwd=settings_folder(), home=Path.home(), environ=os.environ)
 
 
 def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
@@ -331,13 +332,13 @@ def create_default_store_folder(settings: Settings) -> None:
 
 
 def runtime_from_settings(
-    settings: Settings, agent: Agent | None = None, *, quiet: bool = False, ask: str = ""
+    settings: Settings, agent: Agent | None = None, *, quiet: bool = False, ask: str = "", store: Store | None = None
 ) -> Runtime:
-    """Return the runtime the settings describe; the caller closes it. ``ask`` replaces their mode of asking."""
+    """Return the runtime the settings describe; the caller closes it. ``ask`` and ``store`` replace theirs."""
     create_default_store_folder(settings)
     runtime = Runtime(
         Options(
-            store=settings["store"], durability=settings["durability"], agent=agent,
+            store=store or settings["store"], durability=settings["durability"], agent=agent,
             mode=ModeContext(cli={"user": current_user()}),
             **model_options(settings, quiet=quiet), **world_options(settings),
             ask=cast("AskMode", ask or settings["ask"] or ("wait" if can_ask() else "deny")),

@@ -21,7 +21,7 @@ from vaka.cli import lazy
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.stdout import reserve_stdout
-from vaka.config.settings import Settings, trust_root_of
+from vaka.config.settings import Settings, settings_folder, trust_root_of
 from vaka.core.ports.agent import AgentKind, BindableTool
 from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, ScriptError
@@ -136,7 +136,7 @@ def _apply_system_prompt(agent: Agent, flags: Mapping[str, Any], *, is_default: 
     ):  # fmt: skip
         added = "\n\n".join(part for part in (own, appended) if part)
         base = read_prompt if replaced is None else replaced
-        agent.instructions = coding_instructions(Path.cwd(), base=base, instructions=added)
+        agent.instructions = coding_instructions(settings_folder(), base=base, instructions=added)
     elif replaced is not None:
         agent.instructions = "\n\n".join(part for part in (replaced, appended) if part)
     elif appended and isinstance(own, str):
@@ -182,7 +182,7 @@ def library_folders_of(script: Path) -> tuple[Path, ...]:
 
 def is_project_script(script: Path, folders: Iterable[str] = ()) -> bool:
     """Return whether a script is in the repository of the working folder, or in one of ``folders``."""
-    own = [trust_root_of(Path.cwd()), *(Path(folder).expanduser().resolve() for folder in folders)]
+    own = [trust_root_of(settings_folder()), *(Path(folder).expanduser().resolve() for folder in folders)]
     return any(script.resolve().is_relative_to(folder) for folder in own)
 
 

@@ -130,6 +130,12 @@ def serve_command() -> click.Command:
     return serve
 
 
+def acp_command() -> click.Command:
+    from vaka.cli.commands.acp import acp
+
+    return acp
+
+
 def mcp_server_command() -> click.Command:
     from vaka.runtime.lazy import explain_missing_extra
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "mcp": (lazy.mcp_command, "List, try, add and remove MCP servers, whose tools agents use."),
     "mcp-server": (lazy.mcp_server_command, "Serve agents to MCP clients on stdin and stdout."),
     "keys": (lazy.keys_command, "Create, list, revoke and rotate API keys of the server."),
+    "acp": (lazy.acp_command, "Serve an agent to an editor on stdin and stdout (Agent Client Protocol)."),
     "skills": (lazy.skills_command, "List the skills of the project, of your home folder and of plugins."),
     "commands": (lazy.commands_command, "List the slash commands of the same places."),
     "agents": (lazy.agents_command, "List the agents of the same places."),

@@ -164,7 +164,7 @@ def _is_trusted(settings: Settings, folder: Path) -> bool:
     setting = settings.values["definitions"]
     if setting.layer in _PERSONAL_LAYERS and folder == Path(setting.value).expanduser().absolute():
         return True
-    return settings.trusted and folder.resolve().is_relative_to(trust_root_of(Path.cwd()))
+    return settings.trusted and folder.resolve().is_relative_to(trust_root_of(config_context().cwd))
 
 
 class ProjectOrigin:

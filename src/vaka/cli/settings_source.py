@@ -14,7 +14,7 @@ from vaka.config.claude_settings import (
     watched_places,
     watched_server_files,
 )
-from vaka.config.settings import Settings, trust_root_of
+from vaka.config.settings import Settings, trust_root_of, use_settings_folder
 from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.runtime import Runtime
 
@@ -31,19 +31,25 @@ class CommandSettings:
         self._claude_file = settings.claude_file
         context = bootstrap.config_context()
         self._settings, self._has_servers = settings, bootstrap.uses_servers(settings, agent)
+        self._folder = context.cwd
         self._own = [context.user_file, *([context.project_file] if context.project_file is not None else [])]
         self._own.append(context.trust.file_of(trust_root_of(context.cwd)))
 
     def places(self) -> Iterable[Path]:
         """Return the files of all settings, also those that do not exist, and that of the decision to trust."""
-        context, known = bootstrap.config_context(), self._settings
-        places = [*self._own, *watched_places(context, self._claude_file)]
-        if self._has_servers:
-            places += watched_server_files(context, known.mcp_configs, strict=known.strict_mcp)
-        return places
+        with use_settings_folder(self._folder):
+            context, known = bootstrap.config_context(), self._settings
+            places = [*self._own, *watched_places(context, self._claude_file)]
+            if self._has_servers:
+                places += watched_server_files(context, known.mcp_configs, strict=known.strict_mcp)
+            return places
 
     def load(self) -> LoadedSettings:
         """Read the settings. Raises ``ConfigError`` or ``InvalidInput``."""
+        with use_settings_folder(self._folder):
+            return self._load()
+
+    def _load(self) -> LoadedSettings:
         settings = bootstrap.load_flag_settings(self.flags)
         files, context = bootstrap.claude_files_of(settings), bootstrap.config_context()
         folders, find = settings.plugin_dirs, lazy.hooks_in_force()

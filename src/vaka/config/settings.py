@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
@@ -151,6 +152,24 @@ class SettingValue(msgspec.Struct, frozen=True):
     layer: SettingLayer = "default"
     parts: Mapping[str, str] = {}
     """Of a table: the origin of each of its parts."""
+
+
+_folder: ContextVar[Path | None] = ContextVar("folder", default=None)
+
+
+def settings_folder() -> Path:
+    """Return the folder whose settings are read: the current one, or that of ``use_settings_folder``."""
+    return _folder.get() or Path.cwd()
+
+
+@contextlib.contextmanager
+def use_settings_folder(folder: Path) -> Generator[None]:
+    """Read the settings of a folder that is not the current one: one process may work in several."""
+    token = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)
 
 
 class ConfigContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""The Agent Client Protocol on lines of JSON: the agent that an editor starts."""

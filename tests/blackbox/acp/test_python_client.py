@@ -1,0 +1,118 @@
+"""``vaka acp`` and the protocol's own Python client, which starts it as an editor does."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import TIMEOUT, Shell, call_line, measure_once, say_line
+
+acp = pytest.importorskip("acp")
+COMMAND = ("acp", "--agent", "agent.py", "--model", "scripted:script.jsonl")
+SERVER = Path(__file__).parents[2] / "mcp" / "plain_server.py"
+
+
+class Editor:
+    """Keeps the updates, and answers every request for permission with ``choice``."""
+
+    def __init__(self) -> None:
+        self.updates: list[Any] = []
+        self.choice = "approve"
+        self.asked: asyncio.Queue[Any] = asyncio.Queue()
+        self.running = asyncio.Event()
+
+    async def session_update(self, session_id: str, update: Any, **more: Any) -> None:
+        self.updates.append(update)
+        if getattr(update, "status", "") == "in_progress":
+            self.running.set()
+
+    async def request_permission(self, session_id: str, tool_call: Any, options: Any, **more: Any) -> Any:
+        self.asked.put_nowait((tool_call, [option.option_id for option in options]))
+        outcome = acp.schema.AllowedOutcome(outcome="selected", option_id=self.choice)
+        return acp.RequestPermissionResponse(outcome=outcome)
+
+    def texts(self, kind: str = "agent_message_chunk") -> str:
+        return "".join(update.content.text for update in self.updates if update.session_update == kind)
+
+
+@asynccontextmanager
+async def start_agent(shell: Shell, *words: str) -> AsyncGenerator[tuple[Editor, Any]]:
+    editor, command = Editor(), (*COMMAND, *words)
+    env = measure_once(shell.env, command)
+    async with acp.spawn_agent_process(
+        editor, sys.executable, "-m", "vaka", *command, env=env, cwd=shell.folder, transport_kwargs={"stderr": None}
+    ) as (agent, process):
+        yield editor, agent
+    assert await asyncio.wait_for(process.wait(), TIMEOUT) == 0
+
+
+def text(prompt: str) -> list[Any]:
+    return [acp.text_block(prompt)]
+
+
+async def test_an_editor_prompts_approves_cancels_and_loads_a_session(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write_script(
+        call_line("add", a=1, b=2), say_line("Three."), call_line("pay", amount=5), say_line("Paid."),
+        call_line("hang"), say_line("Back again."),
+    )  # fmt: skip
+    shell.write_file("noise.py", "print('printed by a module')\n")
+    shell.write_file("agent.py", "import noise\n" + (shell.folder / "agent.py").read_text())
+    async with start_agent(shell) as (editor, agent):
+        hello = await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        assert (hello.protocol_version, hello.agent_info.name) == (1, "vaka")
+        session = (await agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
+        assert (await agent.prompt(session_id=session, prompt=text("Add."))).stop_reason == "end_turn"
+        assert editor.texts() == "Three."
+        assert [update.status for update in editor.updates if update.session_update == "tool_call_update"] == [
+            "in_progress", "completed"
+        ]  # fmt: skip
+        assert (await agent.prompt(session_id=session, prompt=text("Pay."))).stop_reason == "end_turn"
+        call, options = editor.asked.get_nowait()
+        assert (call.raw_input, options) == ({"amount": 5}, ["approve", "approve_session", "reject"])
+        assert (tmp_path / "ledger").read_text() == "5\n"
+        editor.running.clear()
+        turn = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text("Hang.")))
+        await editor.running.wait()
+        await agent.cancel(session_id=session)
+        assert (await turn).stop_reason == "cancelled"
+    async with start_agent(shell) as (editor, agent):
+        await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        (row,) = (await agent.list_sessions(cwd=str(tmp_path))).sessions
+        assert (row.session_id, row.cwd) == (session, str(tmp_path))
+        await agent.load_session(cwd=str(tmp_path), session_id=session, mcp_servers=[])
+        assert editor.texts("user_message_chunk") == "Add.Pay.Hang."
+        assert editor.texts() == "Three.Paid."
+        assert (await agent.prompt(session_id=session, prompt=text("Again."))).stop_reason == "end_turn"
+        assert editor.texts() == "Three.Paid.Back again."
+
+
+async def test_each_session_has_the_settings_and_servers_of_its_own_folder(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write_script(call_line("pay", amount=5), call_line("mcp__plain__echo", text="hello"), say_line("Done."))
+    shell.write_file("strict/vaka.toml", 'deny = ["pay"]\n')
+    shell.write_file("strict/.git/HEAD", "")
+    shell.write_file("free/.git/HEAD", "")
+    server = acp.schema.McpServerStdio(name="plain", command=sys.executable, args=[str(SERVER)], env=[])
+    async with start_agent(shell, "--allow", "mcp__plain__echo") as (editor, agent):
+        await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        strict = (await agent.new_session(cwd=f"{tmp_path}/strict", mcp_servers=[])).session_id
+        free = (await agent.new_session(cwd=f"{tmp_path}/free", mcp_servers=[server])).session_id
+        await agent.prompt(session_id=strict, prompt=text("Go."))
+        assert editor.asked.empty()
+        assert [update.status for update in editor.updates if update.session_update == "tool_call_update"] == [
+            "failed"
+        ] * 2
+        editor.updates.clear()
+        await agent.prompt(session_id=free, prompt=text("Go."))
+        assert not editor.asked.empty()
+        results = [update for update in editor.updates if getattr(update, "status", "") == "completed"]
+        assert [result.content[0].content.text for result in results] == ["paid 5", "hello"]
+        with pytest.raises(acp.RequestError, match="there is no folder"):
+            await agent.new_session(cwd=f"{tmp_path}/none", mcp_servers=[])
+        chosen = await agent.set_session_mode(session_id=free, mode_id="plan")
+        assert chosen is not None
