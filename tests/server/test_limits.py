@@ -2,7 +2,7 @@
 
 import pytest
 
-from vaka.server.limits import FailedAttempts, RateLimiter, TokenBuckets, TurnLimiter
+from vaka.server.limits import FailedAttempts, RateLimiter, TokenBuckets
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.testing.clock import FakeClock
@@ -88,18 +88,3 @@ def test_an_address_is_counted_with_its_network(first: str, second: str, same: b
             failures.check(second)
     else:
         failures.check(second)
-
-
-def test_turns_of_a_credential_are_limited_while_they_run() -> None:
-    limiter = TurnLimiter(2)
-    with limiter.hold(KIM), limiter.hold(KIM):
-        with pytest.raises(Problem) as refused, limiter.hold(KIM):
-            raise AssertionError("a third turn began")
-        assert (refused.value.code, refused.value.headers["Retry-After"]) == ("too_many_turns", "1")
-        with limiter.hold(Principal(id="other")):
-            assert limiter.count_running(KIM) == 2
-    assert limiter.count_running(KIM) == 0
-    unlimited = TurnLimiter(0)
-    for _ in range(10):
-        unlimited.acquire(KIM)
-    assert unlimited.count_running(KIM) == 10

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from vaka.server.auth.console_login import login_routes
 from vaka.server.guard import Door
 from vaka.server.problems import not_found
 from vaka.server.service import AgentService
@@ -78,6 +79,7 @@ def door(service: AgentService) -> Door:
             Route("/", to_console, methods=["GET"]),
             Route("/console", to_console, methods=["GET"]),
             Route("/console/assets/{name:path}", asset, methods=["GET"]),
+            *login_routes(service.guard),
             Route("/console/{page:path}", index, methods=["GET"]),
         ]
     )

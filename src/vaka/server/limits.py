@@ -1,9 +1,8 @@
-"""Limits of callers: requests per minute, turns at the same time, and failed attempts to authenticate."""
+"""Limits of callers: requests per minute, and failed attempts to authenticate."""
 
 import math
 from collections import OrderedDict
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
 from vaka.core.ports.env import Clock
@@ -69,42 +68,6 @@ class RateLimiter:
             text = f"more than {limit} requests per minute, or {burst} at once"
             raise too_many_requests("rate_limited", text, (1 - tokens) / rate, headers)
         return headers
-
-
-class TurnLimiter:
-    """Limits the turns of each credential that run at the same time."""
-
-    def __init__(self, concurrent_turns: int) -> None:
-        """``concurrent_turns``: 0 for no limit."""
-        self._limit = concurrent_turns
-        self._running: dict[str, int] = {}
-
-    def count_running(self, principal: Principal) -> int:
-        return self._running.get(_caller_of(principal), 0)
-
-    @contextmanager
-    def hold(self, principal: Principal) -> Generator[None]:
-        """Count a turn as running until the block is left. Raises ``Problem`` (429) when too many run."""
-        self.acquire(principal)
-        try:
-            yield
-        finally:
-            self.release(principal)
-
-    def acquire(self, principal: Principal) -> None:
-        """Count a turn as running until ``release``. Raises ``Problem`` (429) when too many run."""
-        name = _caller_of(principal)
-        count = self._running.get(name, 0)
-        if self._limit and count >= self._limit:
-            text = f"{count} turns are running, the most that one credential may have; wait for one to end"
-            raise too_many_requests("too_many_turns", text, 1.0)
-        self._running[name] = count + 1
-
-    def release(self, principal: Principal) -> None:
-        name = _caller_of(principal)
-        self._running[name] -= 1
-        if not self._running[name]:
-            del self._running[name]
 
 
 class FailedAttempts:

@@ -102,10 +102,10 @@ async def test_an_address_with_many_wrong_tokens_is_refused_unread_until_a_while
     problem = await problem_of(authenticator, right)
     assert (problem.status, problem.code) == (429, "too_many_failures")
     assert problem.headers == {"Retry-After": "2", "retry-after-ms": "2000"}
-    assert await authenticator.authenticate(Credentials(kind="bearer", token=text, address="203.0.113.10"))
+    await authenticator.authenticate(Credentials(kind="bearer", token=text, address="203.0.113.10"))
     assert (await problem_of(authenticator, Credentials(address="203.0.113.9"))).status == 401
     clock.advance(2)
-    assert await authenticator.authenticate(right)
+    await authenticator.authenticate(right)
 
 
 async def test_no_refusal_quotes_a_credential(authenticator: CredentialAuthenticator) -> None:

@@ -181,7 +181,9 @@ def _jwt_settings(table: JwtTable | None, environ: Mapping[str, str]) -> JwtSett
     secret = environ.get(table.secret_env, "") if table.secret_env else ""
     if table.secret_env and not secret:
         raise ConfigError(f"server.jwt.secret_env: the variable {table.secret_env} is not set")
-    given = {name: value for name, value in msgspec.structs.asdict(table).items() if value and name != "secret_env"}
+    unset = ("", ())
+    given = {name: value for name, value in msgspec.structs.asdict(table).items() if value not in unset}
+    given.pop("secret_env", None)
     try:
         return msgspec.convert({**given, "secret": secret}, JwtSettings)
     except msgspec.ValidationError as error:

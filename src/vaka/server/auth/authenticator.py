@@ -1,6 +1,7 @@
 """``CredentialAuthenticator``: from the credentials of a request to its principal."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
 from vaka.core.ports.env import Clock
 from vaka.core.ports.net import Network
@@ -10,10 +11,10 @@ from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.jwt import JwtSettings, JwtVerifier
 from vaka.server.auth.pepper import load_pepper
 from vaka.server.auth.tickets import Tickets
-from vaka.server.guard import CONSOLE_HEADER, Credentials
+from vaka.server.guard import CONSOLE_HEADER, Credentials, Guard
 from vaka.server.limits import FailedAttempts
 from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.problems import Problem, not_found
 
 MAX_TOKEN_LENGTH = 16 * 1024
 
@@ -37,11 +38,21 @@ class CredentialAuthenticator:
             raise _unauthorized_problem(
                 "this server needs a token: Authorization: Bearer ak_…; `vaka keys create` makes one"
             )
-        self._failures.check(credentials.address)
-        try:
+        with self._count_failures(credentials.address):
             return await self._identify(credentials)
+
+    async def redeem_link(self, token: str, address: str) -> str:
+        """Return the login that the token of a console link is exchanged for. Raises ``Problem``: 401 or 429."""
+        with self._count_failures(address):
+            return await self.tickets.redeem_link(token)
+
+    @contextmanager
+    def _count_failures(self, address: str) -> Generator[None]:
+        self._failures.check(address)
+        try:
+            yield
         except CredentialRefused as refusal:
-            self._failures.record(credentials.address)
+            self._failures.record(address)
             raise _unauthorized_problem(str(refusal)) from None
 
     async def is_valid(self, principal: Principal) -> bool:
@@ -88,6 +99,13 @@ async def open_authenticator(
     verifier = JwtVerifier(jwt, clock, network) if jwt is not None else None
     keys, tickets = ApiKeys(values, pepper, clock), Tickets(values, pepper, clock)
     return CredentialAuthenticator(keys, tickets, FailedAttempts(clock), jwt=verifier, anonymous=anonymous)
+
+
+def require_authenticator(guard: Guard) -> CredentialAuthenticator:
+    """Return the authenticator of a guard. Raises ``Problem`` (404) for one that issues no tickets and logins."""
+    if not isinstance(guard.authenticator, CredentialAuthenticator):
+        raise not_found("ticket or login at this server: its authenticator issues none")
+    return guard.authenticator
 
 
 def _unauthorized_problem(detail: str) -> Problem:

@@ -24,7 +24,7 @@ JwtAlgorithm: TypeAlias = Literal[
 ASYMMETRIC_ALGORITHMS: tuple[JwtAlgorithm, ...] = tuple(
     name for name in get_args(JwtAlgorithm) if not name.startswith("HS")
 )
-"""The default: algorithms with a public key, which cannot sign."""
+"""The algorithms with a public key, which cannot sign."""
 
 LEEWAY_SECONDS = 30
 KEYS_SECONDS = 600.0
@@ -49,7 +49,8 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``aud`` of the tokens, or one of several."""
     jwks: str = ""
     """The key set: the path of a file, or an address that begins with ``https://`` (``http://`` on this machine)."""
-    algorithms: tuple[JwtAlgorithm, ...] = ASYMMETRIC_ALGORITHMS
+    algorithms: tuple[JwtAlgorithm, ...] = ()
+    """Empty: HS256 with a secret and without a key set, else all that have public keys."""
     secret: str = ""
     """The secret shared with the issuer, for HS256 (32 bytes), HS384 (48) or HS512 (64), which need it."""
     tenant_claim: str = ""
@@ -60,18 +61,24 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether a caller sees only sessions of its own ``sub``."""
 
     def __post_init__(self) -> None:
-        symmetric = [name for name in self.algorithms if name.startswith("HS")]
-        if not self.issuer or not self.audience or not self.algorithms:
-            raise ConfigError("the settings of JWTs need an issuer, an audience and an algorithm")
+        symmetric = [name for name in self.accepted_algorithms if name.startswith("HS")]
+        if not self.issuer or not self.audience:
+            raise ConfigError("the settings of JWTs need an issuer and an audience")
         if bool(symmetric) != bool(self.secret):
             text = f"{symmetric[0]} needs a secret" if symmetric else "a secret needs HS256, HS384 or HS512"
             raise ConfigError(f"the settings of JWTs are not complete: among the algorithms, {text}")
         least = max((int(name[2:]) // 8 for name in symmetric), default=0)
         if len(self.secret.encode()) < least:
-            raise ConfigError(f"the secret of JWTs is too short: {symmetric[-1]} needs {least} bytes")
-        if len(symmetric) < len(self.algorithms) and not self.jwks:
+            raise ConfigError(f"the secret of JWTs is too short: its algorithm needs {least} bytes")
+        if len(symmetric) < len(self.accepted_algorithms) and not self.jwks:
             raise ConfigError("the settings of JWTs need a key set (jwks), a file or an address")
         _check_address(self.jwks)
+
+    @property
+    def accepted_algorithms(self) -> tuple[JwtAlgorithm, ...]:
+        if self.algorithms:
+            return self.algorithms
+        return ("HS256",) if self.secret and not self.jwks else ASYMMETRIC_ALGORITHMS
 
 
 class JwtVerifier:
@@ -87,7 +94,7 @@ class JwtVerifier:
         try:
             header = jwt.get_unverified_header(token)
             algorithm = header.get("alg")
-            if algorithm not in self._settings.algorithms:
+            if algorithm not in self._settings.accepted_algorithms:
                 raise CredentialRefused("the token is signed with an algorithm that this server does not accept")
             claims = jwt.decode(
                 token, await self._find_key(algorithm, header.get("kid")), algorithms=[algorithm],

@@ -6,12 +6,12 @@ from functools import partial
 from starlette.routing import BaseRoute
 
 from vaka.server.guard import Door, guard_route
-from vaka.server.rest import approvals, events, sessions, turns
+from vaka.server.rest import approvals, events, sessions, tickets, turns
 from vaka.server.rest.operation import PREFIX, Operation
 from vaka.server.service import AgentService
 
 OPERATIONS: Sequence[Operation] = (
-    *turns.OPERATIONS, *events.OPERATIONS, *sessions.OPERATIONS, *approvals.OPERATIONS
+    *turns.OPERATIONS, *events.OPERATIONS, *sessions.OPERATIONS, *approvals.OPERATIONS, *tickets.OPERATIONS
 )  # fmt: skip
 """Every operation. Of two paths that match the same address, the more specific one comes first."""
 ALIASES = {"/sessions": "/threads", "/turns": "/runs"}
