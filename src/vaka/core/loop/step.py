@@ -77,7 +77,7 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     except Exception as error:
         _discard_message(turn, assembly, reservation, str(error))
         raise
-    calls = await _record_answer(turn, planned, reservation.prompt, message, assembly.usage)
+    calls = await _record_answer(turn, planned, reservation.prompt, message, assembly.usage, assembly.first_ms)
     if assembly.stop == "length" and not calls:
         raise TurnStopped("limit", "length")
     if message.stop == "refusal" and not calls:
@@ -110,6 +110,8 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
                             turn.log.defer(turn.scope, chunk.event)
                         case _:
                             if (delta := assembly.feed(chunk)) is not None:
+                                if assembly.first_ms is None:
+                                    assembly.measure_first(turn.env.clock.monotonic())
                                 turn.log.publish_live(turn.scope, delta)
         if assembly.stop is None:
             raise StreamCut(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
@@ -124,7 +126,7 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
 
 
 def _start_message(turn: Turn) -> MessageAssembly:
-    assembly = MessageAssembly(MessageId(turn.env.ids.new_id("msg")))
+    assembly = MessageAssembly(MessageId(turn.env.ids.new_id("msg")), turn.env.clock.monotonic())
     started = progress.MessageStarted(message_id=assembly.message_id, model=turn.recipe.model.name)
     turn.log.publish_live(turn.scope, started)
     return assembly
@@ -164,7 +166,7 @@ def _record_usage(turn: Turn, assembly: MessageAssembly, reservation: Reservatio
     if assembly.stop is None:
         usage = estimate_partial_usage(turn.recipe.model, reservation.prompt, usage, assembly.character_count)
     if usage != Usage():
-        turn.log.defer(turn.scope, _usage_event(turn, usage, assembly.model))
+        turn.log.defer(turn.scope, _usage_event(turn, usage, assembly.model, assembly.first_ms))
 
 
 def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reservation) -> None:
@@ -184,7 +186,7 @@ def _call_parser(turn: Turn) -> CallParser:
 
 
 async def _record_answer(
-    turn: Turn, planned: Prompt, sent: Prompt, message: AssistantMessage, usage: Usage
+    turn: Turn, planned: Prompt, sent: Prompt, message: AssistantMessage, usage: Usage, first_ms: int | None = None
 ) -> list[OpenCall]:
     earlier_calls = turn.state.calls_made_by(turn.path)
     calls = [
@@ -197,7 +199,7 @@ async def _record_answer(
         system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
         tools=await _store_text(turn, ToolMenu(sent.tools).digested_text) if sent.tools != planned.tools else None,
     )  # fmt: skip
-    turn.log.defer(turn.scope, body, _usage_event(turn, usage, message.model))
+    turn.log.defer(turn.scope, body, _usage_event(turn, usage, message.model, first_ms))
     if not calls:
         return []
     turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=message.id) for call in calls])
@@ -213,5 +215,5 @@ async def _store_text(turn: Turn, text: DigestedText) -> Digest | None:
     return await store_prompt_text(turn.log, text, turn.env.stored_digests)
 
 
-def _usage_event(turn: Turn, usage: Usage, model: str = "") -> monitor.UsageRecorded:
-    return monitor.UsageRecorded(model=model or turn.recipe.model.name, usage=usage, agent=turn.agent)
+def _usage_event(turn: Turn, usage: Usage, model: str, ms: int | None) -> monitor.UsageRecorded:
+    return monitor.UsageRecorded(model=model or turn.recipe.model.name, usage=usage, agent=turn.agent, first_ms=ms or 0)

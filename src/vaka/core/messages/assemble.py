@@ -69,13 +69,19 @@ class _GrowingPart:
 class MessageAssembly:
     """One answer of a model while it is streamed."""
 
-    def __init__(self, message_id: MessageId) -> None:
-        self.message_id = message_id
+    def __init__(self, message_id: MessageId, began: float = 0.0) -> None:
+        self.message_id, self._began = message_id, began
         self.usage = Usage()
         self.model = ""
         self.stop: str | None = None
+        self.first_ms: int | None = None
+        """Milliseconds until the first piece came."""
         self._blocks: list[_GrowingPart] = []
         self._calls: dict[int, _GrowingPart] = {}
+
+    def measure_first(self, now: float) -> None:
+        """Note that the first piece has come; ``now`` is the time on the clock of ``began``."""
+        self.first_ms = int((now - self._began) * 1000)
 
     @property
     def has_content(self) -> bool:

@@ -20,6 +20,8 @@ class UsageRecorded(Monitor, tag="usage"):
     """The tool call that called the model; ``None`` for a step of the agent."""
     number: int = 0
     """The number of the model call among those of ``agent`` on the live branch; 0 for a step."""
+    first_ms: int = 0
+    """Milliseconds from the request to the first piece of the answer; 0 if it was not measured."""
 
 
 class ModelSelected(Monitor, tag="model.selected"):
