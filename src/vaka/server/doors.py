@@ -18,6 +18,12 @@ def _websocket() -> DoorFactory:
     return door
 
 
+def _tracing() -> DoorFactory:
+    from vaka.server.rest.traces import door
+
+    return door
+
+
 def _openai() -> DoorFactory:
     from vaka.server.openai_chat import door
 
@@ -32,6 +38,7 @@ def _console() -> DoorFactory:
 
 _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
+    "tracing": _tracing,
     "openai_compat": _openai,
     "ui": _console,
 }

@@ -112,7 +112,7 @@ async def test_an_approval_is_resolved_and_the_turn_goes_on(serve: Serve, script
         asked = (await socket.until("approval.requested"))[-1]["data"]["approval"]
         state = await socket.request("state.get", session="demo")
         assert state["session"]["status"] == "waiting"
-        assert [event["data"]["approval"] for event in state["decisions"]] == [asked]
+        assert [(each["id"], each["call"]["name"]) for each in state["decisions"]] == [(asked, "deploy")]
         refused = await socket.refused("approval.resolve", id=asked, decision="edit")
         assert (refused["code"], refused["retryable"]) == ("invalid_params", False)
         resolved = await socket.request(

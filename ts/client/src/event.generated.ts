@@ -639,6 +639,7 @@ export interface UsageRecorded {
   agent?: string;
   call?: string | null;
   number?: number;
+  first_ms?: number;
 }
 
 /** Every event by its type; the type of a custom event is `custom.<name>`. */

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+import msgspec
+
 from vaka.core.ports.env import format_milliseconds
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.ids import Cursor
@@ -11,6 +13,13 @@ from vaka.runtime.options import ApprovalAnswer
 from vaka.server.event_filter import EventFilter
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
+from vaka.server.rest.documents import (
+    DecisionDocument,
+    SessionDocument,
+    cursor_of,
+    decision_document,
+    session_document,
+)
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.ws import frames
 from vaka.server.ws.frames import encode_control
@@ -26,6 +35,13 @@ _SCOPES: dict[type, str] = {
     frames.ApprovalResolve: "approvals:write",
 }  # fmt: skip
 """The scope that a request needs; the others need none and are not counted."""
+
+
+class StateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of ``state.get``."""
+
+    session: SessionDocument
+    decisions: list[DecisionDocument]
 
 
 class RequestHandlers:
@@ -82,7 +98,7 @@ class RequestHandlers:
         known = after.epoch in (0, info.epoch) and after.seq <= info.head  # otherwise all events follow stream.reset
         self.subscriptions[sub] = SessionFeed(runtime.hub, info.id, after, sub, chosen, self._queue)
         replayed = info.head - after.seq if known else info.head
-        return frames.SubscribeResult(sub=sub, cursor=_head_of(info), replayed=replayed)
+        return frames.SubscribeResult(sub=sub, cursor=cursor_of(info), replayed=replayed)
 
     async def _subscribe_all(
         self, principal: Principal, after: str, sub: str, chosen: EventFilter
@@ -140,11 +156,14 @@ class RequestHandlers:
 
     # --------------------------------------------------------------------------------------------- sessions and turns
 
-    async def _describe(self, principal: Principal, params: frames.StateGetParams) -> dict[str, Any]:
+    async def _describe(self, principal: Principal, params: frames.StateGetParams) -> StateResult:
         info = await self._service.find_session(principal, params.session)
         runtime = await self._service.runtime_of(principal)
         decisions = await runtime.decisions(info.id) if info.pending else ()
-        return {"session": describe_session(info), "decisions": [row.event for row in decisions]}
+        return StateResult(
+            session=session_document(info),
+            decisions=[decision_document(row, agent=info.agent) for row in decisions],
+        )
 
     async def _start_turn(
         self, principal: Principal, params: frames.TurnStartParams | frames.TurnSteerParams
@@ -166,7 +185,7 @@ class RequestHandlers:
         async with await self._service.start_turn(principal, session, prompt) as turn:
             while not turn.ended and not await turn.next_batch():  # until the input is stored
                 continue
-            return frames.TurnResult(session=session.id, key=turn.key, cursor=_head_of(info))
+            return frames.TurnResult(session=session.id, key=turn.key, cursor=cursor_of(info))
 
     async def _cancel_turn(self, principal: Principal, params: frames.TurnCancelParams) -> frames.TurnCancelResult:
         session = await self._service.open_session(principal, params.session)
@@ -180,12 +199,12 @@ class RequestHandlers:
         await session.interrupt(params.note, by=principal.id)
         return frames.TurnCancelResult(session=session.id, cancelled="turn")
 
-    async def _fork(self, principal: Principal, params: frames.SessionForkParams) -> dict[str, Any]:
+    async def _fork(self, principal: Principal, params: frames.SessionForkParams) -> SessionDocument:
         info = await self._service.find_session(principal, params.session)
         runtime = await self._service.runtime_of(principal)
         copy = await runtime.fork(info.id, at=params.at or None, id=params.id)
         await runtime.update_session(copy, title=params.title or None, owner=principal.id, by=principal.id)
-        return describe_session(await self._service.find_session(principal, copy))
+        return session_document(await self._service.find_session(principal, copy))
 
     async def _resolve(self, principal: Principal, params: frames.ApprovalResolveParams) -> dict[str, Any]:
         try:
@@ -208,17 +227,3 @@ def _details_of(params: frames.ApprovalResolveParams) -> ApprovalAnswer:
     if params.remember is not None:
         details["scope"], details["rule"] = params.remember.scope, params.remember.rule
     return details
-
-
-def _head_of(info: SessionInfo) -> str:
-    return str(Cursor(info.epoch, info.head))
-
-
-def describe_session(info: SessionInfo) -> dict[str, Any]:
-    """Return a session as the API shows it."""
-    return {
-        "id": info.id, "agent": info.agent, "title": info.title, "status": info.status, "owner": info.owner,
-        "tags": info.tags, "metadata": info.metadata, "created": info.created, "updated": info.updated,
-        "cursor": _head_of(info), "turn": info.turn, "inputs": info.inputs, "pending": info.pending,
-        "origin": info.origin, "folder": info.folder,
-    }  # fmt: skip
