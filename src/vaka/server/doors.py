@@ -36,11 +36,18 @@ def _console() -> DoorFactory:
     return door
 
 
+def _agui() -> DoorFactory:
+    from vaka.server.agui import door
+
+    return door
+
+
 _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
     "tracing": _tracing,
     "openai_compat": _openai,
     "ui": _console,
+    "agui": _agui,
 }
 
 

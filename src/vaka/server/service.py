@@ -11,6 +11,8 @@ from typing import Any, Unpack
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
 from vaka.core.session.fanout import Follower
 from vaka.core.types.errors import Busy, ConfigError, InvalidInput, NotFound, VakaError
@@ -138,7 +140,7 @@ class AgentService:
         return info
 
     async def open_session(
-        self, principal: Principal, id: str, *, agent: str = "", tools: Sequence[ToolLike] = ()
+        self, principal: Principal, id: str, *, agent: str = "", tools: Sequence[ToolLike] = (), instructions: str = ""
     ) -> Session[Any]:
         """Return an existing session with its agent. Raises a ``Problem`` when there is none (404).
 
@@ -147,12 +149,25 @@ class AgentService:
             id: The session.
             agent: The agent that it must have, if the caller names one.
             tools: Tools of this request besides those of the agent, such as ones that the client runs.
+            instructions: A text of this request that follows the instructions of the agent.
         """
         info = await self.find_session(principal, id)
         if agent and info.agent not in ("", agent):
             raise Problem(409, "other_agent", f"session {id!r} belongs to agent {info.agent!r}, not to {agent!r}")
         runtime = await self.runtime_of(principal)
-        return await runtime.open(_with_tools(self.find_agent(info.agent or agent), tools), id=info.id)
+        return await runtime.open(_extend(self.find_agent(info.agent or agent), tools, instructions), id=info.id)
+
+    async def enter_session(
+        self, principal: Principal, id: str, *, agent: str, tools: Sequence[ToolLike] = (), instructions: str = ""
+    ) -> Session[Any]:
+        """Return a session with an agent; one that does not exist is created and belongs to the caller.
+
+        The parameters are those of ``open_session``.
+        """
+        runtime = await self.runtime_of(principal)
+        if await runtime.store.sessions.find(parse_session_id(id)) is None:
+            await self.create_session(principal, agent=agent, id=id)
+        return await self.open_session(principal, id, agent=agent, tools=tools, instructions=instructions)
 
     async def create_session(
         self, principal: Principal, *, agent: str = "", id: str = "", title: str | None = None,
@@ -162,7 +177,7 @@ class AgentService:
         runtime, found = await self.runtime_of(principal), self.find_agent(agent)
         if id and await runtime.store.sessions.find(parse_session_id(id)) is not None:
             raise Problem(409, "exists", f"there is a session {id!r} already; choose another id")
-        session = await runtime.open(_with_tools(found, tools), id=id)
+        session = await runtime.open(_extend(found, tools), id=id)
         await session.update(title=title, owner=principal.id, tags=tags, metadata=metadata, by=principal.id)
         return session
 
@@ -320,9 +335,22 @@ class AgentService:
         return True
 
 
-def _with_tools(agent: Agent, tools: Sequence[ToolLike]) -> Agent:
-    if not tools:
+class _RequestInstructions(Middleware):
+    """Adds a text of a request to the system prompt."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    async def prompt_for_step(self, turn: Turn) -> str:
+        return self._text
+
+
+def _extend(agent: Agent, tools: Sequence[ToolLike], instructions: str = "") -> Agent:
+    """Return an agent with tools and a text of a request besides its own."""
+    if not tools and not instructions:
         return agent
     changed = copy.copy(agent)
     changed.tools = (*agent.tools, *tools)
+    if instructions:
+        changed.use(_RequestInstructions(instructions))
     return changed

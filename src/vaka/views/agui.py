@@ -84,7 +84,7 @@ class AguiEncoder:
         self._sent: list[AguiEvent] = []
         self._session = self._turn = self._run = self._ended_turn = ""
         self._run_count = 0
-        self._has_answer = False
+        self._has_answer = self._has_skipped = False
         self._agents: dict[AgentPath, progress.SubagentStarted] = {}
         """The child agents of the turn."""
         self._active: dict[str, AgentPath] = {}
@@ -129,10 +129,25 @@ class AguiEncoder:
             self._interrupt()
         return self._sent
 
+    def skip(self, event: Event) -> None:
+        """Note an event that the client has of an earlier run: what it shows is not sent again."""
+        body, self._has_skipped = event.data, True
+        self._routed.answers(event)
+        self._decisions.note(event)
+        if event.turn and event.turn != self._turn:
+            self._begin_turn(event)
+        if isinstance(body, progress.SubagentStarted):
+            self._agents[(*event.path, body.child)] = body
+        elif isinstance(body, progress.MessageCompleted) and not self._owner(event.path):
+            self._has_answer = self._has_answer or bool(text_of(body.content))
+
     def finish(self, reason: str = "the stream ended before the turn") -> list[AguiEvent]:
-        """Return the end of the open run, if there is one: its open decisions as interrupts, or an error."""
+        """Return the end of the open run, if there is one: its open decisions as interrupts, or an error.
+
+        Without a run, decisions that ``skip`` has noted and that are still open are a run of their own.
+        """
         self._sent = []
-        if self._run and self._decisions.asked:
+        if (self._run or self._has_skipped) and self._decisions.asked:
             self._interrupt()
         elif self._run:
             self._fail("stream_ended", reason)
@@ -149,6 +164,7 @@ class AguiEncoder:
 
     def _start_run(self) -> None:
         self._run_count += 1
+        self._has_skipped = False
         later = f"{self._turn}-{self._run_count}" if self._run_count > 1 else self._turn
         self._run, self._next_run = self._next_run or later or "run", ""
         for state in (self._active, self._announced, self._steps, self._messages, self._usage, self._shown_calls):
@@ -214,6 +230,7 @@ class AguiEncoder:
             self._end_message(path)
         for owner, name in self._steps.values():
             self._send("STEP_FINISHED", owner, stepName=name)
+        self._steps.clear()
         for id in reversed(self._active):
             if suspended is not None:
                 outcome = {"type": "suspended", "interruptIds": suspended.get(id, [])}
@@ -385,7 +402,7 @@ class AguiEncoder:
         self._send("TOOL_CALL_RESULT", self._announce(event.path), **fields, content=content, **failure)
 
     def _show_state(self, event: Event, body: control.StateChanged) -> None:
-        if self._run and not body.key.startswith("$"):  # those are vaka's own
+        if (self._run or event.turn) and not body.key.startswith("$"):  # those are vaka's own
             path = "/" + body.key.replace("~", "~0").replace("/", "~1")
             change = {"op": "add", "path": path, "value": body.value}
             self._send("STATE_DELTA", self._announce(event.path), delta=[change])

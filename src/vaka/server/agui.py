@@ -1,0 +1,140 @@
+"""AG-UI: ``POST /agui/{agent}`` runs an agent for a client of the Agent User Interaction Protocol, version 1.0.
+
+A thread is a session, and a run is a turn or the part of one between two interrupts. The client sends its whole
+history; of it only the messages after the last answer are read. A run whose client leaves is stopped, unless the client
+asks with ``forwardedProps: {"onDisconnect": "continue"}`` that it goes on.
+"""
+
+from typing import Any, Literal, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from vaka import __version__
+from vaka.agents.react import Agent
+from vaka.core.session.snapshot import reopen
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import JSON
+from vaka.runtime.session import Session
+from vaka.server.bodies import json_response, read_bytes
+from vaka.server.chat_turns import (
+    Decision,
+    TurnRequest,
+    encode_turn,
+    make_client_tools,
+    open_turn,
+    router_names,
+    stop_turn,
+)
+from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem, problem_response
+from vaka.server.service import AgentService
+from vaka.server.sse import EventStream
+from vaka.views.agui import PROTOCOL_VERSION, AguiEncoder, to_sse
+from vaka.views.agui_input import AguiInput, parse_agui_input
+
+
+class _ForwardedProps(msgspec.Struct, frozen=True, rename="camel"):
+    """What the application asks of the server; other properties are its own."""
+
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+
+
+def door(service: AgentService) -> Door:
+    """Return the routes of AG-UI."""
+
+    async def run(request: Request) -> EventStream:
+        principal, given = principal_of(request), parse_agui_input(await read_bytes(request))
+        props = _read_props(given.forwarded_props)
+        agent = service.find_agent(request.path_params["agent"])
+        tools = make_client_tools(agent, [(tool.name, tool.description, tool.parameters) for tool in given.tools])
+        enter = service.enter_session if given.inputs else service.open_session
+        session = await enter(
+            principal, given.session, agent=agent.name, tools=tools, instructions=_instructions_of(given)
+        )
+        state = await _state_of(service, principal, session, given.state)
+        chat = TurnRequest(inputs=given.inputs, decisions=_decisions_of(given), results=given.results)
+        turn = await open_turn(service, principal, session, chat, while_waiting="reject")
+        answered = [result.call for result in given.results]
+        encoder = AguiEncoder(run_id=given.run_id, state=state, answered=answered, routers=router_names(agent))
+
+        async def leave() -> None:
+            await stop_turn(service, principal, turn)
+
+        def make_error(reason: str) -> list[dict[str, Any]]:
+            ids = {"threadId": given.session, "runId": given.run_id, "protocolVersion": PROTOCOL_VERSION}
+            error = {"type": "RUN_ERROR", "message": reason, "code": "not_started"}
+            return [{"type": "RUN_STARTED", **ids}, error]
+
+        frames = encode_turn(turn, encoder, to_sse, make_error)
+        return EventStream(frames, service.streams, on_disconnect=leave if props.on_disconnect == "cancel" else None)
+
+    async def describe(request: Request) -> Response:
+        return json_response(_capabilities_of(service.find_agent(request.path_params["agent"])))
+
+    return Door(
+        [
+            guard_route(service.guard, "/agui/{agent}", {"POST": ("runs:write", run)}, _json_error),
+            guard_route(service.guard, "/agui/{agent}/capabilities", {"GET": ("runs:read", describe)}, _json_error),
+        ]
+    )
+
+
+def _json_error(problem: Problem, request_id: str) -> Response:
+    """Return a problem as ``application/json``: the client gives the body to its caller only in that type."""
+    response = problem_response(problem, request_id)
+    response.headers["content-type"] = "application/json"
+    return response
+
+
+def _read_props(props: JSON) -> _ForwardedProps:
+    try:
+        return msgspec.convert(props if isinstance(props, dict) else {}, _ForwardedProps)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"forwardedProps: onDisconnect must be 'cancel' or 'continue': {error}") from error
+
+
+def _decisions_of(given: AguiInput) -> tuple[Decision, ...]:
+    return tuple(
+        answer.to_approval() if answer.interrupt_id.startswith("apr_") else answer.to_answer()
+        for answer in given.answers
+    )
+
+
+def _instructions_of(given: AguiInput) -> str:
+    """Return what the application tells the agent about itself: instructions, context and state."""
+    parts = [text for text in given.instructions if text.strip()]
+    if given.context:
+        entries = "\n".join(f"- {description}: {value}" for description, value in given.context)
+        parts.append(f"Context of the application:\n{entries}")
+    if given.state:
+        parts.append(f"State of the application, as JSON:\n{msgspec.json.encode(given.state).decode()}")
+    return "\n\n".join(parts)
+
+
+async def _state_of(service: AgentService, principal: Principal, session: Session[Any], given: JSON) -> JSON:
+    """Return the state that a run starts from: that of the client, with the values that tools have set."""
+    runtime = await service.runtime_of(principal)
+    values = (await reopen(runtime.store, session.id)).state.values
+    shown = {key: value for key, value in values.items() if not key.startswith("$")}
+    if given is None or isinstance(given, dict):
+        return {**cast("dict[str, Any]", given or {}), **shown} or None
+    return given
+
+
+def _capabilities_of(agent: Agent) -> dict[str, Any]:
+    """Return the ``AgentCapabilities`` of an agent."""
+    return {
+        "identity": {"name": agent.name, "type": "vaka", "description": agent.description, "version": __version__},
+        "transport": {"streaming": True, "websocket": False, "httpBinary": False, "resumable": False},
+        "tools": {"supported": True, "parallelCalls": True, "clientProvided": True},
+        "output": {"structuredOutput": agent.output is not None},
+        "state": {"snapshots": True, "deltas": True, "persistentState": True},
+        "multiAgent": {"supported": True, "delegation": True},
+        "reasoning": {"supported": True, "streaming": True, "encrypted": False},
+        "multimodal": {"input": {"image": True, "audio": True, "pdf": True, "file": True, "video": False}},
+        "execution": {} if agent.limits.max_steps is None else {"maxIterations": agent.limits.max_steps},
+        "humanInTheLoop": {"supported": True, "approvals": True, "interrupts": True, "approveWithEdits": True},
+    }  # fmt: skip

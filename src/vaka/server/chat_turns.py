@@ -1,0 +1,249 @@
+"""What the doors of chat protocols have in common: the turn of a request, and the frames of its events.
+
+A chat request brings new messages, decisions and results of tools that the client has run. ``open_turn`` gives them to
+the session and returns the turn that follows from them; ``encode_turn`` writes its events until it ends or waits.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from vaka.agents.match.router import MatchAgent
+from vaka.agents.react import Agent, tool_name_of
+from vaka.core.types import control, progress
+from vaka.core.types.errors import InvalidInput, VakaError
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor
+from vaka.core.types.message import ToolResult
+from vaka.runtime.session import Session
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem, not_found
+from vaka.server.service import AgentService, PromptInput
+from vaka.server.turn_events import TurnEvents
+from vaka.tools.client_tool import ClientTool
+from vaka.tools.validate import Validator
+from vaka.views.pending_decisions import Asked, PendingDecisions, decision_of
+
+Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered
+
+DEFAULT_REJECTION = "The user rejected this call."
+"""What the model reads after a rejection without a reason; without a text the turn would end."""
+
+
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request brings to a session."""
+
+    inputs: tuple[control.InputAdded, ...] = ()
+    """The last messages of the user, oldest first; those that the session has already are no new ones."""
+    decisions: tuple[Decision, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+    """Results of calls; those of calls that do not wait for the client are ignored."""
+
+
+class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that a client reads."""
+
+    session: Session[Any]
+    events: TurnEvents
+    seen: int = 0
+    """The seq of the last event that the client has."""
+    head: int = 0
+    """The head of the log when the request came: pauses before it are over, except for those of ``waiting_for``."""
+    waiting_for: frozenset[str] = frozenset()
+    """The ids of decisions that were open then and that the request does not make."""
+
+    def is_paused(self, batch: Sequence[Event]) -> bool:
+        """Return whether the turn waits for decisions after these events, and goes on in another request."""
+        seq = batch[-1].seq if batch else 0
+        if not self.events.waiting or 0 < seq <= self.seen:
+            return False
+        if 0 < seq <= self.head:
+            return any(decision_of(asked) in self.waiting_for for _, asked in self.events.pending.asked)
+        return True
+
+
+class TurnEncoder(Protocol):
+    """Writes events in the form of a protocol; see ``views``."""
+
+    def encode(self, event: Event) -> list[dict[str, Any]]: ...
+
+    def skip(self, event: Event) -> None: ...
+
+    def finish(self, reason: str) -> list[dict[str, Any]]: ...
+
+
+class LastTurn:
+    """What the last turn of a session has taken and asked for."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.id = events[0].turn if events else ""
+        self.before = events[0].seq - 1 if events else 0
+        self.asked: dict[str, Asked] = {}
+        self.calls: dict[str, str] = {}
+        """The decisions that stand for calls of client tools, by call."""
+        self.inputs: set[str] = set()
+        self._events = events
+        for event in events:
+            match event.data:
+                case control.ApprovalRequested() as body:
+                    self.asked[body.approval] = body
+                case control.QuestionAsked() as body:
+                    self.asked[body.question] = body
+                    if body.kind == "result" and body.call:
+                        self.calls[body.call] = body.question
+                case progress.TurnStarted(inputs=inputs) | progress.StepStarted(inputs=inputs):
+                    self.inputs.update(inputs)
+                case _:
+                    pass
+
+    def new_inputs(self, inputs: Sequence[control.InputAdded]) -> Sequence[control.InputAdded]:
+        """Return the inputs after the last one that the turn has taken: clients send messages in order."""
+        known = max((at for at, added in enumerate(inputs) if added.key in self.inputs), default=-1)
+        return inputs[known + 1 :]
+
+    def seen_before(self, decisions: Collection[str]) -> int:
+        """Return the seq of the event after which the turn waited for one of these decisions: the client has it."""
+        pending, seen = PendingDecisions(), 0
+        for event in self._events:
+            pending.note(event)
+            if any(decision_of(asked) in decisions for _, asked in pending.asked):
+                seen = event.seq if pending.is_waiting_after(event.data) or not seen else seen
+        return seen
+
+
+async def open_turn(
+    service: AgentService, principal: Principal, session: Session[Any], request: TurnRequest, *,
+    while_waiting: Literal["reject", "interrupt"],
+) -> ChatTurn:  # fmt: skip
+    """Give a request to a session and return the turn that answers it.
+
+    ``while_waiting`` says what a new message does while the turn waits for decisions. Raises ``Problem`` for decisions
+    that the last turn has not asked for (404), a message that must wait (409) and a request with nothing new (400).
+    """
+    info = await service.find_session(principal, session.id)
+    runtime = await service.runtime_of(principal)
+    waiting = {row.id for row in await runtime.decisions(session.id)} if info.pending else set[str]()
+    is_simple = len(request.inputs) == 1 and not (request.decisions or request.results or info.turn)
+    last = LastTurn(() if is_simple or not info.head else await session.last_turn())
+    made = _Answers(principal, last, request, waiting)
+    inputs = last.new_inputs(request.inputs) or request.inputs[-1:]
+    seen = 0
+    if inputs:
+        is_new = inputs[-1].key not in last.inputs
+        if is_new and waiting and not made.ids and while_waiting == "reject":
+            raise Problem(409, "waiting", f"the session takes a new message after decisions about {_list(waiting)}")
+        prompt = PromptInput(
+            prompt=[part for added in inputs for part in added.content], key=inputs[-1].key,
+            on_busy="steer" if made.ids else "interrupt" if while_waiting == "interrupt" else "queue",
+        )  # fmt: skip
+        events = await service.start_turn(principal, session, prompt)
+    elif made.ids or info.turn:
+        seen = last.seen_before(made.ids)
+        events = await service.attach_turn(principal, session, turn=last.id, after=Cursor(0, last.before))
+    else:
+        detail = "the request has no new message of the user, no decision and no result that the session waits for"
+        raise Problem(400, "nothing_new", detail)
+    await made.apply(service, session)
+    return ChatTurn(
+        session=session, events=events, seen=seen, head=info.head, waiting_for=frozenset(waiting - made.ids)
+    )
+
+
+class _Answers:
+    """The decisions and results of a request that the last turn has asked for."""
+
+    def __init__(self, principal: Principal, last: LastTurn, request: TurnRequest, waiting: Collection[str]) -> None:
+        """Raise ``Problem`` for a decision that the turn has not asked for (404) or the caller may not make (403)."""
+        self._principal, self._waiting, self._decisions = principal, waiting, request.decisions
+        self._results = [(last.calls[result.call], result) for result in request.results if result.call in last.calls]
+        made = {control.key_of(decision) for decision in request.decisions}
+        for id in made - last.asked.keys():
+            raise not_found(f"decision {id[:80]!r} in the last turn of the session; it waits for {_list(waiting)}")
+        approvals = any(isinstance(decision, control.ApprovalResolved) for decision in request.decisions)
+        if approvals and not principal.may("approvals:write"):
+            raise Problem(403, "forbidden", "to decide about a call the credential needs the scope approvals:write")
+        self.ids = made | {question for question, _ in self._results}
+
+    async def apply(self, service: AgentService, session: Session[Any]) -> None:
+        """Make what is still open; of what was decided before, the first decision counts."""
+        for decision in self._decisions:
+            if control.key_of(decision) not in self._waiting:
+                continue
+            if isinstance(decision, control.QuestionAnswered):
+                await service.answer(self._principal, decision.question, decision.answer)
+                continue
+            approve = decision.decision == "approve"
+            message = decision.message or ("" if approve else DEFAULT_REJECTION)
+            await service.resolve(
+                self._principal, decision.approval, approve=approve, message=message, edit=decision.edit
+            )
+        for question, result in self._results:
+            if question in self._waiting:
+                await service.answer_call(self._principal, session.id, result.call, result, failed=result.failed)
+
+
+async def encode_turn(
+    turn: ChatTurn, encoder: TurnEncoder, to_sse: Callable[[dict[str, Any]], bytes],
+    make_error: Callable[[str], list[dict[str, Any]]],
+) -> AsyncGenerator[bytes]:  # fmt: skip
+    """Yield the events of a turn as frames until it ends or waits; ``make_error`` describes one that never began."""
+    reason, is_empty = "the turn was withdrawn before it began", True
+    try:
+        async with turn.events as events:
+            while not events.ended:
+                batch = await events.next_batch()
+                frames: list[bytes] = []
+                for event in batch:
+                    if 0 < event.seq <= turn.seen:
+                        encoder.skip(event)
+                    else:
+                        frames += map(to_sse, encoder.encode(event))
+                if frames:
+                    is_empty = False
+                    yield b"".join(frames)
+                if turn.is_paused(batch):
+                    break
+    except VakaError as error:
+        reason = str(error)
+    chunks = encoder.finish(reason) or (make_error(reason) if is_empty else [])
+    if chunks:
+        yield b"".join(map(to_sse, chunks))
+
+
+async def stop_turn(service: AgentService, principal: Principal, turn: ChatTurn) -> None:
+    """Stop a turn whose client has left, unless the server stops: then the turn goes on at the next start."""
+    if service.draining:
+        return
+    session, events = turn.session, turn.events
+    if not events.turn and await session.withdraw(events.key, by=principal.id):
+        return
+    info = await service.find_session(principal, session.id)
+    if info.turn and events.turn in ("", info.turn):
+        await session.interrupt("the client has left", by=principal.id)
+
+
+def make_client_tools(agent: Agent, tools: Iterable[tuple[str, str, dict[str, Any] | None]]) -> list[ClientTool]:
+    """Return tools that the client runs, from name, description and JSON Schema. Raises ``InvalidInput``."""
+    made: dict[str, ClientTool] = {}
+    own = {tool_name_of(tool) for tool in agent.tools}
+    for name, description, parameters in tools:
+        tool = ClientTool(name, description, parameters)
+        if tool.spec.name != name:
+            raise InvalidInput(f"tool {name[:80]!r}: the name may have letters, digits, '_' and '-' only")
+        if name in made or name in own:
+            raise InvalidInput(f"there is a tool {name!r} already; the tools of a client need other names")
+        Validator(tool.spec.parameters).compile()  # an invalid schema is an error of the request, not of the turn
+        made[name] = tool
+    return list(made.values())
+
+
+def router_names(agent: Agent) -> set[str]:
+    """Return the names of an agent and of the agents of its routes that are routers."""
+    if not isinstance(agent, MatchAgent):
+        return set()
+    return {agent.name}.union(*(router_names(routed) for routed in agent.agents.values()))
+
+
+def _list(ids: Iterable[str]) -> str:
+    return ", ".join(sorted(ids)[:20]) or "none"
