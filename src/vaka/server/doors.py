@@ -18,7 +18,7 @@ def _websocket() -> DoorFactory:
     return door
 
 
-def _tracing() -> DoorFactory:
+def _traces() -> DoorFactory:
     from vaka.server.rest.traces import door
 
     return door
@@ -44,7 +44,7 @@ def _agui() -> DoorFactory:
 
 _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
-    "tracing": _tracing,
+    "tracing": _traces,
     "openai_compat": _openai,
     "ui": _console,
     "agui": _agui,

@@ -3,7 +3,7 @@
 The fold is pure and incremental: ``add`` takes the stored events in order, each in constant time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -67,8 +67,8 @@ class SpanDocument(msgspec.Struct, frozen=True, kw_only=True):
     error: SpanError | UnsetType = UNSET
 
 
-class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace without its spans."""
+class TraceHead(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a trace besides its spans."""
 
     id: str
     session: str
@@ -80,24 +80,19 @@ class TraceSummary(msgspec.Struct, frozen=True, kw_only=True):
     cost: float
     ttft_ms: int | None
     """Milliseconds from the start of the turn to the first piece of an answer; null if it was not measured."""
-    spans: int
     error: SpanError | UnsetType = UNSET
 
 
-class TraceDocument(msgspec.Struct, frozen=True, kw_only=True):
+class TraceSummary(TraceHead, frozen=True, kw_only=True):
+    """A trace with the number of its spans."""
+
+    spans: int
+
+
+class TraceDocument(TraceHead, frozen=True, kw_only=True):
     """A trace with its spans, each after its parent."""
 
-    id: str
-    session: str
-    agent: str
-    status: SpanStatus
-    started: str
-    duration_ms: int
-    tokens: TraceTokens
-    cost: float
-    ttft_ms: int | None
     spans: list[SpanDocument]
-    error: SpanError | UnsetType = UNSET
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -155,16 +150,13 @@ class Trace:
 
     def summarize(self) -> TraceSummary:
         """Return the trace without its spans."""
-        end = self.root.end if self.root.end is not None else self.last
-        return TraceSummary(
-            id=self.id, session=self.session, agent=self.agent, status=self.status, started=self.started,
-            duration_ms=end - self.start, tokens=TraceTokens.from_usage(self.usage), cost=self.usage.cost,
-            ttft_ms=self.ttft_ms, spans=len(self.spans), error=self.error or UNSET,
-        )  # fmt: skip
+        return TraceSummary(**_head_of(self.id, [self]), spans=len(self.spans))
 
     def describe(self) -> TraceDocument:
         """Return the trace with its spans."""
-        return _with_spans(self.summarize(), [describe_span(span, self.start) for span in self.spans])
+        return TraceDocument(
+            **_head_of(self.id, [self]), spans=[describe_span(span, self.start) for span in self.spans]
+        )
 
     def add_span(self, event: Event, kind: SpanKind, id: str, parent: str, name: str) -> Span:
         """Open a span that begins with an event."""
@@ -475,19 +467,20 @@ def describe_session(session: str, traces: Iterable[Trace]) -> TraceDocument | N
     known = list(traces)
     if not known:
         return None
-    usage = sum((trace.usage for trace in known), Usage())
-    first, last = known[0], known[-1]
+    spans = [describe_span(span, known[0].start) for trace in known for span in trace.spans]
+    return TraceDocument(**_head_of(session, known), spans=spans)
+
+
+def _head_of(id: str, traces: Sequence[Trace]) -> dict[str, Any]:
+    """Return the fields of ``TraceHead`` for turns that follow each other."""
+    first, last = traces[0], traces[-1]
     end = last.root.end if last.root.end is not None else last.last
-    summary = msgspec.structs.replace(
-        last.summarize(), id=session, started=first.started, duration_ms=end - first.start, cost=usage.cost,
-        tokens=TraceTokens.from_usage(usage), ttft_ms=first.ttft_ms,
-    )  # fmt: skip
-    return _with_spans(summary, [describe_span(span, first.start) for trace in known for span in trace.spans])
-
-
-def _with_spans(summary: TraceSummary, spans: list[SpanDocument]) -> TraceDocument:
-    fields = {name: getattr(summary, name) for name in summary.__struct_fields__}
-    return TraceDocument(**{**fields, "spans": spans})
+    usage = sum((trace.usage for trace in traces), Usage())
+    return {
+        "id": id, "session": first.session, "agent": last.agent, "status": last.status, "started": first.started,
+        "duration_ms": end - first.start, "tokens": TraceTokens.from_usage(usage), "cost": usage.cost,
+        "ttft_ms": first.ttft_ms, "error": last.error or UNSET,
+    }  # fmt: skip
 
 
 @lru_cache(maxsize=64)
