@@ -1,5 +1,5 @@
 import { AgentError } from "@vaka/client/errors.ts";
-import { Http, pathOf, queryOf, type RequestOptions } from "@vaka/client/http.ts";
+import { Http, pathOf, type RequestOptions } from "@vaka/client/http.ts";
 import { signal } from "@preact/signals";
 import type { Agent, Checkpoint, Decision, Envelope, Me, Page, Session, Setting, ToolInfo, Trace, TraceSummary, Turn } from "./types.ts";
 
@@ -89,7 +89,7 @@ export const api = {
   updateSession: (id: string, body: { title?: string; tags?: string[] }) => send<Session>("PATCH", pathOf("sessions", id), { body }),
   deleteSession: (id: string) => send<void>("DELETE", pathOf("sessions", id)),
   fork: (id: string, body: { at?: string; title?: string }) => post<Session>(pathOf("sessions", id, "fork"), body),
-  exportUrl: (id: string) => `/api/v1${pathOf("sessions", id, "export")}`,
+  export: async (id: string): Promise<string> => (await http.send("GET", pathOf("sessions", id, "export"))).text(),
 
   startTurn: (id: string, body: NewTurn, key: string) => post<Turn>(pathOf("sessions", id, "turns"), body, { "idempotency-key": key }),
   turns: (id: string, query: Record<string, string>) => get<Page<Turn>>(pathOf("sessions", id, "turns"), query),
@@ -126,4 +126,3 @@ export const api = {
   ready: () => get<Record<string, unknown>>("/readyz"),
 };
 
-export { pathOf, queryOf };

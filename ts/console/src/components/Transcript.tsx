@@ -62,6 +62,18 @@ function isThinking(state: SessionState): boolean {
   return state.status === "running" && Object.values(state.live).every((message) => Object.keys(message.blocks).length === 0) && Object.keys(state.openCalls).length === 0;
 }
 
+/** Messages in a row of one agent belong together; "" is the root. */
+function byAgent(messages: Message[]): { path: string; messages: Message[] }[] {
+  const runs: { path: string; messages: Message[] }[] = [];
+  for (const message of messages) {
+    const path = message.path.join(" / ");
+    const last = runs.at(-1);
+    if (last?.path === path) last.messages.push(message);
+    else runs.push({ path, messages: [message] });
+  }
+  return runs;
+}
+
 interface TurnProps {
   group: Group;
   last: boolean;
@@ -74,7 +86,10 @@ interface TurnProps {
 
 const TurnView = memo(({ group, last, decisions, session, state, onFork }: TurnProps) => (
   <section class={`turn ${last ? "last" : ""}`} data-turn={group.turn?.id}>
-    {group.messages.map((message) => <MessageView key={message.id} message={message} decisions={decisions} state={state} />)}
+    {byAgent(group.messages).map(({ path: of, messages }) => {
+      const views = messages.map((message) => <MessageView key={message.id} message={message} decisions={decisions} state={state} />);
+      return of ? <div class="subagent" key={messages[0]!.id}><div class="row small kind-subagent"><Icon name="subagent" />{of}</div>{views}</div> : views;
+    })}
     {group.turn && <TurnFoot turn={group.turn} session={session} text={() => group.messages.filter((each) => each.role === "assistant").map((each) => textOf(each.blocks)).filter(Boolean).join("\n\n")} onFork={onFork} />}
   </section>
 ), isSameTurn);
@@ -104,16 +119,15 @@ function MessageView({ message, decisions, state }: MessageProps) {
     );
   }
   const streaming = message.status === "streaming";
-  const body = (
-    <div class={`message ${message.role}`}>
-      {message.path.length > 0 && <div class="who kind-subagent"><Icon name="subagent" />{message.path.join(" / ")}{message.role === "user" ? " was asked" : ""}</div>}
+  return (
+    <div class={`message ${message.path.length ? "" : message.role}`}>
+      {message.path.length > 0 && message.role === "user" && <div class="who">asked</div>}
       <div class="column">
         {message.blocks.map((block, index) => <BlockView key={index} block={block} live={streaming && index === message.blocks.length - 1} decisions={decisions} state={state} />)}
       </div>
       {message.status === "cut" && <div class="small faint">cut short</div>}
     </div>
   );
-  return message.path.length ? <div class="subagent">{body}</div> : body;
 }
 
 interface BlockProps {

@@ -103,3 +103,11 @@ export function Modal({ title, onClose, children, top }: { title: string; onClos
     </dialog>
   );
 }
+
+export function download(name: string, text: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}

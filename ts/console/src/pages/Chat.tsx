@@ -1,7 +1,8 @@
 import { last, type SessionState } from "@vaka/client/store.ts";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api } from "../api.ts";
-import { Empty, Failure, Status } from "../components/basics.tsx";
+import { download, Empty, Failure, Status } from "../components/basics.tsx";
+import { Composer } from "../components/Composer.tsx";
 import { Transcript } from "../components/Transcript.tsx";
 import { ago, compact, cost, count } from "../format.ts";
 import { Icon } from "../icons.tsx";
@@ -10,7 +11,6 @@ import { useLiveSession } from "../live.ts";
 import { navigate, path, route } from "../router.ts";
 import { agents, recent, refreshSessions } from "../shared.ts";
 import { report, toast } from "../toast.ts";
-import { Composer } from "../components/Composer.tsx";
 
 export function ChatPage() {
   const id = route.value.rest[0] ?? "";
@@ -188,7 +188,7 @@ function Inspector({ state, id }: { state: SessionState; id: string }) {
         <a href={path("sessions", id, "events")}>Events</a>
         <a href={path("sessions", id, "replay")}>Replay</a>
         <a href={`${path("compare")}?a=${encodeURIComponent(state.origin?.session ?? id)}&b=${encodeURIComponent(state.origin ? id : "")}`}>Compare</a>
-        <a href={api.exportUrl(id)} download={`${id}.jsonl`}>Export JSONL</a>
+        <button type="button" class="link" onClick={() => api.export(id).then((text) => download(`${id}.jsonl`, text), report)}>Export JSONL</button>
       </section>
       {state.errors.size > 0 && <section><h2 class="is-error">Errors</h2><p class="small">{last(state.errors)?.message}</p></section>}
     </aside>

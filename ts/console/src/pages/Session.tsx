@@ -1,7 +1,7 @@
 import { initialState, reduce, type SessionState } from "@vaka/client/store.ts";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api } from "../api.ts";
-import { Empty, Failure, Loading, Status, useLoaded } from "../components/basics.tsx";
+import { download, Empty, Failure, Loading, Status, useLoaded } from "../components/basics.tsx";
 import { JsonView } from "../components/JsonView.tsx";
 import { Transcript } from "../components/Transcript.tsx";
 import { Virtual } from "../components/Virtual.tsx";
@@ -72,20 +72,12 @@ export function TraceTab({ id, turn }: { id: string; turn?: string }) {
       trace={data}
       actions={
         <>
-          <a class="button small" href={`${path("compare")}?a=${encodeURIComponent(id)}`}><Icon name="compare" />Compare</a>
+          <a class="button small wide" href={`${path("compare")}?a=${encodeURIComponent(id)}`}><Icon name="compare" />Compare</a>
           <button type="button" class="small" onClick={() => download(`${id}-trace.json`, JSON.stringify(data, null, 2))}><Icon name="download" />Export</button>
         </>
       }
     />
   );
-}
-
-export function download(name: string, text: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 /** The stored events, a page at a time. */

@@ -56,7 +56,7 @@ export function SessionsPage() {
   return (
     <div class="column" style={{ height: "100%", gap: 0 }}>
       <div class="row wrap pad" style={{ borderBottom: "1px solid var(--line)", background: "var(--panel)" }}>
-        <input ref={search} type="search" class="grow" style={{ maxWidth: "360px" }} placeholder="Search titles and ids" aria-label="Search sessions" value={wanted.q} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <input ref={search} type="search" class="grow" style={{ maxWidth: "360px" }} placeholder="Search titles" aria-label="Search sessions" value={wanted.q} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
         <select aria-label="Status" value={wanted.status} onChange={(event) => setQuery({ status: event.currentTarget.value })}>
           <option value="">every status</option>{STATUSES.map((each) => <option key={each} value={each}>{each}</option>)}
         </select>

@@ -106,10 +106,10 @@ function Facts({ trace }: { trace: Trace }) {
     <div class="facts-line">
       <span><b>{duration(trace.duration_ms)}</b></span>
       <span><b>{count(tokens.total)}</b> tokens{cached}</span>
-      <span>in <b>{count(tokens.input)}</b> · out <b>{count(tokens.output)}</b>{tokens.reasoning ? <> · reasoning <b>{count(tokens.reasoning)}</b></> : null}</span>
+      <span class="wide">in <b>{count(tokens.input)}</b> · out <b>{count(tokens.output)}</b>{tokens.reasoning ? <> · reasoning <b>{count(tokens.reasoning)}</b></> : null}</span>
       <span><b>{cost(trace.cost)}</b></span>
       <span>first token <b>{duration(trace.ttft_ms)}</b></span>
-      <span><b>{count(trace.spans.length)}</b> spans</span>
+      <span class="wide"><b>{count(trace.spans.length)}</b> spans</span>
     </div>
   );
 }
@@ -135,17 +135,17 @@ function Filters({ tree, filter, onFilter, view, onView, failure, onFailure, sho
         ))}
       </div>
       <input type="search" class="small" placeholder="Filter spans" aria-label="Filter spans by name, agent or error" value={filter.text} onInput={(event) => onFilter({ ...filter, text: event.currentTarget.value })} />
-      <select class="small" aria-label="Kind of span" value={[...filter.kinds][0] ?? ""} onChange={(event) => onFilter({ ...filter, kinds: new Set(event.currentTarget.value ? [event.currentTarget.value] : []) })}>
+      <select class="small wide" aria-label="Kind of span" value={[...filter.kinds][0] ?? ""} onChange={(event) => onFilter({ ...filter, kinds: new Set(event.currentTarget.value ? [event.currentTarget.value] : []) })}>
         <option value="">every kind</option>
         {kinds.map((kind) => <option key={kind} value={kind}>{kind}</option>)}
       </select>
-      <select class="small" aria-label="Shortest duration" value={String(filter.longerThan)} onChange={(event) => onFilter({ ...filter, longerThan: Number(event.currentTarget.value) })}>
+      <select class="small wide" aria-label="Shortest duration" value={String(filter.longerThan)} onChange={(event) => onFilter({ ...filter, longerThan: Number(event.currentTarget.value) })}>
         <option value="0">any duration</option>
         {[10, 100, 1000, 10_000].map((ms) => <option key={ms} value={String(ms)}>{`at least ${duration(ms)}`}</option>)}
       </select>
-      <button type="button" class="small" aria-pressed={filter.group} onClick={() => onFilter({ ...filter, group: !filter.group })}>group repeats</button>
+      <button type="button" class="small wide" aria-pressed={filter.group} onClick={() => onFilter({ ...filter, group: !filter.group })}>group repeats</button>
       <button type="button" class="small" disabled={!failure} onClick={() => failure && onFailure(failure)}><Icon name="alert" />first error</button>
-      <span class="faint small" aria-live="polite">{`${count(shown)} rows`}</span>
+      <span class="faint small wide" aria-live="polite">{`${count(shown)} rows`}</span>
     </div>
   );
 }
@@ -156,7 +156,7 @@ function Axis({ range, bars }: { range: Range; bars: boolean }) {
     <div class="axis" aria-hidden="true">
       <span class="names">span</span>
       <div class="ticks">
-        {bars && ticks(range.start, range.end).map((at) => <span key={at} style={{ left: `${((at - range.start) / width) * 100}%` }}>{at === 0 ? "0" : duration(at)}</span>)}
+        {bars && ticks(range.start, range.end, innerWidth < 700 ? 1 : 5).map((at) => <span key={at} style={{ left: `${((at - range.start) / width) * 100}%` }}>{at === 0 ? "0" : duration(at)}</span>)}
       </div>
     </div>
   );
@@ -219,13 +219,14 @@ function Bar({ span, took, range }: { span: Span; took: number; range: Range }) 
   if (right < 0 || left > 100) return <span class="lane" />;
   const from = Math.max(0, left);
   const to = Math.min(100, right);
-  const labelLeft = to > 82;
+  const inside = to - from > 60 && to > 82 && !isError(span) && span.kind !== "approval";
+  const labelLeft = to > 82 && !inside;
   const first = span.ttft_ms ? ((span.start_ms + span.ttft_ms - range.start) / width) * 100 : null;
   return (
     <span class="lane">
-      <span class={`bar kind-${span.kind} ${isError(span) ? "status-error" : ""} ${span.status}`} style={{ left: `${from}%`, width: `${Math.max(0, to - from)}%` }} />
+      <span class={`bar kind-${span.kind} ${isError(span) ? "status-error" : ""} ${span.status} ${inside ? "labelled" : ""}`} style={{ left: `${from}%`, width: `${Math.max(0, to - from)}%` }} />
       {first !== null && first > from && first < to && <span class="first" style={{ left: `${first}%` }} title={`first token after ${duration(span.ttft_ms)}`} />}
-      <span class={`after number ${labelLeft ? "left" : ""}`} style={{ left: `${labelLeft ? from : to}%` }}>{duration(took)}</span>
+      <span class={`after number ${inside ? "inside" : labelLeft ? "left" : ""}`} style={{ left: `${labelLeft ? from : to}%` }}>{duration(took)}</span>
     </span>
   );
 }

