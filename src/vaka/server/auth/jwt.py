@@ -101,7 +101,7 @@ class JwtVerifier:
                 audience=self._settings.audience, issuer=self._settings.issuer, leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
             )  # fmt: skip
-        except (jwt.InvalidTokenError, ValueError, OverflowError, RecursionError) as error:
+        except (jwt.PyJWTError, ValueError, OverflowError, RecursionError) as error:
             raise CredentialRefused(f"the token is not valid: {error}") from None
         return self._principal_of(claims)
 
