@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -99,10 +98,11 @@ class Follower:
         return [event["type"] for event in self.events]
 
 
-def start(folder: Path, port: int = 0) -> ServerProcess:
+def start(folder: Path, store: str, port: int = 0) -> ServerProcess:
     env = without_coverage() | {"HOME": str(folder / "home"), "XDG_DATA_HOME": str(folder / "home")}
+    env["VAKA_SERVER"] = json.dumps({"requests_per_minute": 0, "concurrent_turns": 0})
     agents = [word for kind in KINDS for word in ("--agent", f"agents.py:{kind}")]
-    arguments = ("--insecure", "--no-ui", "--store", "sqlite:///vaka.db", "--confirm", "sign")
+    arguments = ("--insecure", "--no-ui", "--store", store, "--confirm", "sign")
     return ServerProcess(folder, env, *agents, *arguments, port=port)
 
 
@@ -128,22 +128,29 @@ async def decide(client: httpx2.AsyncClient, decision: dict[str, Any]) -> None:
     assert done.status_code == 200, done.text
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)])
+def store(request: pytest.FixtureRequest) -> str:
+    """The URL of a store of each kind."""
+    url: str = request.getfixturevalue("postgres_dsn") if request.param == "postgres" else "sqlite:///vaka.db"
+    return url
+
+
 @pytest.mark.parametrize(
     "count", [pytest.param(24, id="24 turns"), pytest.param(200, id="200 turns", marks=pytest.mark.exhaustive)]
 )
-async def test_turns_of_a_killed_server_end_after_its_restart(tmp_path: Path, count: int) -> None:
+async def test_turns_of_a_killed_server_end_after_its_restart(tmp_path: Path, store: str, count: int) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     followers = [Follower(kind, f"{kind}-{index}") for index in range(count // len(KINDS)) for kind in KINDS]
     timeout = httpx2.Timeout(100)
     limits = httpx2.Limits(max_connections=None)
-    with start(tmp_path) as server:
+    with start(tmp_path, store) as server:
         async with httpx2.AsyncClient(base_url=server.url, timeout=timeout, limits=limits) as client:
             await begin_turns(client, followers)
             following = [asyncio.create_task(follower.follow(client)) for follower in followers]
             server.kill()
             await asyncio.gather(*following)
     (tmp_path / "restarted").touch()
-    with start(tmp_path, server.port) as server:
+    with start(tmp_path, store, server.port) as server:
         async with httpx2.AsyncClient(base_url=server.url, timeout=timeout, limits=limits) as client:
             waiting = [follower for follower in followers if follower.kind == "ask"]
             for row in (await client.get("/api/v1/approvals", params={"limit": 200})).json()["data"]:
@@ -151,15 +158,22 @@ async def test_turns_of_a_killed_server_end_after_its_restart(tmp_path: Path, co
             await asyncio.gather(*(follower.follow(client, "turn.completed") for follower in waiting))
             rest = [follower for follower in followers if follower.kind != "ask"]
             await asyncio.gather(
-                *(follower.follow(client, "turn.completed", "question.asked", "approval.requested") for follower in rest)
+                *(
+                    follower.follow(client, "turn.completed", "question.asked", "approval.requested")
+                    for follower in rest
+                )
             )
             for row in (await client.get("/api/v1/approvals", params={"limit": 200})).json()["data"]:
                 await decide(client, row)
             await asyncio.gather(
-                *(follower.follow(client, "turn.completed") for follower in rest if follower.types[-1] != "turn.completed")
+                *(
+                    follower.follow(client, "turn.completed")
+                    for follower in rest
+                    if follower.types[-1] != "turn.completed"
+                )
             )
     for follower in followers:
         assert [event["seq"] for event in follower.events] == list(range(1, len(follower.events) + 1))
         assert follower.events[-1]["data"]["text"] == TEXTS[follower.kind]
         assert Counter(follower.types)["turn.completed"] == 1
-    assert os.stat(tmp_path / "paid").st_size == count // len(KINDS)
+    assert (tmp_path / "paid").stat().st_size == count // len(KINDS)

@@ -19,6 +19,7 @@ from vaka.cli.bootstrap import load_flag_settings, print_notes, runtime_from_set
 from vaka.cli.build_agent import DEFAULT_AGENT, apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.serve_workers import WorkerSupervisor, take_socket
+from vaka.cli.stdout import echo, flush_stdout
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable
 from vaka.config.settings import Settings, redact_setting
 from vaka.core.types.errors import ConfigError
@@ -221,15 +222,15 @@ async def _announce(service: AgentService, address: tuple[str, int], *, open_pag
     host, port = address
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # shown
     url = f"http://{name}:{port}"
-    click.echo(f"vaka serves {', '.join(service.agents)} at {url}")
+    echo(f"vaka serves {', '.join(service.agents)} at {url}")
     if "ui" in service.settings.features:
         link = f"{url}/console/login?ticket={await authenticator.tickets.issue_link(LOCAL_PRINCIPAL)}"
-        click.echo(f"console: {link} (this link works once)")
+        echo(f"console: {link} (this link works once)")
         if open_page:
             webbrowser.open(link)
     if not _is_loopback(host) and not await authenticator.keys.list():
         click.echo("note: there is no API key yet; create one with `vaka keys create`", err=True)
-    sys.stdout.flush()
+    flush_stdout()
 
 
 def _describe_settings(settings: Settings) -> list[dict[str, Any]]:
