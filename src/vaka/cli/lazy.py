@@ -55,6 +55,12 @@ def sessions_command() -> click.Command:
     return sessions
 
 
+def trace_command() -> click.Command:
+    from vaka.cli.commands.trace import trace
+
+    return trace
+
+
 def approvals_command() -> click.Command:
     from vaka.cli.commands.approvals import approvals
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "serve": (lazy.serve_command, "Serve agents over HTTP: API, console and other protocols."),
     "init": (lazy.init_command, "Write vaka.toml and an agent file into this folder."),
     "sessions": (lazy.sessions_command, "List, show, export, fork, rewind, check and remove sessions."),
+    "trace": (lazy.trace_command, "Show turns as waterfalls of spans, or export them."),
     "approvals": (lazy.approvals_command, "List, decide and answer what waits for a person."),
     "luau": (lazy.luau_command, "Run a Luau script as a program, a tool or an agent."),
     "match": (lazy.match_command, "Check rule files, and test rules with models or offline."),
