@@ -1,7 +1,7 @@
 """HTTP connections with bounded headers: a client can neither send endless headers nor take endless time for them."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -26,8 +26,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._in_headers = True
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its parent's
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))
         self._timer = self.loop.call_later(self.header_seconds, transport.close)
 
     def data_received(self, data: bytes) -> None:

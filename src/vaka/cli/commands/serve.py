@@ -131,7 +131,7 @@ class ServedAgents(Mapping[str, Agent]):
 
     def __init__(self, named: Sequence[str], flags: Mapping[str, Any], settings: Settings) -> None:
         """Load the agents that ``--agent`` names, or the built-in one. Raises what their loading does."""
-        self._flags = {**flags, "tool_choice": None, "output_schema": None}
+        self._flags: dict[str, Any] = {**flags, "tool_choice": None, "output_schema": None}
         self._settings = settings
         self._loaded: dict[str, Agent] = {}
         self._names: tuple[str, ...] = () if named else tuple(lazy.project_agent_names(settings))
