@@ -24,6 +24,12 @@ def _traces() -> DoorFactory:
     return door
 
 
+def _debug() -> DoorFactory:
+    from vaka.server.rest.debug import door
+
+    return door
+
+
 def _openai() -> DoorFactory:
     from vaka.server.openai_chat import door
 
@@ -45,6 +51,7 @@ def _agui() -> DoorFactory:
 _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
     "tracing": _traces,
+    "debug_api": _debug,
     "openai_compat": _openai,
     "ui": _console,
     "agui": _agui,

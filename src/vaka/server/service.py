@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any, Unpack
 
 import msgspec
@@ -18,6 +19,11 @@ from vaka.core.session.fanout import Follower
 from vaka.core.types.errors import Busy, ConfigError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, TurnId, parse_session_id
+from vaka.core.types.progress import GIVEN_CALLS
+from vaka.core.types.tool import ToolSpec
+from vaka.models.given_calls import GivenCalls
+from vaka.runtime import lazy
+from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.client_calls import ClientResult
 from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
 from vaka.runtime.runtime import Runtime
@@ -129,6 +135,15 @@ class AgentService:
             raise Problem(404, "not_found", f"there is no agent {name[:100]!r}; there are: {known}")
         return agent
 
+    def tool_specs(self, agent: Agent) -> Sequence[ToolSpec]:
+        """Return the tools of an agent as its model sees them, without those of MCP servers."""
+        return [tool.spec for tool in self._spec_builder.build_recipe(agent).tools.values()]
+
+    @cached_property
+    def _spec_builder(self) -> AgentBuilder:
+        """Builds agents for their tools alone: nothing is run."""
+        return AgentBuilder(GivenCalls(), lambda: lazy.service_host()(self.runtime.options, self.runtime.store))
+
     # --------------------------------------------------------------------------------------------------------- sessions
 
     async def find_session(self, principal: Principal, id: str) -> SessionInfo:
@@ -193,6 +208,8 @@ class AgentService:
         """
         if self.draining:
             raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
+        if input.model == GIVEN_CALLS and not principal.may("tools:execute"):
+            raise Problem(403, "forbidden", f"the model {GIVEN_CALLS} needs the scope tools:execute")
         runtime = await self.runtime_of(principal)
         self._count_turn(principal, session.id)
         info = await runtime.store.sessions.find(session.id)

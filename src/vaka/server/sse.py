@@ -66,6 +66,7 @@ class EventStream:
     def __init__(
         self, frames: AsyncGenerator[bytes], streams: OpenStreams, *, headers: Mapping[str, str] | None = None,
         opening: bytes = OPENING, on_disconnect: Callable[[], Awaitable[None]] | None = None, resumable: bool = False,
+        ending: bytes = b"",
     ) -> None:  # fmt: skip
         """Send ``frames``; count the stream among ``streams`` while it is open.
 
@@ -76,9 +77,10 @@ class EventStream:
             opening: What is sent first.
             on_disconnect: Awaited when the client leaves before the source has ended.
             resumable: Whether the stream ends at once when the server stops, since its client opens it again.
+            ending: What is sent last when the server stops.
         """
         self._frames, self._streams, self._opening, self._on_disconnect = frames, streams, opening, on_disconnect
-        self._settings, self.resumable = streams.settings, resumable
+        self._settings, self.resumable, self._ending = streams.settings, resumable, ending
         self._pump: asyncio.Task[None] | None = None
         self.headers = {**EVENT_STREAM_HEADERS, **(headers or {})}
         self.status_code = 200
@@ -122,7 +124,8 @@ class EventStream:
             return
         if not pump.cancelled():
             pump.result()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        ending = self._ending if pump.cancelled() else b""
+        await send({"type": "http.response.body", "body": ending, "more_body": False})
 
     async def _send_frames(self, send: Send) -> None:
         now = asyncio.get_running_loop().time

@@ -40,10 +40,11 @@ async def test_an_approval_is_found_and_decided_and_the_turn_goes_on(serve: Serv
         for query, count in (("tool=deploy", 1), ("tool=other", 0), ("agent=other", 0), ("session=s", 1)):
             assert (await client.get(f"{API}/approvals/count?{query}")).json() == {"count": count}
         path = f"{API}/approvals/{row['id']}/resolve"
-        for body in (
+        bodies: list[dict[str, Any]] = [
             {"decision": "answer", "answer": 1}, {"decision": "edit"}, {"decision": "approve", "edited_args": {}},
             {"decision": "maybe"},
-        ):  # fmt: skip
+        ]  # fmt: skip
+        for body in bodies:
             assert (await client.post(path, json=body)).status_code == 422
         edit = {"decision": "edit", "edited_args": {"place": "nowhere"}}
         done = (await client.post(path, json=edit)).json()

@@ -133,7 +133,9 @@ async def test_followers_end_when_the_server_drains(serve: Serve, scripted: Scri
             frames = LiveFrames(response)
             await frames.read_until("turn.completed")
             served.service.drain()
-            with pytest.raises(StopAsyncIteration):  # without stream.end: the client goes on at another process
+            last = await frames.next()
+            assert (last["type"], last["data"]) == ("stream.end", {"reason": "draining"})
+            with pytest.raises(StopAsyncIteration):
                 await frames.next()
         refused = await start(client)
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")

@@ -134,7 +134,9 @@ class ServedAgents(Mapping[str, Agent]):
         self._flags: dict[str, Any] = {**flags, "tool_choice": None, "output_schema": None}
         self._settings = settings
         self._loaded: dict[str, Agent] = {}
-        self._names: tuple[str, ...] = () if named else tuple(lazy.project_agent_names(settings))
+        self._finds_agents = not named
+        self._names: tuple[str, ...] = ()
+        self.refresh()
         for name in named or (DEFAULT_AGENT,):
             agent = self._load(name)
             self._loaded[agent.name] = agent
@@ -144,6 +146,14 @@ class ServedAgents(Mapping[str, Agent]):
         """The agent whose kind decides about hooks, project content and MCP servers: the coding agent, if served."""
         agents = list(self._loaded.values())
         return next((agent for agent in agents if is_coding_agent(agent.instructions)), agents[0])
+
+    def refresh(self) -> None:
+        """Search for the agents of the project and of the user again; each is loaded again on its next use."""
+        if not self._finds_agents:
+            return
+        for name in self._names:
+            self._loaded.pop(name, None)
+        self._names = tuple(lazy.project_agent_names(self._settings))
 
     def _load(self, name: str) -> Agent:
         agent = load_agent_of_flags({**self._flags, "agent": name}, self._settings)

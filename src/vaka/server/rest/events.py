@@ -75,7 +75,7 @@ async def read_events(service: AgentService, request: Request) -> ASGIApp:
     if wants_stream(request):
         encode = make_encoder(query.format, info.id, info.agent)
         frames = follow_frames(runtime.hub, info.id, cursor, encode, query.to_filter())
-        return EventStream(frames, service.streams, resumable=True)
+        return EventStream(frames, service.streams, resumable=True, ending=end_frame(info.id, "draining"))
     if not 1 <= query.limit <= MAX_EVENTS:
         raise Problem(422, "invalid_query", f"limit must be 1 to {MAX_EVENTS}", errors=[{"field": "limit"}])
     return await _read_page(runtime.store, info, cursor, query.limit, query.to_filter())

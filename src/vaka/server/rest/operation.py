@@ -1,13 +1,16 @@
 """``Operation``: a method of a route as data. It makes the route, and its entry in the OpenAPI document."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from vaka.server.bodies import invalid_fields
+from vaka.server.guard import guard_route
 from vaka.server.service import AgentService
 
 T = TypeVar("T")
@@ -40,6 +43,24 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     """Whether it takes an ``Idempotency-Key``."""
     media_type: str = "application/json"
+
+
+def operation_routes(
+    service: AgentService,
+    operations: Iterable[Operation],
+    names_of: Callable[[str], Iterable[str]] = lambda path: (path,),
+) -> list[BaseRoute]:
+    """Return the routes of operations below ``/api/v1``; ``names_of`` returns the paths that a path is reached at."""
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [
+        guard_route(
+            service.guard, PREFIX + name, {each.method: (each.scope, partial(each.handler, service)) for each in group}
+        )
+        for path, group in by_path.items()
+        for name in names_of(path)
+    ]
 
 
 def read_query(request: Request, type: type[T]) -> T:

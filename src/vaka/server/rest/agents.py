@@ -1,0 +1,132 @@
+"""The agents that the server offers, and the caller's own rights."""
+
+from typing import Protocol, runtime_checkable
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from vaka.agents.react import Agent
+from vaka.core.types.errors import VakaError
+from vaka.server.bodies import json_response
+from vaka.server.guard import principal_of
+from vaka.server.principal import SCOPES
+from vaka.server.problems import Problem
+from vaka.server.rest.documents import Page
+from vaka.server.rest.operation import Operation, read_query
+from vaka.server.rest.sessions import page_limit
+from vaka.server.rest.tools import ToolDocument, tool_document
+from vaka.server.service import AgentService
+
+
+class ListAgents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which page of the agents, in the order of the server; the default agent comes first."""
+
+    limit: int = 50
+    cursor: str = ""
+    """The name of the last agent of the page before."""
+
+
+class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent, as the server would run it now."""
+
+    name: str
+    description: str = ""
+    kind: str = "agent"
+    """``agent`` for the loop of model and tools; ``luau``, ``match`` and others for agents of another kind."""
+    model: str = ""
+    tools: tuple[ToolDocument, ...] = ()
+    source: str = "code"
+    """``file`` for an agent that a definition describes, ``code`` for another."""
+    error: str | UnsetType = UNSET
+    """Why it cannot be used."""
+
+
+class AgentNames(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of all agents."""
+
+    data: list[str]
+
+
+class CallerDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller of the request."""
+
+    id: str
+    namespace: str
+    scopes: list[str]
+
+
+@runtime_checkable
+class ReloadableAgents(Protocol):
+    """Agents that are read from files."""
+
+    def refresh(self) -> None:
+        """Read the files again if they have changed."""
+        ...
+
+
+def describe_agent(service: AgentService, agent: Agent) -> AgentDocument:
+    """Return the document of an agent. Raises ``VakaError`` for one that cannot be built."""
+    model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "name", "")
+    return AgentDocument(
+        name=agent.name, description=agent.description, model=model,
+        kind=type(agent).__name__.removesuffix("Agent").lower() or "agent",
+        tools=tuple(tool_document(spec, [agent.name]) for spec in service.tool_specs(agent)),
+        source="code" if agent.origin is None else "file",
+    )  # fmt: skip
+
+
+def _describe(service: AgentService, name: str) -> AgentDocument:
+    """Return the document of an agent, which says why it cannot be used if that is so."""
+    try:
+        return describe_agent(service, service.find_agent(name))
+    except (Problem, VakaError) as error:
+        return AgentDocument(name=name, error=str(error))
+
+
+async def list_agents(service: AgentService, request: Request) -> Response:
+    query = read_query(request, ListAgents)
+    names, limit = list(service.agents), page_limit(query.limit)
+    start = names.index(query.cursor) + 1 if query.cursor in names else 0
+    page = names[start : start + limit]
+    more = start + limit < len(names)
+    data = [_describe(service, name) for name in page]
+    return json_response(Page(data=data, next_cursor=page[-1] if more else None, has_more=more))
+
+
+async def get_agent(service: AgentService, request: Request) -> Response:
+    return json_response(describe_agent(service, service.find_agent(request.path_params["agent"])))
+
+
+async def reload_agents(service: AgentService, request: Request) -> Response:
+    """Reads changed definitions now instead of at the next turn; turns that run keep what they have."""
+    if isinstance(service.agents, ReloadableAgents):
+        service.agents.refresh()
+    return json_response(AgentNames(data=list(service.agents)))
+
+
+async def get_caller(service: AgentService, request: Request) -> Response:
+    principal = principal_of(request)
+    scopes = [scope for scope in SCOPES if principal.may(scope)]
+    return json_response(CallerDocument(id=principal.id, namespace=principal.namespace, scopes=scopes))
+
+
+OPERATIONS = (
+    Operation(
+        method="GET", path="/agents", scope="runs:read", handler=list_agents, summary="List agents", query=ListAgents,
+        result=Page[AgentDocument],
+    ),
+    Operation(
+        method="POST", path="/agents/reload", scope="admin", handler=reload_agents,
+        summary="Read changed definitions of agents", result=AgentNames,
+    ),
+    Operation(
+        method="GET", path="/agents/{agent}", scope="runs:read", handler=get_agent, summary="Get an agent",
+        result=AgentDocument,
+    ),
+    Operation(
+        method="GET", path="/me", scope="", handler=get_caller, summary="Get the caller and its scopes",
+        result=CallerDocument,
+    ),
+)  # fmt: skip

@@ -1,0 +1,178 @@
+"""The tools of the agents: list them, and call one under the rules that hold for the agent."""
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from vaka.agents.react import Agent
+from vaka.core.messages.blobs import restore_content
+from vaka.core.types.errors import VakaError
+from vaka.core.types.message import Content, ToolResult
+from vaka.core.types.progress import GIVEN_CALLS, ToolCompleted, ToolFailed
+from vaka.core.types.tool import ToolSpec
+from vaka.models.given_calls import CALLS_OPTION
+from vaka.server.bodies import json_response, read_json
+from vaka.server.guard import principal_of
+from vaka.server.problems import Problem, not_found
+from vaka.server.rest.documents import DecisionDocument, Page, decision_document
+from vaka.server.rest.operation import Operation, read_query
+from vaka.server.rest.sessions import page_limit
+from vaka.server.service import AgentService, PromptInput
+
+MCP_PREFIX = "mcp__"
+CallStatus: TypeAlias = Literal["completed", "failed", "denied", "waiting"]
+
+
+class ListTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose tools: those of one agent, or of all."""
+
+    agent: str = ""
+    limit: int = 200
+    cursor: str = ""
+    """The name of the last tool of the page before."""
+
+
+class GetTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose tool: that of one agent, or of the first agent that has it."""
+
+    agent: str = ""
+
+
+class ToolDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as models see it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    effect: str
+    source: str
+    """Where the tool comes from: ``code``, ``builtin`` or another layer."""
+    agents: tuple[str, ...]
+    """The agents that have it."""
+
+
+class ExecuteTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call; ``agent`` is the agent whose rules hold."""
+
+    agent: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class ToolCallDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call came to. While it waits for a person, ``decision`` says for what."""
+
+    session: str
+    """The session whose log has the call."""
+    turn: str
+    call: str
+    status: CallStatus
+    content: Content = ()
+    value: Any = None
+    failed: bool = False
+    reason: str = ""
+    decision: DecisionDocument | UnsetType = UNSET
+
+
+def tool_document(spec: ToolSpec, agents: list[str]) -> ToolDocument:
+    return ToolDocument(
+        name=spec.name, description=spec.description, parameters=spec.parameters, effect=spec.effect,
+        source=spec.layer, agents=tuple(agents),
+    )  # fmt: skip
+
+
+def _list_specs(service: AgentService, name: str) -> dict[str, tuple[ToolSpec, list[str]]]:
+    """Return the tools of an agent, or of all agents that can be built, each with the names of its agents."""
+    found: dict[str, tuple[ToolSpec, list[str]]] = {}
+    for each in [name] if name else list(service.agents):
+        try:
+            agent = service.find_agent(each)
+            specs = service.tool_specs(agent)
+        except (Problem, VakaError):
+            if name:
+                raise
+            continue
+        for spec in specs:
+            found.setdefault(spec.name, (spec, []))[1].append(agent.name)
+    return found
+
+
+async def list_tools(service: AgentService, request: Request) -> Response:
+    query = read_query(request, ListTools)
+    found, limit = _list_specs(service, query.agent), page_limit(query.limit)
+    names = sorted(name for name in found if name > query.cursor)
+    more = len(names) > limit
+    data = [tool_document(*found[name]) for name in names[:limit]]
+    return json_response(Page(data=data, next_cursor=names[limit - 1] if more else None, has_more=more))
+
+
+async def get_tool(service: AgentService, request: Request) -> Response:
+    name, query = request.path_params["tool"], read_query(request, GetTool)
+    found = _list_specs(service, query.agent).get(name)
+    if found is None:
+        raise not_found(f"tool {name!r}")
+    return json_response(tool_document(*found))
+
+
+def _caller_of(service: AgentService, name: str, tool: str) -> Agent:
+    """Return an agent without its model, with the tool and the rules for it. Raises a ``Problem`` (404)."""
+    found = _list_specs(service, name).get(tool)
+    if found is None and not tool.startswith(MCP_PREFIX):  # servers list their tools when a turn runs
+        raise not_found(f"tool {tool!r}" + (f" of agent {name!r}" if name else ""))
+    agent = service.find_agent(found[1][0] if found is not None else name)
+    return Agent(agent.name, tools=agent.tools, middleware=agent.middleware, limits=agent.limits)
+
+
+async def execute_tool(service: AgentService, request: Request) -> Response:
+    """Makes the call in a session of its own. Returns when it has a result or waits for a decision."""
+    body, principal = await read_json(request, ExecuteTool, empty=ExecuteTool()), principal_of(request)
+    name, runtime = request.path_params["tool"], await service.runtime_of(principal)
+    agent = _caller_of(service, body.agent, name)
+    session = await runtime.open(agent, id=runtime.env.ids.new_id("ses_tool"))
+    await session.update(title=f"Call of {name}"[:200], owner=principal.id, tags=["tool-call"], by=principal.id)
+    calls = [{"name": name, "arguments": body.arguments}]
+    prompt = PromptInput(prompt=f"Call of {name}", model=GIVEN_CALLS, options={CALLS_OPTION: calls})
+    result: ToolResult | None = None
+    async with await service.start_turn(principal, session, prompt, until_waiting=True) as events:
+        async for event in events:
+            if isinstance(event.data, ToolCompleted | ToolFailed) and not event.path:
+                result = event.data.result
+    if result is not None:
+        content = await restore_content(runtime.store.blobs, result.content)
+        document = ToolCallDocument(
+            session=session.id, turn=events.turn, call=result.call, status=_status_of(result), content=content,
+            value=result.value, failed=result.failed, reason=result.reason,
+        )  # fmt: skip
+        return json_response(document)
+    rows = await runtime.decisions(session.id)
+    if not rows:
+        raise Problem(500, "no_result", f"the call of {name} has no result; see session {session.id!r}")
+    decision = decision_document(rows[0], agent=agent.name)
+    call = "" if decision.call is UNSET else decision.call.id
+    return json_response(
+        ToolCallDocument(session=session.id, turn=events.turn, call=call, status="waiting", decision=decision)
+    )
+
+
+def _status_of(result: ToolResult) -> CallStatus:
+    if result.reason in ("denied", "expired"):
+        return "denied"
+    return "failed" if result.failed else "completed"
+
+
+OPERATIONS = (
+    Operation(
+        method="GET", path="/tools", scope="runs:read", handler=list_tools, summary="List tools", query=ListTools,
+        result=Page[ToolDocument],
+    ),
+    Operation(
+        method="GET", path="/tools/{tool}", scope="runs:read", handler=get_tool, summary="Get a tool", query=GetTool,
+        result=ToolDocument,
+    ),
+    Operation(
+        method="POST", path="/tools/{tool}/execute", scope="tools:execute", handler=execute_tool,
+        summary="Call a tool under the rules of an agent", body=ExecuteTool, result=ToolCallDocument,
+    ),
+)  # fmt: skip
