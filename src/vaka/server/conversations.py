@@ -5,8 +5,9 @@ to a new one that begins with the conversation that it has sent.
 """
 
 import copy
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
 
 import msgspec
 
@@ -15,6 +16,7 @@ from vaka.agents.react import Agent, tool_name_of
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.store import PendingDecision
+from vaka.core.session.fanout import Follower
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, digest_of, parse_session_id
@@ -31,17 +33,21 @@ from vaka.core.types.message import (
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.session import Session
+from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
+from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer
 from vaka.server.service import AgentService, PromptInput
-from vaka.server.turn_events import TurnEvents
+from vaka.server.turn_events import DecisionCollector, restore_event
 from vaka.tools.client_tool import ClientTool
 from vaka.views.answers import is_client_call
 from vaka.views.genx_import import ImportedTurns
 from vaka.views.openai import describe_decision
 from vaka.views.openai_requests import Reply, parse_reply
-from vaka.views.pending_decisions import Asked
+from vaka.views.pending_decisions import Asked, PendingDecisions
 
+SESSION_HEADER = "x-vaka-session"
+"""The header of a response that names the session."""
 CONVERSATION_PREFIX = "server/conversations/"
 """Keys with the session of a conversation, by the digest of its messages."""
 REQUEST_PREFIX = "server/requests/"
@@ -65,6 +71,8 @@ class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The idempotency key of the client."""
     session: str = ""
     """The session that the request continues, if the protocol names it."""
+    is_separate: bool = False
+    """Whether the request gets a session of its own, although one has its conversation."""
     spoken_replies: bool = True
     """Whether a text such as ``approve`` decides an approval, because the protocol has no other way."""
 
@@ -76,18 +84,6 @@ class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.replies if spoken is None else (spoken,)
 
 
-class Encoder(Protocol):
-    """Turns events into the objects of a protocol."""
-
-    def encode(self, event: Event) -> list[dict[str, Any]]:
-        """Return the objects of an event."""
-        ...
-
-    def finish(self) -> list[dict[str, Any]]:
-        """Return the end of an answer whose turn waits."""
-        ...
-
-
 class RequestInstructions(Middleware):
     """Adds the instructions of a request to those of the agent."""
 
@@ -97,53 +93,6 @@ class RequestInstructions(Middleware):
     async def prompt_for_step(self, turn: Turn) -> str:
         """Return the text that follows the instructions of the agent."""
         return self._text
-
-
-class AnswerPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an answer is in the log of its session."""
-
-    session: str
-    key: str = ""
-    """The key of the input that its turn answers."""
-    turn: str = ""
-    """The turn, if it is not known by the key."""
-    start: int = 0
-    """A position before the input of the turn."""
-    after: int = 0
-    """The event up to which the turn belongs to earlier answers."""
-    decided: int = 0
-    """The event of the last decision of the request; waits before it are over."""
-
-
-class RequestAnswer:
-    """The events of a turn that answer one request, from the input or a decision to the end or the next decision."""
-
-    def __init__(self, session: Session[Any], events: TurnEvents, place: AnswerPlace) -> None:
-        self.session, self.events, self.place = session, events, place
-
-    async def encode(self, encoder: Encoder, *, live: bool = True) -> AsyncGenerator[list[dict[str, Any]]]:
-        """Yield the objects of the answer, those of a batch of events at a time. The last ones end it.
-
-        Without ``live``, only what is stored counts: no text of a message that is discarded.
-        """
-        is_earlier, seq = bool(self.place.after), 0
-        async with self.events as events:
-            while not events.ended:
-                objects: list[dict[str, Any]] = []
-                for event in await events.next_batch():
-                    if not (live or event.seq):
-                        continue
-                    seq = event.seq or seq
-                    if is_earlier and seq > self.place.after:
-                        encoder.finish()
-                        is_earlier = False
-                    encoded = encoder.encode(await events.restore(event))
-                    objects += () if is_earlier else encoded
-                if events.waiting and not is_earlier and seq >= self.place.decided:
-                    yield objects + encoder.finish()
-                    return
-                if objects:
-                    yield objects
 
 
 class Conversations:
@@ -203,7 +152,23 @@ class Conversations:
         events = await self._service.attach_turn(
             principal, session, turn=place.turn, key=place.key, after=Cursor(0, place.start)
         )
-        return RequestAnswer(session, events, place)
+        return RequestAnswer(session, events, place, runtime.store.blobs)
+
+    async def read_stored(self, principal: Principal, place: AnswerPlace, encoding: AnswerEncoding) -> TurnCollector:
+        """Encode what is stored of an answer; return the collector of its turn. Raises a ``Problem`` (404)."""
+        info = await self._service.find_session(principal, place.session)
+        store, pending = (await self._service.runtime_of(principal)).store, PendingDecisions()
+        collector = DecisionCollector(info.id, key=place.key, turn=place.turn)
+        async with aclosing(store.events.read(info.id, after=place.start)) as events:
+            async for event in events:
+                for taken in collector.take_events([event]):
+                    pending.note(taken)
+                    encoding.encode(await restore_event(store.blobs, taken))
+                    if pending.is_waiting_after(taken.data):
+                        encoding.wait()
+                if encoding.ended or collector.ended:
+                    break
+        return collector
 
     async def remember(
         self, principal: Principal, request: ConversationRequest, answer: RequestAnswer, said: AssistantMessage
@@ -230,7 +195,7 @@ class Conversations:
         for row in await runtime.decisions() if named else ():
             if row.id in named:
                 return (await self._service.find_session(principal, row.session)).id
-        if not request.history:
+        if not request.history or request.is_separate:
             return ""
         found = await runtime.store.values.get(conversation_key(principal, agent.name, request.history))
         if not isinstance(found, dict):
@@ -278,7 +243,7 @@ class Conversations:
             await self._forget(principal, agent, request)
             return await self._start_turn(principal, session, request, info.head)
         start = (await session.last_turn())[0].seq - 1
-        seqs = [event.seq for event in await self._decide(principal, request, rows)]
+        seqs = [event.seq for event in await self._decide(principal, request, session, rows)]
         await self._forget(principal, agent, request)
         place = AnswerPlace(session=info.id, turn=info.turn, start=start, after=min(seqs), decided=max(seqs))
         return await self.follow(principal, place, agent=changed)
@@ -289,34 +254,49 @@ class Conversations:
         input = PromptInput(prompt=request.content, key=request.key, options=request.options)
         events = await self._service.start_turn(principal, session, input, until_waiting=True)
         place = AnswerPlace(session=session.id, key=events.key, start=0 if request.key else head)
-        return RequestAnswer(session, events, place)
+        blobs = (await self._service.runtime_of(principal)).store.blobs
+        return RequestAnswer(session, events, place, blobs)
 
     # -------------------------------------------------------------------------------------------------------- decisions
 
     async def _decide(
-        self, principal: Principal, request: ConversationRequest, rows: Sequence[PendingDecision]
-    ) -> list[Event]:
-        """Decide what a request decides; return the events. Raises a ``Problem`` when it decides nothing."""
-        service, events = self._service, list[Event]()
+        self, principal: Principal, request: ConversationRequest, session: Session[Any], rows: Sequence[PendingDecision]
+    ) -> list[Event]:  # fmt: skip
+        """Decide what a request decides; return the events. Raises a ``Problem`` when it decides nothing.
+
+        What the user says besides results and decisions joins the turn.
+        """
+        service = self._service
         asked = {row.id: cast("Asked", row.event.data) for row in rows}
         calls = {body.call for body in asked.values() if isinstance(body, QuestionAsked) and is_client_call(body)}
-        for result in request.results:
-            if result.call in calls:
-                session = rows[0].session
-                events.append(await service.answer_call(principal, session, result.call, result, failed=result.failed))
+        results = [result for result in request.results if result.call in calls]
         approvals = [id for id, body in asked.items() if isinstance(body, ApprovalRequested)]
-        for reply in request.decisions:
-            id = reply.approval or (approvals[0] if len(approvals) == 1 else "")
-            if id in approvals:
-                _require_approver(principal)
-                approve = reply.decision == "approve"
-                events.append(await service.resolve(principal, id, approve=approve, message=reply.message))
+        replies = [(_named_approval(reply, approvals), reply) for reply in request.decisions]
+        replies = [(id, reply) for id, reply in replies if id]
+        if replies and not principal.may("approvals:write"):
+            raise Problem(403, "forbidden", "a decision about an approval needs the scope approvals:write")
         questions = [id for id, body in asked.items() if id not in approvals and not is_client_call(body)]
-        if not events and questions and text_of(request.content):
-            events.append(await service.answer(principal, questions[0], text_of(request.content)))
-        if not events:
-            raise _still_waits(list(asked.values()))
+        if not results and not replies:
+            if not questions or not text_of(request.content):
+                raise _still_waits(list(asked.values()))
+            return [await service.answer(principal, questions[0], text_of(request.content))]
+        if request.content and (results or request.replies):
+            await session.submit(request.content, Follower(), on_busy="steer")
+        events = [
+            await service.answer_call(principal, session.id, result.call, result, failed=result.failed)
+            for result in results
+        ]
+        for id, reply in replies:
+            approve = reply.decision == "approve"
+            events.append(await service.resolve(principal, id, approve=approve, message=reply.message))
         return events
+
+
+def _named_approval(reply: Reply, approvals: Sequence[str]) -> str:
+    """Return the approval that a reply decides; ``""`` if that is not clear."""
+    if reply.approval:
+        return reply.approval if reply.approval in approvals else ""
+    return approvals[0] if len(approvals) == 1 else ""
 
 
 def _record(mark: str, place: AnswerPlace) -> dict[str, Any]:
@@ -372,11 +352,6 @@ def _adapt_agent(agent: Agent, request: ConversationRequest) -> Agent:
     if request.tool_choice != "auto":
         changed.tool_choice = request.tool_choice
     return changed
-
-
-def _require_approver(principal: Principal) -> None:
-    if not principal.may("approvals:write"):
-        raise Problem(403, "forbidden", "a decision about an approval needs the scope approvals:write")
 
 
 def _nothing_waits(request: ConversationRequest) -> Problem:

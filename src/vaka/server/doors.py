@@ -31,9 +31,10 @@ def _debug() -> DoorFactory:
 
 
 def _openai() -> DoorFactory:
-    from vaka.server.openai_chat import door
+    from vaka.server.openai_chat import door as chat_door
+    from vaka.server.responses import door as responses_door
 
-    return door
+    return lambda service: Door([*chat_door(service).routes, *responses_door(service).routes])
 
 
 def _console() -> DoorFactory:

@@ -13,17 +13,16 @@ from starlette.types import ASGIApp
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import ConversationRequest, Conversations, RequestAnswer, routers_of
+from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
 from vaka.server.openai_errors import error_response, failure_of
 from vaka.server.principal import Principal
+from vaka.server.request_answers import AnswerEncoding, RequestAnswer
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 from vaka.views.openai import DONE, ChatEncoder, ChatObject, join_chunks, to_sse
 from vaka.views.openai_requests import ChatRequest, parse_chat_request
-
-SESSION_HEADER = "x-vaka-session"
 
 
 def door(service: AgentService) -> Door:
@@ -59,7 +58,7 @@ class ChatCompletions:
         encoder = ChatEncoder(routers=routers_of(answer.session.agent), model=given.model, include_usage=include_usage)
         texts: list[str] = []
         calls: list[ToolCall] = []
-        async with aclosing(answer.encode(encoder, live=given.stream)) as batches:
+        async with aclosing(answer.encode(AnswerEncoding(answer.place, encoder), live=given.stream)) as batches:
             async for chunks in batches:
                 for choice in (choice for chunk in chunks for choice in chunk.get("choices", ())):
                     texts.append(choice["delta"].get("content", ""))

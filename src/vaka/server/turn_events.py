@@ -6,6 +6,7 @@ from typing import Self
 import msgspec
 
 from vaka.core.messages.blobs import restore_content
+from vaka.core.ports.store import BlobStore
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered
@@ -118,16 +119,17 @@ class TurnEvents:
             if self.waiting and (self._until_waiting or self._follower.ended):
                 return
 
-    async def restore(self, event: Event) -> Event:
-        """Return an event with the text of its message that is too large for the log."""
-        body = event.data
-        if not isinstance(body, MessageCompleted):
-            return event
-        content = await restore_content(self._hub.store.blobs, body.content)
-        if content is body.content:
-            return event
-        return msgspec.structs.replace(event, data=msgspec.structs.replace(body, content=content))
-
     def summarize(self) -> Response:
         """Return the response of an ended turn, whether it succeeded or not."""
         return self._collector.summarize()
+
+
+async def restore_event(blobs: BlobStore, event: Event) -> Event:
+    """Return an event with the text of its message that is too large for the log."""
+    body = event.data
+    if not isinstance(body, MessageCompleted):
+        return event
+    content = await restore_content(blobs, body.content)
+    if content is body.content:
+        return event
+    return msgspec.structs.replace(event, data=msgspec.structs.replace(body, content=content))

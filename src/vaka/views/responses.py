@@ -138,6 +138,11 @@ class ResponseEncoder:
             return {}
         return {**self._response, "output": [item for item in self._items if item is not None]}
 
+    @property
+    def last_number(self) -> int:
+        """The sequence number of the last event."""
+        return self._number - 1
+
     def encode(self, event: Event) -> list[ResponseEvent]:
         """Return the events of an event, often none."""
         was_open = self._is_open
@@ -145,6 +150,17 @@ class ResponseEncoder:
         if was_open and isinstance(event.data, progress.MessageDiscarded | progress.TurnResumed):
             self._start_section()  # what was shown of the message is not in the log
         return encoded + (self.finish() if isinstance(event.data, control.StreamEnd) else [])
+
+    def steer(self) -> list[ResponseEvent]:
+        """Return the end of a response whose turn goes on with another input; nothing if no response is open."""
+        if not self._is_open:
+            return []
+        usage = self._reader.usage
+        self._reader.suspend()
+        closed = self._close_text("incomplete")
+        self._start_section()
+        closed += self._close_calls()
+        return closed + self._end_response("incomplete", usage, incomplete_details={"reason": "steered"})
 
     def finish(self) -> list[ResponseEvent]:
         """Return the end of the response of a turn that waits; nothing if no response is open."""
@@ -192,13 +208,8 @@ class ResponseEncoder:
         self._calls.clear()
         self._client_calls.clear()
         self._is_open, self._number, self._stop, self._text = True, 0, "", None
-        self._response = {
-            "id": self._id or f"resp_{part.turn}" + (f"-{part.seq}" if part.seq else ""), "object": "response",
-            "created_at": float(seconds_of(part.ts)), "status": "in_progress", "error": None,
-            "incomplete_details": None, "instructions": None, "metadata": {}, "model": self._model or part.agent,
-            "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "tools": [], "top_p": None,
-            "previous_response_id": None, "usage": None, **self._echo,
-        }  # fmt: skip
+        id = self._id or f"resp_{part.turn}" + (f"-{part.seq}" if part.seq else "")
+        self._response = empty_response(id, self._model or part.agent, seconds_of(part.ts), self._echo)
         return [self._event(f"response.{name}", response=self.response) for name in ("created", "in_progress")]
 
     def _end(self, part: AnswerEnded) -> list[ResponseEvent]:
@@ -336,6 +347,18 @@ class ResponseEncoder:
     def _finish_item(self, index: int, item: dict[str, Any]) -> list[ResponseEvent]:
         self._items[index] = item
         return [self._event("response.output_item.done", item=item, output_index=index)]
+
+
+def empty_response(
+    id: str, model: str, created: int, echo: Mapping[str, Any], status: str = "in_progress"
+) -> dict[str, Any]:
+    """Return a response without output: that of a turn that begins, or whose input waits or was withdrawn."""
+    return {
+        "id": id, "object": "response", "created_at": float(created), "status": status, "error": None,
+        "incomplete_details": None, "instructions": None, "metadata": {}, "model": model, "output": [],
+        "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "tools": [], "top_p": None,
+        "previous_response_id": None, "usage": None, **echo,
+    }  # fmt: skip
 
 
 def _text_event(kind: BlockKind) -> str:

@@ -9,8 +9,12 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (
     AssistantMessage,
+    Audio,
     Content,
+    Document,
+    Image,
     Message,
+    Part,
     Text,
     ToolMessage,
     ToolResult,
@@ -153,6 +157,27 @@ def _echo_of(given: _ResponsesBody) -> dict[str, Any]:
     if "tools" in echo:  # the fields that a response must have
         echo["tools"] = [{"parameters": None, "strict": False, **tool} for tool in echo["tools"]]
     return echo
+
+
+def input_item(id: str, content: Content) -> dict[str, Any]:
+    """Return an input of a session as the item of a message of the user."""
+    parts = [part for part in map(_input_part, content) if part]
+    return {"id": id, "type": "message", "role": "user", "status": "completed", "content": parts}
+
+
+def _input_part(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text=text):
+            return {"type": "input_text", "text": text}
+        case Image(url=url, data=data, media_type=media_type):
+            return {"type": "input_image", "detail": "auto", "image_url": url or f"data:{media_type};base64,{data}"}
+        case Document(name=name, url=url, data=data, media_type=media_type):
+            source = {"file_url": url} if url else {"file_data": f"data:{media_type};base64,{data}"}
+            return {"type": "input_file", "filename": name, **source}
+        case Audio(data=data, media_type=media_type):
+            return {"type": "input_audio", "input_audio": {"data": data, "format": media_type.rpartition("/")[2]}}
+        case _:
+            return {}
 
 
 class _InputReader:
