@@ -48,6 +48,10 @@ class Authenticator(Protocol):
         """Return the caller. Raises a ``Problem`` with status 401, or 429 after too many failures."""
         ...
 
+    async def is_valid(self, principal: Principal) -> bool:
+        """Return whether the credential of a caller still works, for streams that outlast a request."""
+        ...
+
 
 class Limiter(Protocol):
     """Counts the requests of callers."""

@@ -21,6 +21,9 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_minute: int = 0
     """The rate limit of the credential; 0: the one of the server's settings."""
 
+    expires: float = 0.0
+    """Seconds since 1970 at which the credential ends, if it carries that itself, as a JWT does; 0: it does not."""
+
     def may(self, scope: str) -> bool:
         """Return whether the caller has a scope; ``""`` is no scope and every caller has it."""
         return not scope or scope in self.scopes or "admin" in self.scopes

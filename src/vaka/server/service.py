@@ -89,12 +89,13 @@ class AgentService:
 
         Running turns get some seconds to end. The others are left as they are: the next start continues them.
         """
-        sweeping = asyncio.create_task(self._sweep_repeatedly())
+        repeated = [asyncio.create_task(work) for work in (self._sweep_repeatedly(), self._end_expired_streams())]
         try:
             yield
         finally:
-            sweeping.cancel()
-            await asyncio.wait([sweeping])
+            for task in repeated:
+                task.cancel()
+            await asyncio.wait(repeated)
             tenants = [runtime for runtime in self._runtimes.values() if runtime is not self.runtime]
             if tenants:
                 closing = [asyncio.create_task(runtime.close()) for runtime in tenants]
@@ -314,6 +315,14 @@ class AgentService:
             if not self.settings.sweep_seconds:
                 return
             await asyncio.sleep(self.settings.sweep_seconds)
+
+    async def _end_expired_streams(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.credential_seconds)
+            try:
+                await self.streams.end_expired(self.guard.authenticator.is_valid)
+            except VakaError as error:
+                _log.warning("the credentials of open streams could not be checked: %s", error)
 
     async def sweep(self) -> int:
         """Continue the unfinished turns that no process runs; return their number.

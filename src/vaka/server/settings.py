@@ -48,5 +48,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Open streams and sockets of the process."""
     sweep_seconds: float = 5.0
     """Seconds between two searches for unfinished turns that no process runs; 0: only at the start."""
+    credential_seconds: float = 5.0
+    """Seconds between two checks of the credentials that opened the streams and sockets."""
     drain_seconds: float = 10.0
     """Seconds that running turns get to end when the server stops; the others go on at the next start."""

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
+from vaka.server.guard import PRINCIPAL_KEY
+from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.settings import ServerSettings
 
@@ -24,8 +26,17 @@ class OpenStream(Protocol):
     resumable: bool
     """Whether it ends at once when the server stops, since its client opens it again."""
 
+    @property
+    def principal(self) -> Principal | None:
+        """The caller, if it has authenticated."""
+        ...
+
     def cut(self) -> None:
         """Begin to end it."""
+        ...
+
+    def expire(self) -> None:
+        """Begin to end it, since the credential of its caller does not work any more."""
         ...
 
 
@@ -55,6 +66,14 @@ class OpenStreams:
             if stream.resumable:
                 stream.cut()
 
+    async def end_expired(self, is_valid: Callable[[Principal], Awaitable[bool]]) -> None:
+        """End the streams of callers whose credential does not work any more."""
+        callers = {stream.principal for stream in self._open}
+        expired = {caller for caller in callers if caller is not None and not await is_valid(caller)}
+        for stream in list(self._open) if expired else ():
+            if stream.principal in expired:
+                stream.expire()
+
 
 class EventStream:
     """Sends frames as they come, and comments while there are none.
@@ -82,6 +101,7 @@ class EventStream:
         self._frames, self._streams, self._opening, self._on_disconnect = frames, streams, opening, on_disconnect
         self._settings, self.resumable, self._ending = streams.settings, resumable, ending
         self._pump: asyncio.Task[None] | None = None
+        self.principal: Principal | None = None
         self.headers = {**EVENT_STREAM_HEADERS, **(headers or {})}
         self.status_code = 200
         self._sending = 0.0
@@ -93,7 +113,10 @@ class EventStream:
         if self._pump is not None:
             self._pump.cancel()
 
+    expire = cut
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.principal = scope.get(PRINCIPAL_KEY)
         self._streams.add(self)
         try:
             await self._send_all(receive, send)

@@ -6,7 +6,6 @@ from vaka.server.auth.api_keys import ApiKeys
 from vaka.server.auth.authenticator import CredentialAuthenticator
 from vaka.server.auth.pepper import Pepper
 from vaka.server.auth.tickets import Tickets
-from vaka.server.limits import FailedAttempts
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 
@@ -38,4 +37,4 @@ def tickets(store: MemoryStore, pepper: Pepper, clock: FakeClock) -> Tickets:
 
 @pytest.fixture
 def authenticator(keys: ApiKeys, tickets: Tickets, clock: FakeClock) -> CredentialAuthenticator:
-    return CredentialAuthenticator(keys, tickets, FailedAttempts(clock))
+    return CredentialAuthenticator(keys, tickets, clock)

@@ -91,17 +91,21 @@ async def refusal_of(verifier: JwtVerifier, token: str) -> str:
 
 
 async def test_a_token_names_its_caller_scopes_and_tenant(settings: JwtSettings, keys_file: Path) -> None:
-    kim = Principal(id="kim", scopes=frozenset({"runs:read"}), key="sub:kim", own_sessions_only=True)
+    end = int(time.time()) + 60
+    kim = Principal(
+        id="kim", scopes=frozenset({"runs:read"}), key="sub:kim", own_sessions_only=True, expires=end + 30.0
+    )
     verifier = JwtVerifier(settings, FakeClock())
-    tokens = [sign(), sign("rsa", "RS256"), sign("rsa", "PS512"), sign("ed", "EdDSA"), sign(aud=["other", AUDIENCE])]
+    signed = [("ec", "ES256"), ("rsa", "RS256"), ("rsa", "PS512"), ("ed", "EdDSA")]
+    tokens = [*(sign(*how, exp=end) for how in signed), sign(aud=["other", AUDIENCE], exp=str(end))]
     assert [await verifier.verify(token) for token in tokens] == [kim] * 5
     of_tenants = JwtSettings(
         issuer=ISSUER, audience=AUDIENCE, jwks=str(keys_file), tenant_claim="org", scope_claim="roles",
         own_sessions_only=False,
     )  # fmt: skip
     verifier = JwtVerifier(of_tenants, FakeClock())
-    assert await verifier.verify(sign(org="acme", roles=["admin", "debug", "cook"])) == Principal(
-        id="kim", namespace="acme", scopes=frozenset({"admin", "debug"}), key="sub:kim"
+    assert await verifier.verify(sign(org="acme", roles=["admin", "debug", "cook"], exp=end)) == Principal(
+        id="kim", namespace="acme", scopes=frozenset({"admin", "debug"}), key="sub:kim", expires=end + 30.0
     )
     assert (await verifier.verify(sign(org="acme"))).scopes == frozenset()
     assert "the claim 'org' is not a text of 1 to 255" in await refusal_of(verifier, sign())
@@ -117,6 +121,7 @@ async def test_a_token_names_its_caller_scopes_and_tenant(settings: JwtSettings,
         ({"exp": "soon"}, "Expiration Time claim"),
         ({"exp": float("nan")}, ""),
         ({"exp": float("inf")}, ""),
+        ({"exp": 10**400}, "too large"),
         ({"nbf": 45}, "not yet valid"),
         ({"iat": 45}, "not yet valid"),
         ({"iss": "https://evil.example/"}, "Invalid issuer"),
@@ -319,6 +324,10 @@ async def test_a_server_accepts_keys_and_tokens_side_by_side(
     authenticator = await open_authenticator(store.values, {}, clock, jwt=settings)
     principal = await authenticator.authenticate(Credentials(kind="bearer", token=sign()))
     assert (principal.id, await authenticator.is_valid(principal)) == ("kim", True)
+    clock.jump(time.time() + 60 - clock.time())
+    assert await authenticator.is_valid(principal)
+    clock.advance(31)
+    assert not await authenticator.is_valid(principal)
     for token in (f"ak_{sign()}", sign("unknown")):
         with pytest.raises(Problem) as refused:
             await authenticator.authenticate(Credentials(kind="bearer", token=token))

@@ -23,7 +23,7 @@ from vaka.server.settings import ServerSettings
 from vaka.testing import ScriptedModel
 
 PROTOCOL = Subprotocol("agent.v1+json")
-SETTINGS = ServerSettings(origins=("https://app.example",))
+SETTINGS = ServerSettings(origins=("https://app.example",), credential_seconds=0.01)
 
 
 class AuthenticatedServer:
@@ -146,6 +146,29 @@ async def test_a_ticket_opens_one_socket_from_the_origin_that_asked_for_it(serve
                 await refused.recv()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 4401
+
+
+async def test_streams_and_sockets_of_a_revoked_key_end(server: AuthenticatedServer) -> None:
+    key, other = await server.create_key(), await server.create_key()
+    path, events = "/api/v1/sessions/demo/events", {"Accept": "text/event-stream"}
+    async with server.client(key | events) as client, server.client(other | events) as still_valid:
+        await client.post("/api/v1/sessions", json={"id": "demo", "agent": "helper"})
+        async with (
+            client.stream("GET", path) as stream,
+            still_valid.stream("GET", path) as following,
+            connect(f"{server.socket_url}/api/v1/ws", subprotocols=[PROTOCOL], additional_headers=key) as opened,
+        ):
+            chunks, remaining = stream.aiter_bytes(), following.aiter_bytes()
+            assert (await anext(chunks)).startswith(b": open")
+            await server.authenticator.keys.revoke(key["Authorization"].removeprefix("Bearer "))
+            assert [chunk async for chunk in chunks if b"stream.end" in chunk] == []  # the client would follow again
+            with pytest.raises(ConnectionClosed) as closed:
+                await opened.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 4201
+            assert (await anext(remaining)).startswith(b": open")
+        assert (await client.get(path)).status_code == 401
+        assert (await still_valid.get("/api/v1/sessions/demo")).status_code == 200
 
 
 async def test_many_wrong_tokens_from_one_address_are_refused_unread(server: AuthenticatedServer) -> None:

@@ -23,11 +23,11 @@ class CredentialAuthenticator:
     """Accepts API keys and JWTs as bearer tokens or in ``x-api-key``, tickets, and the cookie of the console."""
 
     def __init__(
-        self, keys: ApiKeys, tickets: Tickets, failures: FailedAttempts, *, jwt: JwtVerifier | None = None,
+        self, keys: ApiKeys, tickets: Tickets, clock: Clock, *, jwt: JwtVerifier | None = None,
         anonymous: Principal | None = None,
     ) -> None:  # fmt: skip
         """``anonymous``: the principal of requests without credentials; ``None`` refuses them."""
-        self.keys, self.tickets, self._failures = keys, tickets, failures
+        self.keys, self.tickets, self._clock, self._failures = keys, tickets, clock, FailedAttempts(clock)
         self._jwt, self._anonymous = jwt, anonymous
 
     async def authenticate(self, credentials: Credentials) -> Principal:
@@ -56,7 +56,9 @@ class CredentialAuthenticator:
             raise _unauthorized_problem(str(refusal)) from None
 
     async def is_valid(self, principal: Principal) -> bool:
-        """Return whether the API key behind a principal still works, for connections that outlast a request."""
+        """Return whether a JWT has not expired, and an API key has neither expired nor been revoked."""
+        if principal.expires and principal.expires <= self._clock.time():
+            return False
         return not is_api_key(principal.key) or await self.keys.is_active(principal.key.removeprefix("ak_"))
 
     async def _identify(self, credentials: Credentials) -> Principal:
@@ -98,7 +100,7 @@ async def open_authenticator(
     pepper = await load_pepper(values, environ)
     verifier = JwtVerifier(jwt, clock, network) if jwt is not None else None
     keys, tickets = ApiKeys(values, pepper, clock), Tickets(values, pepper, clock)
-    return CredentialAuthenticator(keys, tickets, FailedAttempts(clock), jwt=verifier, anonymous=anonymous)
+    return CredentialAuthenticator(keys, tickets, clock, jwt=verifier, anonymous=anonymous)
 
 
 def require_authenticator(guard: Guard) -> CredentialAuthenticator:

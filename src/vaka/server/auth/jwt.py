@@ -101,9 +101,9 @@ class JwtVerifier:
                 audience=self._settings.audience, issuer=self._settings.issuer, leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
             )  # fmt: skip
+            return self._principal_of(claims)
         except (jwt.PyJWTError, ValueError, OverflowError, RecursionError) as error:
             raise CredentialRefused(f"the token is not valid: {error}") from None
-        return self._principal_of(claims)
 
     async def _find_key(self, algorithm: str, kid: str | None) -> Any:
         """Return the shared secret or a public key, by the algorithm: one never serves in place of the other."""
@@ -122,7 +122,7 @@ class JwtVerifier:
             raise CredentialRefused(f"the claim {name!r} is neither a text nor a list of texts") from None
         return Principal(
             id=subject, namespace=tenant, scopes=frozenset(words).intersection(SCOPES), key=f"sub:{subject}",
-            own_sessions_only=self._settings.own_sessions_only,
+            own_sessions_only=self._settings.own_sessions_only, expires=float(claims["exp"]) + LEEWAY_SECONDS,
         )  # fmt: skip
 
 

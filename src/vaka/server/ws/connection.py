@@ -264,6 +264,14 @@ class Connection:
             self.queue.put(encode_control(frames.DrainControl(reconnect_after_ms=delay)))
             self._finish(frames.CLOSE_DRAINING, "the server is stopping; connect again")
 
+    @property
+    def principal(self) -> Principal | None:
+        return self._handlers.principal
+
+    def expire(self) -> None:
+        """Close a connection whose client has not renewed its token in time."""
+        self._finish(frames.CLOSE_TOKEN_EXPIRED, "the credential does not work any more; connect again with another")
+
     def _finish(self, code: int, reason: str) -> None:
         if not self._end.done():
             self._end.set_result((code, reason))
