@@ -113,7 +113,10 @@ class EventStream:
         if self._pump is not None:
             self._pump.cancel()
 
-    expire = cut
+    def expire(self) -> None:
+        """Close the connection without an ending: the client opens it again, with a credential that works."""
+        self._ending = b""
+        self.cut()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.principal = scope.get(PRINCIPAL_KEY)
