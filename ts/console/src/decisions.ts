@@ -14,7 +14,7 @@ export function pendingFromInbox(decision: Decision): Pending {
   return {
     id: decision.id, kind: decision.kind, session: decision.session, agent: decision.agent ?? "", asked: decision.asked, expires: decision.expires ?? "",
     call: decision.call ?? null, callId: decision.call?.id ?? "", reason: decision.reason ?? "", rule: decision.rule ?? "", message: decision.message ?? "", effect: decision.effect ?? "",
-    grant: decision.suggested_rule ?? "", scopes: decision.scopes ?? (decision.suggested_rule ? ["session", "project", "user"] : []), decisions: [],
+    grant: decision.suggested_rule ?? "", scopes: decision.scopes ?? (decision.suggested_rule ? ["session", "project", "user"] : []), decisions: (decision.decisions ?? []).filter((each) => each !== "answer"),
     question: decision.question ?? "", options: decision.options ?? [],
   };
 }

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 
 export interface Shortcut {
   /** As shown and as matched: "j", "?", "Ctrl+K", "g s". */
@@ -51,10 +51,13 @@ export function startKeys(): void {
   addEventListener("keydown", onKey);
 }
 
-/** Shortcuts that work while the component is on the page; the last one mounted wins. */
-export function useShortcuts(list: Shortcut[], deps: unknown[] = []): void {
+/** Shortcuts that work while the component is on the page; the last one mounted wins. A key acts on what is drawn now. */
+export function useShortcuts(list: Shortcut[]): void {
+  const latest = useRef(list);
+  latest.current = list;
   useEffect(() => {
-    shortcuts.value = [...shortcuts.value, ...list];
-    return () => { shortcuts.value = shortcuts.value.filter((each) => !list.includes(each)); };
-  }, deps);
+    const mine = list.map((each, index) => ({ ...each, run: () => latest.current[index]?.run() }));
+    shortcuts.value = [...shortcuts.value, ...mine];
+    return () => { shortcuts.value = shortcuts.value.filter((each) => !mine.includes(each)); };
+  }, []);
 }

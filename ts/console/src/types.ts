@@ -71,6 +71,7 @@ export interface Decision {
   message?: string;
   effect?: string;
   suggested_rule?: string;
+  decisions?: string[];
   scopes?: string[];
   question?: string;
   options?: string[];

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api } from "../api.ts";
 import { ago } from "../format.ts";
 import { Icon, type IconName } from "../icons.tsx";
@@ -45,7 +45,7 @@ export function CommandPalette() {
   const [query, setQuery] = useState("");
   const [at, setAt] = useState(0);
   const [found, setFound] = useState<Session[]>([]);
-  useEffect(() => { dialog.current?.showModal(); }, []);
+  useLayoutEffect(() => { dialog.current?.showModal(); }, []);
 
   useEffect(() => {
     if (query.trim().length < 2) return setFound([]);

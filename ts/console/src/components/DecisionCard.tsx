@@ -50,7 +50,7 @@ export function DecisionCard({ pending, withSession, selected, wish, onDone }: P
       <header>
         <Icon name={isApproval ? "alert" : "question"} />
         <span class="title">{isApproval ? <>Run <code>{pending.call?.name}</code>?</> : pending.kind === "result" ? "Waiting for a client" : "A question for you"}</span>
-        {pending.effect && <span class="chip" title="What a second run would do">{pending.effect}</span>}
+        {pending.effect && <span class="chip" title="What a second run would do">{`effect ${pending.effect}`}</span>}
         <span class="small">{`asked ${ago(pending.asked, now)}`}</span>
         {pending.expires && <span class="small">{until(pending.expires, now)}</span>}
         {withSession && <a class="small mono ellipsis" style={{ marginLeft: "auto" }} href={path("chat", pending.session)}>{`${pending.agent ? `${pending.agent} · ` : ""}${pending.session}`}</a>}

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon, type IconName } from "../icons.tsx";
 import { copy } from "../toast.ts";
 
@@ -84,7 +84,7 @@ export function useNow(every = 1000): number {
 
 export function Modal({ title, onClose, children, top }: { title: string; onClose: () => void; children: ComponentChildren; top?: boolean }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = dialog.current;
     if (element && !element.open) element.showModal();
     return () => element?.close();

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { api } from "../api.ts";
 import { Empty, Failure, Loading } from "../components/basics.tsx";
 import { approve, DecisionCard, type Pending } from "../components/DecisionCard.tsx";
@@ -14,26 +14,31 @@ import { report, toast } from "../toast.ts";
 export function ApprovalsPage() {
   const [list, setList] = useState<Pending[] | null>(null);
   const [error, setError] = useState<Error | null>(null);
-  const [at, setAt] = useState(0);
+  const [selected, setSelected] = useState<string | null>(null);
+  const decided = useRef(new Set<string>());
   const [wish, setWish] = useState<{ id: string; what: string }>({ id: "", what: "" });
   const load = () => api.approvals().then((page) => {
     const sorted = page.data.map(pendingFromInbox).sort((a, b) => a.asked.localeCompare(b.asked));
+    setSelected((now) => selectionAfter(now, list ?? [], sorted, decided.current));
     setList(sorted);
     setError(null);
     openApprovals.value = sorted.length;
   }, setError);
   useEffect(() => { void load(); }, [inboxChanged.value]);
 
-  const chosen = list?.[Math.min(at, (list?.length ?? 1) - 1)];
+  const at = list?.findIndex((each) => each.id === selected) ?? -1;
+  const chosen = list?.[at];
+  const move = (to: number) => { const next = list?.[Math.min(list.length - 1, Math.max(0, to))]; if (next) setSelected(next.id); };
+  const done = (id: string) => { decided.current.add(id); void load(); };
   const act = (what: string) => { if (chosen) setWish({ id: chosen.id, what }); };
   useShortcuts([
-    { keys: "j", label: "Next", group: "Approvals", run: () => setAt((now) => Math.min((list?.length ?? 1) - 1, now + 1)) },
-    { keys: "k", label: "Previous", group: "Approvals", run: () => setAt((now) => Math.max(0, now - 1)) },
-    { keys: "a", label: "Approve once", group: "Approvals", run: () => { if (chosen?.kind === "approval") approve(chosen).then(load, report); } },
+    { keys: "j", label: "Next", group: "Approvals", run: () => move(at + 1) },
+    { keys: "k", label: "Previous", group: "Approvals", run: () => move(at - 1) },
+    { keys: "a", label: "Approve once", group: "Approvals", run: () => { if (chosen?.kind !== "approval") return; decided.current.add(chosen.id); approve(chosen).then(() => done(chosen.id), report); } },
     { keys: "m", label: "Approve and remember", group: "Approvals", run: () => act("remember") },
     { keys: "e", label: "Edit the arguments", group: "Approvals", run: () => act("edit") },
     { keys: "r", label: "Reject", group: "Approvals", run: () => act("reject") },
-  ], [list, at, chosen?.id]);
+  ]);
 
   if (error && !list) return <Failure error={error} retry={load} />;
   if (!list) return <Loading what="approvals" />;
@@ -48,13 +53,13 @@ export function ApprovalsPage() {
           <>
             <div class="row wrap muted small">
               <span class="grow">{`${plural(list.length, "decision")} open, oldest first`}</span>
-              <span><kbd>j</kbd> <kbd>k</kbd> move · <kbd>a</kbd> approve · <kbd>e</kbd> edit · <kbd>r</kbd> reject · <kbd>m</kbd> remember</span>
+              <span class="keys"><kbd>j</kbd> <kbd>k</kbd> move · <kbd>a</kbd> approve · <kbd>e</kbd> edit · <kbd>r</kbd> reject · <kbd>m</kbd> remember</span>
             </div>
             <Bulk list={list} onDone={load} />
             <div class="inbox">
-              {list.map((pending, index) => (
-                <div key={pending.id} onClick={() => setAt(index)} onFocusCapture={() => setAt(index)}>
-                  <DecisionCard pending={pending} withSession selected={pending.id === chosen?.id} wish={wish.id === pending.id ? wish.what : undefined} onDone={load} />
+              {list.map((pending) => (
+                <div key={pending.id} onClick={() => setSelected(pending.id)} onFocusCapture={() => setSelected(pending.id)}>
+                  <DecisionCard pending={pending} withSession selected={pending.id === chosen?.id} wish={wish.id === pending.id ? wish.what : undefined} onDone={() => done(pending.id)} />
                 </div>
               ))}
             </div>
@@ -63,6 +68,14 @@ export function ApprovalsPage() {
       </div>
     </div>
   );
+}
+
+/** The decision that keys act on. One that was decided here makes way for the next; one that went away otherwise leaves none, so that a key cannot hit another. */
+function selectionAfter(now: string | null, before: Pending[], after: Pending[], decided: Set<string>): string {
+  if (now === null) return after[0]?.id ?? "";
+  if (now === "" || after.some((each) => each.id === now)) return now;
+  const at = before.findIndex((each) => each.id === now);
+  return decided.has(now) ? (after[Math.min(Math.max(0, at), after.length - 1)]?.id ?? "") : "";
 }
 
 /** Several calls that the same rule asks about, with equal arguments, may be approved together. */

@@ -32,7 +32,7 @@ function SessionList({ current }: { current: string }) {
     { keys: "n", label: "New chat", group: "Chat", run: () => navigate(`${path("chat")}?new=1`) },
     { keys: "]", label: "Next session", group: "Chat", run: () => go(at + 1) },
     { keys: "[", label: "Previous session", group: "Chat", run: () => go(Math.max(0, at - 1)) },
-  ], [shown.length, at]);
+  ]);
   return (
     <aside class="session-list" aria-label="Recent sessions">
       <div class="head">
@@ -110,7 +110,7 @@ function Conversation({ id }: { id: string }) {
   useShortcuts([
     { keys: "Escape", label: "Stop the turn", group: "Chat", run: () => { if (running) void stop(); } },
     { keys: "e", label: "Go to the end", group: "Chat", run: toEnd },
-  ], [running]);
+  ]);
 
   return (
     <>

@@ -112,7 +112,7 @@ function EventsTab({ id }: { id: string }) {
     { keys: "j", label: "Next event", group: "Events", run: () => move(1) },
     { keys: "k", label: "Previous event", group: "Events", run: () => move(-1) },
     { keys: "f", label: "Fork at this event", group: "Events", run: () => { if (at) fork(at); } },
-  ], [index, shown.length, at]);
+  ]);
   if (error && events.length === 0) return <Failure error={error} />;
   const chosen = shown[index];
   return (
@@ -249,7 +249,7 @@ function ReplayTab({ id }: { id: string }) {
     { keys: " ", label: "Play or pause", group: "Replay", run: toggle },
     { keys: "ArrowRight", label: "Next event", group: "Replay", run: () => setAt((now) => Math.min(events.length, now + 1)) },
     { keys: "ArrowLeft", label: "Previous event", group: "Replay", run: () => setAt((now) => Math.max(0, now - 1)) },
-  ], [events.length, playing, at]);
+  ]);
   if (error) return <Failure error={error} />;
   const begun = events[0]?.ts;
   return (

@@ -47,7 +47,7 @@ export function SessionsPage() {
     { keys: "k", label: "Previous", group: "Sessions", run: () => setAt((now) => Math.max(0, now - 1)) },
     { keys: "Enter", label: "Open", group: "Sessions", run: open },
     { keys: "/", label: "Search", group: "Sessions", run: () => search.current?.focus() },
-  ], [rows, at]);
+  ]);
 
   const compare = (id: string) => {
     if (picked && picked !== id) navigate(`${path("compare")}?a=${encodeURIComponent(picked)}&b=${encodeURIComponent(id)}`);

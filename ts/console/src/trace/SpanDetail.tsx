@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { api } from "../api.ts";
 import { CopyButton, Failure, Status, useLoaded } from "../components/basics.tsx";
 import { JsonView } from "../components/JsonView.tsx";
+import { Arguments } from "../components/ToolCard.tsx";
 import { cost, count, duration } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { path as pageOf } from "../router.ts";
@@ -55,11 +56,27 @@ function Summary({ span, trace, end }: { span: Span; trace: Trace; end: number }
       {Object.entries(span.detail ?? {}).map(([name, value]) => (
         <section key={name}>
           <h3>{name}</h3>
-          {typeof value === "string" ? <pre class="block" tabIndex={0}>{value}</pre> : <JsonView value={value} open={3} />}
+          <DetailValue name={name} value={value} tool={span.name} />
         </section>
       ))}
     </>
   );
+}
+
+function DetailValue({ name, value, tool }: { name: string; value: unknown; tool: string }) {
+  const parsed = name === "arguments" && typeof value === "string" ? parsedObject(value) : undefined;
+  if (parsed) return <Arguments name={tool} args={parsed} />;
+  return typeof value === "string" ? <pre class="block" tabIndex={0}>{value}</pre> : <JsonView value={value} open={3} />;
+}
+
+/** An object from its JSON; undefined for anything else, such as JSON that was cut. */
+function parsedObject(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function Events({ span, session }: { span: Span; session: string }) {

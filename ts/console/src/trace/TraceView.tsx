@@ -43,7 +43,7 @@ export function TraceView({ trace, actions }: { trace: Trace; actions?: Componen
     if (span.parent) setOpened(new Set([...opened, ...(tree.children.get(span.parent) ?? []).map((each) => each.id)]));
     setSelected(span.id);
   };
-  useShortcuts([{ keys: "f", label: "First error", group: "Trace", run: () => { if (failure) reveal(failure); } }], [failure, folded, opened]);
+  useShortcuts([{ keys: "f", label: "First error", group: "Trace", run: () => { if (failure) reveal(failure); } }]);
 
   const onKeyDown = (event: KeyboardEvent) => {
     const zoom = event.shiftKey || event.key === "+" || event.key === "-" ? zoomed(event.key, shownRange, Math.max(1, tree.end)) : null;
