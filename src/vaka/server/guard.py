@@ -77,6 +77,13 @@ def request_id_of(connection: HTTPConnection) -> str:
     return known
 
 
+def cookie_name(connection: HTTPConnection) -> str:
+    """Return the name of the console's cookie. It has the port: a browser sends a cookie to all ports of a host."""
+    host = connection.headers.get("host", "")
+    port = host.rpartition(":")[2] if not host.endswith("]") else ""
+    return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
 def read_credentials(connection: HTTPConnection, *, changes: bool, tickets: bool = False) -> Credentials:
     """Return what a request shows to prove its caller; a ticket in the address counts only where ``tickets`` says."""
     headers, client = connection.headers, connection.client
@@ -85,7 +92,7 @@ def read_credentials(connection: HTTPConnection, *, changes: bool, tickets: bool
     if not token and tickets:
         kind, token = "ticket", connection.query_params.get("ticket", "")
     if not token:
-        kind, token = "cookie", connection.cookies.get(COOKIE, "")
+        kind, token = "cookie", connection.cookies.get(cookie_name(connection), "")
     return Credentials(
         token=token, kind=kind if token else "none", origin=headers.get("origin", ""),
         address=client.host if client is not None else "", changes=changes,

@@ -67,6 +67,14 @@ async def serve_store(store: str) -> AsyncGenerator[AuthenticatedServer]:
             await serving
 
 
+def port_of(server: AuthenticatedServer) -> str:
+    return server.url.rpartition(":")[2]
+
+
+def cookie_of(server: AuthenticatedServer, login: str) -> str:
+    return f"vaka_console_{port_of(server)}={login}"
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[AuthenticatedServer]:
     async with serve_store("memory:") as server:
@@ -115,6 +123,8 @@ async def test_the_link_of_the_console_logs_one_browser_in_for_this_server_and_t
         assert (opened.status_code, opened.headers["location"]) == (303, "/console/")
         cookie = opened.headers["set-cookie"]
         assert "; HttpOnly; SameSite=Strict" in cookie
+        name, _, login = cookie.partition(";")[0].partition("=")
+        assert name == f"vaka_console_{port_of(server)}"  # servers at other ports of the host have logins of their own
         assert (await browser.get("/api/v1/sessions")).status_code == 200
         again = await thief.get(link)
         assert (again.status_code, "set-cookie" in again.headers) == (303, False)
@@ -123,10 +133,13 @@ async def test_the_link_of_the_console_logs_one_browser_in_for_this_server_and_t
         assert (forged.status_code, forged.json()["code"]) == (403, "console_header_missing")
         header = {"X-Vaka-Console": "1"}
         assert (await browser.post("/api/v1/sessions", json={"agent": "helper"}, headers=header)).status_code == 201
-    async with serve_store(store) as server, server.client({"cookie": cookie.partition(";")[0]}) as browser:
+    async with serve_store(store) as server, server.client({"cookie": cookie_of(server, login)}) as browser:
         assert len((await browser.get("/api/v1/sessions")).json()["data"]) == 1
         left = await browser.post("/console/logout", headers=header)
-        assert (left.status_code, left.headers["set-cookie"].partition(";")[0]) == (204, "vaka_console=")
+        assert (left.status_code, left.headers["set-cookie"].partition(";")[0]) == (
+            204,
+            f"vaka_console_{port_of(server)}=",
+        )
         assert (await browser.get("/api/v1/sessions")).status_code == 401
 
 

@@ -135,7 +135,9 @@ async def test_a_damaged_ticket_is_reported(tickets: Tickets, store: MemoryStore
 
 
 def test_the_cookie_of_a_login_is_for_this_site_and_not_for_scripts() -> None:
-    assert login_cookie("vks_x", secure=True) == (
-        "vaka_console=vks_x; Path=/; Max-Age=604800; HttpOnly; SameSite=Strict; Secure"
+    assert login_cookie("vaka_console_8321", "vks_x", secure=True) == (
+        "vaka_console_8321=vks_x; Path=/; Max-Age=604800; HttpOnly; SameSite=Strict; Secure"
     )
-    assert login_cookie("", secure=False) == "vaka_console=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
+    assert (
+        login_cookie("vaka_console", "", secure=False) == "vaka_console=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
+    )

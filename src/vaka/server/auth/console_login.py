@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from vaka.server.auth.authenticator import require_authenticator
 from vaka.server.auth.tickets import login_cookie
-from vaka.server.guard import COOKIE, Guard, guard_route, read_credentials
+from vaka.server.guard import Guard, cookie_name, guard_route, read_credentials
 from vaka.server.problems import Problem
 
 CONSOLE_PATH = "/console/"
@@ -30,12 +30,14 @@ def login_routes(guard: Guard) -> Sequence[BaseRoute]:
                 if problem.status != 401:
                     raise
             else:
-                response.headers["set-cookie"] = login_cookie(login, secure=request.url.scheme == "https")
+                response.headers["set-cookie"] = login_cookie(
+                    cookie_name(request), login, secure=request.url.scheme == "https"
+                )
         return response
 
     async def log_out(request: Request) -> Response:
-        await require_authenticator(guard).tickets.end_login(request.cookies.get(COOKIE, ""))
-        cookie = login_cookie("", secure=request.url.scheme == "https")
+        await require_authenticator(guard).tickets.end_login(request.cookies.get(cookie_name(request), ""))
+        cookie = login_cookie(cookie_name(request), "", secure=request.url.scheme == "https")
         return Response(status_code=204, headers={**_HEADERS, "set-cookie": cookie})
 
     return [

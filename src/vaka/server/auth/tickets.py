@@ -18,7 +18,6 @@ from vaka.core.types.errors import Corrupt
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.pepper import Pepper
 from vaka.server.auth.read_cache import ReadCache
-from vaka.server.guard import COOKIE
 from vaka.server.principal import Principal
 
 TicketKind: TypeAlias = Literal["vkt", "vkl", "vks"]
@@ -144,10 +143,10 @@ class Tickets:
         return expired
 
 
-def login_cookie(login: str, *, secure: bool) -> str:
+def login_cookie(name: str, login: str, *, secure: bool) -> str:
     """Return the value of ``Set-Cookie`` for a login; an empty login removes the cookie."""
     age = LOGIN_SECONDS if login else 0
-    parts = [f"{COOKIE}={login}", "Path=/", f"Max-Age={age}", "HttpOnly", "SameSite=Strict"]
+    parts = [f"{name}={login}", "Path=/", f"Max-Age={age}", "HttpOnly", "SameSite=Strict"]
     return "; ".join([*parts, "Secure"] if secure else parts)
 
 
