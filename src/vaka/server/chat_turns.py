@@ -73,6 +73,16 @@ class TurnEncoder(Protocol):
     def finish(self, reason: str) -> list[dict[str, Any]]: ...
 
 
+def rewritten_key(message: str, turn: str) -> str:
+    """Return the key of an input that replaces the one that a turn has answered: an id of a message can come again."""
+    return f"{message}@{turn}"
+
+
+def message_of(key: str) -> str:
+    """Return the id of the message that an input was made of, by its key."""
+    return key.rpartition("@")[0] or key
+
+
 class LastTurn:
     """What the last turn of a session has taken and asked for."""
 
@@ -94,6 +104,7 @@ class LastTurn:
                         self.calls[body.call] = body.question
                 case progress.TurnStarted(inputs=inputs) | progress.StepStarted(inputs=inputs):
                     self.inputs.update(inputs)
+                    self.inputs.update(map(message_of, inputs))
                 case _:
                     pass
 
@@ -140,7 +151,8 @@ async def open_turn(
         events = await service.start_turn(principal, session, prompt)
     elif made.ids or info.turn:
         seen = last.seen_before(made.ids)
-        events = await service.attach_turn(principal, session, turn=last.id, after=Cursor(0, last.before))
+        wake = bool(made.ids) or not waiting  # a turn that waits may need tools that this request does not have
+        events = await service.attach_turn(principal, session, turn=last.id, after=Cursor(0, last.before), wake=wake)
     else:
         detail = "the request has no new message of the user, no decision and no result that the session waits for"
         raise Problem(400, "nothing_new", detail)

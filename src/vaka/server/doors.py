@@ -49,6 +49,12 @@ def _agui() -> DoorFactory:
     return door
 
 
+def _ai_sdk() -> DoorFactory:
+    from vaka.server.aisdk import door
+
+    return door
+
+
 _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
     "tracing": _traces,
@@ -56,6 +62,7 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "openai_compat": _openai,
     "ui": _console,
     "agui": _agui,
+    "ai_sdk": _ai_sdk,
 }
 
 

@@ -225,16 +225,17 @@ class AgentService:
 
     async def attach_turn(
         self, principal: Principal, session: Session[Any], *, turn: str = "", key: str = "",
-        after: Cursor | None = None, until_waiting: bool = False,
+        after: Cursor | None = None, until_waiting: bool = False, wake: bool = True,
     ) -> TurnEvents:  # fmt: skip
         """Return the events of a turn after a cursor, which must not be behind its input; continue it if it stopped.
 
-        The turn is known by its id, by the key of its input, or is the unfinished one.
+        The turn is known by its id, by the key of its input, or is the unfinished one. With ``wake=False`` a turn that
+        has stopped is only read.
         """
         runtime, follower = await self.runtime_of(principal), Follower()
         info = await self.find_session(principal, session.id)
         collector: TurnCollector = DecisionCollector(session.id, key=key, turn=turn)
-        if info.turn or info.inputs:
+        if wake and (info.turn or info.inputs):
             await self._wake(session, follower)
         if not turn and not key:
             if not info.turn:
