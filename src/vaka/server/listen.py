@@ -14,9 +14,11 @@ from vaka.server.app import create_app
 from vaka.server.http_protocol import BoundedHttpProtocol
 from vaka.server.service import AgentService
 
-MAX_FRAME_BYTES = 1024 * 1024
-"""The largest message of a WebSocket."""
+MAX_MESSAGE_BYTES = 2 * 1024 * 1024
+"""The largest message of a WebSocket. Its protocols refuse smaller ones themselves, with a reason."""
 BACKLOG = 2048
+UNREAD_SECONDS = 90
+"""Seconds after which the system ends a connection whose client takes nothing of what was sent, also a closed one."""
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -28,6 +30,8 @@ def open_socket(host: str, port: int) -> socket.socket:
         reason = error.strerror or error
         raise ConfigError(f"{host}:{port} cannot be listened on: {reason}; choose another --port or --host") from error
     listener.setblocking(False)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
     return listener
 
 
@@ -39,7 +43,7 @@ class StoppableServer(uvicorn.Server):
         self.signal = 0
         """The signal that stopped the server, 0 if none did."""
         config = uvicorn.Config(
-            create_app(service), http=BoundedHttpProtocol, ws="websockets-sansio", ws_max_size=MAX_FRAME_BYTES,
+            create_app(service), http=BoundedHttpProtocol, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False, log_config=None, access_log=False, server_header=False, proxy_headers=False,
             lifespan="on", timeout_graceful_shutdown=max(1, round(service.settings.drain_seconds)),
         )  # fmt: skip

@@ -35,7 +35,10 @@ async def test_frames_leave_in_order_and_stored_events_keep_their_bytes() -> Non
     assert await queue.take() == b'{"id":1,"result":{}}'
     assert queue.last_cursor == ""
     assert await queue.take() == b'{"sub":"s1","event":' + event.stored + b"}"
-    assert (queue.last_cursor, queue.queued_bytes, len(queue)) == ("s1 1.1", 0, 0)
+    assert (queue.last_cursor, queue.queued_bytes, len(queue)) == ("", 0, 0)
+    queue.finish()
+    assert await queue.take() == b""  # the event before it was sent
+    assert queue.last_cursor == "s1 1.1"
 
 
 async def test_a_taker_waits_for_the_next_frame() -> None:

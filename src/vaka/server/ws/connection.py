@@ -94,6 +94,8 @@ class Connection:
         self._sending = 0.0
         """When the frame that is being sent was given to the connection; 0 while none is."""
         self._pings = 0
+        self._token: Credentials | None = None
+        """The token that must stay valid; tickets are valid once."""
 
     async def run(self) -> None:
         """Serve the client until one side ends the connection."""
@@ -148,15 +150,25 @@ class Connection:
         """Authenticate by header or ticket; a handshake without one is followed by ``auth``."""
         credentials = read_credentials(self._connection, changes=True, tickets=True)
         try:
-            await self._authenticate(credentials)
+            await self._admit(credentials)
         except ConnectionEnd as end:
             if end.code != frames.CLOSE_UNAUTHENTICATED or credentials.kind not in ("none", "cookie"):
                 raise
+        except VakaError as error:  # the store cannot be reached
+            raise ConnectionEnd(frames.CLOSE_OVERLOADED, str(error)) from error
+
+    async def _admit(self, credentials: Credentials) -> Principal:
+        principal = await self._authenticate(credentials)
+        try:
+            self._service.guard.limiter.count_request(principal)
+        except Problem as problem:
+            raise ConnectionEnd(frames.CLOSE_QUOTA, problem.detail) from problem
+        self._token = credentials if credentials.kind == "bearer" else None
+        return principal
 
     async def _authenticate(self, credentials: Credentials) -> Principal:
         try:
             principal = await self._service.guard.authenticator.authenticate(credentials)
-            self._service.guard.limiter.count_request(principal)
         except Problem as problem:
             code = frames.CLOSE_QUOTA if problem.status == 429 else frames.CLOSE_UNAUTHENTICATED
             raise ConnectionEnd(code, problem.detail) from problem
@@ -169,7 +181,7 @@ class Connection:
     async def _renew(self, frame: frames.Auth) -> frames.AuthResult:
         shown = read_credentials(self._connection, changes=True)
         token = Credentials(token=frame.params.token, kind="bearer", origin=shown.origin, address=shown.address)
-        principal = await self._authenticate(token)
+        principal = await self._admit(token)
         scopes = tuple(sorted(principal.scopes))
         return frames.AuthResult(principal=principal.id, namespace=principal.namespace, scopes=scopes)
 
@@ -256,6 +268,9 @@ class Connection:
             if silent > self._pings:
                 self._pings = silent
                 self.queue.put(encode_control(frames.PingControl()), first=True)
+            if self._token is not None:  # it may have been revoked, or have expired
+                with suppress(VakaError):  # the store cannot be reached; the next look is soon
+                    await self._authenticate(self._token)
 
     def cut(self) -> None:
         """Tell the client to connect again, and close when it has read what is queued."""

@@ -1,7 +1,8 @@
 """``OutboundQueue``: the frames that wait for one connection, bounded by their number and bytes.
 
-The queue never drops a stored event: while it is under pressure the subscriptions of the connection do not read their
-logs. Of live deltas they drop what they have, and continue with snapshots of the open blocks when the client has read.
+The queue never drops a stored event: while it is under pressure the subscriptions of the connection read nothing. What
+a session publishes meanwhile waits in the log. Its deltas are merged by the follower, and replaced by snapshots of the
+open blocks if there are too many.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ class OutboundQueue:
         """True when a frame did not fit: the connection must be closed."""
         self._finished = False
         self.last_cursor = ""
-        """The subscription and the cursor of the last stored event that was taken, such as ``s1 1.42``."""
+        """The subscription and the cursor of the last stored event that was sent, such as ``s1 1.42``."""
+        self._sending = ""
         self._frames: deque[_QueuedFrame] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._relief = asyncio.Event()
@@ -117,10 +119,11 @@ class OutboundQueue:
         self._wake()
 
     async def take(self) -> bytes:
-        """Return the next frame, for the one task that sends them; waits while there is none.
+        """Return the next frame, for the one task that sends them, when it has sent the one before.
 
         Returns ``b""`` at the end: of a finished queue that is empty, and of one that has overflowed.
         """
+        self.last_cursor = self._sending
         while not self._frames and not self.overflowed and not self._finished:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -129,7 +132,7 @@ class OutboundQueue:
         frame = self._frames.popleft()
         self.queued_bytes -= len(frame.data)
         if frame.event is not None and frame.event.seq:
-            self.last_cursor = f"{frame.sub} {frame.event.id}"
+            self._sending = f"{frame.sub} {frame.event.id}"
         if self.pressure and self.level < MERGE_LEVEL:
             self._set_pressure(False)
         return frame.data
