@@ -35,6 +35,7 @@ from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.sse import OpenStreams
 from vaka.server.turn_events import DecisionCollector, TurnEvents
+from vaka.server.usage_totals import UsageTotals
 
 _log = logging.getLogger("vaka.server")
 
@@ -75,6 +76,7 @@ class AgentService:
         self.runtime, self.agents, self.guard, self.settings = runtime, agents, guard, guard.settings
         self.default_agent, self.describe_settings = default_agent, describe_settings
         self.streams, self.decision_feed = OpenStreams(self.settings), DecisionFeed()
+        self._usage: dict[str, UsageTotals] = {}
         self.draining = False
         self._make_runtime = make_runtime or self._copy_runtime
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
@@ -123,6 +125,10 @@ class AgentService:
 
     def _copy_runtime(self, namespace: str) -> Runtime:
         return Runtime(self.runtime.options, store=self.runtime.store, namespace=namespace)
+
+    def usage_of(self, runtime: Runtime) -> UsageTotals:
+        """Return the usage of the sessions of a tenant."""
+        return self._usage.setdefault(runtime.store.namespace, UsageTotals(runtime.store))
 
     def find_agent(self, name: str = "") -> Agent:
         """Return an agent by name, or the default one. Raises a ``Problem`` with status 404."""

@@ -3,13 +3,24 @@
 from collections.abc import Sequence
 
 from vaka.server.guard import Door
-from vaka.server.rest import agents, approvals, events, sessions, tickets, tools, turns
+from vaka.server.rest import (
+    agents,
+    approvals,
+    checkpoints,
+    events,
+    messages,
+    sessions,
+    tickets,
+    tools,
+    turns,
+    usage,
+)
 from vaka.server.rest.operation import Operation, operation_routes
 from vaka.server.service import AgentService
 
 OPERATIONS: Sequence[Operation] = (
-    *turns.OPERATIONS, *events.OPERATIONS, *sessions.OPERATIONS, *approvals.OPERATIONS, *agents.OPERATIONS,
-    *tools.OPERATIONS, *tickets.OPERATIONS,
+    *turns.OPERATIONS, *events.OPERATIONS, *sessions.OPERATIONS, *messages.OPERATIONS, *checkpoints.OPERATIONS,
+    *approvals.OPERATIONS, *agents.OPERATIONS, *tools.OPERATIONS, *usage.OPERATIONS, *tickets.OPERATIONS,
 )  # fmt: skip
 """Every operation. Of two paths that match the same address, the more specific one comes first."""
 ALIASES = {"/sessions": "/threads", "/turns": "/runs"}

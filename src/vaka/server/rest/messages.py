@@ -1,0 +1,230 @@
+"""The conversation of a session as messages, read from its log; and a search in it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from vaka.core.messages.blobs import restore_content
+from vaka.core.ports.store import SessionInfo, Store
+from vaka.core.types.control import InputAdded, InputWithdrawn, SessionReverted
+from vaka.core.types.event import Event
+from vaka.core.types.ids import AgentPath, Cursor, MessageId
+from vaka.core.types.message import Content, ToolCall, text_of
+from vaka.core.types.progress import (
+    MessageCompleted,
+    StepStarted,
+    ToolCalled,
+    ToolCompleted,
+    ToolFailed,
+    TurnStarted,
+)
+from vaka.server.bodies import json_response
+from vaka.server.problems import Problem
+from vaka.server.rest.documents import CallDocument, Page
+from vaka.server.rest.operation import Operation, read_query
+from vaka.server.rest.sessions import find_session, page_limit
+from vaka.server.rest.turn_log import READ_SPAN
+from vaka.server.service import AgentService
+
+MessageRole: TypeAlias = Literal["user", "assistant", "tool"]
+Selects: TypeAlias = Callable[[Event], bool]
+
+MAX_SEARCHED = 10_000
+"""Events that one search reads at most; its cursor goes on after them."""
+
+
+class ListMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages. In the order ``desc`` the newest comes first, and those that a rewind removed are left out."""
+
+    limit: int = 50
+    cursor: str = ""
+    order: Literal["asc", "desc"] = "asc"
+    path: str = ""
+    """The agent, as names separated by ``/``; default: the root."""
+
+
+class SearchMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A text that messages have; case does not matter. The newest message comes first."""
+
+    q: str
+    limit: int = 20
+    cursor: str = ""
+    path: str = ""
+
+
+class MessageDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A message: of the user, of a model with its tool calls, or the result of one call."""
+
+    id: str
+    role: MessageRole
+    content: Content
+    turn: str
+    cursor: str
+    ts: str
+    path: AgentPath
+    tool_calls: list[CallDocument] | UnsetType = UNSET
+    failed: bool | UnsetType = UNSET
+    """Whether the call failed, of a result; its ``id`` is that of the call."""
+
+
+def _is_message(event: Event) -> bool:
+    return isinstance(event.data, InputAdded | MessageCompleted | ToolCompleted | ToolFailed)
+
+
+class _Context:
+    """What events say about the messages before them: their calls, their turns, and which inputs were taken back."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.calls: dict[MessageId, list[ToolCall]] = {}
+        self.turns: dict[str, str] = {}
+        self.withdrawn: set[str] = set()
+        for event in events:
+            match event.data:
+                case ToolCalled(call=call, message_id=message):
+                    self.calls.setdefault(message, []).append(call)
+                case TurnStarted(inputs=inputs) | StepStarted(inputs=inputs):
+                    self.turns.update(dict.fromkeys(inputs, event.turn))
+                case InputWithdrawn(input=key):
+                    self.withdrawn.add(key)
+                case _:
+                    continue
+
+    def describe(self, event: Event) -> MessageDocument | None:
+        """Return the message of an event; ``None`` for an input that was taken back."""
+        role: MessageRole
+        more: dict[str, Any] = {}
+        match event.data:
+            case InputAdded(key=key, content=content):
+                id, role, turn = key, "user", self.turns.get(key, "")
+                if key in self.withdrawn:
+                    return None
+            case MessageCompleted(message_id=message, content=content):
+                id, role, turn = message, "assistant", event.turn
+                if calls := self.calls.get(message):
+                    more["tool_calls"] = [CallDocument(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
+            case ToolCompleted(result=result) | ToolFailed(result=result):
+                id, role, turn, content = result.call, "tool", event.turn, result.content
+                more["failed"] = result.failed
+            case _:
+                return None
+        return MessageDocument(
+            id=id, role=role, content=content, turn=turn, cursor=event.id, ts=event.ts, path=event.path, **more
+        )
+
+
+async def read_messages(service: AgentService, request: Request) -> Response:
+    """Reads the events of the page, from the start of the log or from its end."""
+    runtime, info = await find_session(service, request)
+    query = read_query(request, ListMessages)
+    limit, path, at = page_limit(query.limit), _parse_path(query.path), Cursor.parse(query.cursor).seq
+
+    def selects(event: Event) -> bool:
+        return event.path == path and _is_message(event)
+
+    if query.order == "asc":
+        events, rest = await _read_forwards(runtime.store, info, at, limit, selects)
+    else:
+        events, rest = await _read_backwards(runtime.store, info, at, limit, selects)
+    return await _respond(runtime.store, info, events, rest, selects, newest_first=query.order == "desc")
+
+
+def _parse_path(text: str) -> AgentPath:
+    return tuple(name for name in text.split("/") if name)
+
+
+async def _read_forwards(
+    store: Store, info: SessionInfo, after: int, limit: int, selects: Selects
+) -> tuple[list[Event], int]:
+    """Return the events that have the next messages, and the last of them if there are more; otherwise 0."""
+    found, last, kept = 0, 0, list[Event]()
+    async with aclosing(store.events.read(info.id, after=after)) as events:
+        async for event in events:
+            if selects(event):
+                if found == limit:
+                    return kept, last
+                found, last = found + 1, event.seq
+            kept.append(event)
+    return kept, 0
+
+
+async def _read_backwards(
+    store: Store, info: SessionInfo, before: int, limit: int, selects: Selects, most: int = 0
+) -> tuple[list[Event], int]:
+    """Return the events that have the messages before a position, and the first of them if there are more.
+
+    With ``most``, at most so many events are read.
+    """
+    upto, found, first, kept = (before - 1 if before else info.head), 0, 0, list[Event]()
+    lowest = max(upto - most, 0) if most else 0
+    while upto > lowest:
+        after = max(upto - READ_SPAN, lowest)
+        async with aclosing(store.events.read(info.id, after=after, upto=upto)) as events:
+            span = [event async for event in events]
+        upto = after
+        for event in reversed(span):
+            if isinstance(event.data, SessionReverted) and event.data.onward is None:
+                upto = event.data.to
+                break
+            if selects(event):
+                if found == limit:
+                    return kept[::-1], first
+                found, first = found + 1, event.seq
+            kept.append(event)
+    return kept[::-1], lowest + 1 if lowest else 0
+
+
+async def _respond(
+    store: Store, info: SessionInfo, events: list[Event], rest: int, selects: Selects, *, newest_first: bool
+) -> Response:
+    context, data = _Context(events), list[MessageDocument]()
+    for event in events:
+        if selects(event) and (message := context.describe(event)) is not None:
+            content = await restore_content(store.blobs, message.content)
+            data.append(msgspec.structs.replace(message, content=content))
+    if newest_first:
+        data.reverse()
+    cursor = f"{info.epoch}.{rest}" if rest else None
+    return json_response(Page(data=data, next_cursor=cursor, has_more=bool(rest)))
+
+
+async def search_messages(service: AgentService, request: Request) -> Response:
+    """Reads the log from its end until the page is full, at most ``MAX_SEARCHED`` events."""
+    runtime, info = await find_session(service, request)
+    query = read_query(request, SearchMessages)
+    wanted, path = query.q.casefold(), _parse_path(query.path)
+    if not wanted.strip():
+        raise Problem(422, "invalid_query", "q is empty; give a text to search for", errors=[{"field": "q"}])
+
+    def selects(event: Event) -> bool:
+        return event.path == path and _is_message(event) and wanted in _text_of(event).casefold()
+
+    at = Cursor.parse(query.cursor).seq
+    events, rest = await _read_backwards(runtime.store, info, at, page_limit(query.limit), selects, MAX_SEARCHED)
+    return await _respond(runtime.store, info, events, rest, selects, newest_first=True)
+
+
+def _text_of(event: Event) -> str:
+    match event.data:
+        case InputAdded(content=content) | MessageCompleted(content=content):
+            return text_of(content)
+        case ToolCompleted(result=result) | ToolFailed(result=result):
+            return text_of(result.content)
+        case _:
+            return ""
+
+
+OPERATIONS = (
+    Operation(
+        method="GET", path="/sessions/{session}/messages", scope="runs:read", handler=read_messages,
+        summary="List the messages of a session", query=ListMessages, result=Page[MessageDocument],
+    ),
+    Operation(
+        method="GET", path="/sessions/{session}/messages/search", scope="runs:read", handler=search_messages,
+        summary="Search the messages of a session", query=SearchMessages, result=Page[MessageDocument],
+    ),
+)  # fmt: skip
