@@ -491,8 +491,8 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
 
 
 def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
-    """Return the values to redact everywhere: API keys of the environment and of files, the store's password."""
-    keys = [value for name, value in environ.items() if name.endswith("_API_KEY")]
+    """Return the values to redact everywhere: keys of the environment and of files, peppers, the store's password."""
+    keys = [value for name, value in environ.items() if name.endswith(("_API_KEY", "_PEPPER"))]
     keys += lazy.keys_in_files(environ) if keys_folder(environ, Path.home()).is_dir() else []
     password = unquote(urlsplit(store).password or "")
     return tuple(value for value in (*keys, password) if len(value) >= MIN_SECRET_LENGTH)
